@@ -1,0 +1,30 @@
+"""The program model: types, ops, modules, text in and out, verifier.
+
+Nothing in here knows how a program is analysed or run.
+"""
+
+from hlo import ops as _ops  # fills the registry
+from hlo.errors import Declined, Location, ParseError, TilewrightError, VerificationError
+from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
+from hlo.types import ELEMENT_TYPES, ElementType, TensorType, element_type
+
+__all__ = [
+    "ELEMENT_TYPES",
+    "Block",
+    "Declined",
+    "DenseArray",
+    "ElementType",
+    "Function",
+    "Location",
+    "Module",
+    "Op",
+    "ParseError",
+    "TensorType",
+    "TilewrightError",
+    "Value",
+    "VerificationError",
+    "element_type",
+    "uses",
+    "walk",
+]
+del _ops

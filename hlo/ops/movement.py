@@ -1,0 +1,406 @@
+"""Ops that move elements without computing: broadcast, transpose, reshape, slice, reverse, concatenate, pad; iota, constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from hlo.access import AccessBuilder, Condition, Index
+from hlo.errors import Declined
+from hlo.module import Op
+from hlo.ops.common import fail, rule, same_shape, tensor
+from hlo.registry import Attribute, Generate, Literal, Move, Operand, OpDefinition, register
+from hlo.types import TensorType, Type
+
+__all__ = ["delinearize", "linearize"]
+
+
+def linearize(index: Sequence[Index], shape: Sequence[int]) -> Index:
+    """The row-major position of `index` in a tensor of `shape`: sum of index_i * prod(shape[i+1:]).
+
+    >>> linearize((1, 2), (4, 8))
+    10
+    """
+    position: Index = 0
+    for i, n in zip(index, shape, strict=True):
+        position = position * n + i
+    return position
+
+
+def delinearize(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+    """The index at a row-major position; the inverse of `linearize`.
+
+    >>> delinearize(10, (4, 8))
+    (1, 2)
+    """
+    index: list[Index] = []
+    stride = 1
+    for i in range(len(shape) - 1, -1, -1):
+        part = position // stride if stride != 1 else position
+        index.append(part % shape[i] if i else part)
+        stride *= shape[i]
+    return tuple(reversed(index))
+
+
+# ---------------------------------------------------------------- constant and iota
+
+
+def _infer_constant(op: Op) -> Sequence[Type]:
+    return (op.attr("value").type,)
+
+
+def _no_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    """Reads nothing."""
+
+
+@rule("C1", "value and result have the same type")
+def _constant_type(op: Op) -> str | None:
+    v, r = op.attr("value").type, op.results[0].type
+    return None if v == r else f"expected {v}, found {r}"
+
+
+register(
+    OpDefinition(
+        name="stablehlo.constant",
+        spec="StableHLO: constant",
+        operands=(),
+        attributes=(Attribute("value", "dense"),),
+        infer=_infer_constant,
+        access=_no_access,
+        semantics=Literal(),
+        constraints=(_constant_type,),
+        result_names=("output",),
+    )
+)
+
+
+@rule("C1", "0 <= iota_dimension < rank(output)")
+def _iota_dimension(op: Op) -> str | None:
+    n, t = op.attr("iota_dimension"), op.results[0].tensor
+    return None if 0 <= n < t.rank else f"expected a dimension of {t}, found {n}"
+
+
+register(
+    OpDefinition(
+        name="stablehlo.iota",
+        spec="StableHLO: iota",
+        operands=(),
+        attributes=(Attribute("iota_dimension", "i64"),),
+        infer=Declined("the result's type is the program's choice"),
+        access=_no_access,
+        semantics=Generate(lambda op, d: d[op.attr("iota_dimension")]),
+        constraints=(_iota_dimension,),
+        result_names=("output",),
+    )
+)
+
+# ---------------------------------------------------------------- one read an element
+
+
+def _broadcast_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    shape = tensor(op, 0).shape
+    dims = op.attr("broadcast_dimensions")
+    ix.read(0, [0 if n == 1 and op.results[0].tensor.shape[k] != 1 else d[k] for k, n in zip(dims, shape, strict=True)])
+
+
+@rule("C2", "as many broadcast_dimensions as operand dimensions")
+def _broadcast_count(op: Op) -> str | None:
+    dims, t = op.attr("broadcast_dimensions"), tensor(op, 0)
+    return None if len(dims) == t.rank else f"expected {t.rank} dimensions for {t}, found {list(dims)}"
+
+
+@rule("C3", "broadcast_dimensions are dimensions of the result")
+def _broadcast_range(op: Op) -> str | None:
+    dims, r = op.attr("broadcast_dimensions"), op.results[0].tensor
+    return None if all(0 <= k < r.rank for k in dims) else f"expected dimensions of {r}, found {list(dims)}"
+
+
+@rule("C4", "broadcast_dimensions differ from each other")
+def _broadcast_unique(op: Op) -> str | None:
+    dims = op.attr("broadcast_dimensions")
+    return None if len(set(dims)) == len(dims) else f"expected distinct dimensions, found {list(dims)}"
+
+
+@rule("C5", "an operand dimension is 1 or the result's at its place")
+def _broadcast_sizes(op: Op) -> str | None:
+    t, r = tensor(op, 0), op.results[0].tensor
+    for i, k in enumerate(op.attr("broadcast_dimensions")):
+        if i < t.rank and 0 <= k < r.rank and t.shape[i] not in (1, None, r.shape[k]) and r.shape[k] is not None:
+            return f"expected operand dimension {i} to be 1 or {r.shape[k]}, found {t.shape[i]}"
+    return None
+
+
+@rule("C1", "the element type of the result is the operand's")
+def _same_element(op: Op) -> str | None:
+    t, r = tensor(op, 0), op.results[0].tensor
+    return None if t.element == r.element else f"expected {t.element}, found {r.element}"
+
+
+register(
+    OpDefinition(
+        name="stablehlo.broadcast_in_dim",
+        spec="StableHLO: broadcast_in_dim",
+        operands=(Operand("operand"),),
+        attributes=(Attribute("broadcast_dimensions", "i64s"),),
+        infer=Declined("the result's shape is the program's choice"),
+        access=_broadcast_access,
+        semantics=Move(),
+        constraints=(_same_element, _broadcast_count, _broadcast_range, _broadcast_unique, _broadcast_sizes),
+    )
+)
+
+
+def _transpose_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    permutation = op.attr("permutation")
+    ix.read(0, [d[permutation.index(i)] for i in range(len(permutation))])
+
+
+@rule("C2", "permutation is a permutation of the operand's dimensions")
+def _transpose_permutation(op: Op) -> str | None:
+    p, t = op.attr("permutation"), tensor(op, 0)
+    return None if sorted(p) == list(range(t.rank)) else f"expected a permutation of 0..{t.rank - 1}, found {list(p)}"
+
+
+def _infer_transpose(op: Op) -> Sequence[Type]:
+    t, p = tensor(op, 0), op.attr("permutation")
+    if sorted(p) != list(range(t.rank)):
+        raise fail(op, f"expected a permutation of {t.rank} dimensions, found {list(p)}", "C2")
+    return (TensorType(tuple(t.shape[k] for k in p), t.element),)
+
+
+register(
+    OpDefinition(
+        name="stablehlo.transpose",
+        spec="StableHLO: transpose",
+        operands=(Operand("operand"),),
+        attributes=(Attribute("permutation", "i64s"),),
+        infer=_infer_transpose,
+        access=_transpose_access,
+        semantics=Move(),
+        constraints=(_same_element, _transpose_permutation),
+    )
+)
+
+
+def _reshape_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    # Dimensions are matched up in groups of equal size first, so that no division spans more than it must.
+    source, target = tensor(op, 0).static_shape, op.results[0].shape
+    index: list[Index] = []
+    for (s0, s1), (t0, t1) in matching_groups(source, target):
+        index.extend(delinearize(linearize(d[t0:t1], target[t0:t1]), source[s0:s1]))
+    ix.read(0, index)
+
+
+def matching_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """The finest split of two shapes of one size into runs of dimensions with equal products.
+
+    >>> matching_groups((4, 8, 12), (32, 3, 4))
+    [((0, 2), (0, 1)), ((2, 3), (1, 3))]
+    """
+    if prod(source) == 0:
+        return [((0, len(source)), (0, len(target)))]
+    groups = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        i0, j0 = i, j
+        a = b = 1
+        if i < len(source):
+            a, i = source[i], i + 1
+        if j < len(target):
+            b, j = target[j], j + 1
+        while a != b:
+            if a < b:
+                a, i = a * source[i], i + 1
+            else:
+                b, j = b * target[j], j + 1
+        groups.append(((i0, i), (j0, j)))
+    return groups
+
+
+@rule("C2", "operand and result have as many elements")
+def _reshape_size(op: Op) -> str | None:
+    t, r = tensor(op, 0), op.results[0].tensor
+    if not t.is_static or not r.is_static or t.size_elems == r.size_elems:
+        return None
+    return f"expected {t.size_elems} elements, found {r.size_elems}"
+
+
+register(
+    OpDefinition(
+        name="stablehlo.reshape",
+        spec="StableHLO: reshape",
+        operands=(Operand("operand"),),
+        infer=Declined("the result's shape is the program's choice"),
+        access=_reshape_access,
+        semantics=Move(),
+        constraints=(_same_element, _reshape_size),
+    )
+)
+
+
+def _slice_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    ix.read(0, [i * s + o for i, s, o in zip(d, op.attr("strides"), op.attr("start_indices"), strict=True)])
+
+
+def _infer_slice(op: Op) -> Sequence[Type]:
+    t = tensor(op, 0)
+    spans = (op.attr("start_indices"), op.attr("limit_indices"), op.attr("strides"))
+    if any(len(s) != t.rank for s in spans):
+        raise fail(op, f"expected {t.rank} start indices, limit indices and strides, found {[len(s) for s in spans]}", "C2")
+    for n, lo, hi, step in zip(t.shape, *spans, strict=True):
+        if lo < 0 or hi < lo or (n is not None and hi > n):
+            raise fail(op, f"expected 0 <= start <= limit <= {n}, found [{lo}:{hi}]", "C3")
+        if step <= 0:
+            raise fail(op, f"expected positive strides, found {step}", "C4")
+    return (TensorType(tuple(-(-(hi - lo) // step) for lo, hi, step in zip(*spans, strict=True)), t.element),)
+
+
+register(
+    OpDefinition(
+        name="stablehlo.slice",
+        spec="StableHLO: slice",
+        operands=(Operand("operand"),),
+        attributes=(
+            Attribute("start_indices", "i64s"),
+            Attribute("limit_indices", "i64s"),
+            Attribute("strides", "i64s"),
+        ),
+        infer=_infer_slice,
+        access=_slice_access,
+        semantics=Move(),
+        constraints=(_same_element,),
+    )
+)
+
+
+def _reverse_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    shape, reversed_dims = op.results[0].shape, op.attr("dimensions")
+    ix.read(0, [shape[i] - 1 - x if i in reversed_dims else x for i, x in enumerate(d)])
+
+
+@rule("C2", "dimensions differ from each other")
+def _reverse_unique(op: Op) -> str | None:
+    dims = op.attr("dimensions")
+    return None if len(set(dims)) == len(dims) else f"expected distinct dimensions, found {list(dims)}"
+
+
+@rule("C3", "dimensions are dimensions of the result")
+def _reverse_range(op: Op) -> str | None:
+    dims, t = op.attr("dimensions"), tensor(op, 0)
+    return None if all(0 <= k < t.rank for k in dims) else f"expected dimensions of {t}, found {list(dims)}"
+
+
+def _infer_operand(op: Op) -> Sequence[Type]:
+    return (tensor(op, 0),)
+
+
+register(
+    OpDefinition(
+        name="stablehlo.reverse",
+        spec="StableHLO: reverse",
+        operands=(Operand("operand"),),
+        attributes=(Attribute("dimensions", "i64s"),),
+        infer=_infer_operand,
+        access=_reverse_access,
+        semantics=Move(),
+        constraints=(_same_element, _reverse_unique, _reverse_range),
+    )
+)
+
+# ---------------------------------------------------------------- several reads, one of which holds
+
+
+def _concatenate_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    axis, start = op.attr("dimension"), 0
+    for k, v in enumerate(op.operands):
+        n = v.shape[axis]
+        if n:
+            index = [x - start if i == axis else x for i, x in enumerate(d)]
+            ix.read(k, index, [Condition(d[axis], start, start + n - 1)])
+        start += n
+
+
+def _infer_concatenate(op: Op) -> Sequence[Type]:
+    axis, first = op.attr("dimension"), tensor(op, 0)
+    if not 0 <= axis < first.rank:
+        raise fail(op, f"expected a dimension of {first}, found {axis}", "C4")
+    total: int | None = 0
+    for k in range(len(op.operands)):
+        t = tensor(op, k)
+        others = [None if i == axis else n for i, n in enumerate(t.shape)]
+        if t.element != first.element or not same_shape(others, [None if i == axis else n for i, n in enumerate(first.shape)]):
+            raise fail(op, f"expected operands alike but for dimension {axis}, found {first} and {t}", "C2")
+        n = t.shape[axis]
+        total = None if n is None or total is None else total + n
+    return (TensorType(tuple(total if i == axis else n for i, n in enumerate(first.shape)), first.element),)
+
+
+register(
+    OpDefinition(
+        name="stablehlo.concatenate",
+        spec="StableHLO: concatenate",
+        operands=(Operand("inputs", variadic=True),),
+        attributes=(Attribute("dimension", "i64"),),
+        infer=_infer_concatenate,
+        access=_concatenate_access,
+        semantics=Move(),
+    )
+)
+
+
+def _pad_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    index: list[Index] = []
+    where: list[Condition] = []
+    spans = zip(d, tensor(op, 0).static_shape, op.attr("edge_padding_low"), op.attr("interior_padding"), op.results[0].shape,
+                strict=True)  # fmt: skip
+    for x, n, low, inner, out in spans:
+        step = inner + 1
+        first, last = low, low + (n - 1) * step
+        index.append((x - low) // step if step != 1 else x - low)
+        if first > 0 or last < out - 1:
+            where.append(Condition(x, first, last))
+        if step != 1:
+            where.append(Condition((x - low) % step, 0, 0))
+    ix.read(0, index, where)
+    ix.read(1, ())
+
+
+def _infer_pad(op: Op) -> Sequence[Type]:
+    t = tensor(op, 0)
+    spans = (op.attr("edge_padding_low"), op.attr("edge_padding_high"), op.attr("interior_padding"))
+    if any(len(s) != t.rank for s in spans):
+        raise fail(op, f"expected {t.rank} entries in each padding attribute, found {[len(s) for s in spans]}", "C2")
+    shape: list[int | None] = []
+    for n, low, high, inner in zip(t.shape, *spans, strict=True):
+        if inner < 0:
+            raise fail(op, f"expected interior padding of 0 or more, found {inner}", "C3")
+        shape.append(None if n is None else low + n + max(n - 1, 0) * inner + high)
+        if n is not None and (shape[-1] or 0) < 0:
+            raise fail(op, f"expected a result of size 0 or more, found {shape[-1]}", "C4")
+    return (TensorType(tuple(shape), t.element),)
+
+
+@rule("C1", "operand, padding_value and result have the same element type")
+def _pad_elements(op: Op) -> str | None:
+    a, b = tensor(op, 0), tensor(op, 1)
+    if b.rank != 0:
+        return f"expected a scalar padding value, found {b}"
+    return None if a.element == b.element == op.results[0].tensor.element else f"expected {a.element}, found {b.element}"
+
+
+register(
+    OpDefinition(
+        name="stablehlo.pad",
+        spec="StableHLO: pad",
+        operands=(Operand("operand"), Operand("padding_value", "0-dimensional tensor")),
+        attributes=(
+            Attribute("edge_padding_low", "i64s"),
+            Attribute("edge_padding_high", "i64s"),
+            Attribute("interior_padding", "i64s"),
+        ),
+        infer=_infer_pad,
+        access=_pad_access,
+        semantics=Move(otherwise=1),
+        constraints=(_pad_elements,),
+    )
+)

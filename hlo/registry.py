@@ -1,0 +1,232 @@
+"""The registry: what an op is, described once, as data.
+
+The verifier, the index analysis, the code generator and the documentation's op table all loop over the same definitions.
+Registering a name twice raises; asking for a name that is not there raises and names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlo.access import AccessFunction, Index
+from hlo.errors import Declined, VerificationError
+from hlo.module import Op
+from hlo.types import Type
+
+__all__ = [
+    "Attribute",
+    "Constraint",
+    "Elementwise",
+    "Fold",
+    "Generate",
+    "Literal",
+    "Move",
+    "Operand",
+    "OpDefinition",
+    "Semantics",
+    "SumOfProducts",
+    "definition",
+    "definitions",
+    "register",
+]
+
+# ---------------------------------------------------------------- how the reads become the output element
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """out[d] = function(operand_0[d], operand_1[d], …): `function` names a scalar function; see `codegen.scalars`."""
+
+    function: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """out[d] = the one operand element whose read conditions hold at d (slices, transposes, concatenation, padding).
+
+    `otherwise` is the operand number read (as a scalar) where no condition holds; None when one always does.
+    """
+
+    otherwise: int | None = None
+
+
+@dataclass(frozen=True)
+class Fold:
+    """out[d] = region(… region(init, in[d, r0]), in[d, r1] …) over the range variables; `inputs` and `inits` count operands.
+
+    Results are folded together (variadic reduce); the region's combination may be reassociated, as the specification allows.
+    """
+
+    inputs: tuple[int, ...]
+    inits: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SumOfProducts:
+    """out[d] = sum over the range variables of operand_0[…] * operand_1[…] (dot_general, convolution)."""
+
+
+@dataclass(frozen=True)
+class Generate:
+    """out[d] = value(op, d), an index expression converted to the element type (iota)."""
+
+    value: Callable[[Op, tuple[Index, ...]], Index]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """out[d] = the constant's element at d."""
+
+
+Semantics = Elementwise | Move | Fold | SumOfProducts | Generate | Literal | Declined
+
+# ---------------------------------------------------------------- signatures
+
+NO_DEFAULT = object()
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a definition. `accepts` tells in a word what types it takes, `check` decides it."""
+
+    name: str
+    accepts: str = "tensor"
+    variadic: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute: `kind` names its form in `hlo.attributes.KINDS`; without a default it is required.
+
+    A default may be a function of the op (for instance: zeros, one for each dimension).
+    """
+
+    name: str
+    kind: str
+    default: Any = NO_DEFAULT
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is NO_DEFAULT
+
+    def default_for(self, op: Op) -> Any:
+        if self.default is NO_DEFAULT:
+            raise VerificationError(f"needs the attribute {self.name!r}", op.location, op=op.name)
+        return self.default(op) if callable(self.default) else self.default
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A rule of the specification. `check(op)` returns None when it holds, else what was expected and found."""
+
+    label: str
+    text: str
+    check: Callable[[Op], str | None]
+
+
+InferFunction = Callable[[Op], Sequence[Type]]
+"""The result types that operands, attributes and regions determine (`op.results` is not to be looked at)."""
+
+
+@dataclass(frozen=True)
+class OpDefinition:
+    """One op, described once.
+
+    infer      result types from the rest; `Declined` where the text must say them (then `constraints` judge them)
+    access     the access function, one call for each result; `Declined` where no map describes the reads
+    semantics  how the reads become the output element
+    spec       the section of the specification ("StableHLO: dot_general", "CHLO: erf", "XLA: Collapse")
+    """
+
+    name: str
+    spec: str
+    operands: tuple[Operand, ...]
+    infer: InferFunction | Declined
+    access: AccessFunction | Declined
+    semantics: Semantics
+    attributes: tuple[Attribute, ...] = ()
+    regions: tuple[str, ...] = ()
+    result_names: tuple[str, ...] = ("result",)
+    constraints: tuple[Constraint, ...] = ()
+    is_pure: bool = True
+    is_terminator: bool = False
+    aliases: tuple[str, ...] = ()
+    _attributes_by_name: dict[str, Attribute] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._attributes_by_name.update({a.name: a for a in self.attributes})
+
+    @property
+    def mnemonic(self) -> str:
+        """The name without its dialect."""
+        return self.name.partition(".")[2]
+
+    def attribute(self, name: str) -> Attribute:
+        """The attribute's description. Raises KeyError, naming the op, for one that it does not have."""
+        try:
+            return self._attributes_by_name[name]
+        except KeyError:
+            raise KeyError(f"{self.name} has no attribute {name!r}") from None
+
+    def segment(self, name: str, count: int, op: Op | None = None) -> tuple[int, int]:
+        """[start, stop) of operand `name` among `count` actual operands.
+
+        One variadic or optional operand takes what the others leave; several variadic ones share evenly (reduce's
+        inputs and init values). Raises KeyError for a name that the op does not have.
+        """
+        flexible = [o for o in self.operands if o.variadic or o.optional]
+        spare = count - (len(self.operands) - len(flexible))
+        start = 0
+        for o in self.operands:
+            width = 1
+            if o.optional:
+                width = min(1, spare)
+            elif o.variadic:
+                width = spare // len(flexible)
+            if o.name == name:
+                return start, start + width
+            start += width
+        raise KeyError(f"{self.name} has no operand {name!r}")
+
+
+_REGISTRY: dict[str, OpDefinition] = {}
+
+
+def register(op_definition: OpDefinition) -> OpDefinition:
+    """Adds a definition. Raises ValueError when its name (or an alias) is taken."""
+    for name in (op_definition.name, *op_definition.aliases):
+        if name in _REGISTRY:
+            raise ValueError(f"op {name} is registered twice")
+        _REGISTRY[name] = op_definition
+    return op_definition
+
+
+def definition(name: str) -> OpDefinition:
+    """The definition of the op called `name`. Raises KeyError naming the op and this table."""
+    try:
+        return _REGISTRY[name]
+    except KeyError:
+        raise KeyError(f"no definition of {name!r} in hlo.registry") from None
+
+
+def lookup(name: str) -> OpDefinition | None:
+    """The definition, or None."""
+    return _REGISTRY.get(name)
+
+
+def definitions() -> Iterator[OpDefinition]:
+    """Every definition once, by name."""
+    seen = set()
+    for name in sorted(_REGISTRY):
+        d = _REGISTRY[name]
+        if d.name not in seen:
+            seen.add(d.name)
+            yield d
+
+
+def table() -> Mapping[str, OpDefinition]:
+    """A read-only view: name or alias -> definition."""
+    return dict(_REGISTRY)
