@@ -45,12 +45,14 @@ def layer_norm(x: Array, scale: Array, bias: Array) -> Array:
 @jax.jit
 def gelu(x: Array) -> Array:
     """x/2 erfc(-x/sqrt 2), the exact GELU: `chlo.erfc`, in a function of its own that the program calls."""
-    return jnp.asarray(jax.nn.gelu(x, approximate=False))
+    y: Array = jax.nn.gelu(x, approximate=False)
+    return y
 
 
 def gelu_mlp(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) -> Array:
     """gelu(x w1 + b1) w2 + b2"""
-    return gelu(x @ w1 + b1) @ w2 + b2
+    y: Array = gelu(x @ w1 + b1) @ w2 + b2
+    return y
 
 
 def causal_attention(q: Array, k: Array, v: Array) -> Array:

@@ -1,0 +1,50 @@
+"""Shared by all tests: the `--slow` and `jax` selections, a kernel cache of their own, Hypothesis' settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+# Before anything can import the code generator: the tests neither read nor fill the user's cache.
+_CACHE = tempfile.mkdtemp(prefix="tilewright-tests-")
+os.environ["XDG_CACHE_HOME"] = _CACHE
+
+# Two shared cores make any deadline a matter of luck; the examples are the same on every run.
+settings.register_profile("tilewright", deadline=None, derandomize=True)
+settings.load_profile("tilewright")
+
+HAS_JAX = importlib.util.find_spec("jax") is not None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = set()
+    if not config.getoption("--slow"):
+        left_out.add("slow")
+    if not HAS_JAX:
+        left_out.add("jax")
+    dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [i for i in items if i not in set(dropped)]
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    lines = []
+    if not config.getoption("--slow"):
+        lines.append("slow tests are left out: add --slow to run them")
+    if not HAS_JAX:
+        lines.append("tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')")
+    return lines
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    shutil.rmtree(_CACHE, ignore_errors=True)

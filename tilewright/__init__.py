@@ -1,0 +1,75 @@
+"""Tilewright: symbolic index analysis, tiling and fusion of tensor programs, with a checked CPU code generator.
+
+The names below come from the packages that define them (`hlo`, `indexing`, `tiling`, `codegen`, `interp`) and are imported when
+they are first used, so that `import tilewright` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from codegen import Executable, compile
+    from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
+    from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
+    from interp import evaluate
+    from tiling import Plan, plan
+
+_HOME = {
+    "Declined": "hlo",
+    "Executable": "codegen",
+    "IndexingMap": "indexing",
+    "Module": "hlo",
+    "ParseError": "hlo",
+    "Plan": "tiling",
+    "TilewrightError": "hlo",
+    "VerificationError": "hlo",
+    "compile": "codegen",
+    "compose": "indexing",
+    "evaluate": "interp",
+    "input_to_output": "indexing",
+    "load": "hlo",
+    "output_to_input": "indexing",
+    "parse": "hlo",
+    "parse_map": "indexing",
+    "plan": "tiling",
+    "verify": "hlo",
+}
+
+__all__ = [
+    "Declined",
+    "Executable",
+    "IndexingMap",
+    "Module",
+    "ParseError",
+    "Plan",
+    "TilewrightError",
+    "VerificationError",
+    "__version__",
+    "compile",
+    "compose",
+    "evaluate",
+    "input_to_output",
+    "load",
+    "output_to_input",
+    "parse",
+    "parse_map",
+    "plan",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name from its home when it is first asked for (PEP 562). Raises AttributeError for any other."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,124 @@
+"""The command line: options, exit codes, and what becomes of errors. `tilewright.commands` does the work.
+
+Nothing heavy is imported before the options are understood: `tilewright --help` answers at once, and `--threads` can still
+be heard by the libraries that read it from the environment when they are imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from tilewright import __version__
+
+__all__ = ["DECLINED", "FAILED_CHECK", "INTERNAL_ERROR", "OK", "USAGE", "main", "parser"]
+
+OK = 0
+FAILED_CHECK = 1
+USAGE = 2
+DECLINED = 3
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+
+_EPILOG = """\
+exit codes: 0 done; 1 the results differ from the evaluator's by more than is allowed; 2 bad options, program or input;
+3 a valid program that is declined, with the reason; 70 an error inside Tilewright; 130 interrupted; 141 the reader left
+"""
+
+_THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, found {text!r}")
+    return int(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of every subcommand."""
+    p = argparse.ArgumentParser(
+        prog="tilewright",
+        description="Analyse, fuse, compile and run StableHLO and HLO programs on the CPU.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    p.add_argument("--version", action="version", version=f"tilewright {__version__}")
+    sub = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    program = argparse.ArgumentParser(add_help=False)
+    program.add_argument("file", metavar="FILE", help="StableHLO (MLIR) or HLO text; - reads standard input")
+    program.add_argument("--entry", metavar="NAME", help="the function to use (default: the program's entry)")
+    program.add_argument("--json", action="store_true", help="print JSON for programs instead of text for people")
+
+    inputs = argparse.ArgumentParser(add_help=False)
+    inputs.add_argument("--input", metavar="A.npy", action="append", default=[], dest="inputs",
+                        help="an argument's array; once for each argument, in order (default: random arrays)")  # fmt: skip
+    inputs.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the random arrays (default: 0)")
+    inputs.add_argument("--threads", type=_at_least_one, metavar="N", help="threads to run on (default: all cores)")
+
+    def command(name: str, help_: str, parents: list[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+        return sub.add_parser(name, help=help_, description=help_ + ".", parents=parents, allow_abbrev=False,
+                              epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+
+    c = command("run", "compile and run a program, time it, and check it against the evaluator", [program, inputs])
+    c.add_argument("--no-check", action="store_false", dest="check", help="leave the evaluator out")
+    c.add_argument("--repeat", type=_at_least_one, default=3, metavar="N", help="timed runs after the first (default: 3)")
+    c.add_argument("--output", metavar="PATH", help="write the results: NAME.npy for one, else a folder")
+    c = command("check", "compile and run a program and compare every result with the evaluator's", [program, inputs])
+    c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
+    c.add_argument("--op", metavar="OP", help="only these: an op's name, a value (%%4), or a number in program order")
+    command("plan", "print the fusions and tiles, and why they are what they are", [program])
+    command("source", "print the generated source of every kernel", [program])
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; errors of the user's making end as one message on standard error."""
+    args = parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no reason to fail
+    if getattr(args, "threads", None):
+        for name in _THREAD_VARIABLES:
+            os.environ[name] = str(args.threads)
+    try:
+        code = _call(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has gone (`… | head`); the interpreter must not complain again while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    return code
+
+
+def _call(args: argparse.Namespace) -> int:
+    from tilewright import commands, report
+
+    try:
+        return commands.COMMANDS[args.command](args)
+    except commands.DeclinedError as e:
+        print(report.printable(f"{args.file}: {e}"), file=sys.stderr)
+        return DECLINED
+    except commands.USER_ERRORS as e:
+        print(report.printable(commands.explain_error(e, args.file)), file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        raise
+    except Exception:  # noqa: BLE001 (the outermost frame: anything else is a bug, and says so)
+        traceback.print_exc()
+        print(f"tilewright {__version__}: this is an error inside Tilewright; please report it", file=sys.stderr)
+        return INTERNAL_ERROR

@@ -1,0 +1,314 @@
+"""The subcommands: each takes the parsed options, prints its result and returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import hlo
+from hlo.errors import Declined
+from hlo.module import Function, Module, Op
+from tilewright import report
+from tilewright.check import Comparison, compare
+from tilewright.inputs import InputError, random_arrays, read_arrays, write_arrays
+from tilewright.progress import Clock
+
+if TYPE_CHECKING:
+    from codegen import Executable
+    from tiling import Plan
+
+__all__ = ["COMMANDS", "USER_ERRORS", "DeclinedError", "explain_error"]
+
+
+class DeclinedError(Exception):
+    """A valid program that cannot be planned or compiled; the message is the `Declined` value's reason."""
+
+
+USER_ERRORS = (hlo.TilewrightError, OSError, UnicodeDecodeError, MemoryError)
+
+
+def explain_error(error: BaseException, file: str) -> str:
+    """What went wrong with the user's program, file or input, as one message that names the place."""
+    if isinstance(error, hlo.TilewrightError):
+        return error.render()
+    if isinstance(error, UnicodeDecodeError):
+        before = bytes(error.object[: error.start])
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        return f"{file}:{line}:{column}: error: expected UTF-8 text, found the byte 0x{error.object[error.start]:02x}"
+    if isinstance(error, OSError):
+        return f"{error.filename or file}: error: cannot read: {error.strerror or error}"
+    return f"{file}: error: not enough memory: {error}"
+
+
+def load(path: str) -> Module:
+    """Reads, parses and verifies a program; `-` is standard input."""
+    if path == "-":
+        module = hlo.parse(sys.stdin.buffer.read().decode("utf-8"))
+    else:
+        module = hlo.load(path)
+    hlo.verify(module)
+    return module
+
+
+def entry_of(module: Module, name: str | None) -> Function:
+    """The function to run. Raises InputError, naming what there is."""
+    try:
+        function = module.function(name.removeprefix("@") if name else None)
+    except KeyError as e:
+        raise InputError(f"--entry: {e.args[0]}" if name else str(e.args[0])) from None
+    if function.is_declaration:
+        raise InputError(f"@{function.name} is declared only: there is nothing to run")
+    return function
+
+
+def _made(value: Any) -> Any:
+    """A plan or an executable; raises DeclinedError for a refusal."""
+    if isinstance(value, Declined):
+        raise DeclinedError(str(value))
+    return value
+
+
+def _arrays(args: argparse.Namespace, function: Function) -> tuple[np.ndarray, ...]:
+    return read_arrays(function, args.inputs) if args.inputs else random_arrays(function, args.seed)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(report.jsonable(document), indent=2, allow_nan=False))
+
+
+# ---------------------------------------------------------------- run, check
+
+
+def _prepare(args: argparse.Namespace, clock: Clock) -> tuple[Module, Function, tuple[np.ndarray, ...]]:
+    with clock.step(f"reading {args.file}", "parse"):
+        module = load(args.file)
+        function = entry_of(module, args.entry)
+    with clock.step("preparing the inputs", "inputs"):
+        arrays = _arrays(args, function)
+    return module, function, arrays
+
+
+def _compile(module: Module, function: Function, clock: Clock) -> tuple[Plan, Executable]:
+    with clock.step("planning", "plan"):
+        import tiling
+
+        plan: Plan = _made(tiling.plan(module, entry=function.name))
+    with clock.step("compiling", "compile"):
+        import codegen
+
+        executable: Executable = _made(codegen.compile(plan, entry=function.name))
+    return plan, executable
+
+
+def _evaluate(
+    module: Module, function: Function, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray], clock: Clock
+) -> list[Comparison]:
+    with clock.step("evaluating, for the check", "evaluate"):
+        import interp
+
+        expected = interp.evaluate(module, *arrays, entry=function.name)
+    with clock.step("comparing", "compare"):
+        if len(expected) != len(results):
+            raise AssertionError(f"{len(results)} results, but the evaluator has {len(expected)}")
+        return [compare(np.asarray(a), np.asarray(b)) for a, b in zip(results, expected, strict=True)]
+
+
+def run(args: argparse.Namespace) -> int:
+    """`tilewright run`: compile, run, time, check."""
+    start = time.perf_counter()
+    clock = Clock()
+    module, function, arrays = _prepare(args, clock)
+    plan, executable = _compile(module, function, clock)
+    with clock.step("running", "first_run"):
+        results = executable(*arrays)
+    with clock.step("timing", "timing"):
+        walls, kernels = _timed(executable, arrays, args.repeat)
+    checks = _evaluate(module, function, arrays, results, clock) if args.check else None
+    document = {
+        "schema": "tilewright.run/1",
+        **_subject(args, function),
+        "repeat": args.repeat,
+        "outputs": [{"shape": list(np.shape(a)), "dtype": str(np.asarray(a).dtype)} for a in results],
+        "files": write_arrays(results, args.output) if args.output else [],
+        "fusions": report.fusions(plan),
+        "kernels": [
+            {"name": k.name, "seconds": statistics.median(t), "seconds_min": min(t)}
+            for k, t in zip(executable.kernels, kernels, strict=True)
+        ],
+        "fallbacks": [str(f) for f in executable.fallbacks],
+        "compiled": executable.stats.compiled,
+        "cache_hits": executable.stats.cache_hits,
+        "scratch_bytes": executable.stats.scratch_bytes,
+        "seconds": {
+            **clock.seconds,
+            "kernel_compile": executable.stats.compile_seconds,
+            "first_result": clock.seconds["plan"] + clock.seconds["compile"] + clock.seconds["first_run"],
+            "run_median": statistics.median(walls),
+            "run_min": min(walls),
+            "total": time.perf_counter() - start,
+        },
+        "check": None if checks is None else report.checks(checks),
+    }
+    if args.json:
+        _print_json(document)
+    else:
+        report.show_run(document)
+    return 0 if checks is None or all(c.passed for c in checks) else 1
+
+
+def _timed(
+    executable: Executable, arrays: Sequence[np.ndarray], repeat: int
+) -> tuple[list[float], list[list[float]]]:
+    """Seconds of each of `repeat` warm calls, and for each kernel its seconds in as many profiled ones."""
+    walls = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        executable(*arrays)
+        walls.append(time.perf_counter() - begin)
+    profiles = [executable.profile(*arrays)[1] for _ in range(repeat)]
+    return walls, [list(t) for t in zip(*profiles, strict=True)]
+
+
+def check(args: argparse.Namespace) -> int:
+    """`tilewright check`: compare every result with the evaluator's."""
+    clock = Clock()
+    module, function, arrays = _prepare(args, clock)
+    _, executable = _compile(module, function, clock)
+    with clock.step("running", "first_run"):
+        results = executable(*arrays)
+    checks = _evaluate(module, function, arrays, results, clock)
+    document = {
+        "schema": "tilewright.check/1",
+        **_subject(args, function),
+        "fallbacks": [str(f) for f in executable.fallbacks],
+        "check": report.checks(checks),
+    }
+    if args.json:
+        _print_json(document)
+    else:
+        report.show_check(document["check"], document["fallbacks"])
+    return 0 if all(c.passed for c in checks) else 1
+
+
+def _subject(args: argparse.Namespace, function: Function) -> dict[str, Any]:
+    from tilewright import __version__
+
+    return {
+        "version": __version__,
+        "file": args.file,
+        "entry": function.name,
+        "seed": None if args.inputs else args.seed,
+        "threads": args.threads or os.cpu_count(),
+        "inputs": [
+            {"type": str(v.type), "source": args.inputs[k] if args.inputs else "random"}
+            for k, v in enumerate(function.arguments)
+        ],
+    }
+
+
+# ---------------------------------------------------------------- maps, plan, source
+
+
+def maps(args: argparse.Namespace) -> int:
+    """`tilewright maps`: what each op of the entry (and, with --entry, of another function) reads."""
+    import indexing
+
+    module = load(args.file)
+    function = entry_of(module, args.entry)
+    rows = []
+    for number, op in _chosen_ops(function, args.op):
+        for output, value in enumerate(op.results):
+            per_operand = indexing.output_to_input(op, output=output)
+            declined = isinstance(per_operand, Declined)
+            rows.append(
+                {
+                    "number": number,
+                    "op": op.name,
+                    "result": value.name,
+                    "output": output,
+                    "type": str(value.type),
+                    "location": str(op.location) if op.location else None,
+                    "declined": str(per_operand) if declined else None,
+                    "operands": []
+                    if declined
+                    else [
+                        {"operand": operand.name, "maps": sorted(str(m) for m in found)}
+                        for operand, found in zip(op.operands, per_operand, strict=True)
+                    ],
+                }
+            )
+    if args.json:
+        _print_json({"schema": "tilewright.maps/1", "file": args.file, "entry": function.name, "ops": rows})
+    else:
+        report.show_maps(rows)
+    return 0
+
+
+def _chosen_ops(function: Function, wanted: str | None) -> Iterator[tuple[int, Op]]:
+    """(number in program order, op) of what `--op` asks for. Raises InputError when that is nothing."""
+    ops = [(k, op) for k, op in enumerate(function.body.ops) if not op.definition.is_terminator]
+    if wanted is None:
+        chosen = ops
+    elif wanted.isdecimal():
+        chosen = [(k, op) for k, op in ops if k == int(wanted)]
+    elif wanted.startswith("%"):
+        chosen = [(k, op) for k, op in ops if any(r.name == wanted[1:] for r in op.results)]
+    else:
+        chosen = [(k, op) for k, op in ops if wanted in (op.name, op.definition.mnemonic)]
+    if wanted is not None and not chosen:
+        names = ", ".join(sorted({op.name for _, op in ops}))
+        raise InputError(f"--op {wanted}: @{function.name} has no such op; it has {len(ops)}: {names}")
+    yield from chosen
+
+
+def plan(args: argparse.Namespace) -> int:
+    """`tilewright plan`: the fusions, their tiles, and why."""
+    import tiling
+
+    module = load(args.file)
+    function = entry_of(module, args.entry)
+    made: Plan = _made(tiling.plan(module, entry=function.name))
+    if args.json:
+        _print_json(
+            {
+                "schema": "tilewright.plan/1",
+                "file": args.file,
+                "entry": function.name,
+                "fusions": report.fusions(made),
+                "explanation": str(made.explain()),
+            }
+        )
+    else:
+        report.show_fusions(report.fusions(made))
+        print(report.printable(str(made.explain())))
+    return 0
+
+
+def source(args: argparse.Namespace) -> int:
+    """`tilewright source`: the generated source."""
+    module = load(args.file)
+    function = entry_of(module, args.entry)
+    _, executable = _compile(module, function, Clock())
+    if args.json:
+        kernels = [{"name": k.name, "source": k.source} for k in executable.kernels]
+        _print_json({"schema": "tilewright.source/1", "file": args.file, "entry": function.name, "kernels": kernels})
+    else:
+        print(executable.source.rstrip("\n"))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "run": run,
+    "check": check,
+    "maps": maps,
+    "plan": plan,
+    "source": source,
+}

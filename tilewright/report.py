@@ -1,0 +1,254 @@
+"""Results as tables for people and as plain data for programs; both are made from the same values."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.check import Comparison, Tolerance
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tiling import Plan
+
+__all__ = ["checks", "fusions", "jsonable", "printable", "show_check", "show_fusions", "show_maps", "show_run"]
+
+
+# ---------------------------------------------------------------- plain data
+
+
+def fusions(plan: Plan) -> list[dict[str, Any]]:
+    """A plan's fusions: name, ops in program order, tile sizes, bytes of scratch and of traffic."""
+    return [
+        {
+            "name": f.name,
+            "ops": [op.name for op in f.ops],
+            "tile_sizes": _tile_sizes(f.tile_sizes),
+            "scratch_bytes": int(f.scratch_bytes),
+            "bytes_unfused": int(f.bytes_unfused),
+            "bytes_fused": int(f.bytes_fused),
+        }
+        for f in plan.fusions
+    ]
+
+
+def _tile_sizes(sizes: Any) -> Any:
+    if isinstance(sizes, Mapping):
+        return {str(k): int(v) for k, v in sizes.items()}
+    return [int(v) for v in sizes]
+
+
+def checks(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """The check's outcome: whether all passed, and for each output its largest errors and what was allowed."""
+    return {
+        "passed": all(c.passed for c in comparisons),
+        "outputs": [
+            {
+                "shape": list(c.shape),
+                "dtype": c.dtype,
+                "passed": c.passed,
+                "max_abs": c.max_abs,
+                "max_rel": c.max_rel,
+                "max_ulp": c.max_ulp,
+                "allowed_rel": c.tolerance.relative,
+                "allowed_ulp": c.tolerance.ulps,
+                "mismatched_elems": c.mismatched_elems,
+                "worst_index": None if c.worst_index is None else list(c.worst_index),
+                "worst_actual": c.worst_actual,
+                "worst_expected": c.worst_expected,
+            }
+            for c in comparisons
+        ],
+    }
+
+
+def jsonable(value: Any) -> Any:
+    """The value in JSON's terms: no NaN or infinity (they become strings), complex numbers as pairs, NumPy scalars as numbers.
+
+    >>> jsonable({"a": (1.5, float("inf")), "b": 2 + 1j})
+    {'a': [1.5, 'inf'], 'b': [2.0, 1.0]}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, complex):
+        return [jsonable(value.real), jsonable(value.imag)]
+    if isinstance(value, Mapping):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, Iterable):
+        return [jsonable(v) for v in value]
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+# ---------------------------------------------------------------- text
+
+
+def printable(text: str) -> str:
+    """The text with control characters spelled out, so that a program's names cannot steer a terminal.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def bytes_text(n: float) -> str:
+    """A count of bytes for people.
+
+    >>> bytes_text(512), bytes_text(67108864)
+    ('512 B', '64.0 MiB')
+    """
+    if n < 1024:
+        return f"{n:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        n /= 1024
+        if n < 1024:
+            return f"{n:.1f} {unit}"
+    return f"{n / 1024:.1f} TiB"
+
+
+def seconds_text(s: float) -> str:
+    """A duration for people.
+
+    >>> seconds_text(0.0000042), seconds_text(0.0123), seconds_text(2.5)
+    ('4.2 µs', '12.3 ms', '2.50 s')
+    """
+    if s < 1e-3:
+        return f"{s * 1e6:.1f} µs"
+    return f"{s * 1e3:.1f} ms" if s < 1.0 else f"{s:.2f} s"
+
+
+def ops_text(names: Sequence[str]) -> str:
+    """Op names without dialects, in order of first appearance, with how often each appears.
+
+    >>> ops_text(["stablehlo.add", "chlo.erf", "stablehlo.add"])
+    'add ×2, erf'
+    """
+    counts = Counter(n.partition(".")[2] or n for n in names)
+    return ", ".join(n if k == 1 else f"{n} ×{k}" for n, k in counts.items())
+
+
+def _tiles_text(sizes: Any) -> str:
+    if isinstance(sizes, dict):
+        return " ".join(f"{k}={v}" for k, v in sizes.items()) or "-"
+    return "×".join(map(str, sizes)) or "-"
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # In a pipe a table is as wide as it needs to be: nothing is folded that a program may want to read.
+    return Console(width=None if sys.stdout.isatty() else 100_000, emoji=False, markup=False, highlight=False)
+
+
+def _table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table; a column is (heading, "left" | "right"). The cells are text, never markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    for heading, side in columns:
+        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=side == "right")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    _console().print(table)
+
+
+def show_fusions(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of fusions: ops, tile sizes, scratch, bytes moved unfused and fused."""
+    _table(
+        "Fusions",
+        [("#", "right"), ("name", "left"), ("ops", "left"), ("tiles", "left"), ("scratch", "right"),
+         ("moved unfused", "right"), ("moved fused", "right")],
+        [
+            (
+                str(k),
+                f["name"],
+                ops_text(f["ops"]),
+                _tiles_text(f["tile_sizes"]),
+                bytes_text(f["scratch_bytes"]),
+                bytes_text(f["bytes_unfused"]),
+                bytes_text(f["bytes_fused"]),
+            )
+            for k, f in enumerate(rows)
+        ],
+    )  # fmt: skip
+
+
+def show_run(document: Mapping[str, Any]) -> None:
+    """What `tilewright run` prints for people."""
+    inputs = "random inputs, seed " + str(document["seed"]) if document["seed"] is not None else "given inputs"
+    print(printable(f"{document['file']}: @{document['entry']}, {inputs}, {document['threads']} threads\n"))
+    show_fusions(document["fusions"])
+    total = sum(k["seconds"] for k in document["kernels"]) or 1.0
+    _table(
+        "Kernels",
+        [("#", "right"), ("name", "left"), ("median", "right"), ("least", "right"), ("share", "right")],
+        [
+            (
+                str(i),
+                k["name"],
+                seconds_text(k["seconds"]),
+                seconds_text(k["seconds_min"]),
+                f"{k['seconds'] / total:.0%}",
+            )
+            for i, k in enumerate(document["kernels"])
+        ],
+    )
+    s = document["seconds"]
+    kernels = f"{document['compiled']} compiled, {document['cache_hits']} from the cache"
+    print(f"first result  {seconds_text(s['first_result'])} (plan, kernels: {kernels}, first run)")
+    print(f"warm run      {seconds_text(s['run_median'])} median of {document['repeat']}, {seconds_text(s['run_min'])} least")
+    print(f"scratch       {bytes_text(document['scratch_bytes'])}")
+    for path in document["files"]:
+        print(printable(f"written       {path}"))
+    if document["check"] is None:
+        _show_fallbacks(document["fallbacks"])
+    else:
+        show_check(document["check"], document["fallbacks"])
+
+
+def _show_fallbacks(fallbacks: Sequence[str]) -> None:
+    for f in fallbacks:
+        print(printable(f"not compiled  {f} (runs in the evaluator)"))
+
+
+def show_check(check: Mapping[str, Any], fallbacks: Sequence[str]) -> None:
+    """The check's outcome, one line for each output."""
+    _show_fallbacks(fallbacks)
+    for k, c in enumerate(check["outputs"]):
+        allowed = Tolerance(c["allowed_rel"], c["allowed_ulp"])
+        where = f"{c['dtype']}[{', '.join(map(str, c['shape']))}]"
+        errors = f"largest error abs {c['max_abs']:.2g}, rel {c['max_rel']:.2g}, {c['max_ulp']:.3g} ulp"
+        print(f"check         output {k} {where}: {'ok' if c['passed'] else 'FAILED'}, {errors} (allowed: {allowed})")
+        if not c["passed"]:
+            at = "" if c["worst_index"] is None else f" at [{', '.join(map(str, c['worst_index']))}]"
+            print(
+                f"              {c['mismatched_elems']} elements differ; the worst{at}: "
+                f"expected {c['worst_expected']}, found {c['worst_actual']}"
+            )
+
+
+def show_maps(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Every op's maps, one operand under the other."""
+    lines = []
+    for r in rows:
+        result = f"%{r['result']}" if r["result"] else f"result {r['output']}"
+        lines.append(f"[{r['number']}] {result} = {r['op']} : {r['type']}" + (f"  {r['location']}" if r["location"] else ""))
+        if r["declined"]:
+            lines.append(f"    {r['declined']}")
+        elif not r["operands"]:
+            lines.append("    reads nothing")
+        for k, o in enumerate(r["operands"]):
+            name = f"operand {k}" + (f" %{o['operand']}" if o["operand"] else "")
+            lines += [f"    {name}: {m}" for m in o["maps"]] or [f"    {name}: not read"]
+    print(printable("\n".join(lines)))
