@@ -100,9 +100,9 @@ def test_every_top_level_package_is_in_the_table_and_ships_its_types() -> None:
 
 def loaded_after(code: str) -> set[str]:
     """The top-level modules that a fresh process has loaded when it has run `code`."""
-    script = f"import sys\n{code}\nsys.stderr.write(' '.join(sorted({{m.partition('.')[0] for m in sys.modules}})))"
+    script = f"import sys\n{code}\nsys.stderr.write('\\n' + ' '.join({{m.partition('.')[0] for m in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(done.stderr.split())
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def test_import_tilewright_is_light() -> None:

@@ -1,0 +1,84 @@
+"""The exit codes that a healthy installation does not reach: a wrong result, a refusal, an interruption, a bug."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlo
+import interp
+import tiling
+from tests.command_line import SOFTMAX
+from tilewright import cli, commands
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path) -> str:
+    path = tmp_path / "p.mlir"
+    path.write_text(SOFTMAX)
+    return str(path)
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+@pytest.mark.parametrize(("factor", "code"), [(1.0 + 4e-6, cli.OK), (1.0 + 4e-5, cli.FAILED_CHECK)])
+def test_a_result_beyond_the_tolerance_fails_the_check(
+    command: str, factor: float, code: int, program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = interp.evaluate
+
+    def off(module: Any, *arrays: np.ndarray, **options: Any) -> tuple[np.ndarray, ...]:
+        return tuple((np.asarray(a) * np.float32(factor)).astype(a.dtype) for a in right(module, *arrays, **options))
+
+    monkeypatch.setattr(interp, "evaluate", off)
+    assert cli.main([command, program]) == code
+    shown = capsys.readouterr().out
+    if code:
+        assert "output 0 float32[6, 10]: FAILED" in shown
+        assert "elements differ; the worst at [" in shown
+    else:
+        assert "output 0 float32[6, 10]: ok" in shown
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "source"])
+def test_a_declined_program_says_why(
+    command: str, program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tiling, "plan", lambda *a, **k: hlo.Declined("its loops are knots"))
+    assert cli.main([command, program]) == cli.DECLINED
+    shown = capsys.readouterr()
+    assert shown.err == f"{program}: declined: its loops are knots\n"
+    assert shown.out == ""
+
+
+def raising(error: BaseException) -> Any:
+    def command(args: object) -> int:
+        raise error
+
+    return command
+
+
+def test_an_interruption(program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(commands.COMMANDS, "plan", raising(KeyboardInterrupt()))
+    assert cli.main(["plan", program]) == cli.INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_error_inside_shows_its_traceback(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(commands.COMMANDS, "plan", raising(ZeroDivisionError("oh")))
+    assert cli.main(["plan", program]) == cli.INTERNAL_ERROR
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError: oh" in shown
+    assert "please report it" in shown
+
+
+def test_too_little_memory_is_the_users_to_know(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(commands.COMMANDS, "plan", raising(MemoryError("7 TiB")))
+    assert cli.main(["plan", program]) == cli.USAGE
+    assert capsys.readouterr().err == f"{program}: error: not enough memory: 7 TiB\n"
