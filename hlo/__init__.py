@@ -6,7 +6,9 @@ Nothing in here knows how a program is analysed or run.
 from hlo import ops as _ops  # fills the registry
 from hlo.errors import Declined, Location, ParseError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
+from hlo.text import load, parse
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, element_type
+from hlo.verify import verify
 
 __all__ = [
     "ELEMENT_TYPES",
@@ -24,7 +26,10 @@ __all__ = [
     "Value",
     "VerificationError",
     "element_type",
+    "load",
+    "parse",
     "uses",
+    "verify",
     "walk",
 ]
 del _ops

@@ -109,10 +109,11 @@ class Op:
 
     `attributes` holds plain Python values under the definition's attribute names (ints, strings, tuples, the dataclasses of
     `hlo.attributes`, `DenseArray`); `extra` holds what the definition does not know (frontend and foreign attributes), by name.
+    `location` is the op's place in the text, `debug` the text's own `loc(…)`.
     A region is a `Block` (single-block regions are all that the language has).
     """
 
-    __slots__ = ("attributes", "definition", "extra", "location", "name", "operands", "regions", "results")
+    __slots__ = ("attributes", "debug", "definition", "extra", "location", "name", "operands", "regions", "results")
 
     def __init__(
         self,
@@ -131,6 +132,7 @@ class Op:
         self.attributes: dict[str, Any] = dict(attributes or {})
         self.regions = tuple(regions)
         self.location = location
+        self.debug: str | None = None
         self.extra: dict[str, Any] = dict(extra) if extra else {}
         padded = list(names) + [None] * (len(result_types) - len(names))
         self.results = tuple(Value(t, self, i, n) for i, (t, n) in enumerate(zip(result_types, padded, strict=True)))
@@ -185,7 +187,8 @@ class Function:
 class Module:
     """A program: functions by name, in the order of the text. `entry` names the one that runs by default.
 
-    `nested` holds modules inside this one. `source` is the text it was parsed from, for carets in later errors.
+    `nested` holds modules inside this one. `source` is the text it was parsed from, for carets in later errors. `foreign` keeps
+    other dialects' declarations (`sdy.mesh`) and `aliases` the `#loc…` definitions, as text.
     """
 
     functions: dict[str, Function] = field(default_factory=dict)
@@ -194,6 +197,9 @@ class Module:
     entry_name: str = "main"
     nested: list[Module] = field(default_factory=list)
     source: Source | None = None
+    location: Location | None = None
+    foreign: list[str] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
 
     def function(self, name: str | None = None) -> Function:
         """The function called `name` (default: the entry; a module with a single function has that one as its entry).

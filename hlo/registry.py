@@ -101,12 +101,14 @@ class Operand:
 class Attribute:
     """An attribute: `kind` names its form in `hlo.attributes.KINDS`; without a default it is required.
 
-    A default may be a function of the op (for instance: zeros, one for each dimension).
+    A default may be a function of the op (for instance: zeros, one for each dimension). `domain` names the set of words of
+    an "enum" (`hlo.attributes.ENUMS`) where it is not the attribute's own name.
     """
 
     name: str
     kind: str
     default: Any = NO_DEFAULT
+    domain: str = ""
 
     @property
     def is_required(self) -> bool:
@@ -158,6 +160,15 @@ class OpDefinition:
 
     def __post_init__(self) -> None:
         self._attributes_by_name.update({a.name: a for a in self.attributes})
+
+    @property
+    def known_attributes(self) -> Mapping[str, Attribute]:
+        """Attribute name -> its description."""
+        return self._attributes_by_name
+
+    def segment_sizes(self, op: Op) -> dict[str, Any]:
+        """The attribute that the generic text needs to tell variadic operands apart; {} for ops that do not need one."""
+        return {}
 
     @property
     def mnemonic(self) -> str:

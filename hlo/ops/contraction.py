@@ -138,7 +138,7 @@ register(
         operands=(Operand("lhs"), Operand("rhs")),
         attributes=(
             Attribute("dot_dimension_numbers", "dot"),
-            Attribute("precision_config", "enums", ()),
+            Attribute("precision_config", "enums", (), "precision"),
             Attribute("algorithm", "any", None),
         ),
         infer=Declined("the result's element type is the program's choice"),

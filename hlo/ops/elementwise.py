@@ -123,7 +123,7 @@ register(
         name="stablehlo.compare",
         spec="StableHLO: compare",
         operands=(Operand("lhs"), Operand("rhs")),
-        attributes=(Attribute("comparison_direction", "enum"), Attribute("compare_type", "enum", None)),
+        attributes=(Attribute("comparison_direction", "enum"), Attribute("compare_type", "enum", None, "comparison_type")),
         infer=_infer_compare,
         access=identity_access,
         semantics=Elementwise("compare"),

@@ -1,0 +1,272 @@
+"""Attribute kinds: how the text's form of an attribute becomes the canonical value that an op holds, and back.
+
+One `Form` for each kind of `hlo.attributes.KINDS`. `read` takes the parsed attribute, `write` gives it back; `bare` and `plain` are the
+short form of the pretty syntax (`[0, 1]` for `array<i64: 0, 1>`), parsed at the cursor and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo.attributes import (
+    ENUMS,
+    UNIT,
+    DotDimensions,
+    Enumerated,
+    Struct,
+    SymbolPath,
+    TypedArray,
+    TypedFloat,
+    TypedInteger,
+    Unit,
+)
+from hlo.module import DenseArray
+from hlo.registry import Attribute
+from hlo.text.attribute_text import attribute_text, quoted, symbol_text
+from hlo.text.values import ValueParser
+from hlo.types import Type
+
+__all__ = ["FORMS", "Form", "from_text"]
+
+
+class WrongForm(Exception):
+    """The attribute's form is not the one that its kind asks for; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one attribute kind stands in the text."""
+
+    read: Callable[[Any, Attribute], Any]
+    write: Callable[[Any, Attribute], Any]
+    bare: Callable[[ValueParser, Attribute], Any] | None = None
+    plain: Callable[[Any], str] | None = None
+
+
+def from_text(attribute: Attribute, value: Any, parser: ValueParser, at: int) -> Any:
+    """The canonical value of an attribute from its parsed form. Raises ParseError at the position when the form is wrong."""
+    try:
+        return FORMS[attribute.kind].read(value, attribute)
+    except WrongForm as e:
+        raise parser.lexer.error(f"attribute {attribute.name!r}: {e}", at) from None
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _integer(kind: str) -> Callable[[Any, Attribute], int]:
+    def read(value: Any, attribute: Attribute) -> int:
+        if not isinstance(value, TypedInteger) or value.type != kind:
+            raise WrongForm(f"expected an integer of type {kind}, found {_show(value)}")
+        return value.value
+
+    return read
+
+
+def _show(value: Any) -> str:
+    try:
+        return attribute_text(value)[:80]
+    except TypeError:
+        return type(value).__name__
+
+
+def _real(value: Any, attribute: Attribute) -> float:
+    if not isinstance(value, TypedFloat) or value.type != "f32":
+        raise WrongForm(f"expected a number of type f32, found {_show(value)}")
+    return value.value
+
+
+def _bool(value: Any, attribute: Attribute) -> bool:
+    if not isinstance(value, bool):
+        raise WrongForm(f"expected true or false, found {_show(value)}")
+    return value
+
+
+def _unit(value: Any, attribute: Attribute) -> bool:
+    if not isinstance(value, Unit):
+        raise WrongForm(f"expected no value, found {_show(value)}")
+    return True
+
+
+def _numbers(element: str) -> Callable[[Any, Attribute], tuple[Any, ...]]:
+    def read(value: Any, attribute: Attribute) -> tuple[Any, ...]:
+        if isinstance(value, TypedArray) and value.element == element:
+            return value.values
+        # The older form of the same attribute, a one-dimensional constant.
+        if isinstance(value, DenseArray) and value.type.rank == 1 and str(value.type.element) == element and value.array.size < 4096:
+            return tuple(value.array.tolist())
+        raise WrongForm(f"expected array<{element}: …>, found {_show(value)}")
+
+    return read
+
+
+def _string(value: Any, attribute: Attribute) -> str:
+    if not isinstance(value, str):
+        raise WrongForm(f"expected a string, found {_show(value)}")
+    return value
+
+
+def _symbol(value: Any, attribute: Attribute) -> str:
+    if not isinstance(value, SymbolPath):
+        raise WrongForm(f"expected a symbol such as @f, found {_show(value)}")
+    return "::".join(value.path)
+
+
+def _symbol_bare(parser: ValueParser, attribute: Attribute) -> str:
+    path = [parser.lexer.symbol()]
+    while parser.lexer.accept("::"):
+        path.append(parser.lexer.symbol())
+    return "::".join(path)
+
+
+def _symbol_plain(value: str) -> str:
+    return "::".join(map(symbol_text, value.split("::"))) if value else symbol_text(value)
+
+
+def _dense(value: Any, attribute: Attribute) -> DenseArray:
+    if not isinstance(value, DenseArray):
+        raise WrongForm(f"expected dense<…>, found {_show(value)}")
+    return value
+
+
+def _type(value: Any, attribute: Attribute) -> Type:
+    if not isinstance(value, Type):
+        raise WrongForm(f"expected a type, found {_show(value)}")
+    return value
+
+
+def words_of(attribute: Attribute) -> tuple[str, ...]:
+    """The words that an enum attribute may be."""
+    return ENUMS[attribute.domain or attribute.name]
+
+
+def _word(value: Any, attribute: Attribute) -> str:
+    name = attribute.domain or attribute.name
+    if not isinstance(value, Enumerated) or value.set != name or value.word not in words_of(attribute):
+        raise WrongForm(f"expected #stablehlo<{name} …> with one of {', '.join(words_of(attribute))}, found {_show(value)}")
+    return value.word
+
+
+def _word_bare(parser: ValueParser, attribute: Attribute) -> str:
+    lx = parser.lexer
+    word = lx.token
+    if lx.kind != "word" or word not in words_of(attribute):
+        raise lx.expected(f"one of {', '.join(words_of(attribute))}")
+    lx.advance()
+    return word
+
+
+def _words(value: Any, attribute: Attribute) -> tuple[str, ...]:
+    if not isinstance(value, tuple):
+        raise WrongForm(f"expected a list, found {_show(value)}")
+    return tuple(_word(v, attribute) for v in value)
+
+
+def _list_of(item: Callable[[ValueParser, Attribute], Any]) -> Callable[[ValueParser, Attribute], tuple[Any, ...]]:
+    """A parser of `[a, b, …]`."""
+
+    def bare(parser: ValueParser, attribute: Attribute) -> tuple[Any, ...]:
+        lx = parser.lexer
+        lx.expect("[")
+        values: list[Any] = []
+        if not lx.accept("]"):
+            values.append(item(parser, attribute))
+            while lx.accept(","):
+                values.append(item(parser, attribute))
+            lx.expect("]")
+        return tuple(values)
+
+    return bare
+
+
+def _integer_bare(parser: ValueParser, attribute: Attribute) -> int:
+    lx = parser.lexer
+    at = lx.start
+    n = lx.integer()
+    if not -(1 << 63) <= n < 1 << 63:
+        raise lx.error(f"{n} does not fit into 64 bits", at)
+    return n
+
+
+def _bool_bare(parser: ValueParser, attribute: Attribute) -> bool:
+    lx = parser.lexer
+    if not (lx.at_word("true") or lx.at_word("false")):
+        raise lx.expected("true or false")
+    word = lx.token
+    lx.advance()
+    return word == "true"
+
+
+def _plain_list(values: tuple[Any, ...]) -> str:
+    return "[" + ", ".join(_plain_item(v) for v in values) + "]"
+
+
+def _plain_item(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _dot(value: Any, attribute: Attribute) -> DotDimensions:
+    names = ("lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
+    return DotDimensions(*integer_fields(value, "dot", names))
+
+
+def integer_fields(value: Any, name: str, fields: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """The integer lists of a struct attribute; a missing one is empty. Raises WrongForm for anything else."""
+    if not isinstance(value, Struct) or value.name.partition(".")[2] != name:
+        raise WrongForm(f"expected #stablehlo.{name}<…>, found {_show(value)}")
+    unknown = [k for k, _ in value.fields if k not in fields]
+    if unknown:
+        raise WrongForm(f"#stablehlo.{name} has no field {unknown[0]!r}")
+    lists = [value.get(f, ()) for f in fields]
+    for f, v in zip(fields, lists, strict=True):
+        if not isinstance(v, tuple) or not all(type(x) is int for x in v):
+            raise WrongForm(f"expected a list of integers in {f}, found {_show(v)}")
+    return lists
+
+
+def _dot_write(value: DotDimensions, attribute: Attribute) -> Struct:
+    rows = (
+        ("lhs_batching_dimensions", value.lhs_batching),
+        ("rhs_batching_dimensions", value.rhs_batching),
+        ("lhs_contracting_dimensions", value.lhs_contracting),
+        ("rhs_contracting_dimensions", value.rhs_contracting),
+    )
+    return Struct("stablehlo.dot", tuple((n, v) for n, v in rows if v))
+
+
+def _same(value: Any, attribute: Attribute) -> Any:
+    return value
+
+
+def _any_bare(parser: ValueParser, attribute: Attribute) -> Any:
+    return parser.attribute()
+
+
+def _enum_write(value: str, attribute: Attribute) -> Enumerated:
+    return Enumerated(attribute.domain or attribute.name, value)
+
+
+FORMS: dict[str, Form] = {
+    "i64": Form(_integer("i64"), lambda v, a: TypedInteger(v, "i64"), _integer_bare, str),
+    "i32": Form(_integer("i32"), lambda v, a: TypedInteger(v, "i32"), _integer_bare, str),
+    "f32": Form(_real, lambda v, a: TypedFloat(v, "f32")),
+    "bool": Form(_bool, _same, _bool_bare, _plain_item),
+    "unit": Form(_unit, lambda v, a: UNIT),
+    "i64s": Form(_numbers("i64"), lambda v, a: TypedArray("i64", v), _list_of(_integer_bare), _plain_list),
+    "bools": Form(_numbers("i1"), lambda v, a: TypedArray("i1", v), _list_of(_bool_bare), _plain_list),
+    "string": Form(_string, _same, lambda p, a: p.lexer.string(), quoted),
+    "symbol": Form(_symbol, lambda v, a: SymbolPath(tuple(v.split("::"))), _symbol_bare, _symbol_plain),
+    "dense": Form(_dense, _same, _any_bare, attribute_text),
+    "type": Form(_type, _same, lambda p, a: p.type(), str),
+    "enum": Form(_word, _enum_write, _word_bare, str),
+    "enums": Form(_words, lambda v, a: tuple(_enum_write(w, a) for w in v), _list_of(_word_bare), _plain_list),
+    "dot": Form(_dot, _dot_write),
+    "any": Form(_same, _same, _any_bare, attribute_text),
+}
+"""kind -> its form."""
+
+_ = np

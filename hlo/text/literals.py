@@ -1,0 +1,278 @@
+"""Constants: `dense<…>` bodies to NumPy arrays and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hlo.errors import ParseError
+from hlo.module import DenseArray
+from hlo.types import ElementType, QuantizedType, TensorType
+
+__all__ = ["dense_text", "float_of_bits", "from_hex", "from_list", "number_text"]
+
+_PIECE = re.compile(r"\s*+(?:([\[\](),])|([^\s\[\](),]++)|\Z)")
+HEX_FROM_ELEMS = 100
+"""Constants of more elements than this are printed as hexadecimal blobs."""
+
+
+def storage_element(t: TensorType) -> ElementType:
+    """The element type that a constant's bytes have (a quantized type's storage type)."""
+    return t.element.storage if isinstance(t.element, QuantizedType) else t.element
+
+
+def float_of_bits(bits: int, element: ElementType, error: Callable[[str], ParseError]) -> float:
+    """The number with that bit pattern. Raises ParseError when it has more bits than the type."""
+    if bits < 0 or bits >= 1 << element.bits:
+        raise error(f"{bits:#x} has more bits than {element}")
+    n = element.itemsize_bytes
+    return float(np.frombuffer(bits.to_bytes(n, "little"), element.dtype)[0])
+
+
+def from_hex(text: str, start: int, stop: int, t: TensorType, error: Callable[[str], ParseError]) -> DenseArray:
+    """The constant whose little-endian bytes are the hexadecimal digits text[start:stop]; one element is a splat."""
+    element = storage_element(t)
+    try:
+        data = bytes.fromhex(text[start:stop])
+    except ValueError:
+        raise error("expected an even number of hexadecimal digits") from None
+    count, width = t.size_elems, element.itemsize_bytes
+    if len(data) == width and count != 0 and not (element.is_boolean and count <= 8 and count != 1):
+        one = np.frombuffer(data, element.dtype if not element.is_boolean else np.uint8).astype(element.dtype)
+        return DenseArray(t, np.broadcast_to(one.reshape(()), t.shape))  # type: ignore[arg-type]
+    if element.is_boolean:
+        if len(data) == count:
+            return DenseArray(t, (np.frombuffer(data, np.uint8) != 0).reshape(t.static_shape))
+        if len(data) != -(-count // 8):
+            raise error(f"expected {count} bytes for {t}, found {len(data)}")
+        flags = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[:count]
+        return DenseArray(t, flags.astype(np.bool_).reshape(t.static_shape))
+    if len(data) != count * width:
+        raise error(f"expected {count * width} bytes for {t}, found {len(data)}")
+    return DenseArray(t, np.frombuffer(data, element.dtype).reshape(t.static_shape))
+
+
+def from_list(text: str, t: TensorType, error: Callable[[str, int], ParseError]) -> DenseArray:
+    """The constant written as one element (a splat) or as nested lists in row-major order; nothing for a zero-sized type."""
+    element = storage_element(t)
+    convert = _converter(element)
+    rank, shape = len(t.shape), t.static_shape
+    values: list[Any] = []
+    counts: list[int] = []  # of the open lists
+    is_list = False
+    parts: list[Any] | None = None  # the open complex number
+    wants_value = True
+    position, size = 0, len(text)
+    while position < size:
+        m = _PIECE.match(text, position)
+        if m is None:
+            raise error("unreadable constant", position)
+        mark, word = m.group(1), m.group(2)
+        at = m.start(1) if mark else m.start(2)
+        position = m.end()
+        if word is not None:
+            if not wants_value or (values and not counts and parts is None):
+                raise error(f"expected ',' or ']', found {word[:40]!r}", at)
+            try:
+                value = convert(word)
+            except (ValueError, OverflowError) as e:
+                raise error(f"expected an element of {element}, found {word[:40]!r}{_reason(e)}", at) from None
+            if parts is not None:
+                parts.append(value)
+            else:
+                if element.is_complex:
+                    value = complex(value)
+                values.append(value)
+                if counts:
+                    counts[-1] += 1
+            wants_value = False
+        elif mark == "[":
+            if not wants_value or (values and not counts) or parts is not None:
+                raise error("unexpected '['", at)
+            is_list = True
+            if len(counts) >= rank:
+                raise error(f"lists nested deeper than the rank of {t}", at)
+            counts.append(0)
+        elif mark == "]":
+            if not counts or parts is not None or (wants_value and counts[-1]):
+                raise error("unexpected ']'", at)
+            n = counts.pop()
+            if n != shape[len(counts)]:
+                raise error(f"expected {shape[len(counts)]} entries in dimension {len(counts)} of {t}, found {n}", at)
+            if counts:
+                counts[-1] += 1
+            wants_value = False
+        elif mark == "(":
+            if not element.is_complex or not wants_value or parts is not None:
+                raise error("unexpected '('", at)
+            parts = []
+        elif mark == ")":
+            if parts is None or len(parts) != 2:
+                raise error("expected a complex number (re, im)", at)
+            values.append(complex(*parts))
+            if counts:
+                counts[-1] += 1
+            parts, wants_value = None, False
+        elif mark == ",":
+            if wants_value or (parts is None and not counts):
+                raise error("unexpected ','", at)
+            wants_value = True
+    if counts or parts is not None:
+        raise error("a list that is not closed", size)
+    total = t.size_elems
+    if not values:
+        if total or (is_list is False and text.strip()):
+            raise error(f"expected {total} elements for {t}, found none", 0)
+        return DenseArray(t, np.zeros(shape, element.dtype))
+    array = _array(values, element)
+    if not is_list:
+        if not total:
+            raise error(f"expected no elements for {t}, found one", 0)
+        return DenseArray(t, np.broadcast_to(array.reshape(()), shape))
+    if len(values) != total:
+        raise error(f"expected {total} elements for {t}, found {len(values)}", 0)
+    return DenseArray(t, array.reshape(shape))
+
+
+def _reason(e: Exception) -> str:
+    return f" ({e})" if isinstance(e, OverflowError) else ""
+
+
+def _array(values: list[Any], element: ElementType) -> np.ndarray:
+    if element.is_integer and element.dtype.kind not in "iu":
+        return np.array(values, np.int64).astype(element.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if element.is_float and element.bits < 32:
+            bits = [v.bits if isinstance(v, _Bits) else None for v in values]
+            plain = np.array([0.0 if isinstance(v, _Bits) else v for v in values], np.float64).astype(element.dtype)
+            return _with_bits(plain, bits, element)
+        if element.is_float and any(isinstance(v, _Bits) for v in values):
+            bits = [v.bits if isinstance(v, _Bits) else None for v in values]
+            return _with_bits(np.array([0.0 if isinstance(v, _Bits) else v for v in values]).astype(element.dtype), bits, element)
+        return np.array(values).astype(element.dtype)
+
+
+def _with_bits(array: np.ndarray, bits: list[int | None], element: ElementType) -> np.ndarray:
+    raw = array.view(f"u{element.itemsize_bytes}")
+    for i, b in enumerate(bits):
+        if b is not None:
+            raw[i] = b
+    return array
+
+
+class _Bits:
+    """A floating-point element written as its bit pattern, which is kept exactly (NaN payloads included)."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+
+
+def _converter(element: ElementType) -> Callable[[str], Any]:
+    if element.is_boolean:
+        return _boolean
+    if element.is_complex:
+        part = element.real
+        return lambda word: _plain(_floating(word, part), part)
+    if element.is_float:
+        return lambda word: _floating(word, element)
+    return lambda word: _integer(word, element)
+
+
+def _plain(value: Any, element: ElementType) -> float:
+    if not isinstance(value, _Bits):
+        return float(value)
+    return float(np.frombuffer(value.bits.to_bytes(element.itemsize_bytes, "little"), element.dtype)[0])
+
+
+def _boolean(word: str) -> bool:
+    if word in ("true", "false"):
+        return word == "true"
+    if word in ("0", "1", "-1"):
+        return word != "0"
+    raise ValueError(word)
+
+
+_INTEGER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|\d+)\Z", re.ASCII)
+_FLOAT = re.compile(r"-?\d+\.\d*(?:[eE][+-]?\d+)?\Z", re.ASCII)
+_HEX = re.compile(r"0x[0-9A-Fa-f]+\Z", re.ASCII)
+
+
+def _integer(word: str, element: ElementType) -> int:
+    if not _INTEGER.match(word) or len(word) > 40:
+        raise ValueError(word)
+    value = int(word, 16) if "x" in word else int(word)
+    if element.is_unsigned and value < 0:
+        raise OverflowError("negative")
+    if not -(1 << (element.bits - 1)) <= value < 1 << element.bits:
+        raise OverflowError("out of range")
+    if element.is_signed and value >= 1 << (element.bits - 1):
+        value -= 1 << element.bits
+    return value
+
+
+def _floating(word: str, element: ElementType) -> Any:
+    if _FLOAT.match(word):
+        return float(word)
+    if _HEX.match(word) and len(word) <= 20:
+        bits = int(word, 16)
+        if bits >= 1 << element.bits:
+            raise OverflowError("too many bits")
+        return _Bits(bits)
+    raise ValueError(word)
+
+
+# ---------------------------------------------------------------- printing
+
+
+def number_text(value: Any, element: ElementType) -> str:
+    """One element as text that parses back to the same bits."""
+    if element.is_boolean:
+        return "true" if value else "false"
+    if element.is_complex:
+        part = element.real
+        return f"({number_text(value.real, part)}, {number_text(value.imag, part)})"
+    if not element.is_float:
+        return str(int(value))
+    wide = float(value)
+    if wide != wide or wide in (float("inf"), float("-inf")):
+        return f"0x{int.from_bytes(np.asarray(value, element.dtype).tobytes(), 'little'):0{max(2, -(-element.bits // 4))}X}"
+    short = f"{wide:.6e}"
+    if element.bits == 64:
+        return short if float(short) == wide else _point(repr(wide))
+    with np.errstate(over="ignore"):
+        if np.float64(short).astype(element.dtype) == value:
+            return short
+    return _point(np.format_float_scientific(wide, unique=True, trim="0"))
+
+
+def _point(text: str) -> str:
+    """A Python number's text with the decimal point that the syntax asks for."""
+    head, e, tail = text.partition("e")
+    return (head if "." in head else head + ".0") + (e + tail if e else "")
+
+
+def dense_text(value: DenseArray) -> str:
+    """`dense<…> : tensor<…>`: a splat as one element, few elements as lists, many as a hexadecimal blob."""
+    return f"dense<{dense_body(value)}> : {value.type}"
+
+
+def dense_body(value: DenseArray) -> str:
+    """What stands between `dense<` and `>`."""
+    array, element = value.array, storage_element(value.type)
+    if array.size == 0:
+        return ""
+    if value.is_splat:
+        return number_text(array.flat[0], element)
+    if array.size > HEX_FROM_ELEMS and not element.is_boolean:
+        return f'"0x{np.ascontiguousarray(array).tobytes().hex().upper()}"'
+    return _lists(array, element)
+
+
+def _lists(array: np.ndarray, element: ElementType) -> str:
+    texts = [number_text(x, element) for x in array.reshape(-1)]
+    for n in reversed(array.shape):
+        texts = ["[" + ", ".join(texts[i : i + n]) + "]" for i in range(0, len(texts), n)]
+    return texts[0]

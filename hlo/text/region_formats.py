@@ -1,0 +1,227 @@
+"""The pretty syntax of the ops whose regions stand inside it: reduce and while.
+
+A parser here is a generator: it yields the parsers of its regions and returns the list of regions. A printer is one too: it yields
+`(op's regions to print, …)` pieces for `hlo.text.printer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hlo.module import Block, Op, Value
+from hlo.registry import lookup
+from hlo.text.assembly import Names, OpParts, function_text, remaining_attributes
+from hlo.types import TensorType
+
+if TYPE_CHECKING:
+    from hlo.text.mlir_parser import MlirParser, Steps
+    from hlo.text.printer import Printer
+
+__all__ = ["REGION_FORMATS", "RegionFormat"]
+
+
+@dataclass(frozen=True)
+class RegionFormat:
+    """`print` yields strings and (block, is the block label printed) pairs."""
+
+    parse: Callable[[MlirParser, OpParts], Steps]
+    print: Callable[[Op, Printer], Iterator[str | tuple[Block, str]]]
+
+
+def _parse_reduce(p: MlirParser, parts: OpParts) -> Steps:
+    """`(%x init: %i), (%y init: %j) applies op across dimensions = [0] {…} : type`, or with `reducer(…) {…}` at the end."""
+    lx = p.lexer
+    inputs: list[Value] = []
+    inits: list[Value] = []
+    while True:
+        lx.expect("(")
+        inputs.append(p.use())
+        lx.expect_word("init")
+        lx.expect(":")
+        inits.append(p.use())
+        lx.expect(")")
+        if not lx.accept(","):
+            break
+    parts.operands = {"inputs": inputs, "init_values": inits}
+    inner_at, inner = lx.start, None
+    if lx.accept_word("applies"):
+        inner_at = lx.start
+        inner = lookup(lx.take("word", "an op"))
+    lx.expect_word("across")
+    lx.expect_word("dimensions")
+    lx.expect("=")
+    parts.attributes["dimensions"] = p.integer_list()
+    if lx.kind == "{":
+        p.attribute_dictionary(parts)
+    lx.expect(":")
+    at = lx.start
+    t = p.values.function_type()
+    p.check_types(parts.flat(), t.inputs, at)
+    parts.result_types = t.results
+    place = lx.location(inner_at)
+    if inner is not None:
+        if len(inner.operands) != 2 or inner.regions or len(inputs) != 1:
+            raise lx.error("expected a binary op on one input", inner_at)
+        first = inputs[0].type
+        if not isinstance(first, TensorType):
+            raise lx.error(f"expected a tensor, found {first}", at)
+        scalar = TensorType((), first.element)
+        block = Block((scalar, scalar))
+        op = Op(inner, block.arguments, None, (), (scalar,), place)
+        ret = lookup("stablehlo.return")
+        assert ret is not None
+        block.ops = [op, Op(ret, op.results, None, (), (), place)]
+        return [block]
+    lx.expect_word("reducer")
+    p.scope.push()
+    names: list[tuple[str, int, Any]] = []
+    # (%a: t, %b: t) (%c: t, %d: t): one pair for each input; the arguments' order is a, c, …, b, d, …
+    while lx.accept("("):
+        for closing in (",", ")"):
+            here = lx.start
+            name = lx.take("value", "an argument such as %arg0")[1:]
+            lx.expect(":")
+            names.append((name, here, p.values.type()))
+            p._trailing_location()
+            lx.expect(closing)
+        lx.accept(",")
+    ordered = names[0::2] + names[1::2]
+    block = Block([n[2] for n in ordered], [n[0] for n in ordered])
+    for (name, here, _), argument in zip(ordered, block.arguments, strict=True):
+        p.define(name, argument, here)
+    yield p.body(block)
+    p.scope.pop()
+    return [block]
+
+
+_COMMUTATIVE = frozenset(f"stablehlo.{n}" for n in ("add", "and", "maximum", "minimum", "multiply", "or", "xor"))
+
+
+def _compact(op: Op) -> str | None:
+    """The name of the only op in the body of a reduce that the short form can say."""
+    body = op.regions[0]
+    if len(op.operands) != 2 or len(body.ops) != 2 or len(body.arguments) != 2:
+        return None
+    inner, ret = body.ops
+    first = op.operands[0].type
+    if (
+        inner.name not in _COMMUTATIVE
+        or inner.extra
+        or ret.extra
+        or inner.attributes
+        or inner.operands != tuple(body.arguments)
+        or ret.operands != inner.results
+        or not isinstance(first, TensorType)
+    ):
+        return None
+    scalar = TensorType((), first.element)
+    return inner.name if all(v.type == scalar for v in (*body.arguments, *inner.results)) else None
+
+
+def _print_reduce(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+    n = len(op.operands) // 2
+    pairs = zip(op.operands[:n], op.operands[n:], strict=True)
+    inner = _compact(op)
+    text = "(" + ", ".join(f"{pr.use(a)} init: {pr.use(b)}" for a, b in pairs).replace(", ", "), (") + ")"
+    if inner is not None:
+        text += f" applies {inner}"
+    text += f" across dimensions = {list(op.attr('dimensions'))}"
+    extra = remaining_attributes(op, frozenset(("dimensions",)))
+    text += (" " + extra if extra else "") + " : "
+    text += function_text([v.type for v in op.operands], [r.type for r in op.results])
+    yield text
+    if inner is None:
+        body = op.regions[0]
+        pr.enter()
+        names = [pr.define(a) for a in body.arguments]
+        couples = [
+            f"({names[i]}: {body.arguments[i].type}, {names[n + i]}: {body.arguments[n + i].type})" for i in range(n)
+        ]
+        yield "\n" + pr.indent(1) + "reducer" + " ".join(couples) + " {\n"
+        yield (body, "")
+        pr.leave()
+        yield pr.indent(0) + "}"
+
+
+def _printable_reduce(op: Op) -> bool:
+    n = len(op.operands) // 2
+    return bool(n) and len(op.operands) == 2 * n and len(op.regions) == 1 and len(op.regions[0].arguments) == 2 * n
+
+
+def _parse_while(p: MlirParser, parts: OpParts) -> Steps:
+    """`(%a = %0, %b = %1) : t, u cond {…} do {…}`, attributes after the types with `attributes {…}`."""
+    lx = p.lexer
+    names: list[tuple[str, int]] = []
+    operands: list[Value] = []
+    lx.expect("(")
+    while lx.kind != ")":
+        here = lx.start
+        names.append((lx.take("value", "an argument such as %iterArg")[1:], here))
+        lx.expect("=")
+        operands.append(p.use())
+        if not lx.accept(","):
+            break
+    lx.expect(")")
+    parts.operands = {"operand": operands}
+    types: list[Any] = []
+    if lx.accept(":"):
+        at = lx.start
+        types.append(p.values.type())
+        while lx.accept(","):
+            types.append(p.values.type())
+        p.check_types(operands, types, at)
+    elif operands:
+        raise lx.expected("':'")
+    parts.result_types = tuple(types)
+    if lx.accept_word("attributes"):
+        p.attribute_dictionary(parts)
+    regions: list[Block] = []
+    for word in ("cond", "do"):
+        lx.expect_word(word)
+        p.scope.push()
+        block = Block(types, [n for n, _ in names])
+        for (name, here), argument in zip(names, block.arguments, strict=True):
+            p.define(name, argument, here)
+        yield p.body(block)
+        p.scope.pop()
+        regions.append(block)
+    return regions
+
+
+def _print_while(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+    cond, body = op.regions
+    pr.enter()
+    names = [pr.define(a) for a in cond.arguments]
+    for a, name in zip(body.arguments, names, strict=True):
+        pr.alias(a, name)
+    text = "(" + ", ".join(f"{n} = {pr.use(v)}" for n, v in zip(names, op.operands, strict=True)) + ")"
+    if op.operands:
+        text += " : " + ", ".join(str(v.type) for v in op.operands)
+    extra = remaining_attributes(op, frozenset())
+    text += f"\n{pr.indent(0)} attributes {extra}" if extra else ""
+    yield text + "\n" + pr.indent(0) + "cond {\n"
+    yield (cond, "")
+    yield pr.indent(0) + "} do {\n"
+    yield (body, "")
+    pr.leave()
+    yield pr.indent(0) + "}"
+
+
+def _printable_while(op: Op) -> bool:
+    types = [v.type for v in op.operands]
+    return len(op.regions) == 2 and all([a.type for a in r.arguments] == types for r in op.regions) and [
+        r.type for r in op.results
+    ] == types
+
+
+REGION_FORMATS: dict[str, RegionFormat] = {
+    "stablehlo.reduce": RegionFormat(_parse_reduce, _print_reduce),
+    "stablehlo.while": RegionFormat(_parse_while, _print_while),
+}
+
+PRINTABLE: dict[str, Callable[[Op], bool]] = {"stablehlo.reduce": _printable_reduce, "stablehlo.while": _printable_while}
+"""Whether the pretty form can say an op; where it cannot, the generic form does."""
+
+_ = Names
