@@ -35,24 +35,41 @@ def float_of_bits(bits: int, element: ElementType, error: Callable[[str], ParseE
 def from_hex(text: str, start: int, stop: int, t: TensorType, error: Callable[[str], ParseError]) -> DenseArray:
     """The constant whose little-endian bytes are the hexadecimal digits text[start:stop]; one element is a splat."""
     element = storage_element(t)
-    try:
-        data = bytes.fromhex(text[start:stop])
-    except ValueError:
-        raise error("expected an even number of hexadecimal digits") from None
+    data = _hex_bytes(text, start, stop, error)
     count, width = t.size_elems, element.itemsize_bytes
     if len(data) == width and count != 0 and not (element.is_boolean and count <= 8 and count != 1):
-        one = np.frombuffer(data, element.dtype if not element.is_boolean else np.uint8).astype(element.dtype)
+        one = data.view(element.dtype if not element.is_boolean else np.uint8).astype(element.dtype)
         return DenseArray(t, np.broadcast_to(one.reshape(()), t.shape))  # type: ignore[arg-type]
     if element.is_boolean:
         if len(data) == count:
-            return DenseArray(t, (np.frombuffer(data, np.uint8) != 0).reshape(t.static_shape))
+            return DenseArray(t, (data != 0).reshape(t.static_shape))
         if len(data) != -(-count // 8):
             raise error(f"expected {count} bytes for {t}, found {len(data)}")
-        flags = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[:count]
+        flags = np.unpackbits(data, bitorder="little")[:count]
         return DenseArray(t, flags.astype(np.bool_).reshape(t.static_shape))
     if len(data) != count * width:
         raise error(f"expected {count * width} bytes for {t}, found {len(data)}")
-    return DenseArray(t, np.frombuffer(data, element.dtype).reshape(t.static_shape))
+    return DenseArray(t, data.view(element.dtype).reshape(t.static_shape))
+
+
+_CHUNK = 1 << 18  # characters; small enough for the temporary slices to stay in cache
+
+
+def _hex_bytes(text: str, start: int, stop: int, error: Callable[[str], ParseError]) -> np.ndarray:
+    """The bytes of text[start:stop]. In chunks: two copies of a large blob would cost more than decoding it."""
+    out = np.empty((stop - start) // 2, np.uint8)
+    try:
+        if (stop - start) % 2:
+            raise ValueError
+        for a in range(start, stop, _CHUNK):
+            b = min(stop, a + _CHUNK)
+            piece = bytes.fromhex(text[a:b])
+            if 2 * len(piece) != b - a:  # fromhex skips white space
+                raise ValueError
+            out[(a - start) // 2 : (b - start) // 2] = np.frombuffer(piece, np.uint8)
+    except ValueError:
+        raise error("expected an even number of hexadecimal digits") from None
+    return out
 
 
 def from_list(text: str, t: TensorType, error: Callable[[str, int], ParseError]) -> DenseArray:
@@ -245,7 +262,8 @@ def number_text(value: Any, element: ElementType) -> str:
     with np.errstate(over="ignore"):
         if np.float64(short).astype(element.dtype) == value:
             return short
-    return _point(np.format_float_scientific(wide, unique=True, trim="0"))
+    # Every type of fewer bits is a subset of f32, whose shortest digits tell its values apart.
+    return _point(np.format_float_scientific(np.float32(wide), unique=True, trim="0"))
 
 
 def _point(text: str) -> str:
