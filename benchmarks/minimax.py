@@ -1,0 +1,183 @@
+"""Fit the polynomial coefficients of ``codegen/lib/coefficients.py``.
+
+For a function f on [lo, hi] and a weight w, the Remez exchange finds the polynomial p of a given degree that minimises
+max |w(x) (p(x) - f(x))|.  All arithmetic is done in mpmath with 60 digits.  Run ``python benchmarks/minimax.py`` to print
+every table of ``coefficients.py`` again (about two minutes), with the weighted error that each fit reaches.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+
+mp.mp.dps = 60
+Real = Any
+
+
+def remez(
+    f: Callable[[Real], Real], lo: Real, hi: Real, degree: int, weight: Callable[[Real], Real] | None = None
+) -> tuple[list[Real], Real]:
+    """Return the coefficients (ascending powers) of the minimax polynomial of f on [lo, hi], and its weighted error."""
+    weight = weight or (lambda x: mp.mpf(1))
+    lo, hi = mp.mpf(lo), mp.mpf(hi)
+    count = degree + 2
+    points = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+    grid = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * i / (40 * count)) for i in range(40 * count + 1)]
+    target = [f(x) for x in grid]
+    weights = [weight(x) for x in grid]
+    coefficients: list[Real] = []
+    worst = mp.mpf(0)
+    for _ in range(12):
+        matrix = mp.matrix(count, count)
+        right = mp.matrix(count, 1)
+        for i, x in enumerate(points):
+            for j in range(degree + 1):
+                matrix[i, j] = x**j
+            matrix[i, degree + 1] = (-1) ** i / weight(x)
+            right[i] = f(x)
+        solution = mp.lu_solve(matrix, right)
+        coefficients = [solution[j] for j in range(degree + 1)]
+        errors = [
+            w * (mp.polyval(coefficients[::-1], x) - t) for x, t, w in zip(grid, target, weights, strict=True)
+        ]
+        # one extremum for each run of equal sign
+        runs: list[int] = []
+        for i, e in enumerate(errors):
+            if e == 0:
+                continue
+            if runs and (errors[runs[-1]] > 0) == (e > 0):
+                if abs(e) > abs(errors[runs[-1]]):
+                    runs[-1] = i
+            else:
+                runs.append(i)
+        while len(runs) > count:
+            drop = 0 if abs(errors[runs[0]]) < abs(errors[runs[-1]]) else len(runs) - 1
+            runs.pop(drop)
+        worst = max(abs(e) for e in errors)
+        if len(runs) < count:
+            break
+        level = min(abs(errors[i]) for i in runs)
+        points = [grid[i] for i in runs]
+        if worst < level * mp.mpf("1.02"):
+            break
+    return coefficients, worst
+
+
+def _series(f: Callable[[Real], Real], at_zero: Real) -> Callable[[Real], Real]:
+    return lambda x: at_zero if abs(x) < mp.mpf(10) ** -18 else f(x)
+
+
+HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.0001")
+ROOT = mp.sqrt(2)
+
+
+def _exp_tail(r: Real) -> Real:
+    return (mp.expm1(r) - r) / r**2
+
+
+def _log_tail(x: Real) -> Real:
+    return (mp.log1p(x) - x + x**2 / 2) / x**3
+
+
+def _atanh_tail(z: Real) -> Real:
+    """log((1 + s)/(1 - s)) / s - 2 over z = s**2."""
+    s = mp.sqrt(z)
+    return (mp.log((1 + s) / (1 - s)) / s - 2) / z
+
+
+def _atanh_tail2(z: Real) -> Real:
+    """The same series with its first two terms 2 + 2 z/3 taken out."""
+    s = mp.sqrt(z)
+    return (mp.log((1 + s) / (1 - s)) / s - 2 - 2 * z / 3) / z**2
+
+
+def _erf_excess(z: Real) -> Real:
+    """erf(x) / x - 1."""
+    x = mp.sqrt(z)
+    return mp.erf(x) / x - 1
+
+
+def _tanh_tail(z: Real) -> Real:
+    x = mp.sqrt(z)
+    return (mp.tanh(x) / x - 1) / z
+
+
+def _erfcx_of(centre: Real) -> Callable[[Real], Real]:
+    def g(t: Real) -> Real:
+        x = centre * (1 + t) / (1 - t)
+        return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+
+    return g
+
+
+def _sin_tail(z: Real) -> Real:
+    x = mp.sqrt(z)
+    return (mp.sin(x) / x - 1) / z
+
+
+def _cos_tail(z: Real) -> Real:
+    return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
+
+
+def _atan_tail(z: Real) -> Real:
+    x = mp.sqrt(z)
+    return (mp.atan(x) / x - 1) / z
+
+
+def _asin_tail(z: Real) -> Real:
+    x = mp.sqrt(z)
+    return (mp.asin(x) / x - 1) / z
+
+
+def _t(x: float, centre: float) -> Real:
+    return (mp.mpf(x) - centre) / (mp.mpf(x) + centre)
+
+
+S2 = ((ROOT - 1) / (ROOT + 1)) ** 2 * mp.mpf("1.001")
+QUARTER = (mp.pi / 4) ** 2 * mp.mpf("1.001")
+
+# name: (function, lo, hi, degree, weight)
+FITS: dict[str, tuple[Any, ...]] = {
+    "EXP_F32": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 4, lambda r: r**2 + mp.mpf("1e-4")),
+    "EXPM1_F32": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 5, lambda r: abs(r) + mp.mpf("1e-3")),
+    "LOG_F32": (_series(_log_tail, mp.mpf(1) / 3), ROOT / 2 - 1, ROOT - 1, 8, lambda x: x**2 + mp.mpf("1e-4")),
+    "ERF_F32": (_series(_erf_excess, 2 / mp.sqrt(mp.pi) - 1), 0, 1, 6, None),
+    "LOG_ERFC_F32": (lambda x: mp.log(mp.erfc(x)), 0.98, 4.05, 6, lambda x: mp.erfc(x)),
+    "ERFC_F32": (_erfcx_of(2), -1, _t(10.3, 2), 11, None),
+    "TANH_F32": (_series(_tanh_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.61") ** 2, 4, lambda z: z),
+    "EXP_F64": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 9, lambda r: r**2 + mp.mpf("1e-4")),
+    "EXPM1_F64": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 10, lambda r: abs(r) + mp.mpf("1e-3")),
+    "LOG_F64": (_series(_atanh_tail, mp.mpf(2) / 3), 0, S2, 6, lambda z: z),
+    "LOG2_TAIL_F64": (_series(_atanh_tail2, mp.mpf(2) / 5), 0, S2, 7, lambda z: z**2),
+    "ERF_F64": (_series(_erf_excess, 2 / mp.sqrt(mp.pi) - 1), 0, mp.mpf("0.65") ** 2, 9, None),
+    "ERFC_F64": (_erfcx_of(mp.mpf("3.5")), _t(0.45, 3.5), _t(27.5, 3.5), 22, None),
+    "SIN_F32": (_series(_sin_tail, -mp.mpf(1) / 6), 0, QUARTER, 2, lambda z: z),
+    "COS_F32": (_series(_cos_tail, mp.mpf(1) / 24), 0, QUARTER, 2, lambda z: z**2),
+    "SIN_F64": (_series(_sin_tail, -mp.mpf(1) / 6), 0, QUARTER, 5, lambda z: z),
+    "COS_F64": (_series(_cos_tail, mp.mpf(1) / 24), 0, QUARTER, 5, lambda z: z**2),
+    "ATAN_F32": (_series(_atan_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.1722"), 4, lambda z: z),
+    "ATAN_F64": (_series(_atan_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.1722"), 10, lambda z: z),
+    "ASIN_F32": (_series(_asin_tail, mp.mpf(1) / 6), 0, mp.mpf("0.25"), 4, lambda z: z),
+    "ASIN_F64": (_series(_asin_tail, mp.mpf(1) / 6), 0, mp.mpf("0.25"), 11, lambda z: z),
+    "CBRT_F32": (lambda m: mp.cbrt(m), 1, 8, 3, lambda m: 1 / mp.cbrt(m)),
+}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(FITS)
+    for name in wanted:
+        f, lo, hi, degree, weight = FITS[name]
+        coefficients, worst = remez(f, lo, hi, degree, weight)
+        print(f"# weighted error {mp.nstr(worst, 3)}")
+        print(f"{name} = (")
+        for c in coefficients:
+            print(f"    {mp.nstr(c, 19)},")
+        print(")")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Schedules to kernels: the code generator, its kernel library, caches and run time."""

@@ -1,0 +1,37 @@
+"""What generated kernel source may call: buffers, scalar ops, contraction micro-kernels.
+
+Importing this package imports numba; a kernel that is found in the disk cache needs neither.  ``NAMESPACE`` maps each
+public name to its function, and is the global namespace that kernel source is executed in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from codegen.lib import buffer, scalar, scalar_bits
+
+_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+
+
+def _public(module: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and callable(value) and not isinstance(value, type)
+        and getattr(value, "__module__", None) == module.__name__
+    }  # fmt: skip
+
+
+NAMESPACE: dict[str, Any] = {
+    **_public(scalar),
+    **_public(scalar_bits),
+    "at": buffer.at,
+    "stream_copy": buffer.stream_copy,
+    "fence": buffer.fence,
+    "prefetch": buffer.prefetch,
+    **{name: getattr(np, name) for name in _TYPES},
+    "inf": float("inf"),
+    "nan": float("nan"),
+}

@@ -1,0 +1,289 @@
+"""``Buf``: a raw typed pointer as a numba type, the only container that generated kernels know.
+
+``buf[i]`` and ``buf[i] = v`` become one load and one store of element i: no bounds, no reference counts, and no handling
+of negative indices, which would keep LLVM from vectorising.  Each access carries the alias scope of its buffer: accesses
+through different scopes of one kernel are declared not to overlap.  When a kernel is stepped through in plain Python, a
+flat NumPy array plays the part of a ``Buf``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import lower_builtin, models, register_model
+
+from codegen.lib import convert
+from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
+
+# name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
+ELEMENTS: dict[str, tuple[Any, Any]] = {
+    "bool": (types.boolean, types.uint8),
+    "int8": (types.int8, types.int8),
+    "int16": (types.int16, types.int16),
+    "int32": (types.int32, types.int32),
+    "int64": (types.int64, types.int64),
+    "uint8": (types.uint8, types.uint8),
+    "uint16": (types.uint16, types.uint16),
+    "uint32": (types.uint32, types.uint32),
+    "uint64": (types.uint64, types.uint64),
+    "float16": (types.float32, types.uint16),
+    "bfloat16": (types.float32, types.uint16),
+    "float32": (types.float32, types.float32),
+    "float64": (types.float64, types.float64),
+    "complex64": (types.complex64, types.float32),
+    "complex128": (types.complex128, types.float64),
+}
+
+
+class Buf(types.Type):
+    """The numba type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
+
+    A float16 or bfloat16 element is read and written as a float32 value, rounded to nearest even when stored; two
+    elements of ``scope`` may overlap, elements of different scopes may not.
+    """
+
+    def __init__(self, dtype: str, scope: str, align: int) -> None:
+        if dtype not in ELEMENTS:
+            raise ValueError(f"no element type {dtype!r}: expected one of {', '.join(ELEMENTS)}")
+        self.dtype = dtype
+        self.scope = scope
+        self.align = align
+        super().__init__(name=f"Buf({dtype}, {scope}, {align})")
+
+    @property
+    def value_type(self) -> Any:
+        """The numba type of ``buf[i]``."""
+        return ELEMENTS[self.dtype][0]
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes between two elements."""
+        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
+
+
+@register_model(Buf)
+class _BufModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        storage = manager.lookup(ELEMENTS[kind.dtype][1]).get_data_type()
+        if kind.dtype.startswith("complex"):
+            storage = ir.LiteralStructType([storage, storage])
+        super().__init__(manager, kind, storage.as_pointer())
+
+
+_scopes: ContextVar[tuple[str, ...]] = ContextVar("tilewright_scopes", default=())
+
+
+@contextlib.contextmanager
+def use_scopes(scopes: tuple[str, ...]) -> Iterator[None]:
+    """Declare, for kernels lowered inside the block, that accesses through these scopes never overlap."""
+    token = _scopes.set(scopes)
+    try:
+        yield
+    finally:
+        _scopes.reset(token)
+
+
+def tag(module: Any, access: Any, scope: str) -> Any:
+    """Attach alias.scope / noalias metadata to a load or store."""
+    known = _scopes.get()
+    if scope in known and len(known) > 1:
+        domain = module.add_metadata(["tilewright"])
+        nodes = {name: module.add_metadata([f"tilewright.{name}", domain]) for name in known}
+        access.set_metadata("alias.scope", module.add_metadata([nodes[scope]]))
+        access.set_metadata("noalias", module.add_metadata([nodes[name] for name in known if name != scope]))
+    return access
+
+
+def _load_raw(b: Any, kind: Buf, pointer: Any, align: int | None = None) -> Any:
+    access = b.load(pointer)
+    access.align = align or kind.item_bytes
+    return tag(b.module, access, kind.scope)
+
+
+def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
+    """The value at ``pointer``, as the data model of ``kind.value_type`` holds it."""
+    if kind.dtype.startswith("complex"):
+        parts = []
+        for k in range(2):
+            access = b.load(b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
+            access.align = kind.item_bytes // 2
+            parts.append(tag(b.module, access, kind.scope))
+        return cgutils.pack_struct(b, parts)
+    raw = _load_raw(b, kind, pointer)
+    if kind.dtype == "bool":
+        return b.icmp_unsigned("!=", raw, ir.Constant(I8, 0))
+    if kind.dtype == "bfloat16":
+        return convert.widen_bf16(Value(b, raw)).v
+    if kind.dtype == "float16":
+        return convert.widen_f16(Value(b, raw)).v
+    return raw
+
+
+def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> None:
+    """Write ``value`` (of ``kind.value_type``) at ``pointer``."""
+    if kind.dtype.startswith("complex"):
+        for k, part in enumerate(cgutils.unpack_tuple(b, value, 2)):
+            address = b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)])
+            tag(b.module, b.store(part, address, align=kind.item_bytes // 2), kind.scope)
+        return
+    if kind.dtype == "bool":
+        value = b.zext(value, I8)
+    elif kind.dtype == "bfloat16":
+        value = convert.narrow_bf16(Value(b, value)).v
+    elif kind.dtype == "float16":
+        value = convert.narrow_f16(Value(b, value)).v
+    tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
+
+
+@infer_global(__import__("operator").getitem)
+class _GetItem(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+            return signature(args[0].value_type, args[0], types.int64)
+        return None
+
+
+@infer_global(__import__("operator").setitem)
+class _SetItem(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+            return signature(types.none, args[0], types.int64, args[0].value_type)
+        return None
+
+
+@lower_builtin(__import__("operator").getitem, Buf, types.Integer)
+def _lower_getitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    return load_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
+
+
+@lower_builtin(__import__("operator").setitem, Buf, types.Integer, types.Any)
+def _lower_setitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    store_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
+    return context.get_dummy_value()
+
+
+def at(buf: Any, offset: Any) -> Any:
+    """``buf`` shifted: at(buf, o)[i] is buf[o + i].
+
+    >>> at(np.arange(5), 2)[1].item()
+    3
+    """
+    return buf[int(offset) :]
+
+
+@infer_global(at)
+class _At(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+            return signature(args[0], args[0], types.int64)
+        return None
+
+
+@lower_builtin(at, Buf, types.Integer)
+def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    return b.gep(args[0], [args[1]], inbounds=True)
+
+
+def stream_copy(dst: Any, dst_offset: Any, src: Any, src_offset: Any, count: Any) -> None:
+    """dst[dst_offset + i] = src[src_offset + i], 0 <= i < count, past the caches (non-temporal stores).
+
+    Both have the same element type; where the destination is not aligned to a vector, single stores are used.  Call
+    ``fence()`` after the last of them, before another thread may read.
+    """
+    dst[int(dst_offset) : int(dst_offset + count)] = src[int(src_offset) : int(src_offset + count)]
+
+
+def fence() -> None:
+    """Order earlier non-temporal stores before later stores (sfence)."""
+
+
+def prefetch(buf: Any, index: Any) -> None:
+    """Hint that buf[index] is read soon."""
+
+
+@infer_global(stream_copy)
+class _StreamCopy(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 5 and isinstance(args[0], Buf) and isinstance(args[2], Buf) and args[0].dtype == args[2].dtype:
+            return signature(types.none, args[0], types.int64, args[2], types.int64, types.int64)
+        return None
+
+
+@lower_builtin(stream_copy, Buf, types.Integer, Buf, types.Integer, types.Integer)
+def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    from codegen.machine_target import current_target
+
+    dst_kind, src_kind = sig.args[0], sig.args[2]
+    width = current_target().vector_bytes
+    item = dst_kind.item_bytes
+    lanes = width // item
+    dst = b.gep(args[0], [args[1]])
+    src = b.gep(args[2], [args[3]])
+    count = args[4]
+    vector = ir.VectorType(I8, width)
+
+    def single(index: Any) -> None:
+        value = _load_raw(b, src_kind, b.gep(src, [index]), min(item, 8))
+        tag(b.module, b.store(value, b.gep(dst, [index]), align=min(item, 8)), dst_kind.scope)
+
+    # elements up to the first aligned one
+    address = b.ptrtoint(dst, I64)
+    gap = b.udiv(b.and_(b.neg(address), ir.Constant(I64, width - 1)), ir.Constant(I64, item))
+    head = b.select(b.icmp_signed("<", gap, count), gap, count)
+    with cgutils.for_range(b, head, intp=I64) as loop:
+        single(loop.index)
+    rest = b.sub(count, head)
+    whole = b.sdiv(rest, ir.Constant(I64, lanes))
+    with cgutils.for_range(b, whole, intp=I64) as loop:
+        index = b.add(head, b.mul(loop.index, ir.Constant(I64, lanes)))
+        value = b.load(b.bitcast(b.gep(src, [index]), vector.as_pointer()))
+        value.align = min(item, 8)
+        tag(b.module, value, src_kind.scope)
+        store = b.store(value, b.bitcast(b.gep(dst, [index]), vector.as_pointer()), align=width)
+        store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
+        tag(b.module, store, dst_kind.scope)
+    done = b.add(head, b.mul(whole, ir.Constant(I64, lanes)))
+    with cgutils.for_range(b, b.sub(count, done), intp=I64) as loop:
+        single(b.add(done, loop.index))
+    return context.get_dummy_value()
+
+
+@infer_global(fence)
+class _Fence(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        return signature(types.none) if not args else None
+
+
+@lower_builtin(fence)
+def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    from codegen.machine_target import current_target
+
+    if current_target().triple.startswith("x86_64"):
+        b.call(intrinsic_function(b.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
+    else:
+        b.fence("seq_cst")
+    return context.get_dummy_value()
+
+
+@infer_global(prefetch)
+class _Prefetch(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], Buf):
+            return signature(types.none, args[0], types.int64)
+        return None
+
+
+@lower_builtin(prefetch, Buf, types.Integer)
+def _lower_prefetch(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    pointer = b.bitcast(b.gep(args[0], [args[1]]), I8.as_pointer())
+    fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    b.call(fn, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
+    return context.get_dummy_value()

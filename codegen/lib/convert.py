@@ -1,0 +1,79 @@
+"""Conversions between element types: the 16-bit floats, float -> integer, and rounding to a narrower format.
+
+All are branch-free and vectorise.  A float becomes an integer by truncation, clamped to the integer's range, NaN giving 0.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from codegen.lib.emit import F16, F32, I16, I32, Value, element_type, intrinsic_function, like, select, suffix
+from codegen.machine_target import current_target
+
+
+def widen_bf16(x: Value) -> Value:
+    """The f32 of a bfloat16 representation (i16), exact."""
+    return (x.cast("zext", I32) << 16).as_float()
+
+
+def round_bits_bf16(x: Value) -> Value:
+    """The bits (i32) of x rounded to bfloat16, ties to even, in the upper half; a NaN stays a NaN."""
+    bits = x.bits()
+    rounded = bits + 0x7FFF + (bits.lshr(16) & 1)
+    return select(x.is_nan(), bits | 0x400000, rounded)
+
+
+def narrow_bf16(x: Value) -> Value:
+    """The bfloat16 representation (i16) of an f32, rounded to nearest even."""
+    return round_bits_bf16(x).lshr(16).cast("trunc", I16)
+
+
+def round_bf16(x: Value) -> Value:
+    """x rounded to bfloat16 precision, still an f32."""
+    return (round_bits_bf16(x) & ~0xFFFF).as_float()
+
+
+def widen_f16(x: Value) -> Value:
+    """The f32 of an IEEE half representation (i16), exact."""
+    if current_target().has_f16:
+        return x.cast("bitcast", F16).cast("fpext", F32)
+    wide = x.cast("zext", I32)
+    sign = (wide & 0x8000) << 16
+    payload = (wide & 0x7FFF) << 13
+    # a multiplication by 2**112 rebiases normal numbers and normalises denormal ones
+    magnitude = (payload.as_float() * 2.0**112).bits()
+    special = (wide & 0x7C00).eq(0x7C00)
+    return (select(special, payload | 0x7F800000, magnitude) | sign).as_float()
+
+
+def narrow_f16(x: Value) -> Value:
+    """The IEEE half representation (i16) of an f32, rounded to nearest even."""
+    if current_target().has_f16:
+        return x.cast("fptrunc", F16).cast("bitcast", I16)
+    bits = x.bits()
+    sign = bits.lshr(16) & 0x8000
+    a = bits & 0x7FFFFFFF
+    normal = (a + 0xFFF + (a.lshr(13) & 1) - (112 << 23)).lshr(13)
+    # below 2**-14 an addition of 0.5 aligns the significand so that the FPU rounds at the right place
+    tiny = (a.as_float() + 0.5).bits() - 0x3F000000
+    out = select(a < 0x38800000, tiny, normal)
+    out = select(a >= 0x477FF000, out.const(0x7C00), out)
+    out = select(a > 0x7F800000, (a.lshr(13) & 0x3FF) | 0x7E00, out)
+    return (out | sign).cast("trunc", I16)
+
+
+def round_f16(x: Value) -> Value:
+    """x rounded to half precision, still an f32."""
+    return widen_f16(narrow_f16(x))
+
+
+def float_to_int(x: Value, bits: int, signed: bool) -> Value:
+    """x truncated toward zero and clamped to the integer type's range; NaN gives 0."""
+    target = like(x.type, ir.IntType(bits))
+    name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(target)}.{suffix(x.type)}"
+    return x.wrap(x.b.call(intrinsic_function(x.b.module, name, target, [x.type]), [x.v]))
+
+
+def int_width(x: Value) -> int:
+    """The bits of an integer value's elements."""
+    return int(element_type(x.type).width)

@@ -1,0 +1,274 @@
+"""``Value``: LLVM values with Python operators, the notation that every scalar function of the library is written in.
+
+A ``Value`` wraps a builder and a scalar or vector LLVM value.  ``x * y + 1.5`` emits ``fmul`` and ``fadd`` without any
+fast-math flag; Python numbers become constants (splatted for vectors).  Integers are signless as in LLVM: ``<`` and
+``>>`` are the signed forms, ``ult`` and ``lshr`` the unsigned ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from codegen.machine_target import current_target
+
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
+F16 = ir.HalfType()
+I1 = ir.IntType(1)
+I8 = ir.IntType(8)
+I16 = ir.IntType(16)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+
+
+def element_type(kind: Any) -> Any:
+    """The scalar type of a scalar or vector type."""
+    return kind.element if isinstance(kind, ir.VectorType) else kind
+
+
+def like(kind: Any, element: Any) -> Any:
+    """``element``, in as many lanes as ``kind`` has."""
+    return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
+
+
+def is_float(kind: Any) -> bool:
+    """Whether a scalar or vector type holds floats."""
+    return isinstance(element_type(kind), ir.FloatType | ir.DoubleType | ir.HalfType)
+
+
+def constant(kind: Any, number: float) -> Any:
+    """``number`` as a constant of ``kind``, rounded to its precision and splatted over its lanes."""
+    element = element_type(kind)
+    if isinstance(element, ir.FloatType):
+        with np.errstate(over="ignore", under="ignore"):
+            number = float(np.float32(number))
+    elif isinstance(element, ir.IntType):
+        width = element.width
+        number = int(number) & ((1 << width) - 1)
+        if width > 1 and number >> (width - 1):
+            number -= 1 << width
+    else:
+        number = float(number)
+    if isinstance(kind, ir.VectorType):
+        return ir.Constant(kind, [ir.Constant(element, number)] * kind.count)
+    return ir.Constant(kind, number)
+
+
+def suffix(kind: Any) -> str:
+    """The mangled type name inside an intrinsic's name: ``f32``, ``v16f32``, ``i64``."""
+    element = element_type(kind)
+    name = {"float": "f32", "double": "f64", "half": "f16"}.get(str(element), str(element))
+    return f"v{kind.count}{name}" if isinstance(kind, ir.VectorType) else name
+
+
+def intrinsic_function(module: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any:
+    """Declare (once for each module) the function ``name`` with an explicit type."""
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    return ir.Function(module, ir.FunctionType(result, list(arguments)), name)
+
+
+class Value:
+    """One LLVM value; see the module's docstring for its operators."""
+
+    __slots__ = ("b", "v")
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self.b = builder
+        self.v = value
+
+    @property
+    def type(self) -> Any:
+        """The LLVM type."""
+        return self.v.type
+
+    def wrap(self, value: Any) -> Value:
+        """Another value of the same builder."""
+        return Value(self.b, value)
+
+    def const(self, number: float) -> Value:
+        """A constant of this value's type."""
+        return self.wrap(constant(self.type, number))
+
+    def raw(self, other: Value | float) -> Any:
+        """The LLVM value of ``other``, a Python number becoming a constant of this value's type."""
+        return other.v if isinstance(other, Value) else constant(self.type, other)
+
+    def _arith(self, float_op: str, int_op: str, other: Value | float, swap: bool = False) -> Value:
+        a, c = self.v, self.raw(other)
+        if swap:
+            a, c = c, a
+        return self.wrap(getattr(self.b, float_op if is_float(self.type) else int_op)(a, c))
+
+    def __add__(self, o: Value | float) -> Value:
+        return self._arith("fadd", "add", o)
+
+    def __radd__(self, o: Value | float) -> Value:
+        return self._arith("fadd", "add", o, swap=True)
+
+    def __sub__(self, o: Value | float) -> Value:
+        return self._arith("fsub", "sub", o)
+
+    def __rsub__(self, o: Value | float) -> Value:
+        return self._arith("fsub", "sub", o, swap=True)
+
+    def __mul__(self, o: Value | float) -> Value:
+        return self._arith("fmul", "mul", o)
+
+    def __rmul__(self, o: Value | float) -> Value:
+        return self._arith("fmul", "mul", o, swap=True)
+
+    def __truediv__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.fdiv(self.v, self.raw(o)))
+
+    def __rtruediv__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.fdiv(self.raw(o), self.v))
+
+    def __neg__(self) -> Value:
+        return self.wrap(self.b.fneg(self.v) if is_float(self.type) else self.b.neg(self.v))
+
+    def __and__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.and_(self.v, self.raw(o)))
+
+    def __or__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.or_(self.v, self.raw(o)))
+
+    def __xor__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.xor(self.v, self.raw(o)))
+
+    def __invert__(self) -> Value:
+        return self.wrap(self.b.not_(self.v))
+
+    def __lshift__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.shl(self.v, self.raw(o)))
+
+    def __rshift__(self, o: Value | float) -> Value:
+        return self.wrap(self.b.ashr(self.v, self.raw(o)))
+
+    def lshr(self, o: Value | float) -> Value:
+        """Logical shift right."""
+        return self.wrap(self.b.lshr(self.v, self.raw(o)))
+
+    def _compare(self, op: str, o: Value | float) -> Value:
+        if is_float(self.type):
+            # != is the one comparison that a NaN satisfies
+            make = self.b.fcmp_unordered if op == "!=" else self.b.fcmp_ordered
+            return self.wrap(make(op, self.v, self.raw(o)))
+        return self.wrap(self.b.icmp_signed(op, self.v, self.raw(o)))
+
+    def __lt__(self, o: Value | float) -> Value:
+        return self._compare("<", o)
+
+    def __le__(self, o: Value | float) -> Value:
+        return self._compare("<=", o)
+
+    def __gt__(self, o: Value | float) -> Value:
+        return self._compare(">", o)
+
+    def __ge__(self, o: Value | float) -> Value:
+        return self._compare(">=", o)
+
+    def eq(self, o: Value | float) -> Value:
+        """self == o (false for NaN)."""
+        return self._compare("==", o)
+
+    def ne(self, o: Value | float) -> Value:
+        """self != o (true for NaN)."""
+        return self._compare("!=", o)
+
+    def ult(self, o: Value | float) -> Value:
+        """Unsigned <."""
+        return self.wrap(self.b.icmp_unsigned("<", self.v, self.raw(o)))
+
+    def is_nan(self) -> Value:
+        """self != self."""
+        return self.wrap(self.b.fcmp_unordered("uno", self.v, self.v))
+
+    def cast(self, op: str, element: Any) -> Value:
+        """Apply the LLVM conversion ``op`` (``sitofp``, ``bitcast``, ``zext``, …) to ``element`` in as many lanes."""
+        return self.wrap(getattr(self.b, op)(self.v, like(self.type, element)))
+
+    def bits(self) -> Value:
+        """The representation of a float as an integer of the same width."""
+        width = {"float": I32, "double": I64, "half": I16}[str(element_type(self.type))]
+        return self.cast("bitcast", width)
+
+    def as_float(self) -> Value:
+        """The inverse of ``bits``."""
+        width = {32: F32, 64: F64, 16: F16}[element_type(self.type).width]
+        return self.cast("bitcast", width)
+
+
+def call(name: str, *args: Value) -> Value:
+    """Call the LLVM intrinsic ``llvm.<name>.<type>`` whose result and arguments all have the first argument's type."""
+    first = args[0]
+    kind = first.type
+    fn = intrinsic_function(first.b.module, f"llvm.{name}.{suffix(kind)}", kind, [kind] * len(args))
+    return first.wrap(first.b.call(fn, [a.v for a in args]))
+
+
+def select(condition: Value, a: Value | float, b: Value | float) -> Value:
+    """condition ? a : b.  At least one of a and b is a Value."""
+    model = a if isinstance(a, Value) else b
+    assert isinstance(model, Value)
+    return model.wrap(model.b.select(condition.v, model.raw(a), model.raw(b)))
+
+
+def mul_add(a: Value, b: Value | float, c: Value | float) -> Value:
+    """a * b + c, fused where the target has an fma instruction and in two roundings where it has not."""
+    b = b if isinstance(b, Value) else a.const(b)
+    c = c if isinstance(c, Value) else a.const(c)
+    return call("fma", a, b, c) if current_target().has_fma else a * b + c
+
+
+def horner(x: Value, coefficients: Sequence[float]) -> Value:
+    """sum(coefficients[k] * x**k), by Horner's rule with mul_add."""
+    total = x.const(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = mul_add(total, x, c)
+    return total
+
+
+def fabs(x: Value) -> Value:
+    """|x|, the sign bit cleared."""
+    return call("fabs", x)
+
+
+def copysign(magnitude: Value, sign: Value) -> Value:
+    """|magnitude| with the sign bit of ``sign``."""
+    return call("copysign", magnitude, sign)
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """(s, e) with s = fl(a + b) and s + e = a + b exactly."""
+    s = a + b
+    bb = s - a
+    return s, (a - (s - bb)) + (b - bb)
+
+
+def quick_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """(s, e) as ``two_sum``, for |a| >= |b| or a = 0."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_product(a: Value, b: Value) -> tuple[Value, Value]:
+    """(p, e) with p = fl(a b) and p + e = a b exactly, barring overflow; Veltkamp's splitting stands in for a missing fma."""
+    p = a * b
+    if current_target().has_fma:
+        return p, call("fma", a, b, -p)
+    ah, al = _split(a)
+    bh, bl = _split(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def _split(a: Value) -> tuple[Value, Value]:
+    """a = high + low with half of the significand's bits each."""
+    mask = ~0xFFF if str(element_type(a.type)) == "float" else ~0x7FFFFFF
+    high = (a.bits() & mask).as_float()
+    return high, a - high

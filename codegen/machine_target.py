@@ -1,0 +1,109 @@
+"""The machine that kernels are compiled for: CPU name, features, vector width.
+
+``Target`` is plain data, so a compile for AVX2 or for the x86-64 baseline can be asked for on any newer machine; that is
+how the narrower paths are tested.  Nothing else in ``codegen`` looks at the CPU by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+_AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
+_AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What LLVM and the emitters need to know about a CPU.
+
+    ``vector_bytes`` is the width of the registers that explicit vector code uses: 64 with AVX-512, 32 with AVX2, else 16.
+
+    >>> Target.named("avx2").lanes(4)
+    8
+    >>> Target.named("baseline").has_fma
+    False
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    vector_registers: int
+    has_fma: bool
+    has_f16: bool
+
+    def lanes(self, item_bytes: int) -> int:
+        """vector_bytes // item_bytes, the elements of one vector register."""
+        return max(1, self.vector_bytes // item_bytes)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A short digest of every field, for cache keys."""
+        text = "\n".join((self.triple, self.cpu, self.features, str(self.vector_bytes), str(self.vector_registers)))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @staticmethod
+    def from_features(triple: str, cpu: str, features: str) -> Target:
+        """Derive the widths from an LLVM feature string such as ``+avx2,+fma,-avx512f``."""
+        have = {item[1:] for item in features.split(",") if item.startswith("+")}
+        x86 = triple.startswith(("x86_64", "i386", "i686"))
+        wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= have
+        vector_bytes = 64 if wide else 32 if "avx2" in have else 16
+        registers = 32 if wide or not x86 else 16
+        return Target(triple, cpu, features, vector_bytes, registers, not x86 or "fma" in have, not x86 or "f16c" in have)
+
+    @staticmethod
+    def named(name: str) -> Target:
+        """``host``, ``avx2`` or ``baseline`` (x86-64 with SSE2 only).
+
+        Raises ValueError for another name, and for an x86 name on another architecture.
+        """
+        if name == "host":
+            return host_target()
+        if name not in ("avx2", "baseline"):
+            raise ValueError(f"unknown target {name!r}: expected host, avx2 or baseline")
+        triple = host_target().triple
+        if not triple.startswith("x86_64"):
+            raise ValueError(f"target {name!r} needs an x86-64 machine, found {triple}")
+        if name == "avx2":
+            return Target.from_features(triple, "x86-64-v3", _AVX2_FEATURES)
+        return Target.from_features(triple, "x86-64", "+sse,+sse2")
+
+
+@functools.lru_cache(maxsize=1)
+def host_target() -> Target:
+    """The CPU that this process runs on, or the one named by ``TILEWRIGHT_TARGET`` (host, avx2, baseline)."""
+    import llvmlite.binding as llvm
+
+    triple = llvm.get_process_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return Target.from_features(triple, llvm.get_host_cpu_name(), features)
+
+
+def default_target() -> Target:
+    """The target of compiles that do not name one."""
+    return Target.named(os.environ.get("TILEWRIGHT_TARGET", "host"))
+
+
+_current: ContextVar[Target | None] = ContextVar("tilewright_target", default=None)
+
+
+def current_target() -> Target:
+    """The target of the compile that is under way in this context, else the default."""
+    return _current.get() or default_target()
+
+
+@contextlib.contextmanager
+def use_target(target: Target) -> Iterator[Target]:
+    """Make ``target`` the current one inside a ``with`` block."""
+    token = _current.set(target)
+    try:
+        yield target
+    finally:
+        _current.reset(token)

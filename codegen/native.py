@@ -1,0 +1,206 @@
+"""Kernel source -> object code: numba types and lowers the Python function, LLVM optimises it for a ``Target``.
+
+Only numba's front end is used.  Its own optimisation, its wrappers and its machine-code step are left out: the module is
+linked with a C entry point, optimised once as a whole for the target asked for, and emitted as an object file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from codegen.machine_target import Target, use_target
+
+if TYPE_CHECKING:
+    from codegen.jit import KernelSignature
+
+_lock = threading.RLock()
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def target_machine(target: Target) -> Any:
+    """A fresh LLVM target machine (an execution engine takes ownership of the one it is given)."""
+    _initialise()
+    machine = llvm.Target.from_triple(target.triple)
+    return machine.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", jit=True
+    )
+
+
+class UnresolvedSymbolError(RuntimeError):
+    """Object code calls functions that the process does not provide; loading it would end the process."""
+
+
+@functools.cache
+def _process() -> Any:
+    return ctypes.CDLL(None)
+
+
+def _provided(name: str) -> bool:
+    # the memory functions are checked like any other: musl and glibc both export them
+    if llvm.address_of_symbol(name):
+        return True
+    return hasattr(_process(), name)
+
+
+class LoadedObject:
+    """Object code mapped into the process; the code lives as long as this object."""
+
+    def __init__(self, payload: bytes, target: Target) -> None:
+        with _lock:
+            machine = target_machine(target)
+            module = llvm.parse_assembly(f'target triple = "{target.triple}"')
+            self._engine = llvm.create_mcjit_compiler(module, machine, use_lmm=True)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
+            self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        """The address of an exported function; KeyError when there is none."""
+        address = int(self._engine.get_function_address(symbol))
+        if not address:
+            raise KeyError(symbol)
+        return address
+
+
+def optimise(module: Any, target: Target) -> None:
+    """Run LLVM's O3 pipeline for ``target`` over a parsed module, in place."""
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = True
+    tuning.loop_interleaving = True
+    tuning.loop_unrolling = True
+    tuning.slp_vectorization = False
+    machine = target_machine(target)
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+def emit_object(module: Any, target: Target) -> bytes:
+    """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers."""
+    missing = [
+        f.name
+        for f in module.functions
+        if f.is_declaration and not f.name.startswith("llvm.") and not _provided(f.name)
+    ]
+    if missing:
+        raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
+    return bytes(target_machine(target).emit_object(module))
+
+
+def emit_assembly(module: Any, target: Target) -> str:
+    """The same as assembly text."""
+    return str(target_machine(target).emit_assembly(module))
+
+
+def lower(source: str, filename: str, signature: KernelSignature, symbol: str, target: Target) -> Any:
+    """The unoptimised LLVM module of a kernel with its C entry ``symbol(begin, end, buffers, scratch)``.
+
+    Raises whatever numba raises for source that it cannot type; the message names the file and line.
+    """
+    from numba.core import compiler, types
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    from codegen.lib.buffer import Buf, use_scopes
+
+    function = python_function(source, filename)
+    buffers = [Buf(p.dtype, p.scope or p.name, p.align) for p in signature.params]
+    scratch = [Buf(s.dtype, s.scope or s.name, 64) for s in signature.scratch]
+    arguments = (types.int64, types.int64, *buffers, *scratch)
+    flags = compiler.Flags()
+    flags.no_compile = True
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    flags.boundscheck = False
+    flags.nrt = False
+    scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
+    with _lock, global_compiler_lock, use_target(target), use_scopes(scopes):
+        _initialise()
+        typing_context, context = cpu_target.typing_context, cpu_target.target_context
+        typing_context.refresh()
+        context.refresh()
+        library = context.codegen().create_library(symbol)
+        result = compiler.compile_extra(typing_context, context, function, arguments, types.none, flags, {}, library)
+        text = _entry_module(context, result.fndesc, arguments, signature, symbol, target)
+        module = llvm.parse_assembly(text)
+        seen: list[Any] = []
+        _link(module, library, seen, top=True)
+    _internalise(module, symbol)
+    return module
+
+
+def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
+    if any(library is other for other in seen):
+        return
+    seen.append(library)
+    part = library._final_module if top else library._get_module_for_linking()
+    module.link_in(llvm.parse_bitcode(part.as_bitcode()))
+    for dependency in library._linking_libraries:
+        _link(module, dependency, seen, top=False)
+
+
+def _internalise(module: Any, symbol: str) -> None:
+    """Keep one entry point; everything else may be inlined and dropped."""
+    for function in module.functions:
+        if not function.is_declaration and function.name != symbol:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+
+
+def _entry_module(
+    context: Any, fndesc: Any, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
+) -> str:
+    from llvmlite import ir
+    from numba.core import types
+
+    i64, i8, i32 = ir.IntType(64), ir.IntType(8), ir.IntType(32)
+    module = ir.Module(symbol)
+    module.triple = target.triple
+    module.data_layout = str(target_machine(target).target_data)
+    pointer = i8.as_pointer()
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64, i64, pointer.as_pointer(), pointer]), symbol)
+    builder = ir.IRBuilder(entry.append_basic_block())
+    begin, end, table, scratch = entry.args
+    values = [begin, end]
+    for k, param in enumerate(signature.params):
+        load = builder.load(builder.gep(table, [ir.Constant(i64, k)]))
+        if param.align > 1:
+            load.set_metadata("align", module.add_metadata([ir.Constant(i64, param.align)]))
+            load.set_metadata("nonnull", module.add_metadata([]))
+        values.append(load)
+    for piece in signature.scratch:
+        values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
+    cast = [
+        value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))
+        for value, kind in zip(values, arguments, strict=True)
+    ]
+    callee = ir.Function(
+        module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name
+    )
+    context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, cast)
+    builder.ret_void()
+    return str(module)
+
+
+def python_function(source: str, filename: str) -> Any:
+    """Execute generated source in a namespace that holds the kernel library alone; returns its ``kernel``.
+
+    The text comes from the emitter, never from a program: names in it are the emitter's own.
+    """
+    from codegen.lib import NAMESPACE
+
+    namespace: dict[str, Any] = {"__name__": f"tilewright_{abs(hash(filename))}", **NAMESPACE}
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace["kernel"]

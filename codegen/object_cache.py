@@ -1,0 +1,85 @@
+"""The disk cache of compiled kernels: one object file and one source file for each, named by the hash of what made them.
+
+A file that is missing, truncated, damaged or unreadable counts as a miss, and a folder that cannot be written only costs
+the next process a compile; both are logged.  Files are written under a temporary name and renamed, so processes that
+share the folder never see a partial file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+from pathlib import Path
+
+_log = logging.getLogger("tilewright.codegen")
+_MAGIC = b"TWKERNEL"
+_HEADER = struct.Struct("<8sQ32s")
+
+
+def cache_folder() -> Path:
+    """$TILEWRIGHT_CACHE, else $XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright."""
+    own = os.environ.get("TILEWRIGHT_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tilewright"
+
+
+def cache_enabled() -> bool:
+    """Whether TILEWRIGHT_NO_CACHE is unset, empty or 0."""
+    return os.environ.get("TILEWRIGHT_NO_CACHE", "") in ("", "0")
+
+
+def read(key: str) -> bytes | None:
+    """The object code stored under ``key``, or None if there is no intact file."""
+    if not cache_enabled():
+        return None
+    path = cache_folder() / "objects" / f"{key}.o"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log.warning("cannot read the cached kernel %s: %s", path, error)
+        return None
+    if len(data) >= _HEADER.size:
+        magic, length, digest = _HEADER.unpack_from(data)
+        payload = data[_HEADER.size :]
+        if magic == _MAGIC and length == len(payload) and hashlib.sha256(payload).digest() == digest:
+            return payload
+    _log.warning("the cached kernel %s is damaged and is compiled again", path)
+    return None
+
+
+def write(key: str, payload: bytes) -> bool:
+    """Store object code under ``key``; False (and a log line) when the folder cannot be written."""
+    header = _HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest())
+    return _put(Path("objects") / f"{key}.o", header + payload) is not None
+
+
+def write_source(key: str, text: str) -> str:
+    """Store kernel source as a real file for tracebacks and debuggers; returns its path, or ``<kernel key>``."""
+    path = _put(Path("sources") / f"kernel_{key[:16]}.py", text.encode())
+    return str(path) if path is not None else f"<kernel {key[:16]}>"
+
+
+def _put(relative: Path, data: bytes) -> Path | None:
+    if not cache_enabled():
+        return None
+    path = cache_folder() / relative
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+        return path
+    except OSError as error:
+        _log.warning("cannot write %s: %s", path, error)
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        return None
