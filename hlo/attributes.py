@@ -7,16 +7,25 @@ bool, str, tuple, dict, types, `DenseArray`, and `Foreign` for another dialect's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
     "ENUMS",
     "KINDS",
     "UNIT",
+    "ChannelHandle",
+    "ConvDimensions",
+    "DotAlgorithm",
     "DotDimensions",
     "Enumerated",
     "Foreign",
+    "GatherDimensions",
+    "OutputOperandAlias",
+    "RaggedDotDimensions",
+    "ReplicaGroupMesh",
+    "ResultAccuracy",
+    "ScatterDimensions",
     "Struct",
     "SymbolPath",
     "TypedArray",
@@ -39,6 +48,102 @@ class DotDimensions:
         """The dimensions of `side` ("lhs" or "rhs") that are neither batching nor contracting, in order."""
         taken = getattr(self, f"{side}_batching") + getattr(self, f"{side}_contracting")
         return tuple(i for i in range(rank) if i not in taken)
+
+
+@dataclass(frozen=True)
+class RaggedDotDimensions:
+    """chlo.ragged_dot's dimension numbers: those of a dot, the ragged dimension of lhs, the group dimension of rhs."""
+
+    dot: DotDimensions = field(default_factory=DotDimensions)
+    lhs_ragged: tuple[int, ...] = ()
+    rhs_group: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class DotAlgorithm:
+    """The arithmetic that dot_general is to use; the types are element type names (also "tf32")."""
+
+    lhs_precision_type: str
+    rhs_precision_type: str
+    accumulation_type: str
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+
+@dataclass(frozen=True)
+class GatherDimensions:
+    """gather's dimension numbers (attribute `dimension_numbers`). Specification: gather."""
+
+    offset_dims: tuple[int, ...] = ()
+    collapsed_slice_dims: tuple[int, ...] = ()
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+    start_index_map: tuple[int, ...] = ()
+    index_vector_dim: int = 0
+
+
+@dataclass(frozen=True)
+class ScatterDimensions:
+    """scatter's dimension numbers (attribute `scatter_dimension_numbers`). Specification: scatter."""
+
+    update_window_dims: tuple[int, ...] = ()
+    inserted_window_dims: tuple[int, ...] = ()
+    input_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+    scatter_dims_to_operand_dims: tuple[int, ...] = ()
+    index_vector_dim: int = 0
+
+
+@dataclass(frozen=True)
+class ConvDimensions:
+    """convolution's dimension numbers (attribute `dimension_numbers`): which dimension is what in lhs, rhs and result."""
+
+    input_batch: int
+    input_feature: int
+    input_spatial: tuple[int, ...]
+    kernel_input_feature: int
+    kernel_output_feature: int
+    kernel_spatial: tuple[int, ...]
+    output_batch: int
+    output_feature: int
+    output_spatial: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ChannelHandle:
+    """The channel of a collective or a transfer; `type` is 0, 1 (device to device), 2 (device to host) or 3 (host to device)."""
+
+    handle: int
+    type: int = 0
+
+
+@dataclass(frozen=True)
+class ReplicaGroupMesh:
+    """replica_groups given by the axes of a mesh: the symbol of the mesh and the axes' text."""
+
+    mesh: str
+    axes: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ResultAccuracy:
+    """How exact an elementwise function is to be: tolerances, or a mode (DEFAULT, HIGHEST, TOLERANCE)."""
+
+    atol: float = 0.0
+    rtol: float = 0.0
+    ulps: int = 0
+    mode: str = "DEFAULT"
+
+
+@dataclass(frozen=True)
+class OutputOperandAlias:
+    """custom_call: a part of the result that shares memory with a part of an operand."""
+
+    output_tuple_indices: tuple[int, ...] = ()
+    operand_index: int = 0
+    operand_tuple_indices: tuple[int, ...] = ()
 
 
 # ---------------------------------------------------------------- attributes as the text has them
@@ -142,7 +247,19 @@ KINDS: dict[str, str] = {
     "type": "a type",
     "enum": "a word of a fixed set, kept as a string",
     "enums": "a list of such words",
+    "pairs": "a list of pairs of integers: padding (low, high), source and target",
+    "groups": "a list of lists of integers (-1 fills short ones up), or ReplicaGroupMesh",
+    "accuracy": "ResultAccuracy",
+    "channel": "ChannelHandle",
     "dot": "DotDimensions",
+    "ragged_dot": "RaggedDotDimensions",
+    "algorithm": "DotAlgorithm",
+    "gather": "GatherDimensions",
+    "scatter": "ScatterDimensions",
+    "conv": "ConvDimensions",
+    "aliases": "a list of OutputOperandAlias",
+    "symbols": "a list of the names of functions",
+    "dictionary": "a dictionary, name to attribute",
     "any": "anything, kept as it is",
 }
 """What an attribute's `kind` means for the value that an op holds."""
