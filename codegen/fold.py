@@ -1,0 +1,139 @@
+"""How a fold's body becomes accumulator updates.
+
+A body that is one associative op becomes `a = reduce_add(a, x)`, which a loop may reassociate (so that it vectorises); any
+other body is written out op by op and runs in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from codegen.scalars import constant_source, convert_source, number_type, scalar_source
+from hlo.errors import Declined
+from hlo.module import Block, DenseArray, Op, Value
+from hlo.registry import Elementwise, Literal, SumOfProducts
+from hlo.types import ElementType
+from tiling.schedule import FoldStep
+
+__all__ = ["FoldSource", "fold_source"]
+
+ASSOCIATIVE = {"add": "reduce_add", "multiply": "reduce_multiply", "maximum": "reduce_maximum", "minimum": "reduce_minimum",
+               "and": "bit_and", "or": "bit_or"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FoldSource:
+    """`combine(accumulators, values, fresh)` gives the lines of one step; `zero` starts a sum that has no initial value."""
+
+    combine: Callable[[Sequence[str], Sequence[str], Callable[[], str]], list[str]]
+    finish: Callable[[Sequence[str]], list[str]]
+    zero: str = ""
+    widens: bool = False
+
+
+def _same(accumulators: Sequence[str]) -> list[str]:
+    return list(accumulators)
+
+
+def fold_source(f: FoldStep) -> FoldSource | Declined:
+    """The updates of a fold step, or why there are none."""
+    if isinstance(f.op.definition.semantics, SumOfProducts):
+        return _sum_of_products(f)
+    body = f.op.regions[0]
+    for v in (*body.arguments, *body.results):
+        element = v.tensor.element
+        if not isinstance(element, ElementType):
+            return Declined(f"a reduction of {v.type}")
+        number = number_type(element)
+        if isinstance(number, Declined):
+            return number
+    simple = _single_op(body)
+    if simple is not None:
+        word = ASSOCIATIVE[simple]
+
+        def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+            return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
+
+        return FoldSource(combine, _same)
+    probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v")
+    if isinstance(probe, Declined):
+        return probe
+
+    def general(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        lines = _written_out(f.op, body, accumulators, values, fresh)
+        assert isinstance(lines, list)
+        return lines
+
+    return FoldSource(general, _same)
+
+
+def _single_op(body: Block) -> str | None:
+    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
+    if len(body.ops) != 2 or len(body.arguments) != 2:
+        return None
+    op = body.ops[0]
+    semantics = op.definition.semantics
+    if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
+        return None
+    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
+    return semantics.function if reads_both and body.results == op.results else None
+
+
+def _written_out(
+    op: Op, body: Block, accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]
+) -> list[str] | Declined:
+    names: dict[Value, str] = dict(zip(body.arguments, [*accumulators, *values], strict=True))
+    lines: list[str] = []
+    for inner in body.ops[:-1]:
+        semantics = inner.definition.semantics
+        if isinstance(semantics, Literal):
+            dense: DenseArray = inner.attr("value")
+            element = dense.type.element
+            assert isinstance(element, ElementType)
+            names[inner.results[0]] = constant_source(dense.array.reshape(-1)[0], element)
+            continue
+        if not isinstance(semantics, Elementwise) or any(v not in names for v in inner.operands):
+            return Declined(f"the body of {op.name} contains {inner.name}")
+        types = [v.tensor.element for v in inner.operands]
+        plain = [t for t in types if isinstance(t, ElementType)]
+        text = scalar_source(inner, semantics.function, [names[v] for v in inner.operands], plain)
+        if isinstance(text, Declined):
+            return text
+        name = fresh()
+        lines.append(f"{name} = {text}")
+        names[inner.results[0]] = name
+    missing = [v for v in body.results if v not in names]
+    if missing:
+        return Declined(f"the body of {op.name} returns a value from outside")
+    kept = [(a, names[v]) for a, v in zip(accumulators, body.results, strict=True) if a != names[v]]
+    # All results are computed from the old accumulators before any is replaced.
+    if len(kept) > 1:
+        temporary = [fresh() for _ in kept]
+        lines += [f"{t} = {v}" for t, (_, v) in zip(temporary, kept, strict=True)]
+        lines += [f"{a} = {t}" for t, (a, _) in zip(temporary, kept, strict=True)]
+    else:
+        lines += [f"{a} = {v}" for a, v in kept]
+    return lines
+
+
+def _sum_of_products(f: FoldStep) -> FoldSource | Declined:
+    out = f.values[0].tensor.element
+    sources = [v.tensor.element for v in f.op.operands]
+    if not isinstance(out, ElementType) or not all(isinstance(s, ElementType) for s in sources):
+        return Declined("a contraction of quantized tensors")
+    plain = [s for s in sources if isinstance(s, ElementType)]
+    kind = number_type(out)
+    for s in plain:
+        other = number_type(s)
+        if isinstance(other, Declined):
+            return other
+    if isinstance(kind, Declined):
+        return kind
+
+    def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        a, b = (convert_source(v, s, out) for v, s in zip(values, plain, strict=True))
+        return [f"{accumulators[0]} = reduce_fma({accumulators[0]}, {a}, {b})"]
+
+    zero = constant_source(0, out)
+    return FoldSource(combine, _same, zero)

@@ -1,0 +1,68 @@
+"""Lines of source under construction: blocks inside blocks, each with the values that it has already computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from indexing.expr import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
+
+__all__ = ["Writer", "index_source"]
+
+
+@dataclass
+class Writer:
+    """Collects lines; `block` writes a header and indents what follows inside `with`."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def extend(self, lines: list[str]) -> None:
+        self.lines.extend("    " * self.depth + x for x in lines)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def index_source(e: Expr, names: dict[Var, str]) -> str:
+    """An index expression as Python source over int64 variables.
+
+    >>> x, y = Var("x"), Var("y")
+    >>> index_source(4096 * x + y - 1, {x: "i", y: "j"})
+    '4096*i + j - 1'
+    """
+    if isinstance(e, Var):
+        return names[e]
+    if isinstance(e, Const):
+        return str(e.value)
+    if isinstance(e, FloorDiv):
+        return f"{_atom(e.numerator, names)} // {_divisor(e.divisor, names)}"
+    if isinstance(e, Mod):
+        return f"{_atom(e.numerator, names)} % {_divisor(e.divisor, names)}"
+    if isinstance(e, Product):
+        return "*".join(_atom(f, names) for f in e.factors)
+    if isinstance(e, (Minimum, Maximum)):
+        word = "min" if isinstance(e, Minimum) else "max"
+        return f"{word}({', '.join(index_source(a, names) for a in e.arguments)})"
+    parts: list[str] = []
+    # Large strides first: the order in which a person writes an address.
+    for atom, k in sorted(e.terms, key=lambda t: -abs(t[1])):
+        text = _atom(atom, names)
+        if abs(k) != 1:
+            text = f"{abs(k)}*{text}"
+        parts.append((" - " if k < 0 else " + ") + text)
+    if e.constant:
+        parts.append((" - " if e.constant < 0 else " + ") + str(abs(e.constant)))
+    joined = "".join(parts)
+    return joined[3:] if joined.startswith(" + ") else "-" + joined[3:]
+
+
+def _divisor(d: int | Expr, names: dict[Var, str]) -> str:
+    return str(d) if isinstance(d, int) else _atom(d, names)
+
+
+def _atom(e: Expr, names: dict[Var, str]) -> str:
+    text = index_source(e, names)
+    return text if isinstance(e, (Var, Minimum, Maximum)) or (isinstance(e, Const) and e.value >= 0) else f"({text})"

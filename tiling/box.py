@@ -1,0 +1,112 @@
+"""Boxes of elements that a task touches, and the image of loops under an index map.
+
+    image(e(t, i), i in [0, size - 1]) = [lower(t), lower(t) + size - 1]   when e separates into a part in t and a part in i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from indexing.expr import Const, Expr, Interval, Var, as_expr, from_terms, interval, maximum, minimum, simplify
+
+__all__ = ["Box", "Span", "covers", "full_box", "hull", "image"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Elements [lower, lower + size - 1] of a dimension of `extent` elements, cut at the dimension's end.
+
+    `lower` is an expression in tile numbers; `size` is the same for every task but at the edge.
+    """
+
+    lower: Expr
+    size: int
+    extent: int
+
+    def last_local(self, ranges: Mapping[Var, Interval]) -> Expr:
+        """The last index counted from `lower`: size - 1, or less where the dimension ends before."""
+        greatest = interval(self.lower, ranges).upper + self.size - 1
+        if greatest <= self.extent - 1:
+            return Const(self.size - 1)
+        return minimum(self.size - 1, self.extent - 1 - self.lower)
+
+    def __str__(self) -> str:
+        return f"[{self.lower}, +{self.size}]"
+
+
+Box = tuple[Span, ...]
+
+
+def full_box(shape: Sequence[int]) -> Box:
+    """The box of a whole tensor."""
+    return tuple(Span(Const(0), n, n) for n in shape)
+
+
+def image(index: Sequence[Expr], shape: Sequence[int], ranges: Mapping[Var, Interval], tiles: Set[Var]) -> Box:
+    """The box of elements that loops over every variable but `tiles` read at `index`.
+
+    Exact for expressions that are linear in the loops' variables with coefficients 1, an outer bound otherwise (a stride's
+    gaps are included). A dimension whose expression does not separate into tile numbers and loops is taken whole.
+    """
+    return tuple(_span(e, n, ranges, tiles) for e, n in zip(index, shape, strict=True))
+
+
+def _span(e: Expr, extent: int, ranges: Mapping[Var, Interval], tiles: Set[Var]) -> Span:
+    lower = Const(e.constant)
+    moving: dict[Expr, int] = {}
+    low = high = 0
+    for atom, k in e.terms:
+        inside = [v in tiles for v in atom.variables]
+        if inside and all(inside):
+            moving[atom] = k
+        elif any(inside):
+            return Span(Const(0), extent, extent)
+        else:
+            bounds = interval(atom, ranges)
+            low += k * (bounds.lower if k > 0 else bounds.upper)
+            high += k * (bounds.upper if k > 0 else bounds.lower)
+    start = from_terms(lower.value + low, moving)
+    size = high - low + 1
+    bounds = interval(start, ranges)
+    if bounds.lower < 0:
+        # Reads below 0 are guarded by conditions: nothing is kept for them.
+        if not start.terms:
+            size += start.constant
+            start = Const(0)
+        else:
+            start = maximum(start, 0)
+    if size >= extent:
+        return Span(Const(0), extent, extent)
+    return Span(simplify(start, ranges), size, extent)
+
+
+def hull(a: Box, b: Box, ranges: Mapping[Var, Interval]) -> Box:
+    """A box that holds both: equal spans stay, spans a constant apart grow, others take the whole dimension."""
+    spans = []
+    for x, y in zip(a, b, strict=True):
+        if x == y:
+            spans.append(x)
+            continue
+        shift = interval(simplify(y.lower - x.lower, ranges), ranges)
+        size = max(x.size, y.size + shift.lower) - min(0, shift.lower)
+        if shift.lower == shift.upper and size < x.extent:
+            spans.append(Span(simplify(x.lower + min(0, shift.lower), ranges), size, x.extent))
+        else:
+            spans.append(Span(Const(0), x.extent, x.extent))
+    return tuple(spans)
+
+
+def covers(box: Box, shape: Sequence[int], tiles: Iterable[tuple[Var, int]]) -> bool:
+    """True when the tasks' boxes are disjoint and make up the whole tensor: each tile number moves one dimension by its size."""
+    used: set[Var] = set()
+    for span, n in zip(box, shape, strict=True):
+        vs = span.lower.variables
+        if not vs:
+            if span.size != n or as_expr(0) is not span.lower:
+                return False
+            continue
+        if len(vs) != 1 or vs[0] in used or span.lower is not vs[0] * span.size:
+            return False
+        used.add(vs[0])
+    return all(v in used or count <= 1 for v, count in tiles)

@@ -1,0 +1,226 @@
+"""The cost model: seconds that a schedule takes on a machine, from its loops, loads and stores.
+
+    seconds = sum over phases of max(arithmetic, traffic) / parallel efficiency + launches
+
+Rough by intent: it must rank fusions and tile sizes, and every figure in it can be printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from indexing.expr import Expr, Var
+from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
+from tiling.machine import Machine
+from tiling.schedule import Buffer, Contract, Loop, Nest, Phase, Schedule, Scope
+from tiling.stages import COST
+
+__all__ = ["Estimate", "estimate"]
+
+TASK_SECONDS = 20e-9
+NEST_SECONDS = 10e-9
+LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Predicted seconds and what they consist of."""
+
+    seconds: float
+    arithmetic_seconds: float
+    traffic_seconds: float
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds * 1e6:.1f} us ({self.arithmetic_seconds * 1e6:.1f} us arithmetic, "
+            f"{self.traffic_seconds * 1e6:.1f} us traffic, {self.memory_bytes} bytes of memory)"
+        )
+
+
+def estimate(schedule: Schedule, machine: Machine) -> Estimate:
+    """The predicted cost of a schedule."""
+    total = arithmetic = traffic = 0.0
+    moved = 0
+    for phase in schedule.phases:
+        e = _Phase(phase, schedule, machine).estimate()
+        total += e.seconds
+        arithmetic += e.arithmetic_seconds
+        traffic += e.traffic_seconds
+        moved += e.memory_bytes
+    return Estimate(total, arithmetic, traffic, moved)
+
+
+class _Phase:
+    def __init__(self, phase: Phase, schedule: Schedule, machine: Machine) -> None:
+        self.phase, self.schedule, self.machine = phase, schedule, machine
+        self.tiles = {v for v, n in phase.tiles if n > 1}
+        self.counts = dict(phase.tiles)
+        self.memo: dict[int, frozenset[Var]] = {}
+        self.scratch_bytes = schedule.thread_scratch_bytes
+        self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
+        self.seen: dict[Buffer, int] = {}
+
+    def estimate(self) -> Estimate:
+        m = self.machine
+        tasks = max(self.phase.tasks, 1)
+        arithmetic = cached = 0.0
+        for step in self.phase.steps:
+            if isinstance(step, Contract):
+                a, c = self._contract(step)
+            else:
+                a, c = self._nest(step)
+            arithmetic += a
+            cached += c
+        memory_bytes, memory = self._memory(tasks)
+        threads = min(m.cores, tasks)
+        waves = -(-tasks // threads)
+        compute = arithmetic * waves
+        local = cached * waves
+        # Arithmetic overlaps with loads; traffic beyond the cores' own caches is shared by all of them.
+        seconds = max(compute, local * 0.5 + memory) + 0.3 * min(compute, memory) + waves * TASK_SECONDS + m.launch_seconds
+        return Estimate(seconds, compute, local + memory, memory_bytes)
+
+    # ------------------------------------------------------------ one task
+
+    def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
+        return prod(x.extent for x in loops if x.variable in variables)
+
+    def _nest(self, nest: Nest) -> tuple[float, float]:
+        """(arithmetic, cache traffic) seconds of one execution."""
+        m = self.machine
+        roots: list[Node] = [s.node for s in nest.stores]
+        for f in nest.folds:
+            roots += [*f.nodes, *f.inits]
+        inner = nest.loops[-1].variable if nest.loops else None
+        iterations = prod(x.extent for x in nest.loops)
+        operations = 0.0
+        seen: set[int] = set()
+        stack = list(roots)
+        while stack:
+            n = stack.pop()
+            if id(n) in seen:
+                continue
+            seen.add(id(n))
+            stack.extend(children(n))
+            variables = node_variables(n, self.memo)
+            times = self._upto(nest.loops, variables)
+            if isinstance(n, Apply):
+                operations += COST.get(n.function, 1.0) * times
+            elif isinstance(n, Choose):
+                operations += 2.0 * times
+        operations += sum(iterations * len(f.nodes) for f in nest.folds)
+        itemsize = min((s.buffer.element.itemsize_bytes for s in nest.stores), default=4)
+        lanes = m.lanes(max(itemsize, 4))
+        strided = 0.0
+        traffic = 0.0
+        for load in loads(roots):
+            buffer = load.buffer or self._buffer(load)
+            if buffer is None:
+                continue
+            stride = self._stride(buffer, load.index, inner)
+            times = self._upto(nest.loops, node_variables(load, self.memo))
+            if stride not in (0, 1):
+                strided += times
+            traffic += self._touch(buffer, times, self._extents(nest.loops, node_variables(load, self.memo)))
+        for s in nest.stores:
+            if self._stride(s.buffer, s.index, inner) not in (0, 1):
+                strided += iterations
+            traffic += self._touch(s.buffer, iterations, iterations)
+        for f in nest.folds:
+            for b in f.buffers:
+                traffic += self._touch(b, 1, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
+        rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
+        seconds = operations / (2.0 * lanes * m.hertz) + strided * 1.0 / m.hertz
+        return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
+
+    def _contract(self, c: Contract) -> tuple[float, float]:
+        m = self.machine
+        around = prod(x.extent for x in c.loops)
+        rows = -(-c.m // c.rows) * c.rows
+        columns = -(-c.n // c.columns) * c.columns
+        item = c.out.buffer.element.itemsize_bytes
+        # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
+        fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, min(c.k, c.k_block) / 8))
+        seconds = 2.0 * rows * columns * c.k / (m.peak_flops(item) * 0.92 * fill)
+        traffic = self._touch(c.left.buffer, 0, c.m * c.k)
+        traffic += self._touch(c.right.buffer, 0, c.n * c.k)
+        traffic += self._touch(c.out.buffer, 0, c.m * c.n)
+        blocks = -(-c.k // c.k_block)
+        traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
+        for nest in c.pack:
+            a, t = self._nest(nest)
+            seconds += a * blocks
+            traffic += t * blocks
+        return seconds * around, traffic * around
+
+    def _upto(self, loops: Sequence[Loop], variables: frozenset[Var]) -> int:
+        """How often something that depends on these variables is computed: once in the innermost loop that it depends on."""
+        times = product = 1
+        for x in loops:
+            product *= x.extent
+            if x.variable in variables:
+                times = product
+        return times
+
+    def _buffer(self, load: Load) -> Buffer | None:
+        for b in self.schedule.buffers:
+            if b.value is load.value:
+                return b
+        return None
+
+    def _stride(self, buffer: Buffer, index: Sequence[Expr], inner: Var | None) -> int:
+        """The step in elements from one iteration of the innermost loop to the next; -1 when it is not constant."""
+        if inner is None:
+            return 0
+        step = 0
+        for e, s in zip(index, buffer.strides, strict=True):
+            for atom, k in e.terms:
+                if atom is inner:
+                    step += k * s
+                elif inner in atom.variables:
+                    return -1
+        return step
+
+    def _touch(self, buffer: Buffer, times: float, elements: int) -> float:
+        """Records that a task touches `elements` of a buffer; seconds from the core's own caches for it."""
+        m = self.machine
+        size = elements * buffer.element.itemsize_bytes
+        if buffer.scope is Scope.THREAD:
+            rate = (
+                m.l1_bytes_per_second
+                if self.scratch_bytes <= m.l1_bytes // 2
+                else m.l2_bytes_per_second
+                if self.scratch_bytes <= m.l2_bytes * 3 // 4
+                else m.l3_bytes_per_second
+            )
+            return size / rate
+        known = self.task_bytes.get(buffer, 0)
+        self.task_bytes[buffer] = max(known, min(size, buffer.size_bytes))
+        if not known:
+            return 0.0
+        # Read a second time by the same task: from where it fits.
+        rate = m.l1_bytes_per_second if size <= m.l1_bytes // 2 else (
+            m.l2_bytes_per_second if size <= m.l2_bytes // 2 else m.l3_bytes_per_second
+        )  # fmt: skip
+        return size / rate
+
+    def _memory(self, tasks: int) -> tuple[int, float]:
+        """Bytes and seconds of traffic with the shared cache and with memory."""
+        m = self.machine
+        moved, seconds = 0, 0.0
+        shared = m.l3_bytes_per_second * min(m.cores, tasks)
+        for buffer, task_bytes in self.task_bytes.items():
+            whole = min(buffer.size_bytes, task_bytes * tasks)
+            again = task_bytes * tasks - whole
+            factor = 1.5 if buffer.scope is Scope.RESULT else 1.0  # a store reads the line first
+            outside = whole > m.l3_bytes // 4
+            seconds += factor * whole / (m.memory_bytes_per_second if outside else min(shared, 2 * m.memory_bytes_per_second))
+            if again:
+                seconds += again / (shared * (4 if task_bytes <= m.l2_bytes // 4 else 1))
+            moved += whole
+        return moved, seconds
+
+

@@ -1,0 +1,189 @@
+"""Rewrites an entry function into the form that is planned: one block, no calls, nothing dead, nothing twice.
+
+    call @f(x)                 ->  the ops of @f at the call
+    two ops alike              ->  one
+    splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
+    an op nobody reads         ->  gone
+
+The program's meaning is unchanged; ops keep their locations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
+from hlo.registry import definition
+from hlo.types import TensorType
+
+__all__ = ["Program", "captured_values", "flatten"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A flattened entry: `arguments` -> `ops` in dependency order -> `results` (values of arguments, or of ops)."""
+
+    name: str
+    arguments: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    results: tuple[Value, ...]
+
+
+def flatten(module: Module, entry: str = "main") -> Program:
+    """The entry function with its calls inlined, common subexpressions merged and dead ops removed.
+
+    Raises KeyError when there is no such function. Calls do not recurse (the verifier has seen to that).
+    """
+    function = module.function(entry)
+    new_arguments = Block([a.type for a in function.arguments], [a.name for a in function.arguments])
+    builder = _Builder(module)
+    environment: dict[Value, Value] = dict(zip(function.arguments, new_arguments.arguments, strict=True))
+    results = builder.inline(function, environment)
+    return Program(entry, tuple(new_arguments.arguments), _live(builder.ops, results), tuple(results))
+
+
+class _Builder:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.ops: list[Op] = []
+        self.known: dict[Hashable, Op] = {}
+
+    def inline(self, function: Function, environment: dict[Value, Value]) -> list[Value]:
+        """Appends the ops of a function with its calls; an explicit stack, so that call depth is no limit."""
+        stack: list[tuple[Function, dict[Value, Value], int, Op | None]] = [(function, environment, 0, None)]
+        while True:
+            current, env, position, call = stack.pop()
+            ops = current.body.ops
+            while position < len(ops):
+                op = ops[position]
+                position += 1
+                if op.name == "func.call":
+                    callee = self.module.functions[op.attr("callee")]
+                    inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
+                    stack.append((current, env, position, call))
+                    stack.append((callee, inner, 0, op))
+                    break
+                if op.definition.is_terminator:
+                    returned = [env[v] for v in op.operands]
+                    if call is None:
+                        return returned
+                    env_outer = stack[-1][1]
+                    env_outer.update(zip(call.results, returned, strict=True))
+                    break
+                self._copy(op, env)
+
+    def _copy(self, op: Op, env: dict[Value, Value]) -> None:
+        operands = [env.get(v, v) for v in op.operands]
+        folded = _fold(op, operands)
+        if isinstance(folded, Value):
+            env[op.results[0]] = folded
+            return
+        attributes = op.attributes
+        name = op.name
+        if isinstance(folded, DenseArray):
+            name, operands, attributes = "stablehlo.constant", [], {"value": folded}
+        key: Hashable = None
+        if op.definition.is_pure and not any(captured_values(b) for b in op.regions):
+            regions = tuple(_region_key(b) for b in op.regions)
+            key = (name, tuple(map(id, operands)), _freeze(attributes), tuple(r.type for r in op.results), regions)
+            twin = self.known.get(key)
+            if twin is not None:
+                env.update(zip(op.results, twin.results, strict=True))
+                return
+        bodies = [_clone(b, env) if captured_values(b) else b for b in op.regions]
+        new = Op(definition(name), operands, attributes, bodies, [r.type for r in op.results], op.location,
+                 op.extra, [r.name for r in op.results])  # fmt: skip
+        self.ops.append(new)
+        if key is not None:
+            self.known[key] = new
+        env.update(zip(op.results, new.results, strict=True))
+
+
+def _region_key(block: Block) -> Hashable:
+    """Equal for regions that compute the same in the same way."""
+    number: dict[Value, int] = {}
+    parts: list[Hashable] = [tuple(a.type for a in block.arguments)]
+    for v in block.arguments:
+        number[v] = len(number)
+    for op in block.ops:
+        parts.append((op.name, tuple(number.get(v, -1) for v in op.operands), _freeze(op.attributes),
+                      tuple(_region_key(b) for b in op.regions), tuple(r.type for r in op.results)))  # fmt: skip
+        for r in op.results:
+            number[r] = len(number)
+    return tuple(parts)
+
+
+def _freeze(attributes: Mapping[str, object]) -> Hashable:
+    return tuple(sorted(((k, _hashable(v)) for k, v in attributes.items()), key=lambda kv: kv[0]))
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, Hashable):
+        return value
+    if isinstance(value, Sequence):
+        return tuple(_hashable(v) for v in value)
+    return repr(value)
+
+
+_SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse"}
+
+
+def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
+    """What an op folds to without running it: its operand, or a splat constant of the result's type."""
+    if op.name in _SPREADS:
+        producer = operands[0].op
+        result = op.results[0].type
+        if operands[0].type == result and op.name == "stablehlo.reshape":
+            return operands[0]
+        if producer is not None and producer.name == "stablehlo.constant" and isinstance(result, TensorType):
+            value: DenseArray = producer.attr("value")
+            if value.is_splat and result.is_static and result.size_elems:
+                return splat(value.array.reshape(-1)[0], result)
+    if op.name == "stablehlo.convert" and operands[0].type == op.results[0].type:
+        return operands[0]
+    return None
+
+
+def splat(scalar: np.generic, type: TensorType) -> DenseArray:
+    """A constant that repeats one element, stored once."""
+    return DenseArray(type, np.broadcast_to(np.asarray(scalar, type.dtype), type.static_shape))
+
+
+def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
+    needed = {id(v) for v in results}
+    kept: list[Op] = []
+    for op in reversed(ops):
+        if not op.definition.is_pure or any(id(r) in needed for r in op.results):
+            kept.append(op)
+            needed.update(id(v) for v in op.operands)
+            needed.update(id(v) for b in op.regions for v in captured_values(b))
+    kept.reverse()
+    return tuple(kept)
+
+
+def _clone(block: Block, env: Mapping[Value, Value]) -> Block:
+    """A copy of a region whose captured values are replaced; recursion is as deep as regions nest."""
+    inner = dict(env)
+    copy = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
+    inner.update(zip(block.arguments, copy.arguments, strict=True))
+    for op in block.ops:
+        new = Op(op.definition, [inner.get(v, v) for v in op.operands], op.attributes, [_clone(b, inner) for b in op.regions],
+                 [r.type for r in op.results], op.location, op.extra, [r.name for r in op.results])  # fmt: skip
+        inner.update(zip(op.results, new.results, strict=True))
+        copy.ops.append(new)
+    return copy
+
+
+def captured_values(block: Block) -> list[Value]:
+    """Values that a region reads from outside itself."""
+    inside: set[Value] = set(block.arguments)
+    found = []
+    for op in walk(block):
+        for region in op.regions:
+            inside.update(region.arguments)
+        found.extend(v for v in op.operands if v not in inside)
+        inside.update(op.results)
+    return found

@@ -1,0 +1,311 @@
+"""From a set of stages and tile sizes to a schedule: tiles are propagated through the reads, loops and buffers follow.
+
+A fusion's tasks tile the output of its root stage. Every other member is computed inside the task, on the box of elements that
+the task's later stages read from it: the image of their loops under their index maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo.errors import Declined
+from hlo.module import Value
+from hlo.registry import Fold, SumOfProducts
+from hlo.types import ElementType
+from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify, substitute
+from tiling.box import Box, Span, covers, hull, image
+from tiling.contract import ContractionContext, lower_contraction
+from tiling.element import ElementBuilder, Load, Node, Renamer, loads
+from tiling.machine import Machine
+from tiling.names import Names, make_buffer
+from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
+from tiling.stages import Stage, is_inlinable
+
+__all__ = ["FusionRequest", "lower"]
+
+
+@dataclass(frozen=True, eq=False)
+class FusionRequest:
+    """What to lower: stages in dependency order, the last one the root, and which values others need in memory."""
+
+    stages: tuple[Stage, ...]
+    stored: frozenset[int]  # ids of values that are results of the fusion
+    tile_sizes: tuple[int, ...]  # one for each dimension of the root's (first) value
+
+    @property
+    def root(self) -> Stage:
+        return self.stages[-1]
+
+
+def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
+    """The schedule of a fusion with given tile sizes, or why there is none.
+
+    Declined when a member would have to be computed by several tasks and is also stored, or cannot be expressed.
+    """
+    try:
+        return _Lowering(request, machine, names).run()
+    except LookupError as reason:
+        return Declined(str(reason))
+
+
+@dataclass
+class _Plan:
+    """What is known of a stage while its fusion is lowered."""
+
+    stage: Stage
+    box: Box | None = None
+    index: tuple[Expr, ...] = ()  # the element that its loops compute
+    loops: tuple[Loop, ...] = ()
+    reduction: tuple[Loop, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    inits: tuple[Node, ...] = ()
+    reads: list[Load] = field(default_factory=list)
+
+
+class _Lowering:
+    def __init__(self, request: FusionRequest, machine: Machine, names: Names) -> None:
+        self.request = request
+        self.machine = machine
+        self.names = names
+        self.ranges: dict[Var, Interval] = {}
+        self.plans = [_Plan(s) for s in request.stages]
+        self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
+        self.inlined = self._inlined_values()
+        self.buffers: dict[int, Buffer] = {}
+        self.tiles: list[tuple[Var, int]] = []
+        self.extra_buffers: list[Buffer] = []
+        self.prepass: list[Phase] = []
+
+    def run(self) -> Schedule:
+        root = self.plans[-1]
+        root.box = self._tile_root(root.stage.values[0])
+        for plan in reversed(self.plans):
+            self._shape(plan)
+        self._allocate()
+        steps: list[Step] = []
+        for plan in self.plans:
+            steps.extend(self._emit(plan))
+        main = Phase(tuple(self.tiles), tuple(_merge(steps, self.ranges)))
+        buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers]
+        return Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+
+    # ------------------------------------------------------------ tiles
+
+    def _tile_root(self, value: Value) -> Box:
+        spans = []
+        for k, (n, t) in enumerate(zip(value.shape, self.request.tile_sizes, strict=True)):
+            count = -(-n // t) if n else 0
+            if count <= 1:
+                spans.append(Span(Const(0), n, n))
+            if count != 1:
+                v = Var(f"t{k}")
+                self.ranges[v] = Interval(0, max(count - 1, 0))
+                self.tiles.append((v, count))
+            if count > 1:
+                spans.append(Span(v * t, t, n))
+        return tuple(spans)
+
+    def _shape(self, plan: _Plan) -> None:
+        """Gives a stage its loops and nodes, and its producers the box that those read."""
+        first = plan.stage.values[0]
+        if plan.box is None:
+            raise LookupError(f"nothing in the fusion reads {plan.stage.op.name}")
+        tag = self.names.stage(plan.stage)
+        loops, index = [], []
+        for k, span in enumerate(plan.box):
+            v = Var(f"i{k}_{tag}")
+            self.ranges[v] = Interval(0, max(span.size - 1, 0))
+            loops.append(Loop(v, Const(0), span.last_local(self.ranges), span.size))
+            index.append(simplify(span.lower + v, self.ranges))
+        plan.loops, plan.index = tuple(loops), tuple(index)
+        op = plan.stage.op
+        semantics = op.definition.semantics
+        if isinstance(semantics, (Fold, SumOfProducts)):
+            reduction: list[Loop] = []
+
+            def provide(size: int) -> Expr:
+                r = Var(f"r{len(reduction)}_{tag}")
+                self.ranges[r] = Interval(0, max(size - 1, 0))
+                reduction.append(Loop(r, Const(0), Const(size - 1), size, LoopKind.REDUCTION))
+                return r
+
+            nodes = tuple(self._builder().reads(op, first.index, plan.index, provide))
+            plan.reduction = tuple(reduction)
+            count = len(op.operands) // 2 if isinstance(semantics, Fold) else len(nodes)
+            plan.nodes, plan.inits = nodes[:count], nodes[count:]
+        else:
+            plan.nodes = (self._own_node(first, plan.index),)
+        plan.reads = loads((*plan.nodes, *plan.inits))
+        for load in plan.reads:
+            producer = self.plan_of.get(id(load.value))
+            if producer is not None:
+                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles})
+                producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
+
+    def _builder(self) -> ElementBuilder:
+        return ElementBuilder(self.ranges, self._is_in_memory)
+
+    def _own_node(self, value: Value, index: tuple[Expr, ...]) -> Node:
+        """The node that computes a stage's element; the stage itself counts as not in memory here."""
+        return ElementBuilder(self.ranges, lambda v: v is not value and self._is_in_memory(v)).at(value, index)
+    def _is_in_memory(self, v: Value) -> bool:
+        return id(v) not in self.inlined
+
+    def _inlined_values(self) -> set[int]:
+        """Values that are computed where they are read: all between the stages and what is in memory."""
+        inlined: set[int] = set()
+        todo = [v for p in self.request.stages for v in p.op.operands]
+        while todo:
+            v = todo.pop()
+            if id(v) in inlined or v.op is None or id(v) in self.plan_of or id(v) in self.names.in_memory:
+                continue
+            if is_inlinable(v.op) is not None:
+                raise LookupError(f"{v.op.name} is computed by another fusion")
+            if self.names.is_stored_constant(v):
+                continue
+            inlined.add(id(v))
+            todo.extend(v.op.operands)
+        return inlined
+
+    # ------------------------------------------------------------ buffers
+
+    def _allocate(self) -> None:
+        root = self.plans[-1]
+        for plan in self.plans:
+            assert plan.box is not None
+            for v in plan.stage.values:
+                if plan is root or id(v) in self.request.stored:
+                    if plan is not root and not covers(plan.box, v.shape, self.tiles):
+                        raise LookupError(f"%{v.name} is stored, but several tasks would compute the same part of it")
+                    self.buffers[id(v)] = self.names.global_buffer(v, Scope.RESULT)
+        for plan in reversed(self.plans):
+            for v in plan.stage.values:
+                if id(v) not in self.buffers:
+                    self.buffers[id(v)] = self._in_place(plan, v) or self._scratch(plan, v)
+        for plan in self.plans:
+            for load in plan.reads:
+                if id(load.value) not in self.buffers:
+                    self.buffers[id(load.value)] = self.names.global_buffer(load.value, Scope.ARGUMENT)
+
+    def _in_place(self, plan: _Plan, v: Value) -> Buffer | None:
+        """A later value's buffer that `v` may live in: the only later reader of `v`'s elements overwrites each as it reads it."""
+        if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
+            return None
+        position = self.plans.index(plan)
+        readers = [p for p in self.plans[position + 1 :] if any(load.value is v for load in p.reads)]
+        if not readers:
+            return None
+        last = readers[-1]
+        if last.reduction or len(last.stage.values) != 1:
+            return None
+        target = self.buffers.get(id(last.stage.values[0]))
+        w = last.stage.values[0]
+        mine = [load for load in last.reads if load.value is v]
+        same = (
+            target is not None
+            and v.shape == w.shape
+            and v.tensor.element == w.tensor.element
+            and plan.box == last.box
+            and all(load.index == last.index for load in mine)
+        )
+        # The target must not be written by anything in between.
+        busy = [p for p in self.plans[position + 1 :] if p is not last and target in [self.buffers.get(id(x)) for x in p.stage.values]]
+        return target if same and not busy else None
+
+    def _scratch(self, plan: _Plan, v: Value) -> Buffer:
+        assert plan.box is not None
+        element = v.tensor.element
+        assert isinstance(element, ElementType)
+        shape = [s.size for s in plan.box]
+        padded = list(shape)
+        lanes = self.machine.lanes(element.itemsize_bytes)
+        if isinstance(plan.stage.op.definition.semantics, SumOfProducts) and shape:
+            # Whole register blocks may be written.
+            columns = self.machine.micro_tile(element.itemsize_bytes, shape[-1])[1]
+            padded[-1] = -(-shape[-1] // columns) * columns
+        if len(shape) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0 and padded[-1] > 1:
+            padded[-1] += lanes  # rows a power of two apart would fall into the same cache sets
+        origin = tuple(s.lower for s in plan.box)
+        return make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(padded), origin, v)
+
+    # ------------------------------------------------------------ steps
+
+    def _emit(self, plan: _Plan) -> list[Step]:
+        semantics = plan.stage.op.definition.semantics
+        if isinstance(semantics, SumOfProducts):
+            op, value = plan.stage.op, plan.stage.values[0]
+
+            def operands(index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
+                return self._builder().reads(op, value.index, index, provide)
+
+            lowered = lower_contraction(
+                ContractionContext(
+                    plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, operands, self.buffers, self.ranges,
+                    self.machine, self.names, lambda v: id(v) in self.plan_of,
+                )
+            )  # fmt: skip
+            if lowered is not None:
+                self.extra_buffers.extend(lowered.buffers)
+                self.prepass.extend(lowered.prepass)
+                return list(lowered.steps)
+        if plan.reduction or isinstance(semantics, Fold):
+            values = plan.stage.values
+            fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
+            return [Nest((*plan.loops, *plan.reduction), folds=(fold,))]
+        (v,) = plan.stage.values
+        return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))]
+
+
+# ---------------------------------------------------------------- merging nests over one domain
+
+
+def _merge(steps: Sequence[Step], ranges: Mapping[Var, Interval]) -> list[Step]:
+    """Puts a nest into the one before it where both run over the same domain and it needs only the same iteration's values."""
+    done: list[Step] = []
+    for step in steps:
+        previous = done[-1] if done else None
+        if isinstance(step, Nest) and isinstance(previous, Nest):
+            merged = _merge_two(previous, step, ranges)
+            if merged is not None:
+                done[-1] = merged
+                continue
+        done.append(step)
+    return done
+
+
+def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
+    if len(first.loops) != len(second.loops):
+        return None
+    renaming: dict[Var, Expr] = {}
+    for a, b in zip(first.loops, second.loops, strict=True):
+        if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
+            return None
+        renaming[b.variable] = as_expr(a.variable)
+    stored = {id(s.value): s for s in first.stores if s.value is not None}
+    folded = {id(v) for f in first.folds for v in f.values}
+    # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
+    kinds = [
+        LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
+        for a, b in zip(first.loops, second.loops, strict=True)
+    ]
+    if first.folds and any(a.kind is not b.kind for a, b in zip(first.loops, second.loops, strict=True)):
+        return None
+    if second.stores and any(k is LoopKind.REDUCTION for k in kinds):
+        return None
+    roots = [s.node for s in second.stores] + [n for f in second.folds for n in (*f.nodes, *f.inits)]
+    for load in loads(roots):
+        if id(load.value) in folded:
+            return None
+        if id(load.value) in stored:
+            at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
+            if at != stored[id(load.value)].index:
+                return None
+    renamer = Renamer(renaming, ranges, {k: s.node for k, s in stored.items()})
+    stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
+    folds = tuple(
+        FoldStep(f.values, f.buffers, renamer.index(f.index), tuple(map(renamer.node, f.nodes)), tuple(map(renamer.node, f.inits)), f.op)
+        for f in second.folds
+    )
+    loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
+    return Nest(loops, (*first.stores, *stores), (*first.folds, *folds))

@@ -1,0 +1,119 @@
+"""The machine that a plan is made for: cores, caches, vector width, bandwidths and peaks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+__all__ = ["Machine"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the cost model knows of a machine. Rates are for one core unless they say otherwise.
+
+    vector_bytes          bytes of a vector register
+    fma_per_cycle         vector fused multiply-adds that start in a cycle
+    l1_bytes, l2_bytes    a core's own caches; `l3_bytes` is what all cores share
+    *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
+    """
+
+    cores: int = 2
+    vector_bytes: int = 32
+    vector_registers: int = 16
+    fma_per_cycle: int = 2
+    hertz: float = 3.0e9
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    l3_bytes: int = 16 << 20
+    l1_bytes_per_second: float = 150e9
+    l2_bytes_per_second: float = 80e9
+    l3_bytes_per_second: float = 40e9
+    memory_bytes_per_second: float = 40e9
+    launch_seconds: float = 5e-6
+
+    def lanes(self, itemsize_bytes: int) -> int:
+        """How many elements a vector register holds."""
+        return max(1, self.vector_bytes // itemsize_bytes)
+
+    def peak_flops(self, itemsize_bytes: int) -> float:
+        """Floating-point operations one core can do in a second in contractions.
+
+        >>> Machine(vector_bytes=64, fma_per_cycle=2, hertz=4e9).peak_flops(4) / 1e9
+        256.0
+        """
+        return 2.0 * self.lanes(itemsize_bytes) * self.fma_per_cycle * self.hertz
+
+    def micro_tile(self, itemsize_bytes: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of the register block of a contraction whose result has `columns` columns.
+
+        The block's accumulators, one row of the right operand and a broadcast value must fit the registers.
+        """
+        lanes = self.lanes(itemsize_bytes)
+        for vectors in (4, 2, 1) if self.vector_registers >= 32 else (2, 1):
+            if vectors == 1 or columns > (vectors // 2) * lanes:
+                break
+        rows = (self.vector_registers - vectors - 1) // vectors
+        return min(rows, {4: 6, 2: 12 if self.vector_registers >= 32 else 6, 1: 14}[vectors]), vectors * lanes
+
+    @classmethod
+    def detect(cls) -> Machine:
+        """This machine, from what the operating system tells; what it does not tell keeps a cautious default."""
+        found = cls(cores=_cores())
+        features = _cpu_flags()
+        if "avx512f" in features:
+            found = replace(found, vector_bytes=64, vector_registers=32)
+        elif "avx2" in features or "avx" in features:
+            found = replace(found, vector_bytes=32, vector_registers=16)
+        elif platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64"):
+            found = replace(found, vector_bytes=16, vector_registers=32 if platform.machine() != "x86_64" else 16)
+        caches = _caches()
+        return replace(
+            found,
+            l1_bytes=caches.get(1, found.l1_bytes),
+            l2_bytes=caches.get(2, found.l2_bytes),
+            l3_bytes=caches.get(3, found.l3_bytes),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cores} cores, {self.vector_bytes * 8}-bit vectors, L1 {self.l1_bytes >> 10} KiB, "
+            f"L2 {self.l2_bytes >> 10} KiB, L3 {self.l3_bytes >> 20} MiB"
+        )
+
+
+def _cores() -> int:
+    wanted = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    match = re.search(r"^flags\s*:\s*(.*)$", text, re.MULTILINE)
+    return frozenset(match.group(1).split()) if match else frozenset()
+
+
+def _caches() -> dict[int, int]:
+    """Cache level -> bytes of core 0's data (or unified) cache, as Linux lists them."""
+    sizes: dict[int, int] = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        match = re.fullmatch(r"(\d+)([KM]?)", size)
+        if match:
+            sizes[level] = int(match.group(1)) << {"": 0, "K": 10, "M": 20}[match.group(2)]
+    return sizes

@@ -1,0 +1,53 @@
+"""The order of a nest's loops: the innermost one should step through memory one element at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from indexing.expr import Var
+from tiling.element import Load, loads
+from tiling.schedule import Buffer, LoopKind, Nest
+
+__all__ = ["order_loops", "stride_of"]
+
+
+def stride_of(buffer: Buffer, index: tuple[object, ...], variable: Var) -> int | None:
+    """How many elements further the access lies when `variable` grows by one; None when that is not constant."""
+    step = 0
+    for e, s in zip(index, buffer.strides, strict=True):
+        for atom, k in e.terms:  # type: ignore[attr-defined]
+            if atom is variable:
+                step += k * s
+            elif variable in atom.variables:
+                return None
+    return step
+
+
+def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
+    """The same nest with the loop innermost along which most accesses have stride 1.
+
+    for i, for r: out[i] += in[r, i]   ->   for r, for i: out[i] += in[r, i]
+
+    Other loops keep their order, parallel ones before reductions.
+    """
+    if len(nest.loops) < 2:
+        return nest
+    accesses: list[tuple[Buffer, tuple[object, ...], float]] = [(s.buffer, s.index, 1.1) for s in nest.stores]
+    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+    accesses += [(buffer_of(x), x.index, 1.0) for x in loads(roots)]
+
+    def score(variable: Var, extent: int) -> float:
+        if extent <= 1:
+            return -1.0
+        total = 0.0
+        for buffer, index, weight in accesses:
+            step = stride_of(buffer, index, variable)
+            total += weight if step == 1 else weight * 0.5 if step in (0, -1) else 0.0
+        # A short innermost loop is worth less than its strides promise.
+        return total * min(1.0, extent / 16)
+
+    best = max(reversed(nest.loops), key=lambda x: score(x.variable, x.extent))
+    parallel = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x is not best]
+    reduction = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x is not best]
+    return replace(nest, loops=(*parallel, *reduction, best))

@@ -1,0 +1,206 @@
+"""Schedules: what a fusion computes where, in which loops, into which buffers. Plain data that prints.
+
+    Schedule   = buffers + phases, one after the other
+    Phase      = a grid of tasks that may run in parallel + the steps of one task
+    Nest       = loops around stores and folds
+    Contract   = a sum of products over a register-blocked micro-kernel
+
+All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from math import prod
+
+from hlo.module import Op, Value
+from hlo.types import ElementType
+from indexing.expr import Expr, Interval, Var
+from tiling.element import Node
+
+__all__ = ["Block2D", "Buffer", "Contract", "FoldStep", "Loop", "LoopKind", "Nest", "Phase", "Schedule", "Scope", "Store"]
+
+
+class Scope(enum.Enum):
+    """Where a buffer lives."""
+
+    ARGUMENT = "argument"  # read only, made by someone else
+    RESULT = "result"  # stored by this fusion for others
+    SHARED = "shared"  # scratch of the whole fusion (packed operands)
+    THREAD = "thread"  # scratch of one thread, reused by each of its tasks
+
+
+class LoopKind(enum.Enum):
+    """What order a loop's iterations may run in."""
+
+    PARALLEL = "parallel"
+    REDUCTION = "reduction"
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Memory for elements: element (i0, i1, …) of the value lies at sum of (i_k - origin_k) * strides_k.
+
+    `shape` counts the elements kept along each dimension; `size_elems` includes padding.
+    """
+
+    name: str
+    scope: Scope
+    element: ElementType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    origin: tuple[Expr | int, ...]
+    size_elems: int
+    value: Value | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size_elems * self.element.itemsize_bytes
+
+    def __str__(self) -> str:
+        at = ", ".join(map(str, self.origin))
+        return f"{self.name}: {self.scope.value} {self.element}[{', '.join(map(str, self.shape))}] at ({at}), {self.size_bytes} bytes"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`variable` runs over [lower, upper]; `extent` is the most iterations that it has."""
+
+    variable: Var
+    lower: Expr
+    upper: Expr
+    extent: int
+    kind: LoopKind = LoopKind.PARALLEL
+
+    def __str__(self) -> str:
+        return f"for {self.variable} in [{self.lower}, {self.upper}]" + (
+            f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """buffer[index] = node, once for each iteration. `value` is None for a copy in another layout (a packed operand)."""
+
+    value: Value | None
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class FoldStep:
+    """buffers[index] = fold of the op's body over the nest's reduction loops, from `inits`.
+
+    For a sum of products that runs without the micro-kernel, `body` is None and the nodes' product is summed from zero.
+    """
+
+    values: tuple[Value, ...]
+    buffers: tuple[Buffer, ...]
+    index: tuple[Expr, ...]
+    nodes: tuple[Node, ...]
+    inits: tuple[Node, ...]
+    op: Op
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """Loops, outermost first, around stores and folds over one domain."""
+
+    loops: tuple[Loop, ...]
+    stores: tuple[Store, ...] = ()
+    folds: tuple[FoldStep, ...] = ()
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        stored = tuple(s.value for s in self.stores if s.value is not None)
+        return stored + tuple(v for f in self.folds for v in f.values)
+
+
+@dataclass(frozen=True)
+class Block2D:
+    """A matrix inside a buffer: element (i, j) lies at base + i * row_stride + j * column_stride."""
+
+    buffer: Buffer
+    base: Expr
+    row_stride: int
+    column_stride: int
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """out[m, n] = sum over k of left[m, k] * right[k, n], in blocks of `k_block` along k.
+
+    `right` is read in panels of `columns` columns: panel p starts at base + p * panel_stride, its row k at + k * row_stride.
+    `pack` steps run before each block of k, with `k_start` as the block's first k; they fill `left`.
+    `rows` x `columns` is the register block. `loops` are around it all (batch dimensions).
+    """
+
+    op: Op
+    value: Value
+    loops: tuple[Loop, ...]
+    rows_upper: Expr  # how many rows and columns this task has
+    columns_upper: Expr
+    m: int
+    n: int
+    k: int
+    k_block: int
+    left: Block2D
+    right: Block2D
+    panel_stride: int
+    out: Block2D
+    rows: int
+    columns: int
+    k_start: Var
+    pack: tuple[Nest, ...] = ()
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
+
+Step = Nest | Contract
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Tasks over a grid of tile numbers, and what one task does."""
+
+    tiles: tuple[tuple[Var, int], ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def tasks(self) -> int:
+        return prod(n for _, n in self.tiles)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A fusion's whole computation. `ranges` bounds every variable that occurs."""
+
+    phases: tuple[Phase, ...]
+    buffers: tuple[Buffer, ...]
+    tile_sizes: tuple[int, ...]
+    ranges: dict[Var, Interval] = field(default_factory=dict)
+
+    def buffers_in(self, scope: Scope) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.buffers if b.scope is scope)
+
+    @property
+    def thread_scratch_bytes(self) -> int:
+        """Scratch of one thread, each buffer on a cache line of its own."""
+        return sum(-(-b.size_bytes // 64) * 64 for b in self.buffers_in(Scope.THREAD))
+
+    @property
+    def shared_scratch_bytes(self) -> int:
+        return sum(-(-b.size_bytes // 64) * 64 for b in self.buffers_in(Scope.SHARED))
+
+    def scratch_bytes(self, threads: int) -> int:
+        """All scratch that `threads` threads need together."""
+        return self.shared_scratch_bytes + threads * self.thread_scratch_bytes
+
+    def __str__(self) -> str:
+        from tiling.show import show_schedule
+
+        return show_schedule(self)

@@ -1,0 +1,100 @@
+"""Plans and schedules as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hlo.module import Op
+from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar
+from tiling.schedule import Contract, Nest, Schedule
+
+if TYPE_CHECKING:
+    from tiling.plan import Plan
+
+__all__ = ["op_summary", "show_plan", "show_schedule"]
+
+
+def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
+    """The mnemonics of some ops, those that compute first; the rest is counted."""
+    names = [op.definition.mnemonic for op in ops]
+    shown = list(dict.fromkeys(names))
+    text = ", ".join(f"{n} x{names.count(n)}" if names.count(n) > 1 else n for n in shown[:limit])
+    rest = sum(names.count(n) for n in shown[limit:])
+    return text + (f", {rest} more" if rest else "")
+
+
+def show_node(node: Node, depth: int = 4) -> str:
+    """A node as an expression, cut below `depth`."""
+    if isinstance(node, Load):
+        name = node.buffer.name if node.buffer is not None else f"%{node.value.name or '?'}"
+        return f"{name}[{', '.join(map(str, node.index))}]"
+    if isinstance(node, Scalar):
+        return str(node.value)
+    if isinstance(node, IndexNode):
+        return f"{node.element}({node.expression})"
+    if depth == 0:
+        return "…"
+    if isinstance(node, Apply):
+        return f"{node.function}({', '.join(show_node(a, depth - 1) for a in node.arguments)})"
+    assert isinstance(node, Choose)
+    tests = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in node.conditions)
+    return f"({show_node(node.then, depth - 1)} if {tests} else {show_node(node.otherwise, depth - 1)})"
+
+
+def show_schedule(schedule: Schedule) -> str:
+    """The schedule as indented text: buffers, then each phase with its tasks, loops and what they compute."""
+    lines = [str(b) for b in schedule.buffers]
+    for k, phase in enumerate(schedule.phases):
+        grid = " x ".join(f"{v} in [0, {n - 1}]" for v, n in phase.tiles) or "one task"
+        lines.append(f"phase {k}: parallel {grid}")
+        for step in phase.steps:
+            lines += ["  " + x for x in (_contract(step) if isinstance(step, Contract) else _nest(step))]
+    return "\n".join(lines)
+
+
+def _nest(nest: Nest) -> list[str]:
+    lines = []
+    for depth, loop in enumerate(nest.loops):
+        lines.append("  " * depth + str(loop))
+    pad = "  " * len(nest.loops)
+    for s in nest.stores:
+        lines.append(f"{pad}{s.buffer.name}[{', '.join(map(str, s.index))}] = {show_node(s.node)}")
+    for f in nest.folds:
+        names = ", ".join(b.name for b in f.buffers)
+        lines.append(f"{pad}{names}[{', '.join(map(str, f.index))}] fold= {', '.join(show_node(n) for n in f.nodes)}")
+    return lines
+
+
+def _contract(c: Contract) -> list[str]:
+    lines = ["  " * k + str(x) for k, x in enumerate(c.loops)]
+    pad = "  " * len(c.loops)
+    if c.k > c.k_block:
+        lines.append(f"{pad}for {c.k_start} in blocks of {c.k_block} below {c.k}")
+        pad += "  "
+    for nest in c.pack:
+        lines += [pad + x for x in _nest(nest)]
+    lines.append(
+        f"{pad}{c.out.buffer.name}[{c.m} x {c.n}] += {c.left.buffer.name}[{c.m} x {c.k}] * {c.right.buffer.name}[{c.k} x {c.n}]"
+        f" in register blocks of {c.rows} x {c.columns}"
+    )
+    return lines
+
+
+def show_plan(plan: Plan) -> str:
+    """Each kernel with its ops, tiles, loops, scratch and traffic; each edge that was decided with its reason."""
+    lines = [f"machine: {plan.machine}", f"{len(plan.fusions)} kernels, {len(plan.fallbacks)} ops in the evaluator", ""]
+    for f in plan.fusions:
+        lines.append(f"{f.name}: {len(f.ops)} ops ({op_summary(f.ops)})")
+        lines.append(f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}")
+        lines.append(f"  scratch {f.scratch_bytes} bytes; moves {f.bytes_fused} bytes, {f.bytes_unfused} op by op")
+        lines.append(f"  predicted {f.estimate}")
+        lines += ["    " + x for x in show_schedule(f.schedule).splitlines()]
+        lines.append("")
+    for s in plan.fallbacks:
+        lines.append(f"{s.name}: {s.op.name} runs in the evaluator: {s.reason}")
+    if plan.decisions:
+        lines.append("decisions")
+        for d in plan.decisions:
+            lines.append(f"  {d.producer} {'into' if d.fused else 'not into'} {d.consumer}: {d.reason}")
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,137 @@
+"""Which values of a program get loops of their own: the stages. Everything else is computed where it is read.
+
+A value is a stage when
+  - it runs over a range (reductions, contractions), or only the evaluator can compute it;
+  - it is a result of the program;
+  - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue);
+  - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
+    it takes more bytes to read its inputs again than to read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
+from hlo.types import ElementType, TensorType
+from tiling.flatten import Program
+
+__all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
+
+COST: dict[str, float] = {
+    "exponential": 10, "exponential_minus_one": 12, "log": 12, "log_plus_one": 12, "logistic": 12, "tanh": 12, "erf": 14,
+    "erfc": 16, "sine": 15, "cosine": 15, "tan": 20, "power": 25, "cbrt": 20, "atan2": 20, "divide": 4, "sqrt": 4, "rsqrt": 4,
+    "remainder": 8,
+}  # fmt: skip
+"""What a scalar function costs in additions; 1 for what is not listed."""
+
+EXPENSIVE = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """An op's results that are computed together in loops of their own, or by the evaluator (then `declined` says why)."""
+
+    op: Op
+    values: tuple[Value, ...]
+    declined: Declined | None = None
+
+    def __repr__(self) -> str:
+        return f"<stage {self.op!r}>"
+
+
+def is_inlinable(op: Op) -> Declined | None:
+    """None when the op's element can be computed where it is read, else why not."""
+    semantics = op.definition.semantics
+    if isinstance(semantics, Declined):
+        return semantics
+    if not isinstance(semantics, (Elementwise, Move, Generate, Literal)):
+        return Declined(f"{op.name} runs over a range of its operands")
+    access = op.definition.access
+    return access if isinstance(access, Declined) else None
+
+
+def compilable(op: Op) -> Declined | None:
+    """None when loops can be made for the op, else why only the evaluator runs it."""
+    definition = op.definition
+    if isinstance(definition.semantics, Declined):
+        return definition.semantics
+    if isinstance(definition.access, Declined):
+        return definition.access
+    for v in (*op.operands, *op.results):
+        if not isinstance(v.type, TensorType) or not v.type.is_static:
+            return Declined(f"{v.type} has no fixed shape")
+        if not isinstance(v.type.element, ElementType):
+            return Declined(f"{v.type} is quantized")
+    if isinstance(definition.semantics, Fold):
+        for inner in op.regions[0].ops[:-1]:
+            if not isinstance(inner.definition.semantics, (Elementwise, Literal)):
+                return Declined(f"its body contains {inner.name}, which is no scalar function")
+    return None
+
+
+def find_stages(program: Program) -> list[Stage]:
+    """The stages of a program, in dependency order."""
+    declined: dict[int, Declined | None] = {id(op): compilable(op) for op in program.ops}
+    anchors = {id(op) for op in program.ops if declined[id(op)] or isinstance(op.definition.semantics, (Fold, SumOfProducts))}
+    has_anchor: dict[int, bool] = {}
+    weight: dict[int, float] = {}
+    sources: dict[int, dict[int, int]] = {}  # value -> {id of what it loads when computed in place: bytes}
+    for v in program.arguments:
+        sources[id(v)] = {id(v): _bytes(v)}
+    for op in program.ops:
+        for r in op.results:
+            if id(op) in anchors:
+                has_anchor[id(r)], weight[id(r)], sources[id(r)] = True, 0.0, {id(r): _bytes(r)}
+                continue
+            has_anchor[id(r)] = any(has_anchor.get(id(v), False) for v in op.operands)
+            semantics = op.definition.semantics
+            own = COST.get(semantics.function, 1.0) if isinstance(semantics, Elementwise) else 0.0
+            # What is broadcast is hoisted out of the loop, so only operands of full size weigh in.
+            weight[id(r)] = own + sum(weight.get(id(v), 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(r))
+            merged: dict[int, int] = {}
+            for v in op.operands:
+                merged.update(sources.get(id(v), {}))
+            sources[id(r)] = merged
+
+    results = {id(v) for v in program.results}
+    wanted: set[int] = set()  # values that a contraction should find in memory
+    evaluators: dict[int, set[int]] = {}
+    stages: list[Stage] = []
+    for op in reversed(program.ops):
+        is_anchor = id(op) in anchors
+        users = {id(r): evaluators.get(id(r), set()) for r in op.results}
+        # A constant is in memory already, whoever reads it.
+        cut = is_anchor or (
+            any(id(r) in results for r in op.results) and not isinstance(op.definition.semantics, Literal)
+        )
+        if not cut and not isinstance(op.definition.semantics, (Literal, Generate)):
+            r = op.results[0]
+            again = len(users[id(r)]) > 1 and isinstance(op.definition.semantics, Elementwise)
+            more_bytes = sum(sources[id(r)].values()) > 1.5 * _bytes(r)
+            cut = id(r) in wanted or (again and (weight[id(r)] >= EXPENSIVE or more_bytes))
+        if cut:
+            stages.append(Stage(op, op.results, declined[id(op)] or None))
+        for v in op.operands:
+            here = evaluators.setdefault(id(v), set())
+            here.update({id(op)} if cut else set().union(*users.values()))
+        if isinstance(op.definition.semantics, SumOfProducts) and not declined[id(op)]:
+            for v in op.operands:
+                below = _below_moves(v)
+                if below.op is not None and id(below.op) not in anchors and has_anchor.get(id(below), False):
+                    wanted.add(id(below))
+    stages.reverse()
+    return stages
+
+
+def _below_moves(v: Value) -> Value:
+    """The value that a chain of single-operand moves starts from."""
+    while v.op is not None and isinstance(v.op.definition.semantics, Move) and len(v.op.operands) == 1:
+        v = v.op.operands[0]
+    return v
+
+
+def _bytes(v: Value) -> int:
+    return v.type.size_bytes if isinstance(v.type, TensorType) and v.type.is_static else 0

@@ -1,0 +1,136 @@
+"""The search for tile sizes: few candidates, chosen by what the maps allow, ranked by the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from hlo.errors import Declined
+from hlo.registry import SumOfProducts
+from tiling.cost import Estimate, estimate
+from tiling.lower import FusionRequest, lower
+from tiling.machine import Machine
+from tiling.names import Names
+from tiling.schedule import Schedule
+from tiling.stages import Stage
+
+__all__ = ["Candidate", "best_tiles"]
+
+TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A schedule with its estimate, and how many others were looked at."""
+
+    schedule: Schedule
+    estimate: Estimate
+    looked_at: int = 1
+
+
+def best_tiles(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> Candidate | Declined:
+    """The cheapest schedule of a fusion over the tile sizes worth trying, or why it has none."""
+    shape = stages[-1].values[0].shape
+    whole = lower(FusionRequest(tuple(stages), stored, shape), machine, names)
+    if isinstance(whole, Declined):
+        return whole
+    best = Candidate(whole, estimate(whole, machine))
+    free = _free_dimensions(stages, stored, machine, names)
+    count = 1
+    for sizes in dict.fromkeys(_candidates(stages, shape, free, machine)):
+        schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
+        if isinstance(schedule, Declined):
+            continue
+        count += 1
+        found = estimate(schedule, machine)
+        if found.seconds < best.estimate.seconds:
+            best = Candidate(schedule, found)
+    return Candidate(best.schedule, best.estimate, count)
+
+
+def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> list[int]:
+    """The root's dimensions that can be cut without computing another member's elements twice."""
+    shape = stages[-1].values[0].shape
+    free = []
+    for k, n in enumerate(shape):
+        if n <= 1:
+            continue
+        sizes = tuple(-(-n // 2) if i == k else m for i, m in enumerate(shape))
+        if len(stages) == 1 or not _recomputes(stages, stored, sizes, machine, names):
+            free.append(k)
+    return free
+
+
+def _recomputes(stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names) -> bool:
+    found = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
+    if isinstance(found, Declined):
+        return True
+    tasks = found.phases[-1].tasks
+    for values, loops in computed(found):
+        size = values[0].tensor.size_elems
+        if prod(extent for _, extent in loops) * tasks > 1.5 * size:
+            return True
+    return False
+
+
+def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int]]]]:  # type: ignore[type-arg]
+    """(values, parallel loops) of each store, fold and contraction of the main phase."""
+    from tiling.schedule import Contract, LoopKind
+
+    for step in schedule.phases[-1].steps:
+        if isinstance(step, Contract):
+            around = [(x.variable, x.extent) for x in step.loops]
+            yield step.values, [*around, (None, step.m), (None, step.n)]
+            continue
+        for s in step.stores:
+            if s.value is not None:
+                yield (s.value,), [(x.variable, x.extent) for x in step.loops]
+        for f in step.folds:
+            yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is LoopKind.PARALLEL]
+
+
+def _candidates(
+    stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine
+) -> Iterator[tuple[int, ...]]:
+    contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
+    if contractions:
+        yield from _block_candidates(contractions, shape, free, machine)
+    # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
+    reduced = max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
+    per_element = max(1, reduced // max(prod(shape), 1))
+    for target in TASK_ELEMS:
+        room = max(1, target // per_element)
+        sizes = list(shape)
+        inner = prod(n for k, n in enumerate(shape) if k not in free)
+        room = max(1, room // max(inner, 1))
+        for k in reversed(free):
+            sizes[k] = min(shape[k], max(room, 1))
+            room //= shape[k]
+        yield tuple(sizes)
+
+
+def _block_candidates(
+    contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine
+) -> Iterator[tuple[int, ...]]:
+    """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one."""
+    large = [k for k in free if shape[k] > 1]
+    item = contractions[-1].values[0].tensor.dtype.itemsize
+    mr, nr = machine.micro_tile(item, shape[-1] if shape else 1)
+    columns: list[int] = []
+    rows_dims = large
+    if large and large[-1] == len(shape) - 1:
+        n = shape[-1]
+        columns = sorted({min(n, nr * c) for c in (1, 2, 4, 8, 16)} | {n})
+        rows_dims = large[:-1]
+    row_sizes = [mr * c for c in (2, 4, 5, 8, 12, 16, 20, 32)]
+    for r, c in product(row_sizes or [1], columns or [0]):
+        sizes = list(shape)
+        for k in rows_dims[:-1]:
+            sizes[k] = 1
+        if rows_dims:
+            sizes[rows_dims[-1]] = min(shape[rows_dims[-1]], r)
+        if columns:
+            sizes[-1] = c
+        yield tuple(sizes)
