@@ -1,0 +1,123 @@
+"""Functions of complex numbers on complex128 arrays, on their principal branches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from interp.numbers import Array
+
+__all__ = ["atan2", "cbrt", "divide", "exp", "expm1", "log", "log1p", "logistic", "power", "rsqrt", "sqrt", "square", "tanh"]
+
+
+def of_parts(re: Array, im: Array) -> Array:
+    """re + i im, without arithmetic that could turn an infinity into a NaN."""
+    out = np.empty(np.broadcast_shapes(np.shape(re), np.shape(im)), np.complex128)
+    out.real, out.imag = re, im
+    return out
+
+
+def exp(z: Array) -> Array:
+    """e^x (cos y + i sin y); real where y is 0."""
+    return np.exp(z)
+
+
+def expm1(z: Array) -> Array:
+    """exp(z) - 1: (expm1(x) cos y - 2 sin(y/2)^2) + i e^x sin y."""
+    x, y = z.real, z.imag
+    half = np.sin(y / 2)
+    em = np.expm1(x)
+    re = np.where(np.isinf(em), em * np.cos(y), em * np.cos(y) - 2 * half * half)
+    im = np.where(y == 0, y, np.exp(x) * np.sin(y))
+    return of_parts(re, im)
+
+
+def log(z: Array) -> Array:
+    """log|z| + i arg z."""
+    return np.log(z)
+
+
+def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """a * b as an unevaluated sum of two floats, exact without overflow (Veltkamp, Dekker)."""
+    p = a * b
+    (ah, al), (bh, bl) = _split(a), _split(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def _split(a: Array) -> tuple[Array, Array]:
+    c = a * 134217729.0  # 2**27 + 1
+    high = c - (c - a)
+    return high, a - high
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b as an unevaluated, exact sum of two floats."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def log1p(z: Array) -> Array:
+    """log(1 + z): 1/2 log1p(2x + x^2 + y^2) + i atan2(y, 1 + x), the sum kept to twice the precision."""
+    x, y = z.real, z.imag
+    xx, xe = _two_product(x, x)
+    yy, ye = _two_product(y, y)
+    s1, e1 = _two_sum(2 * x, np.maximum(xx, yy))
+    s2, e2 = _two_sum(s1, np.minimum(xx, yy))
+    careful = 0.5 * np.log1p(s2 + (e1 + e2 + xe + ye))
+    modulus = np.hypot(x, y)
+    moderate = (modulus < 1e3) & (modulus > 1e-140)
+    re = np.where(moderate, careful, np.where(modulus <= 1e-140, x, np.log(np.hypot(1 + x, y))))
+    return of_parts(re, np.arctan2(y, 1 + x))
+
+
+def logistic(z: Array) -> Array:
+    return divide(np.ones_like(z), 1 + exp(-z))
+
+
+def sqrt(z: Array) -> Array:
+    return np.sqrt(z)
+
+
+def rsqrt(z: Array) -> Array:
+    """1 / sqrt(z), by modulus and argument."""
+    root = np.sqrt(z)
+    scale = 1 / np.abs(root)
+    direct = of_parts(root.real * scale * scale, -root.imag * scale * scale)
+    infinite = np.isinf(z.real) | np.isinf(z.imag)
+    zero = of_parts(np.where(np.isnan(root.real), 0.0, np.copysign(0.0, root.real)), np.copysign(0.0, -root.imag))
+    return np.where(infinite, zero, direct)
+
+
+def cbrt(z: Array) -> Array:
+    """The cube root whose argument is a third of z's."""
+    radius, angle = np.cbrt(np.abs(z)), np.angle(z) / 3
+    return of_parts(radius * np.cos(angle), radius * np.sin(angle))
+
+
+def tanh(z: Array) -> Array:
+    return np.tanh(z)
+
+
+def square(z: Array) -> Array:
+    """(x - y)(x + y) + 2xy i."""
+    x, y = z.real, z.imag
+    re = np.where(np.isinf(x) & np.isinf(y), np.nan, (x - y) * (x + y))
+    return of_parts(np.where(np.abs(x) == np.abs(y), np.where(np.isfinite(x), 0.0, re), re), 2 * (x * y))
+
+
+def divide(a: Array, b: Array) -> Array:
+    """a / b, parts of complex64 rounded once."""
+    if a.dtype == np.complex64:
+        return np.divide(a.astype(np.complex128), b.astype(np.complex128)).astype(np.complex64)
+    return np.divide(a, b)
+
+
+def power(a: Array, b: Array) -> Array:
+    """exp(b log a); 1 where b is 0, 0 where only a is."""
+    general = np.exp(b * np.log(a))
+    return np.where(b == 0, 1.0, np.where((a == 0) & (b.real > 0), 0.0, general))
+
+
+def atan2(y: Array, x: Array) -> Array:
+    """-i log((x + i y) / sqrt(x^2 + y^2))."""
+    return np.asarray(-1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)))

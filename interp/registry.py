@@ -1,0 +1,63 @@
+"""The table of evaluator rules, by op name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+__all__ = ["Rule", "rule", "rule_for", "rule_names"]
+
+RuleFunction = Callable[..., Any]
+F = TypeVar("F", bound=RuleFunction)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one op is evaluated: `function(context, op, *operands)` returns its one result, the tuple of its results
+    (a result that is itself a tuple value always comes inside of one), or a generator that ends with either.
+
+    is_elementwise  the function works on arrays of any one shape (scalars broadcast), element by element
+    is_view         the result takes no memory of its own; on scalars the function is the identity or elementwise
+    is_transparent  the function passes operands on to a block (or to its result) without looking into them
+    dequantizes     quantized operands are dequantized first and results quantized last (dequantize_op_quantize)
+    """
+
+    name: str
+    function: RuleFunction
+    is_elementwise: bool = False
+    is_view: bool = False
+    is_transparent: bool = False
+    dequantizes: bool = False
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(
+    *names: str, elementwise: bool = False, view: bool = False, transparent: bool = False, dequantizes: bool | None = None
+) -> Callable[[F], F]:
+    """Decorator: registers a function as the rule of the ops `names`. Raises ValueError for a name that has one.
+
+    Elementwise rules dequantize unless they say otherwise.
+    """
+    through = elementwise if dequantizes is None else dequantizes
+
+    def add(function: F) -> F:
+        for name in names:
+            if name in _RULES:
+                raise ValueError(f"interp.rules has two rules for {name}")
+            _RULES[name] = Rule(name, function, elementwise, view, transparent, through)
+        return function
+
+    return add
+
+
+def rule_for(name: str) -> Rule | None:
+    """The rule of the op called `name`, or None."""
+    return _RULES.get(name)
+
+
+def rule_names() -> tuple[str, ...]:
+    """The names of all ops that have a rule."""
+    return tuple(sorted(_RULES))

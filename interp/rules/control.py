@@ -1,0 +1,54 @@
+"""Calls, branches, loops and values that are no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from hlo import Op
+from interp.machine import Call
+from interp.registry import rule
+
+__all__: list[str] = []
+
+
+@rule("func.call", transparent=True)
+def call(ctx: Any, op: Op, *arguments: Any) -> Generator[Any, Any, Any]:
+    return (yield ctx.call(op, op.attr("callee"), arguments))
+
+
+@rule("stablehlo.if", transparent=True)
+def if_(ctx: Any, op: Op, pred: Any) -> Generator[Any, Any, Any]:
+    return (yield Call(op.regions[0 if bool(pred) else 1]))
+
+
+@rule("stablehlo.case", transparent=True)
+def case(ctx: Any, op: Op, index: Any) -> Generator[Any, Any, Any]:
+    """Branch `index`, or the last one where there is no such branch."""
+    k = int(index)
+    return (yield Call(op.regions[k if 0 <= k < len(op.regions) else -1]))
+
+
+@rule("stablehlo.while")
+def while_(ctx: Any, op: Op, *state: Any) -> Generator[Any, Any, Any]:
+    condition, body = op.regions
+    while True:
+        (goes_on,) = yield Call(condition, tuple(state))
+        if not bool(goes_on):
+            return tuple(state)
+        state = yield Call(body, tuple(state))
+
+
+@rule("stablehlo.optimization_barrier", transparent=True, view=True)
+def optimization_barrier(ctx: Any, op: Op, *values: Any) -> Any:
+    return values
+
+
+@rule("stablehlo.tuple", transparent=True, view=True)
+def tuple_(ctx: Any, op: Op, *values: Any) -> Any:
+    return (values,)
+
+
+@rule("stablehlo.get_tuple_element", transparent=True, view=True)
+def get_tuple_element(ctx: Any, op: Op, value: Any) -> Any:
+    return (value[op.attr("index")],)
