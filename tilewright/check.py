@@ -216,7 +216,7 @@ def _float_errors(
 
 def _in_ulp(error: np.ndarray, size: np.ndarray, mantissa_bits: int, least_exponent: int) -> np.ndarray:
     """error / 2^(max(floor(log2 size), least_exponent) - mantissa_bits)"""
-    exponent = np.maximum(np.frexp(size)[1] - 1, least_exponent)
+    exponent = np.frexp(np.maximum(size, 2.0**least_exponent))[1] - 1
     with np.errstate(over="ignore"):
         return np.asarray(error / np.ldexp(1.0, exponent - mantissa_bits))
 

@@ -110,14 +110,14 @@ def _call(args: argparse.Namespace) -> int:
 
     try:
         return commands.COMMANDS[args.command](args)
+    except BrokenPipeError:  # an OSError, but not one of the user's making
+        raise
     except commands.DeclinedError as e:
         print(report.printable(f"{args.file}: {e}"), file=sys.stderr)
         return DECLINED
     except commands.USER_ERRORS as e:
         print(report.printable(commands.explain_error(e, args.file)), file=sys.stderr)
         return USAGE
-    except BrokenPipeError:
-        raise
     except Exception:  # noqa: BLE001 (the outermost frame: anything else is a bug, and says so)
         traceback.print_exc()
         print(f"tilewright {__version__}: this is an error inside Tilewright; please report it", file=sys.stderr)

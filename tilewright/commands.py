@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hlo
-from hlo.errors import Declined
+from hlo.errors import Declined, Location
 from hlo.module import Function, Module, Op
 from tilewright import report
 from tilewright.check import Comparison, compare
@@ -32,40 +32,33 @@ class DeclinedError(Exception):
     """A valid program that cannot be planned or compiled; the message is the `Declined` value's reason."""
 
 
-USER_ERRORS = (hlo.TilewrightError, OSError, UnicodeDecodeError, MemoryError)
+USER_ERRORS = (hlo.TilewrightError, OSError, MemoryError)
 
 
 def explain_error(error: BaseException, file: str) -> str:
     """What went wrong with the user's program, file or input, as one message that names the place."""
     if isinstance(error, hlo.TilewrightError):
         return error.render()
-    if isinstance(error, UnicodeDecodeError):
-        before = bytes(error.object[: error.start])
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        return f"{file}:{line}:{column}: error: expected UTF-8 text, found the byte 0x{error.object[error.start]:02x}"
     if isinstance(error, OSError):
-        return f"{error.filename or file}: error: cannot read: {error.strerror or error}"
+        return f"{error.filename or file}: error: {error.strerror or error}"
     return f"{file}: error: not enough memory: {error}"
 
 
 def load(path: str) -> Module:
     """Reads, parses and verifies a program; `-` is standard input."""
-    if path == "-":
-        module = hlo.parse(sys.stdin.buffer.read().decode("utf-8"))
-    else:
-        module = hlo.load(path)
+    module = hlo.parse(sys.stdin.buffer.read(), "<stdin>") if path == "-" else hlo.load(path)
     hlo.verify(module)
     return module
 
 
-def entry_of(module: Module, name: str | None) -> Function:
+def entry_of(module: Module, name: str | None, file: str) -> Function:
     """The function to run. Raises InputError, naming what there is."""
     try:
         function = module.function(name.removeprefix("@") if name else None)
     except KeyError as e:
-        raise InputError(f"--entry: {e.args[0]}" if name else str(e.args[0])) from None
+        raise InputError(f"--entry: {e.args[0]}" if name else str(e.args[0]), Location(file)) from None
     if function.is_declaration:
-        raise InputError(f"@{function.name} is declared only: there is nothing to run")
+        raise InputError(f"@{function.name} is declared only: there is nothing to run", function.location or Location(file))
     return function
 
 
@@ -90,7 +83,7 @@ def _print_json(document: dict[str, Any]) -> None:
 def _prepare(args: argparse.Namespace, clock: Clock) -> tuple[Module, Function, tuple[np.ndarray, ...]]:
     with clock.step(f"reading {args.file}", "parse"):
         module = load(args.file)
-        function = entry_of(module, args.entry)
+        function = entry_of(module, args.entry, args.file)
     with clock.step("preparing the inputs", "inputs"):
         arrays = _arrays(args, function)
     return module, function, arrays
@@ -222,12 +215,13 @@ def maps(args: argparse.Namespace) -> int:
     import indexing
 
     module = load(args.file)
-    function = entry_of(module, args.entry)
+    function = entry_of(module, args.entry, args.file)
     rows = []
     for number, op in _chosen_ops(function, args.op):
+        access = op.definition.access
+        declined = str(access) if isinstance(access, Declined) else None
         for output, value in enumerate(op.results):
-            per_operand = indexing.output_to_input(op, output=output)
-            declined = isinstance(per_operand, Declined)
+            found = () if declined else indexing.output_to_input(op, output=output)
             rows.append(
                 {
                     "number": number,
@@ -236,12 +230,10 @@ def maps(args: argparse.Namespace) -> int:
                     "output": output,
                     "type": str(value.type),
                     "location": str(op.location) if op.location else None,
-                    "declined": str(per_operand) if declined else None,
-                    "operands": []
-                    if declined
-                    else [
-                        {"operand": operand.name, "maps": sorted(str(m) for m in found)}
-                        for operand, found in zip(op.operands, per_operand, strict=True)
+                    "declined": declined,
+                    "operands": [
+                        {"operand": operand.name, "maps": [str(m) for m in maps]}
+                        for operand, maps in zip(op.operands, found, strict=not declined)
                     ],
                 }
             )
@@ -274,7 +266,7 @@ def plan(args: argparse.Namespace) -> int:
     import tiling
 
     module = load(args.file)
-    function = entry_of(module, args.entry)
+    function = entry_of(module, args.entry, args.file)
     made: Plan = _made(tiling.plan(module, entry=function.name))
     if args.json:
         _print_json(
@@ -295,7 +287,7 @@ def plan(args: argparse.Namespace) -> int:
 def source(args: argparse.Namespace) -> int:
     """`tilewright source`: the generated source."""
     module = load(args.file)
-    function = entry_of(module, args.entry)
+    function = entry_of(module, args.entry, args.file)
     _, executable = _compile(module, function, Clock())
     if args.json:
         kernels = [{"name": k.name, "source": k.source} for k in executable.kernels]

@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from zipfile import BadZipFile
 
 import ml_dtypes
 import numpy as np
@@ -53,7 +54,7 @@ def _read(function: Function, number: int, path: str) -> np.ndarray:
         array = np.load(path, allow_pickle=False)
     except OSError as e:
         raise InputError(f"{path}: cannot read the array for {describe(function, number)}: {e.strerror or e}") from None
-    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError, OverflowError) as e:
+    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError, OverflowError, BadZipFile) as e:
         # What NumPy raises depends on where in the file it stumbles; its first line says enough.
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise InputError(f"{path}: not a readable .npy array, for {describe(function, number)}: {reason}") from None

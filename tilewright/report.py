@@ -6,15 +6,13 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tilewright.check import Comparison, Tolerance
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tiling import Plan
 
 __all__ = ["checks", "fusions", "jsonable", "printable", "show_check", "show_fusions", "show_maps", "show_run"]
@@ -142,32 +140,36 @@ def _tiles_text(sizes: Any) -> str:
     return "×".join(map(str, sizes)) or "-"
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # In a pipe a table is as wide as it needs to be: nothing is folded that a program may want to read.
-    return Console(width=None if sys.stdout.isatty() else 100_000, emoji=False, markup=False, highlight=False)
+_PIPE_WIDTH = 160  # in a pipe there is no terminal to ask
 
 
 def _table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table; a column is (heading, "left" | "right"). The cells are text, never markup."""
+    """Prints a table; a column is (heading, "left" | "right" | "fold"). The cells are text, never markup."""
     from rich import box
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    console = Console(width=width, emoji=False, markup=False, highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading, side in columns:
-        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=side == "right")
+        justify: Literal["left", "right"] = "right" if side == "right" else "left"
+        table.add_column(heading, justify=justify, no_wrap=side != "fold", max_width=60 if side == "fold" else None)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    _console().print(table)
+    with console.capture() as shown:
+        console.print(table)
+    console.print(Text(title), style="bold")
+    # rich pads every line to the table's width, which is of no use to anyone who copies from it.
+    console.file.write("\n".join(line.rstrip() for line in shown.get().rstrip().split("\n")) + "\n\n")
 
 
 def show_fusions(rows: Sequence[Mapping[str, Any]]) -> None:
     """The table of fusions: ops, tile sizes, scratch, bytes moved unfused and fused."""
     _table(
         "Fusions",
-        [("#", "right"), ("name", "left"), ("ops", "left"), ("tiles", "left"), ("scratch", "right"),
+        [("#", "right"), ("name", "left"), ("ops", "fold"), ("tiles", "left"), ("scratch", "right"),
          ("moved unfused", "right"), ("moved fused", "right")],
         [
             (

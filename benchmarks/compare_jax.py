@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Compares Tilewright with JAX on the CPU: the same programs, the same inputs, in one run, taking turns.
+
+    python3 dev.py bench                                      everything (or: python benchmarks/compare_jax.py)
+    python3 dev.py bench --only softmax,causal_attention_2048
+    python3 dev.py bench --json > results.json
+
+Every workload is lowered once by JAX; Tilewright gets that text, JAX the function. Results are compared before anything is
+timed, and a workload whose results differ is reported as wrong and not timed. Then the turns go A B A B; docs/benchmarks.md says
+what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An example at given sizes."""
+
+    name: str
+    example: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+WORKLOADS = (
+    Workload("softmax", "softmax"),
+    Workload("layer_norm", "layer_norm"),
+    Workload("gelu_mlp", "gelu_mlp"),
+    Workload("causal_attention", "causal_attention"),
+    Workload("causal_attention_2048", "causal_attention", {"seq": 2048}),
+    Workload("causal_attention_4096", "causal_attention", {"seq": 4096}),
+    Workload("encoder_block", "encoder_block"),
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds: the median of the runs and the quartiles around it."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    runs: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        lower, middle, upper = statistics.quantiles(seconds, n=4, method="inclusive")
+        return cls(middle, lower, upper, len(seconds))
+
+
+@dataclass(frozen=True)
+class Result:
+    """One workload: how both did, or why it was not timed."""
+
+    name: str
+    problem: str | None
+    max_rel: float | None = None
+    max_ulp: float | None = None
+    tilewright: Timing | None = None
+    jax: Timing | None = None
+    ratio: float | None = None  # JAX's median over Tilewright's: above 1, Tilewright is faster
+    first_result_seconds: float | None = None
+    scratch_bytes: int | None = None
+    rss_growth_bytes: int | None = None
+    fusions: int | None = None
+    fallbacks: tuple[str, ...] = ()
+
+
+def interleave(a: Callable[[], object], b: Callable[[], object], turns: int, min_seconds: float) -> tuple[Timing, Timing]:
+    """Times both in turns, `turns` times or more, until each has run for `min_seconds`; each turn's first call is not counted.
+
+    The uncounted call puts both in the state that they are in when they are called in a loop: their own data in the caches, their
+    own threads awake.
+    """
+    times: tuple[list[float], list[float]] = ([], [])
+    while len(times[0]) < turns or min(sum(t) for t in times) < min_seconds:
+        for f, kept in zip((a, b), times, strict=True):
+            f()
+            start = time.perf_counter()
+            f()
+            kept.append(time.perf_counter() - start)
+        if len(times[0]) >= 50 * turns:
+            break
+    return Timing.of(times[0]), Timing.of(times[1])
+
+
+def peak_rss_growth_bytes(call: Callable[[], object]) -> int | None:
+    """By how much a call raises the process's peak resident memory over what was resident before; None where Linux is not.
+
+    The kernel is asked to forget the peak so far. What the call returns is counted too, for it is resident at the end.
+    """
+    status = pathlib.Path("/proc/self/status")
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        before = _status_bytes(status.read_text(), "VmRSS")
+        kept = call()
+        after = _status_bytes(status.read_text(), "VmHWM")
+    except OSError:
+        return None
+    del kept
+    return max(0, after - before)
+
+
+def _status_bytes(text: str, name: str) -> int:
+    (line,) = (row for row in text.splitlines() if row.startswith(name + ":"))
+    return int(line.split()[1]) * 1024
+
+
+def measure(workload: Workload, turns: int, min_seconds: float, seed: int) -> Result:
+    """Lowers, compiles, compares and times one workload."""
+    import jax
+    import numpy as np
+
+    import codegen
+    import hlo
+    from tilewright.check import compare
+    from tilewright.inputs import random_arrays
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    make_examples = importlib.import_module("make_examples")
+
+    function, _ = make_examples.resolve(workload.example, workload.sizes)
+    module = hlo.parse(make_examples.lower(workload.example, **workload.sizes))
+    arrays = random_arrays(module.entry, seed)
+
+    start = time.perf_counter()
+    executable = codegen.compile(module)
+    if not executable:
+        return Result(workload.name, str(executable))
+    results = executable(*arrays)
+    first = time.perf_counter() - start
+
+    on_device = [jax.device_put(a) for a in arrays]
+    compiled = jax.jit(function).lower(*on_device).compile()
+    expected = [np.asarray(x) for x in jax.tree.leaves(compiled(*on_device))]
+    comparisons = [compare(np.asarray(a), b) for a, b in zip(results, expected, strict=True)]
+    rel, ulp = max(c.max_rel for c in comparisons), max(c.max_ulp for c in comparisons)
+    fallbacks = tuple(str(f) for f in executable.fallbacks)
+    if not all(c.passed for c in comparisons):
+        return Result(workload.name, "the results differ", rel, ulp, fallbacks=fallbacks)
+    del results, expected
+
+    executable(*arrays)
+    growth = peak_rss_growth_bytes(lambda: executable(*arrays))
+
+    def run_jax() -> object:
+        return jax.block_until_ready(compiled(*on_device))  # type: ignore[no-untyped-call]
+
+    ours, theirs = interleave(lambda: executable(*arrays), run_jax, turns, min_seconds)
+    return Result(
+        workload.name,
+        None,
+        rel,
+        ulp,
+        ours,
+        theirs,
+        theirs.median / ours.median,
+        first,
+        executable.stats.scratch_bytes,
+        growth,
+        len(executable.plan.fusions),
+        fallbacks,
+    )
+
+
+def show(results: Sequence[Result]) -> None:
+    """The table for people: medians with half the interquartile range, and the ratio."""
+    from tilewright.report import bytes_text
+
+    def text(t: Timing | None) -> str:
+        return "-" if t is None else f"{t.median * 1e3:9.3f} ±{(t.upper_quartile - t.lower_quartile) / 2e-3:.3f}"
+
+    row = "{:24} {:>20} {:>20} {:>7} {:>10} {:>11} {:>10}"
+    print(row.format("workload", "tilewright, ms", "JAX, ms", "JAX/tw", "scratch", "RSS growth", "rel error"))
+    for r in results:
+        if r.problem:
+            print(f"{r.name:24} {r.problem}" + ("" if r.max_rel is None else f" (rel {r.max_rel:.2g})"))
+            continue
+        scratch = bytes_text(r.scratch_bytes or 0)
+        growth = "-" if r.rss_growth_bytes is None else bytes_text(r.rss_growth_bytes)
+        print(row.format(r.name, text(r.tilewright), text(r.jax), f"{r.ratio:.2f}", scratch, growth, f"{r.max_rel:.1e}"))
+        for f in r.fallbacks:
+            print(f"{'':24} not compiled: {f}")
+
+
+def machine() -> dict[str, object]:
+    """What the numbers were taken on."""
+    import jax
+    import numba
+    import numpy as np
+
+    import tilewright
+
+    cpu = platform.processor()
+    info = pathlib.Path("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((row.partition(":")[2].strip() for row in info.read_text().splitlines() if row.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "tilewright": tilewright.__version__,
+        "jax": jax.__version__,
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    p = argparse.ArgumentParser(description="Compare Tilewright with JAX on the CPU, interleaved in one run.")
+    p.add_argument("--only", metavar="NAMES", help="some workloads, separated by commas: " + ", ".join(w.name for w in WORKLOADS))
+    p.add_argument("--turns", type=int, default=15, metavar="N", help="turns of each, at least (default: 15)")
+    p.add_argument("--min-seconds", type=float, default=0.5, metavar="S", help="and until each ran this long (default: 0.5)")
+    p.add_argument("--threads", type=int, default=2, metavar="N", help="threads for both (default: 2)")
+    p.add_argument("--seed", type=int, default=0, metavar="N")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    args = p.parse_args(argv)
+    names = args.only.split(",") if args.only else [w.name for w in WORKLOADS]
+    unknown = sorted(set(names) - {w.name for w in WORKLOADS})
+    if unknown:
+        p.error(f"no workload {', '.join(unknown)}")
+    if args.turns < 2 or args.threads < 1:
+        p.error("--turns must be at least 2 and --threads at least 1")
+
+    limit_threads(args.threads)
+    sys.path.insert(0, str(ROOT))
+    results = []
+    for w in WORKLOADS:
+        if w.name in names:
+            if sys.stderr.isatty():
+                print(f"{w.name} …", file=sys.stderr)
+            results.append(measure(w, args.turns, args.min_seconds, args.seed))
+    if args.json:
+        print(json.dumps({"schema": "tilewright.compare_jax/1", "machine": machine(), "threads": args.threads,
+                          "results": [asdict(r) for r in results]}, indent=2))  # fmt: skip
+    else:
+        print(", ".join(f"{k} {v}" for k, v in machine().items()), f"; {args.threads} threads each\n")
+        show(results)
+    return 1 if any(r.problem for r in results) else 0
+
+
+def limit_threads(count: int) -> None:
+    """Gives both the same number of threads: XLA's pool follows the cores the process may use, the rest read variables."""
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(count)
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > count:
+            os.sched_setaffinity(0, set(cores[:count]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""What the documentation says is true: its commands exist, its code runs, its links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import dev
+from tests.command_line import ROOT
+from tilewright import cli
+
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def commands(program: str) -> list[tuple[str, list[str]]]:
+    """(document, arguments) of every call of a program that stands on a line of its own, or inline with `python3` before it."""
+    found = []
+    for path in DOCUMENTS:
+        text = path.read_text("utf-8")
+        inline = re.findall(rf"`{program} ([^`…\n]+)`", text) if program.startswith("python3") else []
+        for line in re.findall(rf"^(?:    )?{program} (.+)$", text, re.M) + inline:
+            found.append((str(path.relative_to(ROOT)), shlex.split(line, comments=True)))
+    return found
+
+
+def test_the_readme_has_its_two_commands() -> None:
+    assert "    python3 dev.py example\n" in README
+    assert "    python3 dev.py test\n" in README
+
+
+@pytest.mark.parametrize(("document", "arguments"), commands("python3 dev.py"))
+def test_dev_commands_parse(document: str, arguments: list[str]) -> None:
+    args, rest = dev.parser().parse_known_args(arguments)
+    assert not rest or args.command in dev.PASSES_ON
+    if args.command == "example":
+        assert (ROOT / args.file).is_file()
+
+
+@pytest.mark.parametrize(("document", "arguments"), [c for c in commands("tilewright") if "COMMAND" not in c[1]])
+def test_tilewright_commands_parse_and_name_files_that_exist(document: str, arguments: list[str]) -> None:
+    args = cli.parser().parse_args(arguments)
+    assert (ROOT / args.file).is_file()
+
+
+def test_there_are_commands_to_look_at() -> None:
+    assert {a[0] for _, a in commands("tilewright")} >= {"run", "check", "maps", "plan", "source"}
+    assert {a[0] for _, a in commands("python3 dev.py")} >= {"example", "test", "lint", "setup", "bench"}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_code_in_the_documents_runs(path: pathlib.Path) -> None:
+    flags = doctest.NORMALIZE_WHITESPACE
+    failed, attempted = doctest.testfile(str(path), module_relative=False, encoding="utf-8", optionflags=flags)
+    assert failed == 0
+    if path.name == "README.md":
+        assert attempted >= 5
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path: pathlib.Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+://", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), f"{path.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", there.read_text("utf-8"), re.M)
+            assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}, target
+
+
+def test_an_old_python_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(dev.sys, "version_info", (3, 9, 2, "final", 0))
+    monkeypatch.setattr(dev.shutil, "which", lambda name: None)
+    assert dev.main(["test"]) == 2
+    assert "Python 3.11 or later is needed" in capsys.readouterr().err
+
+
+def test_a_failing_step_fails_the_command_and_the_others_still_run(capfd: pytest.CaptureFixture[str]) -> None:
+    python = sys.executable
+    steps = {
+        "one": [python, "-c", "raise SystemExit(3)"],
+        "two": [python, "-c", "print('two ran')"],
+        "three": [python, "-c", "raise SystemExit(4)"],
+    }
+    assert dev.run_steps(steps) == 3
+    shown = capfd.readouterr()
+    assert "two ran" in shown.out
+    assert "failed: one, three" in shown.err
+    assert dev.run_steps({"two": steps["two"]}) == 0
+
+
+def test_a_set_up_folder_is_set_up_no_more(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+
+    def run(command: list[str], quiet: bool = False) -> int:
+        calls.append(command)
+        if "venv" in command:
+            (tmp_path / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
+            (tmp_path / ".venv" / "bin" / "python").write_text("")
+        return 0
+
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    for name, value in {
+        "ROOT": tmp_path,
+        "VENV": tmp_path / ".venv",
+        "PYTHON": tmp_path / ".venv/bin/python",
+        "STAMP": tmp_path / ".venv/stamp.json",
+    }.items():
+        monkeypatch.setattr(dev, name, str(value))
+    monkeypatch.setattr(dev, "run", run)
+
+    def installs() -> list[str]:
+        found = [c[-1] for c in calls if "install" in c]
+        calls.clear()
+        return found
+
+    dev.set_up({"test"})
+    assert installs() == [".[test]"]
+    dev.set_up({"test"})
+    dev.set_up(set())
+    assert calls == []
+    dev.set_up({"jax"})
+    assert installs() == [".[jax,test]"]
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    dev.set_up(set())
+    assert installs() == [".[jax,test]"]
+
+
+def test_the_ci_script_runs_the_readmes_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    text = script.read_text("utf-8")
+    assert "python3 dev.py test" in text
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+    assert script.stat().st_mode & 0o111
