@@ -1,5 +1,6 @@
 """Index maps: expressions, their simplification, maps between tensors."""
 
+from indexing.derive import MapSet, output_to_input
 from indexing.expr import (
     Const,
     Expr,
@@ -16,19 +17,33 @@ from indexing.expr import (
     substitute,
     variables,
 )
+from indexing.inverse import input_to_output, invert
+from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, compose
+from indexing.notation import parse_expr, parse_map
 
 __all__ = [
     "Const",
+    "Constraint",
     "Expr",
+    "IndexingMap",
     "Interval",
+    "MapSet",
+    "RuntimeVariable",
     "Var",
+    "Variable",
     "coefficients",
+    "compose",
     "evaluate",
     "floordiv",
+    "input_to_output",
     "interval",
+    "invert",
     "maximum",
     "minimum",
     "mod",
+    "output_to_input",
+    "parse_expr",
+    "parse_map",
     "simplify",
     "substitute",
     "variables",

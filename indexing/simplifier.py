@@ -320,9 +320,39 @@ def sum_makes_mod(s: Simplifier, e: Expr) -> Expr | None:
     return None
 
 
+def sum_telescopes(s: Simplifier, e: Expr) -> Expr | None:
+    """k_1 (N_1 % c_1) + k_2 (N_2 % c_2) + … -> every % written as N - c (N // c), when the quotients cancel to something shorter.
+
+    A position that was taken apart and put together again is such a sum: each quotient is what the next remainder adds.
+    """
+    moduli = [(a, k) for a, k in e.terms if isinstance(a, Mod) and isinstance(a.divisor, int)]
+    if len(moduli) < 2:
+        return None
+    candidate = e
+    for atom, k in moduli:
+        assert isinstance(atom, Mod) and isinstance(atom.divisor, int)
+        quotient = s._visit(floordiv(atom.numerator, atom.divisor))
+        candidate = candidate - k * atom + k * atom.numerator - (k * atom.divisor) * quotient
+    candidate = _reduced_quotients(candidate)
+    return candidate if candidate.cost < e.cost else None
+
+
+def _reduced_quotients(e: Expr) -> Expr:
+    """Every (L + m x) // c of the sum as (L + (m mod c) x) // c + (m // c) x, so that equal quotients meet."""
+    out: Expr = Const(e.constant)
+    for atom, k in e.terms:
+        if isinstance(atom, FloorDiv) and isinstance(atom.divisor, int):
+            c, n = atom.divisor, atom.numerator
+            whole = from_terms(n.constant // c, {a: m // c for a, m in n.terms})
+            out = out + k * (whole + floordiv(n - c * whole, c))
+        else:
+            out = out + k * atom
+    return out
+
+
 DIVISION_RULES = (div_of_one_period, div_drops_small_rest, div_shifts_to_zero, div_flattens, div_of_mod)
 MODULO_RULES = (mod_of_one_period, mod_of_mod, mod_keeps_small_rest, mod_shifts_constant)
-SUM_RULES = (sum_recombines, sum_makes_mod)
+SUM_RULES = (sum_recombines, sum_makes_mod, sum_telescopes)
 
 
 # ---------------------------------------------------------------- the entry point

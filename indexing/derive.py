@@ -1,0 +1,140 @@
+"""Maps of single ops, from their access functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Any
+
+from hlo import Declined, Op, TensorType
+from hlo.access import Condition
+from indexing.bounds import Interval
+from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
+from indexing.map_simplifier import tidy_map
+from indexing.terms import Expr, ExprLike, Var, as_expr
+
+__all__ = ["MapSet", "Reads", "output_to_input", "reads_of"]
+
+
+class MapSet(Set[IndexingMap]):
+    """A set of maps that keeps the order in which they were found; equal relations count once.
+
+    >>> m = IndexingMap.identity([4, 8])
+    >>> s = MapSet([m, IndexingMap.identity([4, 8])])
+    >>> len(s), s[0] is m, s == {m}
+    (1, True, True)
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, maps: Iterable[IndexingMap] = ()) -> None:
+        items: list[IndexingMap] = []
+        seen: set[Any] = set()
+        for m in maps:
+            if m.spelling not in seen:
+                seen.add(m.spelling)
+                if m not in items:
+                    items.append(m)
+        self._items = tuple(items)
+
+    def __contains__(self, m: object) -> bool:
+        return m in self._items
+
+    def __iter__(self) -> Iterator[IndexingMap]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, i: int) -> IndexingMap:
+        return self._items[i]
+
+    def __repr__(self) -> str:
+        return "{" + "; ".join(map(str, self._items)) + "}"
+
+    def __hash__(self) -> int:
+        return hash(frozenset(map(hash, self._items)))
+
+    @property
+    def only(self) -> IndexingMap:
+        """The one map. Raises ValueError when there is not exactly one."""
+        if len(self._items) != 1:
+            raise ValueError(f"expected one map, found {len(self._items)}: {self!r}")
+        return self._items[0]
+
+
+class Reads:
+    """The `AccessBuilder` that writes down what an access function asks for, on index expressions.
+
+    `reads` holds (operand, index, conditions) as they came; `ranges` and `runtimes` the variables that were handed out.
+    """
+
+    def __init__(self, op: Op, output: int, shape: Sequence[int]) -> None:
+        self.op = op
+        self.dims = tuple([Variable(usual("d", i), Interval(0, n - 1)) for i, n in enumerate(shape)])
+        self.ranges: list[Variable] = []
+        self.runtimes: list[RuntimeVariable] = []
+        self.runtime_operands: list[int] = []
+        self.reads: list[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]] = []
+        access = op.definition.access
+        assert not isinstance(access, Declined)
+        access(op, output, tuple([v.var for v in self.dims]), self)
+
+    def range(self, size: int, name: str = "") -> Var:
+        v = usual("s", len(self.ranges))
+        self.ranges.append(Variable(v, Interval(0, size - 1)))
+        return v
+
+    def runtime(self, operand: int, index: Sequence[ExprLike], lower: int, upper: int) -> Var:
+        v = usual("rt", len(self.runtimes))
+        element = tuple([as_expr(e) for e in index])
+        self.runtimes.append(RuntimeVariable(v, Interval(lower, upper), self.op.operands[operand], element))
+        self.runtime_operands.append(operand)
+        return v
+
+    def read(self, operand: int, index: Sequence[ExprLike], where: Sequence[Condition] = ()) -> None:
+        conditions = tuple([Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in where])
+        self.reads.append((operand, tuple([as_expr(e) for e in index]), conditions))
+
+    def by_operand(self) -> list[list[IndexingMap]]:
+        """The raw maps of each operand: one for each read.
+
+        An operand that gives runtime values and is not read otherwise is read where those values are.
+        """
+        found: list[list[IndexingMap]] = [[] for _ in self.op.operands]
+        for operand, index, where in self.reads:
+            found[operand].append(build(self.dims, index, self.ranges, self.runtimes, where))
+        for operand in dict.fromkeys(self.runtime_operands):
+            if not found[operand]:
+                for v, k in zip(self.runtimes, self.runtime_operands, strict=True):
+                    if k == operand:
+                        found[operand].append(build(self.dims, v.element, self.ranges, self.runtimes, ()))
+        return found
+
+
+def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
+    """For each operand, the maps of all reads as the access function writes them; or why there are none."""
+    access = op.definition.access
+    if isinstance(access, Declined):
+        return access
+    if not 0 <= output < len(op.results):
+        raise IndexError(f"{op.name} has {len(op.results)} results, no result {output}")
+    for v in (*op.operands, op.results[output]):
+        if isinstance(v.type, TensorType) and not v.type.is_static:
+            return Declined(f"{op.name}: the type {v.type} has an unknown dimension")
+    t = op.results[output].type
+    if not isinstance(t, TensorType):
+        return Declined(f"{op.name}: a value of type {t} has no index")
+    return Reads(op, output, t.static_shape).by_operand()
+
+
+def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
+    """For each operand, the maps from an index of result `output` to the elements of that operand that it depends on.
+
+    An operand that is not read has an empty set; one whose reads no map describes (a custom call's) has one map that is
+    `unknown` with the reason. Raises IndexError for a result that the op does not have.
+    """
+    found = reads_of(op, output)
+    if isinstance(found, Declined):
+        unknown = IndexingMap((), (), unknown=found)
+        return tuple([MapSet([unknown]) for _ in op.operands])
+    return tuple([MapSet([tidy_map(m.remove_unused()) for m in maps]) for maps in found])

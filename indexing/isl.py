@@ -1,0 +1,214 @@
+"""The judge: sets and relations in isl, every query under a bound on its operations.
+
+Each thread has its own context, because a context serves one thread at a time. isl is loaded with the first question.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import islpy
+
+from hlo import Declined
+from indexing.bounds import Interval
+from indexing.map import IndexingMap
+from indexing.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
+
+__all__ = [
+    "MAX_OPERATIONS",
+    "ProofError",
+    "bounded",
+    "context",
+    "domain_set",
+    "is_empty",
+    "is_equal",
+    "prove_same",
+    "relation",
+    "to_isl",
+]
+
+MAX_OPERATIONS = 5_000_000
+"""How much isl may compute for one question; more is answered by `Declined`."""
+
+T = TypeVar("T")
+_LOCAL = threading.local()
+
+
+class ProofError(AssertionError):
+    """A rewrite changed a relation: a bug of the rewrite, with both maps in the message."""
+
+
+def context() -> islpy.Context:
+    """This thread's context."""
+    ctx = getattr(_LOCAL, "context", None)
+    if ctx is None:
+        ctx = _LOCAL.context = islpy.Context()
+        # Errors come as exceptions; isl need not write to the terminal as well.
+        ctx.set_on_error(0)
+    return ctx
+
+
+def bounded(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T | Declined:
+    """question(), or `Declined` when isl has spent `operations` on it."""
+    ctx = context()
+    ctx.reset_operations()
+    ctx.set_max_operations(operations)
+    try:
+        return question()
+    except islpy.Error as error:
+        if ctx.last_error() == islpy.error.quota:
+            return Declined(f"isl did not decide within {operations} operations")
+        raise error
+    finally:
+        ctx.set_max_operations(0)
+        ctx.reset_operations()
+
+
+class _Builder:
+    """Turns expressions into isl's quasi-affine functions over one space, each part once."""
+
+    def __init__(self, variables: Sequence[Var]) -> None:
+        ctx = context()
+        self.space = islpy.Space.set_alloc(ctx, 0, len(variables))
+        self.local = islpy.LocalSpace.from_space(self.space)
+        self.place = {v: i for i, v in enumerate(variables)}
+        self.known: dict[Expr, Any] = {}
+
+    def constant(self, value: int) -> Any:
+        return islpy.PwAff.from_aff(islpy.Aff.val_on_domain(self.local, islpy.Val(value, context())))
+
+    def __call__(self, e: Expr) -> Any:
+        total: Any = None
+        for atom, k in e.terms:
+            part = self.atom(atom)
+            if k != 1:
+                part = part.scale_val(islpy.Val(k, context()))
+            total = part if total is None else total.add(part)
+        if total is None:
+            return self.constant(e.constant)
+        return total.add(self.constant(e.constant)) if e.constant else total
+
+    def atom(self, e: Expr) -> Any:
+        found = self.known.get(e)
+        if found is None:
+            found = self.known[e] = self._atom(e)
+        return found
+
+    def _atom(self, e: Expr) -> Any:
+        if isinstance(e, Var):
+            aff = islpy.Aff.var_on_domain(self.local, islpy.dim_type.set, self.place[e])
+            return islpy.PwAff.from_aff(aff)
+        if isinstance(e, (FloorDiv, Mod)):
+            if not isinstance(e.divisor, int):
+                raise ValueError(f"isl has no division by an expression: {e}")
+            divisor = islpy.Val(e.divisor, context())
+            n = self(e.numerator)
+            return n.scale_down_val(divisor).floor() if isinstance(e, FloorDiv) else n.mod_val(divisor)
+        if isinstance(e, Product):
+            raise ValueError(f"isl has no product of variables: {e}")
+        if isinstance(e, (Minimum, Maximum)):
+            parts = [self(a) for a in e.arguments]
+            total = parts[0]
+            for p in parts[1:]:
+                total = total.union_min(p) if isinstance(e, Minimum) else total.union_max(p)
+            return total
+        raise TypeError(f"no atom: {type(e).__name__}")
+
+    def box(self, ranges: Mapping[Var, Interval]) -> Any:
+        out = islpy.Set.universe(self.space)
+        for v, b in ranges.items():
+            i = self.place[v]
+            out = out.lower_bound_val(islpy.dim_type.set, i, islpy.Val(b.lower, context()))
+            out = out.upper_bound_val(islpy.dim_type.set, i, islpy.Val(b.upper, context()))
+        return out
+
+    def holds(self, e: Expr, b: Interval) -> Any:
+        f = self(e)
+        if b.lower == b.upper:
+            return f.eq_set(self.constant(b.lower))
+        return f.ge_set(self.constant(b.lower)).intersect(f.le_set(self.constant(b.upper)))
+
+
+def _domain(m: IndexingMap, b: _Builder) -> Any:
+    domain = b.box(m.variable_ranges)
+    for e, span in m.constraints:
+        domain = domain.intersect(b.holds(e, span))
+    return islpy.Set.empty(b.space) if m.is_known_empty else domain
+
+
+def domain_set(m: IndexingMap) -> islpy.Set:
+    """The points (dims, ranges, rts) at which the map is defined."""
+    if m.unknown is not None:
+        raise ValueError(f"an unknown map has no domain: {m.unknown.reason}")
+    return _domain(m, _Builder(list(m.variable_ranges)))
+
+
+def to_isl(m: IndexingMap) -> islpy.Map:
+    """See `IndexingMap.to_isl`."""
+    if m.unknown is not None:
+        raise ValueError(f"an unknown map has no relation: {m.unknown.reason}")
+    b = _Builder(list(m.variable_ranges))
+    domain = _domain(m, b)
+    out = islpy.Map.from_domain(domain)
+    for e in m.results:
+        out = out.flat_range_product(islpy.Map.from_pw_aff(b(e)))
+    out = out.intersect_domain(domain)
+    names = [v.name for v in m.variable_ranges]
+    for i, name in enumerate(names):
+        out = out.set_dim_name(islpy.dim_type.in_, i, name)
+    return out
+
+
+def relation(m: IndexingMap) -> islpy.Map:
+    """[dims, rts] -> results: range variables are existential, so every element that an index touches is related to it."""
+    full = to_isl(m)
+    out = full.project_out(islpy.dim_type.in_, len(m.dims), len(m.ranges)) if m.ranges else full
+    # Names are no part of a relation.
+    for i in range(out.dim(islpy.dim_type.in_)):
+        out = out.set_dim_name(islpy.dim_type.in_, i, f"i{i}")
+    return out
+
+
+def is_empty(m: IndexingMap) -> bool | Declined:
+    """Whether the map's domain has no point."""
+    answer = bounded(lambda: bool(domain_set(m).is_empty()))
+    return answer
+
+
+def is_equal(a: IndexingMap, b: IndexingMap) -> bool | Declined:
+    """Whether both relate the same dimensions and runtime values to the same results.
+
+    Runtime variables correspond by their order. Decided by isl, within `MAX_OPERATIONS`.
+    """
+    if a.unknown is not None or b.unknown is not None:
+        return a.unknown == b.unknown
+    if (len(a.dims), len(a.results), len(a.runtimes)) != (len(b.dims), len(b.results), len(b.runtimes)):
+        return False
+    return bounded(lambda: bool(relation(a).is_equal(relation(b))))
+
+
+def prove_same(before: IndexingMap, after: IndexingMap) -> None:
+    """Raises ProofError when isl finds the two relations to differ; what isl cannot decide in its budget passes."""
+    for v in (*before.results, *(e for e, _ in before.constraints)):
+        if _has_products(v):
+            return
+    if is_equal(before, after) is False:
+        raise ProofError(f"not the same relation:\n  {before}\n  {after}")
+
+
+def _has_products(e: Expr) -> bool:
+    stack = [e]
+    while stack:
+        x = stack.pop()
+        for atom, _ in x.terms:
+            if isinstance(atom, Product):
+                return True
+            if isinstance(atom, (FloorDiv, Mod)):
+                if isinstance(atom.divisor, Expr):
+                    return True
+                stack.append(atom.numerator)
+            elif isinstance(atom, (Minimum, Maximum)):
+                stack.extend(atom.arguments)
+    return False
