@@ -32,8 +32,10 @@ def target_machine(target: Target) -> Any:
     """A fresh LLVM target machine (an execution engine takes ownership of the one it is given)."""
     _initialise()
     machine = llvm.Target.from_triple(target.triple)
+    # the large code model: constants may lie anywhere, as the execution engine maps sections apart
+    reloc = "static" if target.triple.startswith(("x86_64", "i")) else "default"
     return machine.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", jit=True
+        cpu=target.cpu, features=target.features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
     )
 
 
@@ -60,7 +62,7 @@ class LoadedObject:
         with _lock:
             machine = target_machine(target)
             module = llvm.parse_assembly(f'target triple = "{target.triple}"')
-            self._engine = llvm.create_mcjit_compiler(module, machine, use_lmm=True)
+            self._engine = llvm.create_mcjit_compiler(module, machine)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
             self._engine.finalize_object()
 

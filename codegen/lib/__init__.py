@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.lib import buffer, scalar, scalar_bits
+from codegen.lib import buffer, contract, scalar, scalar_bits, transpose
 
 _TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
@@ -31,6 +31,10 @@ NAMESPACE: dict[str, Any] = {
     "stream_copy": buffer.stream_copy,
     "fence": buffer.fence,
     "prefetch": buffer.prefetch,
+    "gemm_block": contract.gemm_block,
+    "pack_panels": transpose.pack_panels,
+    "transpose": transpose.transpose,
+    "copy_rows": transpose.copy_rows,
     **{name: getattr(np, name) for name in _TYPES},
     "inf": float("inf"),
     "nan": float("nan"),

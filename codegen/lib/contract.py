@@ -1,0 +1,409 @@
+"""Contractions: C[M, N] (+)= A[M, K] B[K, N] by register-blocked micro-kernels.
+
+A micro-kernel keeps an MR x NR block of C in vector registers while it runs over k: each step loads NR elements of a row
+of B and broadcasts MR elements of a column of A.  ``gemm_block`` walks a block of C in such tiles; ``pack_panels`` lays B
+out in panels of NR columns so that the steps read consecutive memory.  Panel p of B holds columns [p NR, (p + 1) NR), row
+k of it starting at ``b_off + p * b_panel_stride + k * ldb``; a row-major B is read in place with ``b_panel_stride`` = NR
+and ``ldb`` its row length.
+
+The accumulators have C's element type; A and B may be narrower (bfloat16 and float16 storage, small integers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import signature
+
+from codegen.lib import convert
+from codegen.lib.buffer import Buf, tag
+from codegen.lib.emit import F32, F64, I1, I32, I64, Value, constant, intrinsic_function, is_float, like, suffix
+from codegen.lib.register import register
+from codegen.machine_target import Target, current_target
+
+
+@dataclass(frozen=True)
+class MicroShape:
+    """The tile of a micro-kernel: ``rows`` of C by ``panel`` columns."""
+
+    rows: int
+    panel: int
+
+
+def micro_shape(target: Target, item_bytes: int, n: int | None = None) -> MicroShape:
+    """The tile that fills the registers of ``target``: accumulators, one row of B and one broadcast of A.
+
+    ``item_bytes`` is the size of an accumulator; ``n``, when known, is the number of columns, and narrows the panel.
+
+    >>> micro_shape(Target.named("avx2"), 4)
+    MicroShape(rows=6, panel=16)
+    """
+    lanes = target.lanes(item_bytes)
+    free = target.vector_registers
+    vectors = 4 if free >= 32 else 2
+    if n is not None:
+        vectors = max(1, min(vectors, -(-n // lanes)))
+    # one register for each vector of B's row, two for broadcasts in flight
+    rows = min((free - vectors - 2) // vectors, 14)
+    return MicroShape(max(rows, 1), vectors * lanes)
+
+
+# ------------------------------------------------------------------ vectors in memory
+
+
+def value_type(kind: Buf) -> Any:
+    """The LLVM type of an element's value."""
+    return {"float32": F32, "float64": F64, "bfloat16": F32, "float16": F32}.get(kind.dtype) or ir.IntType(8 * kind.item_bytes)
+
+
+def _widen(v: Value, kind: Buf) -> Value:
+    if kind.dtype == "bfloat16":
+        return convert.widen_bf16(v)
+    return convert.widen_f16(v) if kind.dtype == "float16" else v
+
+
+def _narrow(v: Value, kind: Buf) -> Value:
+    if kind.dtype == "bfloat16":
+        return convert.narrow_bf16(v)
+    return convert.narrow_f16(v) if kind.dtype == "float16" else v
+
+
+def _convert(v: Value, kind: Buf, element: Any) -> Value:
+    """A value read from ``kind`` as the accumulator's type."""
+    want = like(v.type, element)
+    if str(want) == str(v.type):
+        return v
+    if is_float(want):
+        if is_float(v.type):
+            return v.cast("fpext" if str(element) == "double" else "fptrunc", element)
+        return v.cast("uitofp" if kind.dtype.startswith("u") else "sitofp", element)
+    return v.cast("zext" if kind.dtype.startswith("u") else "sext", element)
+
+
+def _storage(kind: Buf) -> Any:
+    return ir.IntType(16) if kind.dtype in ("bfloat16", "float16") else value_type(kind)
+
+
+def _mask(lanes: int, active: int) -> Any:
+    return ir.Constant(ir.VectorType(I1, lanes), [ir.Constant(I1, int(k < active)) for k in range(lanes)])
+
+
+def load_vector(b: Any, kind: Buf, base: Any, offset: Any, lanes: int, mask: Any = None) -> Value:
+    """``lanes`` consecutive elements from base[offset]; lanes that ``mask`` switches off are not read and are zero."""
+    vector = ir.VectorType(_storage(kind), lanes)
+    pointer = b.bitcast(b.gep(base, [offset]), vector.as_pointer())
+    if mask is None:
+        access = b.load(pointer)
+        access.align = kind.item_bytes
+    else:
+        fn = intrinsic_function(
+            b.module,
+            f"llvm.masked.load.{suffix(vector)}.p0",
+            vector,
+            [vector.as_pointer(), I32, ir.VectorType(I1, lanes), vector],
+        )
+        access = b.call(fn, [pointer, ir.Constant(I32, kind.item_bytes), mask, constant(vector, 0)])
+    return _widen(Value(b, tag(b.module, access, kind.scope)), kind)
+
+
+def store_vector(b: Any, kind: Buf, base: Any, offset: Any, value: Value, mask: Any = None) -> None:
+    """Store the lanes of ``value`` that ``mask`` leaves on at base[offset] and after."""
+    raw = _narrow(value, kind).v
+    pointer = b.bitcast(b.gep(base, [offset]), raw.type.as_pointer())
+    if mask is None:
+        access = b.store(raw, pointer, align=kind.item_bytes)
+    else:
+        fn = intrinsic_function(
+            b.module,
+            f"llvm.masked.store.{suffix(raw.type)}.p0",
+            ir.VoidType(),
+            [raw.type, raw.type.as_pointer(), I32, ir.VectorType(I1, raw.type.count)],
+        )
+        access = b.call(fn, [raw, pointer, ir.Constant(I32, kind.item_bytes), mask])
+    tag(b.module, access, kind.scope)
+
+
+def splat(value: Value, lanes: int) -> Value:
+    """``value`` in every lane."""
+    vector = ir.VectorType(value.type, lanes)
+    undefined = ir.Constant(vector, ir.Undefined)
+    one = value.b.insert_element(undefined, value.v, ir.Constant(I32, 0))
+    zeros = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, 0)] * lanes)
+    return value.wrap(value.b.shuffle_vector(one, undefined, zeros))
+
+
+# ------------------------------------------------------------------ the micro-kernel
+
+
+def _c(n: int) -> Any:
+    return ir.Constant(I64, n)
+
+
+def _known(value: Any) -> int | None:
+    return int(value.constant) if isinstance(value, ir.Constant) and isinstance(value.constant, int) else None
+
+
+def _times(b: Any, x: Any, k: int) -> Any:
+    """x k with the trivial products taken out."""
+    known = _known(x)
+    if known is not None:
+        return _c(known * k)
+    return _c(0) if k == 0 else x if k == 1 else b.mul(x, _c(k))
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """The LLVM values of one gemm_block call (see ``gemm_block``)."""
+
+    k: Any
+    a: Any
+    a_rs: Any
+    a_cs: Any
+    b: Any
+    ldb: Any
+    c: Any
+    ldc: Any
+    accumulate: Any
+    a_kind: Buf
+    b_kind: Buf
+    c_kind: Buf
+
+
+def _product_sum(x: Value, y: Value, z: Value) -> Value:
+    """x y + z; fused if the target can."""
+    if not is_float(x.type) or not current_target().has_fma:
+        return x * y + z
+    fn = intrinsic_function(x.b.module, f"llvm.fma.{suffix(x.type)}", x.type, [x.type] * 3)
+    return x.wrap(x.b.call(fn, [x.v, y.v, z.v]))
+
+
+def _micro_kernel(
+    b: Any, o: _Operands, rows: int, vectors: int, lanes: int, a_off: Any, b_off: Any, c_off: Any, mask: Any
+) -> None:
+    """Emit C[rows, vectors * lanes] (+)= A B at the given offsets; ``mask`` (or None) covers the last vector."""
+    element = value_type(o.c_kind)
+    vector = ir.VectorType(element, lanes)
+    masks = [mask if j == vectors - 1 else None for j in range(vectors)]
+    c_at = [
+        [b.add(c_off, b.add(_times(b, o.ldc, i), _c(j * lanes))) for j in range(vectors)] for i in range(rows)
+    ]
+
+    def read_c() -> list[Any]:
+        return [
+            load_vector(b, o.c_kind, o.c, c_at[i][j], lanes, masks[j]).v for i in range(rows) for j in range(vectors)
+        ]
+
+    zeros = [constant(vector, 0)] * (rows * vectors)
+    flag = _known(o.accumulate)
+    if flag is None:
+        with b.if_else(o.accumulate) as (then, otherwise):
+            with then:
+                read = read_c()
+                read_block = b.block
+            with otherwise:
+                zero_block = b.block
+        start = []
+        for value, zero in zip(read, zeros, strict=True):
+            phi = b.phi(vector)
+            phi.add_incoming(value, read_block)
+            phi.add_incoming(zero, zero_block)
+            start.append(phi)
+    else:
+        start = read_c() if flag else zeros
+
+    a_base = b.gep(o.a, [a_off])
+    b_base = b.gep(o.b, [b_off])
+
+    def step(k: Any, accumulators: list[Any]) -> list[Any]:
+        row = b.mul(k, o.ldb)
+        columns = [
+            _convert(load_vector(b, o.b_kind, b_base, b.add(row, _c(j * lanes)), lanes, masks[j]), o.b_kind, element)
+            for j in range(vectors)
+        ]
+        column = b.mul(k, o.a_cs)
+        out = []
+        for i in range(rows):
+            load = b.load(b.gep(a_base, [b.add(column, _times(b, o.a_rs, i))]))
+            load.align = o.a_kind.item_bytes
+            scalar = _convert(_widen(Value(b, tag(b.module, load, o.a_kind.scope)), o.a_kind), o.a_kind, element)
+            x = splat(scalar, lanes)
+            out += [_product_sum(x, columns[j], Value(b, accumulators[i * vectors + j])).v for j in range(vectors)]
+        return out
+
+    unroll = 4 if rows * vectors <= 12 else 2
+    count = _known(o.k)
+    head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
+    values = start
+    if count is None or count >= unroll:
+        values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, t, unroll, acc))
+    if count is None or count % unroll:
+        done = b.mul(head, _c(unroll))
+        rest = b.sub(o.k, done)
+        values = _counted_loop(b, rest, values, lambda t, acc: step(b.add(done, t), acc))
+    index = 0
+    for i in range(rows):
+        for j in range(vectors):
+            store_vector(b, o.c_kind, o.c, c_at[i][j], Value(b, values[index]), masks[j])
+            index += 1
+
+
+def _repeat(b: Any, step: Callable[[Any, list[Any]], list[Any]], t: Any, times: int, acc: list[Any]) -> list[Any]:
+    first = b.mul(t, _c(times))
+    for u in range(times):
+        acc = step(b.add(first, _c(u)), acc)
+    return acc
+
+
+def _counted_loop(b: Any, count: Any, start: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """Run ``body(t, values)`` for t in [0, count), the values carried in registers; returns the last ones."""
+    before = b.block
+    test = b.append_basic_block("loop")
+    inside = b.append_basic_block("body")
+    after = b.append_basic_block("done")
+    b.branch(test)
+    b.position_at_end(test)
+    index = b.phi(I64)
+    index.add_incoming(_c(0), before)
+    carried = []
+    for value in start:
+        phi = b.phi(value.type)
+        phi.add_incoming(value, before)
+        carried.append(phi)
+    b.cbranch(b.icmp_signed("<", index, count), inside, after)
+    b.position_at_end(inside)
+    new = body(index, list(carried))
+    index.add_incoming(b.add(index, _c(1)), b.block)
+    for phi, value in zip(carried, new, strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(test)
+    b.position_at_end(after)
+    return carried
+
+
+def _for(b: Any, count: Any, body: Callable[[Any], None]) -> None:
+    """Emit ``for t in range(count): body(t)``, without the loop when the count is known to be 0 or 1."""
+    known = _known(count)
+    if known is not None and known <= 1:
+        if known == 1:
+            body(_c(0))
+        return
+    with cgutils.for_range(b, count, intp=I64) as loop:
+        body(loop.index)
+
+
+# ------------------------------------------------------------------ gemm_block
+
+
+def gemm_block(
+    m: int, n: int, k: int,
+    a: Any, a_off: int, a_rs: int, a_cs: int,
+    b: Any, b_off: int, b_panel_stride: int, ldb: int,
+    c: Any, c_off: int, ldc: int,
+    accumulate: bool, panel: int,
+) -> None:  # fmt: skip
+    """C[i, j] (+)= sum over k of A[i, k] B[k, j], 0 <= i < m, 0 <= j < n.
+
+    A[i, k] is a[a_off + i a_rs + k a_cs]; B[k, j] is b[b_off + (j // panel) b_panel_stride + k ldb + j % panel]; C[i, j] is
+    c[c_off + i ldc + j].  With ``accumulate`` false C is overwritten.  ``panel`` must be a literal, a multiple of the
+    target's lanes (``micro_shape``); sizes that are literals let the compiler leave out the remainder code.
+    """
+    at_a = a[a_off + np.arange(m)[:, None] * a_rs + np.arange(k) * a_cs].astype(c.dtype)
+    j = np.arange(n)
+    at_b = b[b_off + (j // panel) * b_panel_stride + np.arange(k)[:, None] * ldb + j % panel].astype(c.dtype)
+    where = c_off + np.arange(m)[:, None] * ldc + j
+    c[where] = at_a @ at_b + (c[where] if accumulate else 0)
+
+
+def _type_gemm(*args: Any) -> Any:
+    if len(args) != 16 or not all(isinstance(args[k], Buf) for k in (3, 7, 11)):
+        return None
+    if not isinstance(args[15], types.IntegerLiteral):
+        return None
+    # literals keep their type: it carries the value to the lowering
+    keep = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
+    if not isinstance(args[14], types.Literal):
+        keep[14] = types.boolean
+    return signature(types.none, *keep)
+
+
+def _literal(value: Any, kind: Any) -> Any:
+    if isinstance(kind, types.BooleanLiteral):
+        return ir.Constant(I1, int(kind.literal_value))
+    return _c(kind.literal_value) if isinstance(kind, types.IntegerLiteral) else value
+
+
+def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    value = [_literal(v, t) for v, t in zip(args, sig.args, strict=True)]
+    m, n, k, a, a_off, a_rs, a_cs, bb, b_off, b_panel, ldb, c, c_off, ldc, accumulate, _ = value
+    a_kind, b_kind, c_kind = sig.args[3], sig.args[7], sig.args[11]
+    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind)
+    panel = int(sig.args[15].literal_value)
+    target = current_target()
+    lanes = target.lanes(max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes)
+    vectors = panel // lanes
+    if vectors * lanes != panel or vectors == 0:
+        raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
+    rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
+    known_m, known_n = _known(m), _known(n)
+    if known_m is not None and known_m > rows:
+        # equal tiles: 16 rows as 6 + 5 + 5 keep more accumulators busy than 6 + 6 + 4
+        tiles = -(-known_m // rows)
+        rows = -(-known_m // tiles)
+
+    def column_tile(count: int, b_at: Any, c_at: Any, mask: Any) -> None:
+        def tile(height: int, row: Any) -> None:
+            _micro_kernel(
+                b, o, height, count, lanes, b.add(a_off, b.mul(row, a_rs)), b_at, b.add(c_at, b.mul(row, ldc)), mask
+            )
+
+        if known_m is not None:
+            _for(b, _c(known_m // rows), lambda t: tile(rows, b.mul(t, _c(rows))))
+            if known_m % rows:
+                tile(known_m % rows, _c(known_m - known_m % rows))
+            return
+        whole = b.sdiv(m, _c(rows))
+        _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows))))
+        done = b.mul(whole, _c(rows))
+        if rows > 3:
+            half = rows // 2
+            with b.if_then(b.icmp_signed(">=", b.sub(m, done), _c(half))):
+                tile(half, done)
+            done = b.select(b.icmp_signed(">=", b.sub(m, done), _c(half)), b.add(done, _c(half)), done)
+        _for(b, b.sub(m, done), lambda t: tile(1, b.add(done, t)))
+
+    def full(p: Any) -> None:
+        column_tile(vectors, b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel))), None)
+
+    if known_n is not None:
+        _for(b, _c(known_n // panel), full)
+        rest = known_n % panel
+        if rest:
+            p = known_n // panel
+            mask = _mask(lanes, rest % lanes) if rest % lanes else None
+            column_tile(
+                -(-rest // lanes), b.add(b_off, _times(b, b_panel, p)), b.add(c_off, _c(p * panel)), mask
+            )
+        return context.get_dummy_value()
+    whole = b.sdiv(n, _c(panel))
+    _for(b, whole, full)
+    rest = b.sub(n, b.mul(whole, _c(panel)))
+    b_last, c_last = b.add(b_off, b.mul(whole, b_panel)), b.add(c_off, b.mul(whole, _c(panel)))
+    steps = b.sdiv(b.add(rest, _c(lanes - 1)), _c(lanes))
+
+    def strip(t: Any) -> None:
+        first = b.mul(t, _c(lanes))
+        index = ir.Constant(ir.VectorType(I64, lanes), [_c(x) for x in range(lanes)])
+        mask = b.icmp_signed("<", index, splat(Value(b, b.sub(rest, first)), lanes).v)
+        column_tile(1, b.add(b_last, first), b.add(c_last, first), mask)
+
+    _for(b, steps, strip)
+    return context.get_dummy_value()
+
+
+register(gemm_block, _type_gemm, _lower_gemm)

@@ -1,0 +1,252 @@
+"""Moving blocks of memory: transposes in registers, packing into panels, two-dimensional copies.
+
+A square block of L x L elements (L lanes, at most 16) is transposed by log2 L rounds of shuffles between register pairs:
+round r exchanges the off-diagonal quarters of every 2**(r + 1) square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import signature
+
+from codegen.lib.buffer import Buf, tag
+from codegen.lib.contract import _c, _for, _known, _literal
+from codegen.lib.emit import I32, constant
+from codegen.lib.register import register
+from codegen.machine_target import current_target
+
+
+def block_lanes(item_bytes: int) -> int:
+    """L, the side of a block that is transposed in registers: lanes of the current target, at most 16."""
+    return min(current_target().lanes(item_bytes), 16)
+
+
+def _transposed(b: Any, rows: list[Any]) -> list[Any]:
+    lanes = len(rows)
+    index = ir.VectorType(I32, lanes)
+    level = 1
+    while level < lanes:
+        new = list(rows)
+        for i in range(lanes):
+            if i & level:
+                continue
+            low = [c if not c & level else lanes + (c ^ level) for c in range(lanes)]
+            high = [(c | level) if not c & level else lanes + c for c in range(lanes)]
+            for target, order in ((i, low), (i | level, high)):
+                mask = ir.Constant(index, [ir.Constant(I32, c) for c in order])
+                new[target] = b.shuffle_vector(rows[i], rows[i | level], mask)
+        rows = new
+        level *= 2
+    return rows
+
+
+def _load(b: Any, kind: Buf, base: Any, at: Any, lanes: int | None) -> Any:
+    pointer = b.gep(base, [at])
+    if lanes is not None:
+        pointer = b.bitcast(pointer, ir.VectorType(base.type.pointee, lanes).as_pointer())
+    access = b.load(pointer)
+    access.align = kind.item_bytes
+    return tag(b.module, access, kind.scope)
+
+
+def _store(b: Any, kind: Buf, base: Any, at: Any, value: Any) -> None:
+    pointer = b.bitcast(b.gep(base, [at]), value.type.as_pointer())
+    tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
+
+
+class _Move:
+    """One source and one destination buffer under a builder."""
+
+    def __init__(self, b: Any, src_kind: Buf, src: Any, dst_kind: Buf, dst: Any) -> None:
+        self.b, self.src_kind, self.src, self.dst_kind, self.dst = b, src_kind, src, dst_kind, dst
+
+    def single(self, src_at: Any, dst_at: Any) -> None:
+        """dst[dst_at] = src[src_at]."""
+        _store(self.b, self.dst_kind, self.dst, dst_at, _load(self.b, self.src_kind, self.src, src_at, None))
+
+    def block(self, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any, lanes: int) -> None:
+        """A square block, transposed."""
+        b = self.b
+        rows = [
+            _load(b, self.src_kind, self.src, b.add(src_at, b.mul(src_ld, _c(i))), lanes) for i in range(lanes)
+        ]
+        for i, row in enumerate(_transposed(b, rows)):
+            _store(b, self.dst_kind, self.dst, b.add(dst_at, b.mul(dst_ld, _c(i))), row)
+
+    def transpose(self, rows: Any, cols: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any) -> None:
+        """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]."""
+        b = self.b
+        lanes = block_lanes(self.dst_kind.item_bytes)
+        if self.dst_kind.dtype.startswith("complex") or lanes < 4:
+            self._scalar(_c(0), rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
+            return
+        whole_rows, whole_cols = _divide(b, rows, lanes), _divide(b, cols, lanes)
+
+        def strip(i: Any) -> None:
+            def one(j: Any) -> None:
+                r, c = b.mul(i, _c(lanes)), b.mul(j, _c(lanes))
+                self.block(
+                    b.add(src_at, b.add(b.mul(r, src_ld), c)), src_ld,
+                    b.add(dst_at, b.add(b.mul(c, dst_ld), r)), dst_ld, lanes,
+                )  # fmt: skip
+
+            _for(b, whole_cols, one)
+
+        _for(b, whole_rows, strip)
+        done_rows, done_cols = _scaled(b, whole_rows, lanes), _scaled(b, whole_cols, lanes)
+        self._scalar(_c(0), done_rows, done_cols, cols, src_at, src_ld, dst_at, dst_ld)
+        self._scalar(done_rows, rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
+
+    def _scalar(self, r0: Any, r1: Any, c0: Any, c1: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any) -> None:
+        b = self.b
+        if _minus(b, r1, r0) is None or _minus(b, c1, c0) is None:
+            return
+
+        def row(i: Any) -> None:
+            r = b.add(r0, i)
+
+            def one(j: Any) -> None:
+                c = b.add(c0, j)
+                self.single(
+                    b.add(src_at, b.add(b.mul(r, src_ld), c)), b.add(dst_at, b.add(b.mul(c, dst_ld), r))
+                )
+
+            _for(b, _minus(b, c1, c0), one)
+
+        _for(b, _minus(b, r1, r0), row)
+
+
+def _divide(b: Any, x: Any, k: int) -> Any:
+    known = _known(x)
+    return _c(known // k) if known is not None else b.sdiv(x, _c(k))
+
+
+def _scaled(b: Any, x: Any, k: int) -> Any:
+    known = _known(x)
+    return _c(known * k) if known is not None else b.mul(x, _c(k))
+
+
+def _minus(b: Any, x: Any, y: Any) -> Any:
+    """x - y, or None when it is known to be 0."""
+    if _known(x) is not None and _known(y) is not None:
+        difference = _known(x) - _known(y)  # type: ignore[operator]
+        return _c(difference) if difference else None
+    return b.sub(x, y)
+
+
+def _typer(arity: int, buffers: tuple[int, ...]) -> Callable[..., Any]:
+    def typer(*args: Any) -> Any:
+        if len(args) != arity or not all(isinstance(args[k], Buf) for k in buffers):
+            return None
+        if len({args[k].dtype for k in buffers}) != 1:
+            return None
+        return signature(types.none, *[t if isinstance(t, types.Literal | Buf) else types.int64 for t in args])
+
+    return typer
+
+
+def transpose(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:
+    """dst[dst_off + c dst_ld + r] = src[src_off + r src_ld + c], 0 <= r < rows, 0 <= c < cols; one element type."""
+    r, c = np.arange(rows)[:, None], np.arange(cols)
+    dst[dst_off + c * dst_ld + r] = src[src_off + r * src_ld + c]
+
+
+def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (
+        _literal(v, t) for v, t in zip(args, sig.args, strict=True)
+    )
+    _Move(b, sig.args[2], src, sig.args[5], dst).transpose(rows, cols, src_off, src_ld, dst_off, dst_ld)
+    return context.get_dummy_value()
+
+
+register(transpose, _typer(8, (2, 5)), _lower_transpose)
+
+
+def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:
+    """dst[dst_off + r dst_ld + c] = src[src_off + r src_ld + c], 0 <= r < rows, 0 <= c < cols; one element type."""
+    r, c = np.arange(rows)[:, None], np.arange(cols)
+    dst[dst_off + r * dst_ld + c] = src[src_off + r * src_ld + c]
+
+
+def _lower_copy_rows(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (
+        _literal(v, t) for v, t in zip(args, sig.args, strict=True)
+    )
+    move = _Move(b, sig.args[2], src, sig.args[5], dst)
+
+    def row(r: Any) -> None:
+        s, d = b.add(src_off, b.mul(r, src_ld)), b.add(dst_off, b.mul(r, dst_ld))
+        _for(b, cols, lambda c: move.single(b.add(s, c), b.add(d, c)))
+
+    _for(b, rows, row)
+    return context.get_dummy_value()
+
+
+register(copy_rows, _typer(8, (2, 5)), _lower_copy_rows)
+
+
+def pack_panels(
+    k: int, n: int, src: Any, src_off: int, src_ks: int, src_ns: int, dst: Any, dst_off: int, panel: int
+) -> None:
+    """dst[dst_off + (j // panel) k panel + i panel + j % panel] = src[src_off + i src_ks + j src_ns], 0 <= i < k, 0 <= j < n.
+
+    The last panel is filled up with zeros; dst needs k * panel * ceil(n / panel) elements.  A literal ``src_ns`` or
+    ``src_ks`` of 1 selects row copies or transposes in registers.
+    """
+    for p in range(-(-n // panel)):
+        width = min(panel, n - p * panel)
+        block = np.zeros((k, panel), dst.dtype)
+        i, j = np.arange(k)[:, None], np.arange(p * panel, p * panel + width)
+        block[:, :width] = src[src_off + i * src_ks + j * src_ns]
+        start = dst_off + p * k * panel
+        dst[start : start + k * panel] = block.reshape(-1)
+
+
+def _lower_pack(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    k, n, src, src_off, src_ks, src_ns, dst, dst_off, panel = (
+        _literal(v, t) for v, t in zip(args, sig.args, strict=True)
+    )
+    src_kind, dst_kind = sig.args[2], sig.args[6]
+    move = _Move(b, src_kind, src, dst_kind, dst)
+    zero = constant(dst.type.pointee, 0)
+
+    def one_panel(p: Any, width: Any, whole: bool) -> None:
+        first = b.mul(p, panel)
+        to = b.add(dst_off, b.mul(first, k))
+        start = b.add(src_off, b.mul(first, src_ns))
+        if _known(src_ks) == 1:
+            move.transpose(width, k, start, src_ns, to, panel)
+        else:
+
+            def row(i: Any) -> None:
+                s, d = b.add(start, b.mul(i, src_ks)), b.add(to, b.mul(i, panel))
+                _for(b, width, lambda j: move.single(b.add(s, b.mul(j, src_ns)), b.add(d, j)))
+
+            _for(b, k, row)
+        if not whole:
+
+            def clear(i: Any) -> None:
+                d = b.add(b.add(to, b.mul(i, panel)), width)
+                _for(b, b.sub(panel, width), lambda j: _store(b, dst_kind, dst, b.add(d, j), zero))
+
+            _for(b, k, clear)
+
+    whole_panels = b.sdiv(n, panel) if _known(n) is None or _known(panel) is None else _c(_known(n) // _known(panel))  # type: ignore[operator]
+    _for(b, whole_panels, lambda p: one_panel(p, panel, True))
+    if _known(n) is not None and _known(panel) is not None:
+        rest = _known(n) % _known(panel)  # type: ignore[operator]
+        if rest:
+            one_panel(whole_panels, _c(rest), False)
+    else:
+        left = b.sub(n, b.mul(whole_panels, panel))
+        with b.if_then(b.icmp_signed(">", left, _c(0))):
+            one_panel(whole_panels, left, False)
+    return context.get_dummy_value()
+
+
+register(pack_panels, _typer(9, (2, 6)), _lower_pack)
