@@ -167,7 +167,7 @@ def _entry_module(
     from llvmlite import ir
     from numba.core import types
 
-    i64, i8, i32 = ir.IntType(64), ir.IntType(8), ir.IntType(32)
+    i64, i8 = ir.IntType(64), ir.IntType(8)
     module = ir.Module(symbol)
     module.triple = target.triple
     module.data_layout = str(target_machine(target).target_data)
@@ -201,8 +201,8 @@ def python_function(source: str, filename: str) -> Any:
 
     The text comes from the emitter, never from a program: names in it are the emitter's own.
     """
-    from codegen.lib import NAMESPACE
+    from codegen.lib import NAMESPACE, threads
 
-    namespace: dict[str, Any] = {"__name__": f"tilewright_{abs(hash(filename))}", **NAMESPACE}
-    exec(compile(source, filename, "exec"), namespace)
+    namespace: dict[str, Any] = {"__name__": "tilewright_kernel", **NAMESPACE, **threads.NAMESPACE}
+    exec(compile(source, filename, "exec"), namespace)  # noqa: S102
     return namespace["kernel"]

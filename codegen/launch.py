@@ -1,0 +1,294 @@
+"""Run a plan's kernels: one call, all steps, the GIL released, tasks shared by a small pool of native threads.
+
+The caller's thread and the pool's workers take chunks of task numbers from an atomic counter, so that uneven tasks even
+out; which thread runs a task never changes its result.  Workers are plain pthreads that run compiled code only: between
+steps they spin for some twenty microseconds, then sleep on a futex.  A call that finds the pool busy (another Python
+thread, or a kernel started from within a run) runs on its own thread alone.  After a fork the child starts a new pool; at
+exit the workers are told to stop and are joined.
+
+One step, as the caller runs it: write the step's descriptor, make ``PHASE`` odd (open), wake sleepers, take chunks until
+none are left, make ``PHASE`` even (closed), wait until ``ACTIVE`` is 0.  A worker that sees a new odd phase adds itself to
+``ACTIVE`` and looks again: if the phase is still the same the step cannot end without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codegen import memory
+from codegen.jit import CompiledKernel, KernelSignature, compile_kernel
+
+# words of the pool's shared state; each hot one has a cache line of its own
+_PHASE, _ACTIVE, _SLEEPERS, _NEXT, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32, 48, 64, 65, 66, 67, 68
+_SPIN = 69
+_STATE_WORDS = 80
+# words of a step's descriptor
+_ENTRY, _TASKS, _CHUNK, _TABLE, STEP_WORDS = 0, 1, 2, 3, 4
+# words of a run's record
+_POOL, _STEPS, _COUNT, _BASE, _ROOM, _THREADS, _TIMES, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
+
+_WORKER_SOURCE = f"""
+def kernel(begin, end):
+    # begin is the address of [pool state, thread number]
+    own = words(begin)
+    pool = words(own[0])
+    number = own[1]
+    last = int64(0)
+    spins = int64(0)
+    while atomic_load(pool, {_STOP}) == 0:
+        phase = atomic_load(pool, {_PHASE})
+        if phase == last or (phase & 1) == 0:
+            spins += 1
+            if spins > pool[{_SPIN}]:
+                atomic_add(pool, {_SLEEPERS}, 1)
+                futex_wait(pool, {_PHASE}, phase)
+                atomic_add(pool, {_SLEEPERS}, -1)
+                spins = int64(0)
+            else:
+                pause()
+        else:
+            atomic_add(pool, {_ACTIVE}, 1)
+            if atomic_load(pool, {_PHASE}) == phase and number < pool[{_LIMIT}]:
+                step = words(pool[{_STEP}])
+                tasks = step[{_TASKS}]
+                chunk = step[{_CHUNK}]
+                scratch = pool[{_SCRATCH}] + number * pool[{_STRIDE}]
+                first = atomic_add(pool, {_NEXT}, chunk)
+                while first < tasks:
+                    call_entry(step[{_ENTRY}], first, min(first + chunk, tasks), step[{_TABLE}], scratch)
+                    first = atomic_add(pool, {_NEXT}, chunk)
+            atomic_add(pool, {_ACTIVE}, -1)
+            last = phase
+            spins = int64(0)
+"""
+
+_RUN_SOURCE = f"""
+def kernel(begin, end):
+    # begin is the address of the run's record
+    run = words(begin)
+    threads = run[{_THREADS}]
+    times = run[{_TIMES}]
+    scratch = run[{_BASE}]
+    for number in range(run[{_COUNT}]):
+        address = run[{_STEPS}] + number * {8 * STEP_WORDS}
+        step = words(address)
+        tasks = step[{_TASKS}]
+        chunk = step[{_CHUNK}]
+        started = int64(0)
+        if times != 0:
+            started = clock_ns()
+        if threads == 1 or tasks <= chunk:
+            call_entry(step[{_ENTRY}], 0, tasks, step[{_TABLE}], scratch)
+        else:
+            pool = words(run[{_POOL}])
+            pool[{_STEP}] = address
+            pool[{_SCRATCH}] = scratch
+            pool[{_STRIDE}] = run[{_ROOM}]
+            pool[{_LIMIT}] = threads
+            atomic_store(pool, {_NEXT}, 0)
+            atomic_add(pool, {_PHASE}, 1)
+            if atomic_load(pool, {_SLEEPERS}) > 0:
+                futex_wake(pool, {_PHASE})
+            first = atomic_add(pool, {_NEXT}, chunk)
+            while first < tasks:
+                call_entry(step[{_ENTRY}], first, min(first + chunk, tasks), step[{_TABLE}], scratch)
+                first = atomic_add(pool, {_NEXT}, chunk)
+            atomic_add(pool, {_PHASE}, 1)
+            waits = int64(0)
+            while atomic_load(pool, {_ACTIVE}) > 0:
+                waits += 1
+                if waits > 2000:
+                    yield_thread()
+                else:
+                    pause()
+        if times != 0:
+            words(times)[number] += clock_ns() - started
+"""
+
+_NO_BUFFERS = KernelSignature(())
+_ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def default_threads() -> int:
+    """TILEWRIGHT_NUM_THREADS, else the number of CPUs this process may use.
+
+    Raises ValueError when the variable is not a positive number.
+    """
+    text = os.environ.get("TILEWRIGHT_NUM_THREADS")
+    if text:
+        if not text.isdigit() or int(text) < 1:
+            raise ValueError(f"TILEWRIGHT_NUM_THREADS: expected a positive number, found {text!r}")
+        return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """Run ``kernel`` over the tasks [0, tasks), ``chunk`` at a time.
+
+    ``buffers`` are indices into the addresses that ``Plan.run`` is given, in the order of the kernel's parameters;
+    ``scratch_bytes`` is what one thread needs.
+    """
+
+    kernel: CompiledKernel
+    tasks: int
+    buffers: tuple[int, ...]
+    chunk: int = 1
+    scratch_bytes: int = 0
+
+
+class _Pool:
+    """The worker threads of this process and their shared state."""
+
+    def __init__(self) -> None:
+        self.run_lock = threading.Lock()
+        raw = np.zeros(_STATE_WORDS + 8, np.int64)
+        self.state = raw[(-raw.ctypes.data % 64) // 8 :][:_STATE_WORDS]
+        # spinning would only keep the other thread from its core when there is one core
+        self.state[_SPIN] = 600 if default_threads() > 1 else 0
+        self.records: list[Any] = []
+        self.threads: list[Any] = []
+        self._libc = ctypes.CDLL(None)
+        self._worker = compile_kernel(_WORKER_SOURCE, _NO_BUFFERS)
+
+    def grow(self, threads: int) -> None:
+        """Have at least ``threads`` - 1 workers; with fewer (the system refused) runs only get slower."""
+        while len(self.threads) < threads - 1:
+            record = np.array([self.state.ctypes.data, len(self.threads) + 1], np.int64)
+            identifier = ctypes.c_ulong()
+            failed = self._libc.pthread_create(
+                ctypes.byref(identifier), None, ctypes.c_void_p(self._worker.entry), ctypes.c_void_p(record.ctypes.data)
+            )
+            if failed:
+                return
+            self.records.append(record)
+            self.threads.append(identifier)
+
+    def stop(self) -> None:
+        """Tell the workers to return and wait until they have."""
+        with self.run_lock:
+            self.state[_STOP] = 1
+            # an even phase: nobody takes it for an open step
+            self.state[_PHASE] += 2
+            number = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
+            if number is not None:
+                self._libc.syscall(number, ctypes.c_void_p(self.state.ctypes.data), 129, 1 << 30, None, None, 0)
+            for identifier in self.threads:
+                self._libc.pthread_join(identifier, None)
+            self.threads.clear()
+
+
+_pool: _Pool | None = None
+_pool_lock = threading.Lock()
+_runner: Any = None
+
+
+def _get_pool() -> _Pool:
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = _Pool()
+            atexit.register(_pool.stop)
+        return _pool
+
+
+def _after_fork() -> None:
+    """The child has none of the workers: forget the pool, whatever state its locks were in."""
+    global _pool, _pool_lock
+    if _pool is not None:
+        atexit.unregister(_pool.stop)
+    _pool = None
+    _pool_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _get_runner() -> Any:
+    global _runner
+    if _runner is None:
+        kernel = compile_kernel(_RUN_SOURCE, _NO_BUFFERS)
+        # the closure keeps the machine code
+        function = _ENTRY_TYPE(kernel.entry)
+        function.kernel = kernel
+        _runner = function
+    return _runner
+
+
+class Plan:
+    """A sequence of steps, ready to be run any number of times, by several threads at once if need be."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = tuple(steps)
+        slots: list[int] = []
+        starts = []
+        for step in self.steps:
+            if len(step.buffers) != len(step.kernel.signature.params):
+                raise ValueError(
+                    f"step of {step.kernel.key[:8]}: expected {len(step.kernel.signature.params)} buffers, "
+                    f"found {len(step.buffers)}"
+                )
+            if step.tasks < 0 or step.chunk < 1:
+                raise ValueError(f"step of {step.kernel.key[:8]}: {step.tasks} tasks in chunks of {step.chunk}")
+            starts.append(len(slots))
+            slots += step.buffers
+        self.slots = np.array(slots, np.int64)
+        self._starts = np.array(starts, np.int64)
+        table = [[s.kernel.entry, s.tasks, s.chunk, 0] for s in self.steps]
+        self._template = np.array(table, np.int64).reshape(len(self.steps), STEP_WORDS)
+        # a line more than asked for keeps two threads' scratch out of one cache line
+        most = max((s.scratch_bytes for s in self.steps), default=0)
+        self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
+
+    def run(self, addresses: Any, threads: int | None = None, times_ns: Any = None) -> None:
+        """Run every step in order.
+
+        ``addresses`` holds the address of each buffer (an integer array or sequence, indexed by ``Step.buffers``), aligned as
+        the kernels' signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of
+        one element a step, is increased by the nanoseconds each step took.
+        """
+        if not self.steps:
+            return
+        threads = default_threads() if threads is None else threads
+        table = np.asarray(addresses, np.int64)[self.slots]
+        steps = self._template.copy()
+        steps[:, _TABLE] = table.ctypes.data + 8 * self._starts
+        pool = _get_pool() if threads > 1 else None
+        held = pool is not None and pool.run_lock.acquire(blocking=False)
+        try:
+            if pool is None or not held:
+                threads = 1
+            else:
+                pool.grow(threads)
+                threads = min(threads, len(pool.threads) + 1)
+            scratch = memory.pool.lease(self.scratch_stride * threads, "scratch") if self.scratch_stride else None
+            record = np.array(
+                [
+                    pool.state.ctypes.data if pool is not None else 0,
+                    steps.ctypes.data,
+                    len(self.steps),
+                    scratch.address if scratch is not None else 0,
+                    self.scratch_stride,
+                    threads,
+                    times_ns.ctypes.data if times_ns is not None else 0,
+                    0,
+                ],
+                np.int64,
+            )
+            _get_runner()(record.ctypes.data, 0, None, None)
+            if scratch is not None:
+                scratch.release()
+        finally:
+            if held and pool is not None:
+                pool.run_lock.release()

@@ -1,0 +1,157 @@
+"""What the launcher's own source may call: atomics, futexes, the clock, and calls through an address.
+
+These are for ``codegen.launch`` alone; generated kernels have no use for them.  ``words(address)`` reads memory as int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import signature
+
+from codegen.lib.buffer import Buf
+from codegen.lib.emit import I8, I32, I64, intrinsic_function
+from codegen.lib.register import register
+from codegen.machine_target import current_target
+
+WORDS = Buf("int64", "words", 8)
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # the process-private forms
+
+
+def _native(name: str, arguments: tuple[Any, ...], result: Any, lower: Callable[..., Any], doc: str) -> Any:
+    def function(*args: Any) -> Any:
+        raise TypeError(f"{name} runs only inside compiled code")
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+
+    def typer(*args: Any) -> Any:
+        return signature(result, *arguments) if len(args) == len(arguments) else None
+
+    def emit(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        value = lower(b, *args)
+        return context.get_dummy_value() if result is types.none else value
+
+    register(function, typer, emit)
+    return function
+
+
+def _slot(b: Any, base: Any, index: Any) -> Any:
+    return b.gep(base, [index])
+
+
+def _futex_number() -> int | None:
+    triple = current_target().triple
+    if "linux" not in triple:
+        return None
+    return 202 if triple.startswith("x86_64") else 98 if triple.startswith("aarch64") else None
+
+
+def _syscall(b: Any, *values: Any) -> Any:
+    found = b.module.globals.get("syscall")
+    if found is None:
+        found = ir.Function(b.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
+    return b.call(found, values)
+
+
+def _wait(b: Any, base: Any, index: Any, expected: Any) -> None:
+    number = _futex_number()
+    if number is None:
+        sleep = intrinsic_function(b.module, "usleep", I32, [I32])
+        b.call(sleep, [ir.Constant(I32, 100)])
+        return
+    zero = ir.Constant(I64, 0)
+    address = b.ptrtoint(_slot(b, base, index), I64)
+    low = b.and_(expected, ir.Constant(I64, 0xFFFFFFFF))
+    _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, _FUTEX_WAIT), low, zero, zero, zero)
+
+
+def _wake(b: Any, base: Any, index: Any) -> None:
+    number = _futex_number()
+    if number is not None:
+        zero = ir.Constant(I64, 0)
+        address = b.ptrtoint(_slot(b, base, index), I64)
+        everyone = ir.Constant(I64, 1 << 30)
+        _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, _FUTEX_WAKE), everyone, zero, zero, zero)
+
+
+def _pause(b: Any) -> None:
+    if current_target().triple.startswith("x86_64"):
+        b.call(intrinsic_function(b.module, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
+    else:
+        b.fence("seq_cst")
+
+
+def _clock(b: Any) -> Any:
+    pair = ir.ArrayType(I64, 2)
+    with b.goto_entry_block():
+        room = b.alloca(pair)
+    fn = intrinsic_function(b.module, "clock_gettime", I32, [I32, pair.as_pointer()])
+    b.call(fn, [ir.Constant(I32, 1), room])
+    seconds = b.load(b.gep(room, [ir.Constant(I64, 0), ir.Constant(I64, 0)]))
+    rest = b.load(b.gep(room, [ir.Constant(I64, 0), ir.Constant(I64, 1)]))
+    return b.add(b.mul(seconds, ir.Constant(I64, 10**9)), rest)
+
+
+def _call_entry(b: Any, entry: Any, begin: Any, end: Any, table: Any, scratch: Any) -> None:
+    pointer = I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [I64, I64, pointer, pointer])
+    b.call(
+        b.inttoptr(entry, kind.as_pointer()),
+        [begin, end, b.inttoptr(table, pointer), b.inttoptr(scratch, pointer)],
+    )
+
+
+_I = types.int64
+words = _native(
+    "words", (_I,), WORDS, lambda b, a: b.inttoptr(a, I64.as_pointer()), "The memory at an address as int64 words."
+)
+atomic_add = _native(
+    "atomic_add",
+    (WORDS, _I, _I),
+    _I,
+    lambda b, p, i, v: b.atomic_rmw("add", _slot(b, p, i), v, "seq_cst"),
+    "Add to a word; returns what it held before.",
+)
+atomic_load = _native(
+    "atomic_load",
+    (WORDS, _I),
+    _I,
+    lambda b, p, i: b.load_atomic(_slot(b, p, i), "seq_cst", 8),
+    "Read a word, sequentially consistent.",
+)
+atomic_store = _native(
+    "atomic_store",
+    (WORDS, _I, _I),
+    types.none,
+    lambda b, p, i, v: b.store_atomic(v, _slot(b, p, i), "seq_cst", 8),
+    "Write a word, sequentially consistent.",
+)
+futex_wait = _native("futex_wait", (WORDS, _I, _I), types.none, _wait, "Sleep while a word's low half holds a value.")
+futex_wake = _native("futex_wake", (WORDS, _I), types.none, _wake, "Wake every thread that sleeps on a word.")
+pause = _native("pause", (), types.none, _pause, "Tell the CPU that this is a spin loop.")
+yield_thread = _native(
+    "yield_thread",
+    (),
+    types.none,
+    lambda b: b.call(intrinsic_function(b.module, "sched_yield", I32, []), []),
+    "Let another thread run.",
+)
+clock_ns = _native("clock_ns", (), _I, _clock, "The monotonic clock, nanoseconds.")
+call_entry = _native(
+    "call_entry",
+    (_I, _I, _I, _I, _I),
+    types.none,
+    _call_entry,
+    "Call the kernel at an address with (begin, end, buffer table, scratch).",
+)
+
+NAMESPACE = {
+    f.__name__: f
+    for f in (
+        words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, clock_ns, call_entry
+    )
+}  # fmt: skip
