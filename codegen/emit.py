@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.fold import FoldSource, fold_source
-from codegen.scalars import constant_source, number_type, scalar_source
+from codegen.scalars import REPEATS_OPERAND, constant_source, number_type, scalar_source
 from codegen.scope import Writer, index_source
+from codegen.split import Segment, split_innermost
+from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
-from indexing.expr import Expr, Var
+from indexing.expr import EVERYTHING, Const, Expr, Var
 from tiling.contract import address
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, children, node_variables
+from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test, children, node_variables
 from tiling.order import order_loops
 from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
 
@@ -47,12 +49,13 @@ class _PhaseEmitter:
     def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
         self.schedule, self.phase, self.title = schedule, phase, title
         self.by_value: dict[int, Buffer] = {id(b.value): b for b in schedule.buffers if b.value is not None}
-        for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Nest)):
-            # In-place buffers belong to several values.
+        for step in (s for p in schedule.phases for s in p.steps):
+            # A buffer that is used in place belongs to several values.
+            if isinstance(step, Contract):
+                self.by_value.setdefault(id(step.value), step.out.buffer)
+                continue
             self.by_value.update({id(s.value): s.buffer for s in step.stores if s.value is not None})
             self.by_value.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
-        for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Contract)):
-            self.by_value.setdefault(id(step.value), step.out.buffer)
         self.used: dict[Buffer, None] = {}
         self.variables: dict[Var, str] = {}
         self.out = Writer()
@@ -128,7 +131,7 @@ class _PhaseEmitter:
             self.used[b] = None
         rows, columns = _count(c.rows_upper, self), _count(c.columns_upper, self)
         if blocks == 1:
-            out.line(f"{k0} = 0")
+            self.variables[c.k_start] = "0"
         else:
             out.line(f"for {k0} in range(0, {c.k}, {c.k_block}):")
             out.depth += 1
@@ -136,11 +139,11 @@ class _PhaseEmitter:
             _NestEmitter(self, order_loops(nest, self.buffer_of)).run()
         size = str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
         right = self.expr(c.right.base) + (f" + {c.right.row_stride}*{k0}" if blocks > 1 else "")
+        start = self.expr(c.left.base)
         call = (
-            f"gemm_block_{c.rows}x{c.columns}({rows}, {columns}, {size}, "
-            f"{c.left.buffer.name}, {self.expr(c.left.base)}, {c.left.row_stride}, "
+            f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {start}, {c.left.row_stride}, 1, "
             f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.right.row_stride}, "
-            f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {k0 + ' > 0' if blocks > 1 else 'False'})"
+            f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {f'{k0} > 0' if blocks > 1 else 'False'}, {c.columns})"
         )
         out.line(call)
         out.depth = depth
@@ -156,63 +159,102 @@ def _stop(lower: str, loop: Loop, emitter: _PhaseEmitter) -> str:
 
 
 class _NestEmitter:
-    """Emits one nest: code is collected per loop level, then written out from the outside in."""
+    """Emits one nest: code is collected per loop level, then written out from the outside in.
+
+    The innermost loop is cut where a condition on its variable changes (`codegen.split`), so that no iteration tests it.
+    """
 
     def __init__(self, phase: _PhaseEmitter, nest: Nest) -> None:
         self.phase, self.nest = phase, nest
+        self.depth = len(nest.loops)
         self.memo: dict[int, frozenset[Var]] = {}
         self.level_of = {x.variable: k + 1 for k, x in enumerate(nest.loops)}
         self.text: dict[int, str] = {}
-        self.lines: list[list[str]] = [[] for _ in range(len(nest.loops) + 1)]
-        self.after: list[list[str]] = [[] for _ in range(len(nest.loops) + 1)]
+        self.users: dict[int, list[Node | None]] = {}
+        self.lines: list[list[str]] = [[] for _ in range(self.depth + 1)]
+        self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]
         self.keep: list[Node] = []
+        self.level_by_id: dict[int, int] = {}
 
     def run(self) -> None:
         nest = self.nest
-        first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), len(nest.loops))
+        first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         in_registers = all(x.kind is LoopKind.REDUCTION for x in nest.loops[first_reduction:])
-        innermost = len(nest.loops)
-        for s in nest.stores:
-            value = self.number(s.node, innermost)
-            self.text[id(s.node)] = value
-            self.lines[innermost].append(f"{s.buffer.name}[{self.phase.address(s.buffer, s.index)}] = {value}")
-        for f in nest.folds:
-            self._fold(f, first_reduction, in_registers)
+        accumulators = [self._accumulators(f, first_reduction, in_registers) for f in nest.folds]
+        bodies: list[tuple[Segment, list[str]]] = []
+        for segment in split_innermost(nest, self.phase.schedule.ranges):
+            self.users = _users([s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes])
+            body: list[str] = []
+            self.lines[self.depth] = body
+            for s in segment.stores:
+                value = self.number(s.node, self.depth)
+                body.append(f"{s.buffer.name}[{self.phase.address(s.buffer, s.index)}] = {value}")
+            for f, into in zip(segment.folds, accumulators, strict=True):
+                self._combine(f, into, body)
+            bodies.append((segment, body))
+            # What was computed inside one segment is not there in the next.
+            self.text = {k: t for k, t in self.text.items() if self.level_by_id.get(k, 0) < self.depth}
         if nest.folds and not in_registers:
             self._initialise(first_reduction)
-        self._write()
+        self._write(bodies)
 
-    def _write(self) -> None:
+    def _write(self, bodies: Sequence[tuple[Segment, list[str]]]) -> None:
         out, depth = self.phase.out, self.phase.out.depth
-        out.extend(self.lines[0])
-        for k, loop in enumerate(self.nest.loops):
-            lower = self.phase.expr(loop.lower)
-            out.line(f"for {self.phase.name(loop.variable)} in range({_stop(lower, loop, self.phase)}):")
-            out.depth += 1
+        depths = [depth]
+        if self.depth:
+            out.extend(self.lines[0])
+        for k, loop in enumerate(self.nest.loops[:-1]):
+            self._open(out, loop, loop.lower, loop.upper)
+            depths.append(out.depth)
             out.extend(self.lines[k + 1])
-        for k in range(len(self.nest.loops), -1, -1):
-            out.depth = depth + k
+        for segment, body in bodies:
+            here = out.depth
+            if self.depth:
+                if not body:
+                    continue
+                self._open(out, self.nest.loops[-1], segment.lower, segment.upper)
+            out.extend(body)
+            out.depth = here
+        depths.append(out.depth)
+        for k in range(self.depth, -1, -1):
+            out.depth = depths[min(k, len(depths) - 1)]
             out.extend(self.after[k])
         out.depth = depth
 
+    def _open(self, out: Writer, loop: Loop, lower: Expr, upper: Expr) -> None:
+        """A loop's header; a loop of one iteration has none, its variable is 0 in every expression."""
+        if loop.extent == 1 and upper is Const(0):
+            return
+        start, stop = self.phase.expr(lower), self.phase.expr(upper + 1)
+        out.line(f"for {self.phase.name(loop.variable)} in range({stop if start == '0' else f'{start}, {stop}'}):")
+        out.depth += 1
+
     # ------------------------------------------------------------ folds
 
-    def _fold(self, f: FoldStep, first_reduction: int, in_registers: bool) -> None:
-        innermost = len(self.nest.loops)
+    def _accumulators(self, f: FoldStep, first_reduction: int, in_registers: bool) -> list[str]:
+        """Where a fold's running results are: local variables, or the result's own memory."""
+        source = self._fold_source(f)
+        at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
+        if not in_registers:
+            return at
+        names = [self.phase.fresh("a") for _ in f.values]
+        self.users = _users(f.inits)
+        self._start(f, source, names, self.lines[first_reduction], first_reduction)
+        self.after[first_reduction] += [f"{b} = {a}" for b, a in zip(at, source.finish(names), strict=True)]
+        return names
+
+    def _fold_source(self, f: FoldStep) -> FoldSource:
         source = fold_source(f)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
-        values = [self.number(n, innermost) for n in f.nodes]
-        at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
-        if in_registers:
-            accumulators = [self.phase.fresh("a") for _ in f.values]
-            self._start(f, source, accumulators, self.lines[first_reduction], first_reduction)
-            self.lines[innermost] += source.combine(accumulators, values, self.phase.fresh)
-            self.after[first_reduction] += [f"{b} = {a}" for b, a in zip(at, source.finish(accumulators), strict=True)]
-        else:
-            if source.widens:
-                raise NotCompilable("its accumulator is wider than its result, and its loops put the reduction outside")
-            self.lines[innermost] += source.combine(at, values, self.phase.fresh)
+        return source
+
+    def _combine(self, f: FoldStep, into: Sequence[str], body: list[str]) -> None:
+        source = self._fold_source(f)
+        if len(f.nodes) == 1 and source.is_neutral(f.nodes[0]):
+            return
+        values = [self.number(n, self.depth) for n in f.nodes]
+        body += source.combine(into, values, self.phase.fresh)
 
     def _start(self, f: FoldStep, source: FoldSource, targets: Sequence[str], lines: list[str], level: int) -> None:
         starts = [self.number(n, level) for n in f.inits] if f.inits else [source.zero]
@@ -220,42 +262,40 @@ class _NestEmitter:
 
     def _initialise(self, first_reduction: int) -> None:
         """Sets the results to their initial values before the reduction loops, over the parallel loops inside them."""
-        inner = [x for x in self.nest.loops[first_reduction:] if x.kind is LoopKind.PARALLEL]
         out = Writer()
-        for loop in inner:
-            out.line(f"for {self.phase.name(loop.variable)} in range({_stop(self.phase.expr(loop.lower), loop, self.phase)}):")
-            out.depth += 1
+        for loop in self.nest.loops[first_reduction:]:
+            if loop.kind is LoopKind.PARALLEL:
+                self._open(out, loop, loop.lower, loop.upper)
         for f in self.nest.folds:
-            source = fold_source(f)
-            assert isinstance(source, FoldSource)
             if any(node_variables(n, self.memo) for n in f.inits):
                 raise NotCompilable("its initial value differs between elements")
             at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
             lines: list[str] = []
-            self._start(f, source, at, lines, first_reduction)
+            self.users = _users(f.inits)
+            self._start(f, self._fold_source(f), at, lines, first_reduction)
             out.extend(lines)
         self.lines[first_reduction] += out.lines
 
     # ------------------------------------------------------------ nodes
 
     def level(self, node: Node) -> int:
+        """The innermost loop that the node depends on, as a number of loops around it."""
         return max((self.level_of.get(v, 0) for v in node_variables(node, self.memo)), default=0)
 
     def number(self, root: Node, level: int) -> str:
         """Source of a node's value, for use at `level`; what can be computed further out is, and what is used twice gets a name."""
-        order, users = _postorder(root, self.text)
-        for n in order:
-            if id(n) in self.text:
-                continue
+        for n in _postorder(root, self.text):
             at = self.level(n)
             text = self._source(n, at)
-            shared = len(users.get(id(n), ())) > 1 and not isinstance(n, (Scalar, IndexNode))
-            hoisted = n is not root and not isinstance(n, Scalar) and any(self.level(u) > at for u in users.get(id(n), ()))
+            users = self.users.get(id(n), [])
+            shared = len(users) > 1 and not isinstance(n, (Scalar, IndexNode))
+            hoisted = n is not root and not isinstance(n, Scalar) and any(self.level(u) > at for u in users if u is not None)
             if shared or hoisted or (n is root and at < level and not isinstance(n, Scalar)) or len(text) > LONGEST:
                 name = self.phase.fresh()
                 self.lines[at].append(f"{name} = {text}")
                 text = name
             self.text[id(n)] = text
+            self.level_by_id[id(n)] = at
             self.keep.append(n)
         return self.text[id(root)]
 
@@ -268,6 +308,8 @@ class _NestEmitter:
             return constant_source(n.value, n.element)
         if isinstance(n, IndexNode):
             return f"to_{self._number_type(n.element)}({self.phase.expr(n.expression)})"
+        if isinstance(n, Test):
+            return f"({self._conditions(n.conditions)})"
         if isinstance(n, Apply):
             types = [v.tensor.element for v in n.op.operands]
             plain = [t for t in types if isinstance(t, ElementType)]
@@ -282,10 +324,6 @@ class _NestEmitter:
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""
         name = self.phase.fresh()
-        tests = []
-        for c in n.conditions:
-            e = self.phase.expr(c.expression)
-            tests.append(f"{e} == {c.lower}" if c.lower == c.upper else f"{c.lower} <= {e} <= {c.upper}")
         outer_lines, outer_text = self.lines, dict(self.text)
         branches = []
         for node in (n.then, n.otherwise):
@@ -298,7 +336,7 @@ class _NestEmitter:
             self.text = dict(outer_text)
         self.lines = outer_lines
         block = Writer()
-        block.line(f"if {' and '.join(tests)}:")
+        block.line(f"if {self._conditions(n.conditions)}:")
         block.depth = 1
         block.extend(branches[0])
         block.depth = 0
@@ -308,6 +346,20 @@ class _NestEmitter:
         self.lines[at] += block.lines
         return name
 
+    def _conditions(self, conditions: Sequence[Condition]) -> str:
+        tests = []
+        for c in conditions:
+            e = self.phase.expr(c.expression)
+            if c.lower == c.upper:
+                tests.append(f"{e} == {c.lower}")
+            elif c.upper >= EVERYTHING.upper:
+                tests.append(f"{e} >= {c.lower}")
+            elif c.lower <= EVERYTHING.lower:
+                tests.append(f"{e} <= {c.upper}")
+            else:
+                tests.append(f"{c.lower} <= {e} <= {c.upper}")
+        return " and ".join(tests)
+
     def _number_type(self, element: ElementType) -> str:
         found = number_type(element)
         if isinstance(found, Declined):
@@ -315,10 +367,29 @@ class _NestEmitter:
         return found
 
 
-def _postorder(root: Node, known: Mapping[int, str]) -> tuple[list[Node], dict[int, list[Node]]]:
-    """Nodes below a root, operands first, without those already computed and without the inside of branches; and who uses each."""
+def _users(roots: Sequence[Node]) -> dict[int, list[Node | None]]:
+    """id of a node -> the nodes that use it, once for each use; None stands for a root's own use."""
+    users: dict[int, list[Node | None]] = {}
+    done: set[int] = set()
+    stack = list(roots)
+    for n in roots:
+        users.setdefault(id(n), []).append(None)
+    while stack:
+        n = stack.pop()
+        if id(n) in done:
+            continue
+        done.add(id(n))
+        # A rule that writes its operand twice counts twice.
+        repeat = 2 if isinstance(n, Apply) and n.function in REPEATS_OPERAND else 1
+        for c in children(n):
+            users.setdefault(id(c), []).extend([n] * repeat)
+            stack.append(c)
+    return users
+
+
+def _postorder(root: Node, known: Mapping[int, str]) -> list[Node]:
+    """Nodes below a root, operands first, without those already computed and without the inside of branches."""
     order: list[Node] = []
-    users: dict[int, list[Node]] = {}
     done: set[int] = set()
     stack: list[tuple[Node, bool]] = [(root, False)]
     while stack:
@@ -331,7 +402,5 @@ def _postorder(root: Node, known: Mapping[int, str]) -> tuple[list[Node], dict[i
         done.add(id(n))
         stack.append((n, True))
         if not isinstance(n, Choose):
-            for c in children(n):
-                users.setdefault(id(c), []).append(n)
-                stack.append((c, False))
-    return order, users
+            stack.extend((c, False) for c in reversed(children(n)))
+    return order

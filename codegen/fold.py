@@ -14,12 +14,17 @@ from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
 from hlo.types import ElementType
+from tiling.element import Node, Scalar
 from tiling.schedule import FoldStep
 
 __all__ = ["FoldSource", "fold_source"]
 
 ASSOCIATIVE = {"add": "reduce_add", "multiply": "reduce_multiply", "maximum": "reduce_maximum", "minimum": "reduce_minimum",
                "and": "bit_and", "or": "bit_or"}  # fmt: skip
+
+
+NEUTRAL = {"maximum": float("-inf"), "minimum": float("inf"), "multiply": 1.0}
+"""Float constants x with f(a, x) = a for every a, NaN included. (Adding 0 is none: -0 + 0 = +0.)"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,11 @@ class FoldSource:
     combine: Callable[[Sequence[str], Sequence[str], Callable[[], str]], list[str]]
     finish: Callable[[Sequence[str]], list[str]]
     zero: str = ""
-    widens: bool = False
+    neutral: float | None = None
+
+    def is_neutral(self, node: Node) -> bool:
+        """True when folding in this constant changes nothing."""
+        return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral  # type: ignore[arg-type]
 
 
 def _same(accumulators: Sequence[str]) -> list[str]:
@@ -55,7 +64,9 @@ def fold_source(f: FoldStep) -> FoldSource | Declined:
         def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
             return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
 
-        return FoldSource(combine, _same)
+        element = body.arguments[0].tensor.element
+        is_float = isinstance(element, ElementType) and element.is_float
+        return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None)
     probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v")
     if isinstance(probe, Declined):
         return probe

@@ -12,7 +12,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.types import ElementType
 
-__all__ = ["SCALAR_RULES", "ScalarRule", "constant_source", "convert_source", "number_type", "scalar_source"]
+__all__ = ["REPEATS_OPERAND", "SCALAR_RULES", "ScalarRule", "constant_source", "convert_source", "number_type", "scalar_source"]
 
 ScalarRule = Callable[[Op, Sequence[str], Sequence[ElementType]], str]
 
@@ -29,6 +29,10 @@ def number_type(element: ElementType) -> str | Declined:
     if element.name not in NATIVE:
         return Declined(f"no kernel computes {element} yet")
     return STORAGE_NUMBER.get(element.name, element.dtype.name)
+
+
+REPEATS_OPERAND = frozenset({"square"})
+"""Rules that write their operand's source more than once: it must be a name."""
 
 
 def _call(name: str) -> ScalarRule:

@@ -116,41 +116,26 @@ class _Contraction:
         self.k_start, self.k = Var(f"k0_{tag}"), Var(f"k_{tag}")
         c.ranges[self.k_start] = Interval(0, (blocks - 1) * self.k_block)
         c.ranges[self.k] = Interval(0, self.k_block - 1)
-        out, copies = self._out()
-        if out is None:
-            return None
+        out = self._out()
         right = self._right(in_right)
-        if right is None:
+        if out is None or right is None:
             return None
         left, pack = self._left()
         step = Contract(
             c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, self.depth,
             self.k_block, left, right[0], right[1], out, self.mr, self.nr, self.k_start, pack,
         )  # fmt: skip
-        return LoweredContraction((*right[2], step, *copies), tuple(self.new_buffers), tuple(self.prepass))
+        return LoweredContraction((*right[2], step), tuple(self.new_buffers), tuple(self.prepass))
 
     # ------------------------------------------------------------ the result
 
-    def _out(self) -> tuple[Block2D | None, tuple[Nest, ...]]:
+    def _out(self) -> Block2D | None:
         c = self.c
         buffer = c.buffers[id(self.value)]
         found = linear(address(buffer, c.index, c.ranges), (self.m.variable, self.n.variable))
-        if found is None:
-            return None, ()
-        base, (row, column) = found
-        whole_panels = self.n.extent % self.nr == 0 and self.n.upper.is_constant
-        if column == 1 and (buffer.scope is Scope.THREAD or whole_panels):
-            return Block2D(buffer, base, row, 1), ()
-        # Whole register blocks are written, so a ragged result is made in scratch and copied.
-        width = -(-self.n.extent // self.nr) * self.nr
-        tile = make_buffer(c.names.scratch(self.value, "tile"), Scope.THREAD, self.element, (self.m.extent, self.n.extent),
-                           (self.m.extent, width), (0, 0))  # fmt: skip
-        self.new_buffers.append(tile)
-        here = (as_expr(self.m.variable), as_expr(self.n.variable))
-        copy = Nest((*self.around, self.m, self.n), (Store(self.value, buffer, c.index, Load(self.value, here, tile)),))
-        if self.around:
-            return None, ()
-        return Block2D(tile, Const(0), width, 1), (copy,)
+        if found is None or found[1][1] != 1:
+            return None
+        return Block2D(buffer, found[0], found[1][0], 1)
 
     # ------------------------------------------------------------ operands
 
@@ -185,7 +170,7 @@ class _Contraction:
             or self.depth * self.element.itemsize_bytes <= 1024
         ):  # fmt: skip
             block = found[0]
-            return Block2D(block.buffer, block.base + self.k_start, block.row_stride, 1), ()
+            return Block2D(block.buffer, simplify(block.base + self.k_start, c.ranges), block.row_stride, 1), ()
         pad = c.machine.lanes(self.element.itemsize_bytes)
         width = -(-self.k_block // pad) * pad + pad
         buffer = make_buffer(c.names.scratch(self.value, "left"), Scope.THREAD, self.element, (self.m.extent, self.k_block),
@@ -201,10 +186,8 @@ class _Contraction:
         c = self.c
         found = self._in_place(c.nodes[1], self.n.variable)
         itemsize = self.element.itemsize_bytes
-        whole = self.n.extent % self.nr == 0 and self.n.upper.is_constant
         if found is not None and found[0].row_stride == 1 and found[1] > 0 and (
-            (whole and found[1] * itemsize <= DIRECT_ROW_BYTES)
-            or (found[0].buffer.scope is Scope.THREAD and found[1] >= -(-self.n.extent // self.nr) * self.nr)
+            found[1] * itemsize <= DIRECT_ROW_BYTES or found[0].buffer.scope is Scope.THREAD
         ):  # fmt: skip
             block = found[0]
             return Block2D(block.buffer, block.base, found[1], 1), self.nr, ()

@@ -14,9 +14,10 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify, substitute
+from tiling.build import ElementBuilder
 from tiling.box import Box, Span, covers, hull, image
 from tiling.contract import ContractionContext, lower_contraction
-from tiling.element import ElementBuilder, Load, Node, Renamer, loads
+from tiling.element import Load, Node, Renamer, loads
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
 from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
@@ -190,8 +191,7 @@ class _Lowering:
 
     def _in_place(self, plan: _Plan, v: Value) -> Buffer | None:
         """A later value's buffer that `v` may live in: the only later reader of `v`'s elements overwrites each as it reads it."""
-        if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
-            return None
+        assert plan.box is not None
         position = self.plans.index(plan)
         readers = [p for p in self.plans[position + 1 :] if any(load.value is v for load in p.reads)]
         if not readers:
@@ -209,9 +209,11 @@ class _Lowering:
             and plan.box == last.box
             and all(load.index == last.index for load in mine)
         )
-        # The target must not be written by anything in between.
-        busy = [p for p in self.plans[position + 1 :] if p is not last and target in [self.buffers.get(id(x)) for x in p.stage.values]]
-        return target if same and not busy else None
+        if not same or target is None:
+            return None
+        # Nothing in between may write to the target.
+        between = self.plans[position + 1 : self.plans.index(last)]
+        return None if any(self.buffers.get(id(x)) is target for p in between for x in p.stage.values) else target
 
     def _scratch(self, plan: _Plan, v: Value) -> Buffer:
         assert plan.box is not None
@@ -220,10 +222,6 @@ class _Lowering:
         shape = [s.size for s in plan.box]
         padded = list(shape)
         lanes = self.machine.lanes(element.itemsize_bytes)
-        if isinstance(plan.stage.op.definition.semantics, SumOfProducts) and shape:
-            # Whole register blocks may be written.
-            columns = self.machine.micro_tile(element.itemsize_bytes, shape[-1])[1]
-            padded[-1] = -(-shape[-1] // columns) * columns
         if len(shape) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0 and padded[-1] > 1:
             padded[-1] += lanes  # rows a power of two apart would fall into the same cache sets
         origin = tuple(s.lower for s in plan.box)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo.module import Op
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar
+from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test
 from tiling.schedule import Contract, Nest, Schedule
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ def show_node(node: Node, depth: int = 4) -> str:
         return "…"
     if isinstance(node, Apply):
         return f"{node.function}({', '.join(show_node(a, depth - 1) for a in node.arguments)})"
-    assert isinstance(node, Choose)
     tests = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in node.conditions)
+    if isinstance(node, Test):
+        return f"({tests})"
     return f"({show_node(node.then, depth - 1)} if {tests} else {show_node(node.otherwise, depth - 1)})"
 
 

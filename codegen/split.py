@@ -1,0 +1,129 @@
+"""Index-set splitting: an innermost loop is cut where a condition on its variable changes, and tested nowhere.
+
+    for r in [0, n]: f(x[r] if i - r >= 0 else c)   ->   for r in [0, min(i, n)]: f(x[r])
+                                                         for r in [max(i + 1, 0), n]: f(c)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo.types import ELEMENT_TYPES
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, maximum, minimum, simplify
+from tiling.contract import linear
+from tiling.element import Choose, Node, Scalar, Test, children, rebuild
+from tiling.schedule import FoldStep, Nest, Store
+
+__all__ = ["Segment", "split_innermost"]
+
+MOST_CONDITIONS = 2  # distinct conditions that a loop is cut for; each makes up to three pieces of a piece
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A part of the innermost loop, [lower, upper] (empty when lower > upper), and what it computes."""
+
+    lower: Expr
+    upper: Expr
+    stores: tuple[Store, ...]
+    folds: tuple[FoldStep, ...]
+
+
+Key = tuple[Expr, int, int]
+
+
+def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]:
+    """The pieces of a nest's innermost loop, in order; one piece when there is nothing to cut for."""
+    if not nest.loops:
+        return [Segment(Const(0), Const(0), nest.stores, nest.folds)]
+    loop = nest.loops[-1]
+    whole = Segment(loop.lower, loop.upper, nest.stores, nest.folds)
+    pieces = [whole]
+    found = _conditions(whole, loop.variable, ranges)
+    if len(found) > MOST_CONDITIONS:
+        return pieces
+    for key, (start, stop) in found.items():
+        pieces = [part for piece in pieces for part in _cut(piece, key, start, stop, ranges)]
+    return pieces
+
+
+def _conditions(segment: Segment, variable: Var, ranges: Mapping[Var, Interval]) -> dict[Key, tuple[Expr | None, Expr | None]]:
+    """Each condition that can be cut for: key -> the first and the last value of the variable where it holds."""
+    found: dict[Key, tuple[Expr | None, Expr | None]] = {}
+    seen: set[int] = set()
+    stack: list[Node] = [s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes]
+    while stack:
+        n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        stack.extend(children(n))
+        for c in n.conditions if isinstance(n, (Choose, Test)) else ():
+            parts = linear(c.expression, (variable,))
+            if parts is None or parts[1][0] not in (1, -1):
+                continue
+            rest, (sign,) = parts
+            low = None if c.lower <= EVERYTHING.lower else c.lower
+            high = None if c.upper >= EVERYTHING.upper else c.upper
+            if sign > 0:
+                span = (None if low is None else low - rest, None if high is None else high - rest)
+            else:
+                span = (None if high is None else rest - high, None if low is None else rest - low)
+            found[c.expression, c.lower, c.upper] = span
+    return found
+
+
+def _cut(piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges: Mapping[Var, Interval]) -> list[Segment]:
+    """[lower, start - 1], [start, stop] and [stop + 1, upper] of a piece, without those that are always empty."""
+    parts: list[Segment] = []
+    lower = piece.lower
+    if start is not None:
+        before = simplify(minimum(piece.upper, start - 1), ranges)
+        if interval(simplify(before - lower, ranges), ranges).upper >= 0:
+            parts.append(_resolve(piece, key, False, lower, before, ranges))
+        lower = simplify(maximum(lower, start), ranges)
+    upper = piece.upper if stop is None else simplify(minimum(piece.upper, stop), ranges)
+    parts.append(_resolve(piece, key, True, lower, upper, ranges))
+    if stop is not None:
+        after = simplify(maximum(piece.lower, stop + 1), ranges)
+        if interval(simplify(piece.upper - after, ranges), ranges).upper >= 0:
+            parts.append(_resolve(piece, key, False, after, piece.upper, ranges))
+    return parts
+
+
+def _resolve(piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> Segment:
+    resolver = _Resolver(key, holds)
+    stores = tuple(Store(s.value, s.buffer, s.index, resolver.node(s.node)) for s in piece.stores)
+    folds = tuple(
+        FoldStep(f.values, f.buffers, f.index, tuple(map(resolver.node, f.nodes)), f.inits, f.op) for f in piece.folds
+    )
+    return Segment(lower, upper, stores, folds)
+
+
+class _Resolver:
+    """Copies nodes with one condition known to hold, or known not to."""
+
+    def __init__(self, key: Key, holds: bool) -> None:
+        self.key, self.holds = key, holds
+        self.memo: dict[int, Node] = {}
+        self.keep: list[Node] = []
+
+    def node(self, root: Node) -> Node:
+        return rebuild(root, lambda load: load, tuple, self.memo, self.keep, self._settle)
+
+    def _settle(self, n: Node) -> Node:
+        if not isinstance(n, (Choose, Test)):
+            return n
+        left = tuple(c for c in n.conditions if (c.expression, c.lower, c.upper) != self.key)
+        if len(left) == len(n.conditions):
+            return n
+        if isinstance(n, Test):
+            if left and self.holds:
+                return Test(left)
+            return Scalar(np.bool_(self.holds), ELEMENT_TYPES["i1"])
+        if not self.holds:
+            return n.otherwise
+        return Choose(left, n.then, n.otherwise) if left else n.then
