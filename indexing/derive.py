@@ -10,6 +10,7 @@ from hlo.access import Condition
 from indexing.bounds import Interval
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
+from indexing.runtime import clamped, known_element
 from indexing.terms import Expr, ExprLike, Var, as_expr
 
 __all__ = ["MapSet", "Reads", "output_to_input", "reads_of"]
@@ -74,6 +75,7 @@ class Reads:
         self.ranges: list[Variable] = []
         self.runtimes: list[RuntimeVariable] = []
         self.runtime_operands: list[int] = []
+        self.known: list[tuple[int, tuple[Expr, ...]]] = []  # runtime values that the program tells
         self.reads: list[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]] = []
         access = op.definition.access
         assert not isinstance(access, Declined)
@@ -84,10 +86,16 @@ class Reads:
         self.ranges.append(Variable(v, Interval(0, size - 1)))
         return v
 
-    def runtime(self, operand: int, index: Sequence[ExprLike], lower: int, upper: int) -> Var:
-        v = usual("rt", len(self.runtimes))
+    def runtime(self, operand: int, index: Sequence[ExprLike], lower: int, upper: int) -> Expr:
         element = tuple([as_expr(e) for e in index])
-        self.runtimes.append(RuntimeVariable(v, Interval(lower, upper), self.op.operands[operand], element))
+        limits, ranges = Interval(lower, upper), {v.var: v.interval for v in (*self.dims, *self.ranges)}
+        if not any(r.var in e.variables for e in element for r in self.runtimes):
+            value = known_element(self.op.operands[operand], element, ranges, reads_of)
+            if value is not None:
+                self.known.append((operand, element))
+                return clamped(value, limits, ranges)
+        v = usual("rt", len(self.runtimes))
+        self.runtimes.append(RuntimeVariable(v, limits, self.op.operands[operand], element))
         self.runtime_operands.append(operand)
         return v
 
@@ -103,11 +111,11 @@ class Reads:
         found: list[list[IndexingMap]] = [[] for _ in self.op.operands]
         for operand, index, where in self.reads:
             found[operand].append(build(self.dims, index, self.ranges, self.runtimes, where))
-        for operand in dict.fromkeys(self.runtime_operands):
-            if not found[operand]:
-                for v, k in zip(self.runtimes, self.runtime_operands, strict=True):
-                    if k == operand:
-                        found[operand].append(build(self.dims, v.element, self.ranges, self.runtimes, ()))
+        asked = [*self.known, *((k, v.element) for v, k in zip(self.runtimes, self.runtime_operands, strict=True))]
+        read = [bool(maps) for maps in found]
+        for operand, element in asked:
+            if not read[operand]:
+                found[operand].append(build(self.dims, element, self.ranges, self.runtimes, ()))
         return found
 
 
