@@ -1,1 +1,5 @@
-"""Schedules to kernels: the code generator, its kernel library, caches and run time."""
+"""Code generation: from plans to numba source to compiled, callable programs."""
+
+from codegen.executable import ArgumentError, Executable, Kernel, RunStats, compile
+
+__all__ = ["ArgumentError", "Executable", "Kernel", "RunStats", "compile"]

@@ -19,7 +19,7 @@ from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
 from hlo.registry import definition
 from hlo.types import TensorType
 
-__all__ = ["Program", "captured_values", "flatten"]
+__all__ = ["Program", "captured_values", "clone_block", "flatten"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Builder:
             if twin is not None:
                 env.update(zip(op.results, twin.results, strict=True))
                 return
-        bodies = [_clone(b, env) if captured_values(b) else b for b in op.regions]
+        bodies = [clone_block(b, env) if captured_values(b) else b for b in op.regions]
         new = Op(definition(name), operands, attributes, bodies, [r.type for r in op.results], op.location,
                  op.extra, [r.name for r in op.results])  # fmt: skip
         self.ops.append(new)
@@ -164,13 +164,13 @@ def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
     return tuple(kept)
 
 
-def _clone(block: Block, env: Mapping[Value, Value]) -> Block:
+def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
     """A copy of a region whose captured values are replaced; recursion is as deep as regions nest."""
     inner = dict(env)
     copy = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
     inner.update(zip(block.arguments, copy.arguments, strict=True))
     for op in block.ops:
-        new = Op(op.definition, [inner.get(v, v) for v in op.operands], op.attributes, [_clone(b, inner) for b in op.regions],
+        new = Op(op.definition, [inner.get(v, v) for v in op.operands], op.attributes, [clone_block(b, inner) for b in op.regions],
                  [r.type for r in op.results], op.location, op.extra, [r.name for r in op.results])  # fmt: skip
         inner.update(zip(op.results, new.results, strict=True))
         copy.ops.append(new)

@@ -16,7 +16,7 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
-from tiling.flatten import Program
+from tiling.flatten import Program, captured_values
 
 __all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
 
@@ -56,6 +56,8 @@ def is_inlinable(op: Op) -> Declined | None:
 def compilable(op: Op) -> Declined | None:
     """None when loops can be made for the op, else why only the evaluator runs it."""
     definition = op.definition
+    if any(captured_values(b) for b in op.regions):
+        return Declined("its region reads values from outside")
     if isinstance(definition.semantics, Declined):
         return definition.semantics
     if isinstance(definition.access, Declined):
@@ -114,7 +116,7 @@ def find_stages(program: Program) -> list[Stage]:
             cut = id(r) in wanted or (again and (weight[id(r)] >= EXPENSIVE or more_bytes))
         if cut:
             stages.append(Stage(op, op.results, declined[id(op)] or None))
-        for v in op.operands:
+        for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))):
             here = evaluators.setdefault(id(v), set())
             here.update({id(op)} if cut else set().union(*users.values()))
         if isinstance(op.definition.semantics, SumOfProducts) and not declined[id(op)]:
