@@ -34,13 +34,16 @@ GENERATOR_VERSION = "1"
 class Param:
     """A buffer argument: ``dtype`` by NumPy's name, the address aligned to ``align`` bytes.
 
-    Buffers of one kernel with different scopes must not overlap; the scope defaults to the name.
+    Buffers of one kernel with different scopes must not overlap; the scope defaults to the name.  ``stream`` asks for
+    stores that bypass the caches: right for outputs too large to be read from cache again, and only where the compiler can
+    prove whole aligned vectors.
     """
 
     name: str
     dtype: str
     align: int = 64
     scope: str = ""
+    stream: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,7 @@ def _build(key: str, source: str, signature: KernelSignature, target: Target) ->
 
     _check_arguments(source, signature)
     path = object_cache.write_source(key, source)
-    module = native.lower(source, path, signature, _symbol(key), target)
-    native.optimise(module, target)
+    module = native.build(source, path, signature, _symbol(key), target)
     payload = native.emit_object(module, target)
     object_cache.write(key, payload)
     return payload, path
@@ -228,10 +230,8 @@ def kernel_ir(source: str, signature: KernelSignature, target: Target | None = N
     from codegen import native
 
     target = target or default_target()
-    module = native.lower(source, "<kernel>", signature, "kernel_entry", target)
-    if optimised:
-        native.optimise(module, target)
-    return str(module)
+    build = native.build if optimised else native.lower
+    return str(build(source, "<kernel>", signature, "kernel_entry", target))
 
 
 def kernel_assembly(source: str, signature: KernelSignature, target: Target | None = None) -> str:
@@ -239,6 +239,4 @@ def kernel_assembly(source: str, signature: KernelSignature, target: Target | No
     from codegen import native
 
     target = target or default_target()
-    module = native.lower(source, "<kernel>", signature, "kernel_entry", target)
-    native.optimise(module, target)
-    return native.emit_assembly(module, target)
+    return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)

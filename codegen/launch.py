@@ -17,6 +17,7 @@ import atexit
 import ctypes
 import os
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +119,7 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_vo
 
 
 def default_threads() -> int:
-    """TILEWRIGHT_NUM_THREADS, else the number of CPUs this process may use.
+    """The threads of a run that names none: TILEWRIGHT_NUM_THREADS, else the number of CPUs this process may use.
 
     Raises ValueError when the variable is not a positive number.
     """
@@ -154,6 +155,7 @@ class _Pool:
         self.run_lock = threading.Lock()
         raw = np.zeros(_STATE_WORDS + 8, np.int64)
         self.state = raw[(-raw.ctypes.data % 64) // 8 :][:_STATE_WORDS]
+        self.address = self.state.ctypes.data
         # spinning would only keep the other thread from its core when there is one core
         self.state[_SPIN] = 600 if default_threads() > 1 else 0
         self.records: list[Any] = []
@@ -161,8 +163,8 @@ class _Pool:
         self._libc = ctypes.CDLL(None)
         self._worker = compile_kernel(_WORKER_SOURCE, _NO_BUFFERS)
 
-    def grow(self, threads: int) -> None:
-        """Have at least ``threads`` - 1 workers; with fewer (the system refused) runs only get slower."""
+    def grow(self, threads: int) -> int:
+        """Have at least ``threads`` - 1 workers; returns the threads there are (fewer if the system refuses), at most that."""
         while len(self.threads) < threads - 1:
             record = np.array([self.state.ctypes.data, len(self.threads) + 1], np.int64)
             identifier = ctypes.c_ulong()
@@ -170,9 +172,10 @@ class _Pool:
                 ctypes.byref(identifier), None, ctypes.c_void_p(self._worker.entry), ctypes.c_void_p(record.ctypes.data)
             )
             if failed:
-                return
+                return len(self.threads) + 1
             self.records.append(record)
             self.threads.append(identifier)
+        return threads
 
     def stop(self) -> None:
         """Tell the workers to return and wait until they have."""
@@ -226,6 +229,20 @@ def _get_runner() -> Any:
     return _runner
 
 
+class _Frame:
+    """The arrays of one run in flight, made once and used again."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.table = np.zeros(len(plan.slots), np.int64)
+        self.steps = plan.template.copy()
+        self.steps[:, _TABLE] = self.table.ctypes.data + 8 * plan.starts
+        self.record = np.zeros(RUN_WORDS, np.int64)
+        self.record[_STEPS] = self.steps.ctypes.data
+        self.record[_COUNT] = len(self.steps)
+        self.record[_ROOM] = plan.scratch_stride
+        self.address = ctypes.c_int64(self.record.ctypes.data)
+
+
 class Plan:
     """A sequence of steps, ready to be run any number of times, by several threads at once if need be."""
 
@@ -244,51 +261,48 @@ class Plan:
             starts.append(len(slots))
             slots += step.buffers
         self.slots = np.array(slots, np.int64)
-        self._starts = np.array(starts, np.int64)
+        self.starts = np.array(starts, np.int64)
         table = [[s.kernel.entry, s.tasks, s.chunk, 0] for s in self.steps]
-        self._template = np.array(table, np.int64).reshape(len(self.steps), STEP_WORDS)
+        self.template = np.array(table, np.int64).reshape(len(self.steps), STEP_WORDS)
         # a line more than asked for keeps two threads' scratch out of one cache line
         most = max((s.scratch_bytes for s in self.steps), default=0)
         self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
+        self.parallel = any(s.tasks > s.chunk for s in self.steps)
+        # append and pop of a deque are atomic: two runs never share a frame
+        self._frames: deque[_Frame] = deque()
 
     def run(self, addresses: Any, threads: int | None = None, times_ns: Any = None) -> None:
         """Run every step in order.
 
-        ``addresses`` holds the address of each buffer (an integer array or sequence, indexed by ``Step.buffers``), aligned as
-        the kernels' signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of
-        one element a step, is increased by the nanoseconds each step took.
+        ``addresses`` holds the address of each buffer (an int64 array, indexed by ``Step.buffers``), aligned as the kernels'
+        signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of one element
+        a step, is increased by the nanoseconds that each step took.
         """
         if not self.steps:
             return
         threads = default_threads() if threads is None else threads
-        table = np.asarray(addresses, np.int64)[self.slots]
-        steps = self._template.copy()
-        steps[:, _TABLE] = table.ctypes.data + 8 * self._starts
-        pool = _get_pool() if threads > 1 else None
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame(self)
+        frame.table[:] = np.asarray(addresses, np.int64)[self.slots]
+        pool = _get_pool() if threads > 1 and self.parallel else None
         held = pool is not None and pool.run_lock.acquire(blocking=False)
         try:
             if pool is None or not held:
                 threads = 1
             else:
-                pool.grow(threads)
-                threads = min(threads, len(pool.threads) + 1)
-            scratch = memory.pool.lease(self.scratch_stride * threads, "scratch") if self.scratch_stride else None
-            record = np.array(
-                [
-                    pool.state.ctypes.data if pool is not None else 0,
-                    steps.ctypes.data,
-                    len(self.steps),
-                    scratch.address if scratch is not None else 0,
-                    self.scratch_stride,
-                    threads,
-                    times_ns.ctypes.data if times_ns is not None else 0,
-                    0,
-                ],
-                np.int64,
-            )
-            _get_runner()(record.ctypes.data, 0, None, None)
-            if scratch is not None:
-                scratch.release()
+                threads = pool.grow(threads)
+            record = frame.record
+            record[_THREADS] = threads
+            record[_POOL] = pool.address if pool is not None else 0
+            record[_TIMES] = times_ns.ctypes.data if times_ns is not None else 0
+            lease = memory.pool.lease(self.scratch_stride * threads, "scratch") if self.scratch_stride else None
+            record[_BASE] = lease.address if lease is not None else 0
+            _get_runner()(frame.address, 0, None, None)
         finally:
             if held and pool is not None:
                 pool.run_lock.release()
+        self._frames.append(frame)
+        if lease is not None:
+            lease.release()

@@ -86,6 +86,41 @@ def optimise(module: Any, target: Target) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
+def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
+    """The optimised module with every aligned whole-vector store through ``scopes`` made non-temporal.
+
+    This is done to the text after vectorisation, because the vectoriser leaves loops alone whose scalar stores already carry
+    the mark.
+    """
+    import re
+
+    text = str(module)
+    nodes: set[str] = set()
+    for scope in scopes:
+        nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))
+    lists = {name for name, node in re.findall(r"^(!\d+) = !\{(!\d+)\}$", text, re.MULTILINE) if node in nodes}
+    fresh = 1 + max((int(n) for n in re.findall(r"^!(\d+) = ", text, re.MULTILINE)), default=-1)
+    item_bytes = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
+    store = re.compile(r"^ +store <(\d+) x (\w+)> .*, align (\d+), .*!alias\.scope (!\d+)")
+
+    def mark(line: str) -> str:
+        found = store.match(line)
+        if found is None or found[4] not in lists or found[2] not in item_bytes:
+            return line
+        return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * item_bytes[found[2]] else line
+
+    marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
+    return llvm.parse_assembly(f"{marked}\n!{fresh} = !{{i32 1}}\n")
+
+
+def build(source: str, filename: str, signature: KernelSignature, symbol: str, target: Target) -> Any:
+    """The optimised module of a kernel: ``lower``, ``optimise`` and, for streamed parameters, ``mark_streams``."""
+    module = lower(source, filename, signature, symbol, target)
+    optimise(module, target)
+    streams = [p.scope or p.name for p in signature.params if p.stream]
+    return mark_streams(module, streams) if streams else module
+
+
 def emit_object(module: Any, target: Target) -> bytes:
     """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers."""
     missing = [
@@ -192,6 +227,9 @@ def _entry_module(
         module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name
     )
     context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, cast)
+    if any(p.stream for p in signature.params) and target.triple.startswith("x86_64"):
+        fence = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse.sfence")
+        builder.call(fence, [])
     builder.ret_void()
     return str(module)
 

@@ -94,11 +94,12 @@ def use_scopes(scopes: tuple[str, ...]) -> Iterator[None]:
 def tag(module: Any, access: Any, scope: str) -> Any:
     """Attach alias.scope / noalias metadata to a load or store."""
     known = _scopes.get()
-    if scope in known and len(known) > 1:
+    if scope in known:
         domain = module.add_metadata(["tilewright"])
         nodes = {name: module.add_metadata([f"tilewright.{name}", domain]) for name in known}
         access.set_metadata("alias.scope", module.add_metadata([nodes[scope]]))
-        access.set_metadata("noalias", module.add_metadata([nodes[name] for name in known if name != scope]))
+        if len(known) > 1:
+            access.set_metadata("noalias", module.add_metadata([nodes[name] for name in known if name != scope]))
     return access
 
 
