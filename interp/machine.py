@@ -101,6 +101,7 @@ class Context:
     trace: Callable[[TraceEvent], None] | None = None
     infeed: deque[str] = field(default_factory=deque)
     outfeed: list[tuple[Any, ...]] = field(default_factory=list)
+    draws: int = 0  # how many `rng` ops have been executed
 
     def error(self, op: Op, message: str) -> ExecutionError:
         """The error to raise for `op`, with its place."""

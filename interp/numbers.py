@@ -21,6 +21,7 @@ __all__ = [
     "is_integer",
     "is_signed",
     "narrow",
+    "reduce_bits",
     "total_order_key",
     "widen",
 ]
@@ -200,3 +201,22 @@ def total_order_key(x: Array) -> Array:
         signed = signed << np.int8(shift)
     negative = signed < 0
     return np.asarray(np.where(negative, ~signed ^ np.iinfo(signed.dtype).min, signed)).reshape(x.shape)
+
+
+def reduce_bits(x: Array, e: int, m: int, have_e: int, have_m: int) -> Array:
+    """`x` of `have_e` exponent and `have_m` mantissa bits, cut to `e` and `m`, on its bits."""
+    bits = np.ascontiguousarray(x).reshape(x.shape).view(f"u{x.dtype.itemsize}")
+    of = bits.dtype.type
+    sign = bits & of(1 << (have_e + have_m))
+    magnitude = bits ^ sign
+    if m < have_m:
+        last = of(have_m - m)
+        half = of((1 << (have_m - m - 1)) - 1)
+        magnitude = ((magnitude + half + ((magnitude >> last) & of(1))) >> last) << last
+    if e < have_e:
+        bias, own_bias = (1 << (e - 1)) - 1, (1 << (have_e - 1)) - 1
+        exponent = magnitude >> of(have_m)
+        infinity = of(((1 << have_e) - 1) << have_m)
+        magnitude = np.where(exponent > own_bias + bias, infinity, magnitude)
+        magnitude = np.where(exponent <= own_bias - bias, of(0), magnitude)
+    return np.where(np.isnan(x), x, np.asarray(magnitude | sign).view(x.dtype))

@@ -1,6 +1,41 @@
-"""One rule for each op, by family. Importing this package fills the table."""
+"""One rule for each op, by family. Importing this package fills the table (`interp.registry`)."""
 
-from interp.registry import Rule, rule, rule_for, rule_names
-from interp.rules import contraction, control, elementwise, movement, reduction
+from interp.rules import (
+    collectives,
+    contraction,
+    control,
+    convolution,
+    dynamic,
+    elementwise,
+    fourier,
+    gathering,
+    linear_algebra,
+    movement,
+    normalization,
+    quantized,
+    random,
+    reduction,
+    scattering,
+    sorting,
+    windows,
+)
 
-__all__ = ["Rule", "contraction", "control", "elementwise", "movement", "reduction", "rule", "rule_for", "rule_names"]
+__all__ = [
+    "collectives",
+    "contraction",
+    "control",
+    "convolution",
+    "dynamic",
+    "elementwise",
+    "fourier",
+    "gathering",
+    "linear_algebra",
+    "movement",
+    "normalization",
+    "quantized",
+    "random",
+    "reduction",
+    "scattering",
+    "sorting",
+    "windows",
+]

@@ -1,70 +1,200 @@
-"""dot_general and its relatives.
+"""dot_general and its relatives, convolution.
 
 Floats of at most 32 bits are multiplied and summed in float64 and rounded once; integers are exact modulo 2**bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from hlo import Op
-from hlo.attributes import DotDimensions
-from interp.numbers import Array, convert, is_complex, is_float, is_signed, narrow, widen
+from hlo import Op, element_type
+from hlo.attributes import DotAlgorithm, DotDimensions
+from interp.numbers import Array, convert, is_complex, is_float, is_signed, narrow, reduce_bits, widen
 from interp.registry import rule
 
-__all__ = ["contract", "matrix_product"]
+__all__ = ["contract", "result_dtype", "working"]
 
 
-def matrix_product(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
-    """a @ b over the last two dimensions, batches broadcast, as `dtype`."""
-    if dtype.kind == "b":
-        return np.asarray(np.matmul(convert(a, dtype), convert(b, dtype)))
-    if is_complex(dtype):
-        return np.asarray(np.matmul(a.astype(np.complex128), b.astype(np.complex128)).astype(dtype))
-    if is_float(dtype):
-        return narrow(np.matmul(convert(a, np.dtype(np.float64)), convert(b, np.dtype(np.float64))), dtype)
-    return _integer_product(convert(widen(a), dtype), convert(widen(b), dtype), dtype)
+@dataclass(frozen=True)
+class Working:
+    """Two factors in a type in which products and sums are made, and the way from there to the result's type."""
+
+    left: Array
+    right: Array
+    finish: Callable[[Array], Array]
 
 
 def _largest(x: Array) -> int:
     return max(abs(int(x.min())), abs(int(x.max()))) if x.size else 0
 
 
-def _integer_product(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
-    """Exact modulo 2**bits: in float64 where no sum can reach 2**53, else in 64-bit integers, which wrap around."""
-    a, b = widen(a), widen(b)
-    if _largest(a) * _largest(b) * a.shape[-1] < 2**53:
-        exact = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
-    else:
-        wide = np.int64 if is_signed(dtype) else np.uint64
-        exact = np.matmul(a.astype(wide), b.astype(wide))
-    return convert(exact, dtype)
+def working(a: Array, b: Array, dtype: np.dtype[Any], terms: int) -> Working:
+    """How sums of `terms` products of elements of `a` and `b` are made.
 
-
-def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) -> Array:
-    """out[batch, free lhs, free rhs] = sum over contracting dimensions of lhs * rhs."""
-    left_free, right_free = dims.free("lhs", lhs.ndim), dims.free("rhs", rhs.ndim)
-    a = _as_matrices(lhs, dims.lhs_batching, left_free, dims.lhs_contracting)
-    b = _as_matrices(rhs, dims.rhs_batching, dims.rhs_contracting, right_free)
-    shape = [lhs.shape[i] for i in (*dims.lhs_batching, *left_free)] + [rhs.shape[j] for j in right_free]
-    return matrix_product(a, b, dtype).reshape(shape)
-
-
-def _as_matrices(x: Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> Array:
-    """`x` as [batch, rows, columns]."""
-    sizes = [int(np.prod([x.shape[i] for i in group], dtype=np.int64)) for group in (batch, rows, columns)]
-    return x.transpose((*batch, *rows, *columns)).reshape(sizes)
-
-
-@rule("stablehlo.dot_general", dequantizes=True)
-def dot_general(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
-    return contract(lhs, rhs, op.attr("dot_dimension_numbers"), result_dtype(op))
+    float    in float64, rounded once
+    complex  in complex128
+    integer  modulo 2**bits: in float64 where no sum can reach 2**53, else in 64-bit integers, which wrap around
+    boolean  products are `and`, sums are `or`
+    """
+    if is_complex(dtype):
+        return Working(a.astype(np.complex128), b.astype(np.complex128), lambda x: x.astype(dtype))
+    if dtype.kind == "b":
+        return Working(convert(a, dtype).astype(float), convert(b, dtype).astype(float), lambda x: x != 0)
+    if is_float(dtype):
+        wide = np.dtype(np.float64)
+        return Working(convert(a, wide), convert(b, wide), lambda x: narrow(x, dtype))
+    a, b = widen(convert(a, dtype)), widen(convert(b, dtype))
+    if _largest(a) * _largest(b) * terms < 2**53:
+        return Working(a.astype(np.float64), b.astype(np.float64), lambda x: convert(x.astype(np.int64), dtype))
+    integer = np.int64 if is_signed(dtype) else np.uint64
+    return Working(a.astype(integer), b.astype(integer), lambda x: convert(x, dtype))
 
 
 def result_dtype(op: Op) -> np.dtype[Any]:
     """The type an op computes in: its result's, or what a quantized result expresses."""
     element = op.results[0].tensor.element
-    return getattr(element, "expressed", element).dtype
+    return np.dtype(getattr(element, "expressed", element).dtype)
+
+
+# ---------------------------------------------------------------- dot products
+
+
+def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) -> Array:
+    """out[batch, free lhs, free rhs] = sum over contracting dimensions of lhs * rhs, as `dtype`."""
+    left_free, right_free = dims.free("lhs", lhs.ndim), dims.free("rhs", rhs.ndim)
+    a = _as_matrices(lhs, dims.lhs_batching, left_free, dims.lhs_contracting)
+    b = _as_matrices(rhs, dims.rhs_batching, dims.rhs_contracting, right_free)
+    shape = [lhs.shape[i] for i in (*dims.lhs_batching, *left_free)] + [rhs.shape[j] for j in right_free]
+    w = working(a, b, dtype, a.shape[-1])
+    return w.finish(np.matmul(w.left, w.right)).reshape(shape)
+
+
+def _as_matrices(x: Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> Array:
+    """`x` as [batch, rows, columns]."""
+    sizes = [prod(x.shape[i] for i in group) for group in (batch, rows, columns)]
+    return x.transpose((*batch, *rows, *columns)).reshape(sizes)
+
+
+@rule("stablehlo.dot_general", dequantizes=True)
+def dot_general(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    dims, dtype, algorithm = op.attr("dot_dimension_numbers"), result_dtype(op), op.attr("algorithm")
+    if algorithm is None:
+        return contract(lhs, rhs, dims, dtype)
+    return by_algorithm(ctx, op, lhs, rhs, dims, algorithm, dtype)
+
+
+def by_algorithm(
+    ctx: Any, op: Op, lhs: Array, rhs: Array, dims: DotDimensions, algorithm: DotAlgorithm, dtype: np.dtype[Any]
+) -> Array:
+    """The factors as sums of components of the precision types; the most significant products of components, summed
+    in the accumulation type. Specification: dot_general, `algorithm`.
+    """
+    left = _components(lhs, algorithm.lhs_precision_type, algorithm.lhs_component_count)
+    right = _components(rhs, algorithm.rhs_precision_type, algorithm.rhs_component_count)
+    pairs = sorted((i + j, i, j) for i in range(len(left)) for j in range(len(right)))
+    pairs = pairs[: algorithm.num_primitive_operations]
+    accumulation = _precision(algorithm.accumulation_type)
+    floats = is_float(accumulation)
+    total: Any = 0
+    for _, i, j in reversed(pairs):  # the least significant first
+        total = total + contract(left[i], right[j], dims, np.dtype(np.float64) if floats else accumulation)
+    return convert(convert(np.asarray(total), accumulation), dtype)
+
+
+def _precision(name: str) -> np.dtype[Any]:
+    return np.dtype(np.float32) if name == "tf32" else element_type(name).dtype
+
+
+def _components(x: Array, name: str, count: int) -> list[Array]:
+    """x as the sum of `count` arrays of the precision type `name`, each the nearest to what the others leave."""
+    if is_complex(x.dtype) or not is_float(_precision(name)):
+        return [convert(x, _precision(name))]
+    rest, parts = convert(x, np.dtype(np.float64)), []
+    for _ in range(count):
+        part = convert(rest, _precision(name))
+        if name == "tf32":
+            part = reduce_bits(part, 8, 10, 8, 23)
+        parts.append(part)
+        rest = rest - part.astype(np.float64)
+    return parts
+
+
+@rule("stablehlo.dot", dequantizes=True)
+def dot(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """The last dimension of lhs with the first of rhs."""
+    return contract(lhs, rhs, DotDimensions((), (), (lhs.ndim - 1,), (0,)), result_dtype(op))
+
+
+def _einsum(op: Op, config: str, *operands: Array) -> Array:
+    """NumPy's einsum on the types that `working` picks; labels are letters, "..." stands for any further dimensions."""
+    dtype = result_dtype(op)
+    left = operands[0]
+    right = operands[1] if len(operands) == 2 else np.ones((), left.dtype)
+    w = working(left, right, dtype, left.size * right.size)
+    arrays = (w.left, w.right)[: len(operands)]
+    return w.finish(np.asarray(np.einsum(config.replace(" ", ""), *arrays)))
+
+
+@rule("stablehlo.einsum")
+def einsum(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    return _einsum(op, op.attr("einsum_config"), lhs, rhs)
+
+
+@rule("stablehlo.unary_einsum")
+def unary_einsum(ctx: Any, op: Op, x: Array) -> Array:
+    return _einsum(op, op.attr("einsum_config").lstrip(","), x)
+
+
+@rule("chlo.ragged_dot")
+def ragged_dot(ctx: Any, op: Op, lhs: Array, rhs: Array, group_sizes: Array) -> Array:
+    """A dot whose lhs has rows in groups of `group_sizes`, one after the other along the ragged dimension.
+
+    ragged dimension free         each group of rows meets its own slice of rhs; rows beyond all groups give 0
+    ragged dimension contracting  one result for each group, in front: the sum over that group alone
+    ragged dimension batching     the plain dot
+    """
+    d = op.attr("ragged_dot_dimension_numbers")
+    dims: DotDimensions = d.dot
+    (ragged,) = d.lhs_ragged
+    dtype = result_dtype(op)
+    if ragged in dims.lhs_batching:
+        return contract(lhs, rhs, dims, dtype)
+    at = np.arange(lhs.shape[ragged])
+    ends = np.cumsum(group_sizes.astype(np.int64), axis=-1)
+    starts = ends - group_sizes
+    results = []
+    out = np.zeros(op.results[0].shape, dtype)
+    for g in range(group_sizes.shape[-1]):
+        # Group sizes may differ along the batching dimensions in front of the ragged one: [batch…, rows].
+        inside = (at >= starts[..., g, None]) & (at < ends[..., g, None])
+        batch = inside.ndim - 1
+        if ragged in dims.lhs_contracting:
+            other = dims.rhs_contracting[dims.lhs_contracting.index(ragged)]
+            left = np.where(_placed(inside, [*dims.lhs_batching[:batch], ragged], lhs.ndim), lhs, np.zeros_like(lhs))
+            right = np.where(_placed(inside, [*dims.rhs_batching[:batch], other], rhs.ndim), rhs, np.zeros_like(rhs))
+            results.append(contract(left, right, dims, dtype))
+            continue
+        (axis,) = d.rhs_group
+        part = contract(lhs, np.take(rhs, g, axis=axis), _without(dims, axis), dtype)
+        row = len(dims.lhs_batching) + dims.free("lhs", lhs.ndim).index(ragged)
+        out = np.where(_placed(inside, [*range(batch), row], out.ndim), part, out)
+    return np.stack(results) if results else out
+
+
+def _without(dims: DotDimensions, axis: int) -> DotDimensions:
+    """Dimension numbers after dimension `axis` of rhs was taken out."""
+    batching, contracting = (tuple(k - (k > axis) for k in ks) for ks in (dims.rhs_batching, dims.rhs_contracting))
+    return DotDimensions(dims.lhs_batching, batching, dims.lhs_contracting, contracting)
+
+
+def _placed(mask: Array, axes: Sequence[int], rank: int) -> Array:
+    """`mask` with its dimensions at `axes` of `rank` dimensions, to broadcast along the others."""
+    shape = [1] * rank
+    for k, n in zip(axes, mask.shape, strict=True):
+        shape[k] = n
+    return mask.transpose(np.argsort(axes)).reshape(shape)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
+
 from hlo import Op
-from interp.machine import Call
+from interp.machine import Call, Lanes
 from interp.registry import rule
 
 __all__: list[str] = []
@@ -52,3 +54,63 @@ def tuple_(ctx: Any, op: Op, *values: Any) -> Any:
 @rule("stablehlo.get_tuple_element", transparent=True, view=True)
 def get_tuple_element(ctx: Any, op: Op, value: Any) -> Any:
     return (value[op.attr("index")],)
+
+
+@rule("stablehlo.composite", transparent=True)
+def composite(ctx: Any, op: Op, *arguments: Any) -> Generator[Any, Any, Any]:
+    """What its decomposition computes."""
+    return (yield ctx.call(op, op.attr("decomposition"), arguments))
+
+
+@rule("stablehlo.after_all", "stablehlo.create_token")
+def after_all(ctx: Any, op: Op, *tokens: Any) -> Any:
+    return (None,)
+
+
+@rule("stablehlo.map")
+def map_(ctx: Any, op: Op, *inputs: Any) -> Generator[Any, Any, Any]:
+    """The computation on the elements at each position."""
+    shape = inputs[0].shape
+    lanes = tuple(Lanes(x, x.ndim) for x in inputs) if shape else inputs
+    (result,) = yield Call(op.regions[0], lanes)
+    return result.array if isinstance(result, Lanes) else np.broadcast_to(result, shape)
+
+
+# ---------------------------------------------------------------- custom calls
+
+
+def _identity(ctx: Any, op: Op, *operands: Any) -> Any:
+    return operands
+
+
+def _shape_assertion(ctx: Any, op: Op, holds: Any, *numbers: Any) -> Any:
+    """Programs with symbolic shapes state what must hold of them."""
+    if not bool(holds):
+        text = str(op.extra.get("error_message", op.attributes.get("error_message", "a shape assertion does not hold")))
+        for k, n in enumerate(numbers):
+            text = text.replace("{" + str(k) + "}", str(int(n)))
+        raise ctx.error(op, text)
+    return ()
+
+
+_KNOWN_TARGETS = {
+    "Sharding": _identity,
+    "SPMDFullToShardShape": _identity,
+    "SPMDShardToFullShape": _identity,
+    "annotate_device_placement": _identity,
+    "shape_assertion": _shape_assertion,
+}
+
+
+@rule("stablehlo.custom_call")
+def custom_call(ctx: Any, op: Op, *operands: Any) -> Any:
+    """What the caller's function for the target gives: one array, or a tuple of results."""
+    target = op.attr("call_target_name")
+    function = ctx.custom_calls.get(target)
+    if function is not None:
+        return function(op, *operands)
+    known = _KNOWN_TARGETS.get(target)
+    if known is not None:
+        return known(ctx, op, *operands)
+    given = ", ".join(sorted(ctx.custom_calls)) or "none"
+    raise ctx.error(op, f"unknown target {target!r}; known are {', '.join(_KNOWN_TARGETS)}; given by the caller: {given}")

@@ -21,6 +21,7 @@ from interp.numbers import (
     is_float,
     is_signed,
     narrow,
+    reduce_bits,
     total_order_key,
     widen,
 )
@@ -348,25 +349,6 @@ def reduce_precision(ctx: Any, op: Op, x: Array) -> Array:
     """Rounded to `mantissa_bits`, ties to even; beyond the range of `exponent_bits`: infinity or zero. NaN stays."""
     e, m = op.attr("exponent_bits"), op.attr("mantissa_bits")
     if x.dtype.itemsize == 1:
-        return narrow(_reduced(widen(x), e, m, 8, 23), x.dtype)
+        return narrow(reduce_bits(widen(x), e, m, 8, 23), x.dtype)
     have_e, have_m = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}[x.dtype.name]
-    return _reduced(x, e, m, have_e, have_m)
-
-
-def _reduced(x: Array, e: int, m: int, have_e: int, have_m: int) -> Array:
-    """`x` of `have_e` exponent and `have_m` mantissa bits, cut to `e` and `m`, on its bits."""
-    bits = np.ascontiguousarray(x).reshape(x.shape).view(f"u{x.dtype.itemsize}")
-    of = bits.dtype.type
-    sign = bits & of(1 << (have_e + have_m))
-    magnitude = bits ^ sign
-    if m < have_m:
-        last = of(have_m - m)
-        half = of((1 << (have_m - m - 1)) - 1)
-        magnitude = ((magnitude + half + ((magnitude >> last) & of(1))) >> last) << last
-    if e < have_e:
-        bias, own_bias = (1 << (e - 1)) - 1, (1 << (have_e - 1)) - 1
-        exponent = magnitude >> of(have_m)
-        infinity = of(((1 << have_e) - 1) << have_m)
-        magnitude = np.where(exponent > own_bias + bias, infinity, magnitude)
-        magnitude = np.where(exponent <= own_bias - bias, of(0), magnitude)
-    return np.where(np.isnan(x), x, np.asarray(magnitude | sign).view(x.dtype))
+    return reduce_bits(x, e, m, have_e, have_m)
