@@ -161,6 +161,8 @@ def _reason(e: Exception) -> str:
 def _array(values: list[Any], element: ElementType) -> np.ndarray:
     if element.is_integer and element.dtype.kind not in "iu":
         return np.array(values, np.int64).astype(element.dtype)
+    if element.is_integer:
+        return np.array(values, element.dtype)  # not by way of float64, which NumPy picks for numbers beyond int64
     with np.errstate(over="ignore", invalid="ignore"):
         if element.is_float and element.bits < 32:
             bits = [v.bits if isinstance(v, _Bits) else None for v in values]

@@ -1,6 +1,8 @@
-"""dot_general and its relatives, convolution.
+"""dot_general and its relatives.
 
-Floats of at most 32 bits are multiplied and summed in float64 and rounded once; integers are exact modulo 2**bits.
+Sums of a few products are made as the specification's `reduce` makes them, one after the other in the type of the
+result. Longer ones would gather rounding errors that are nobody's fault: floats of at most 32 bits are multiplied and
+summed in float64 and rounded once. Integers are exact modulo 2**bits.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from interp.numbers import Array, convert, is_complex, is_float, is_signed, narr
 from interp.registry import rule
 
 __all__ = ["contract", "result_dtype", "working"]
+
+FEW_TERMS = 16
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,18 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) 
     a = _as_matrices(lhs, dims.lhs_batching, left_free, dims.lhs_contracting)
     b = _as_matrices(rhs, dims.rhs_batching, dims.rhs_contracting, right_free)
     shape = [lhs.shape[i] for i in (*dims.lhs_batching, *left_free)] + [rhs.shape[j] for j in right_free]
+    if a.shape[-1] <= FEW_TERMS and (is_float(dtype) or is_complex(dtype)):
+        return narrow(_one_by_one(widen(convert(a, dtype)), widen(convert(b, dtype))), dtype).reshape(shape)
     w = working(a, b, dtype, a.shape[-1])
     return w.finish(np.matmul(w.left, w.right)).reshape(shape)
+
+
+def _one_by_one(a: Array, b: Array) -> Array:
+    """a @ b with every product and every sum rounded, in order of the contracted index."""
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
+    for k in range(a.shape[-1]):
+        total += a[..., :, k, None] * b[..., k, None, :]
+    return total
 
 
 def _as_matrices(x: Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> Array:

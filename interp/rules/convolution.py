@@ -45,7 +45,7 @@ def convolved(ctx: Any, op: Op, lhs: Array, rhs: Array, padding: Sequence[Sequen
     dtype = result_dtype(op)
     x = lhs.transpose((d.input_batch, *d.input_spatial, d.input_feature))
     kernel = rhs.transpose((*d.kernel_spatial, d.kernel_input_feature, d.kernel_output_feature))
-    kernel = np.flip(kernel, [k for k, r in enumerate(op.attr("window_reversal")) if r])
+    kernel = np.flip(kernel, tuple(k for k, r in enumerate(op.attr("window_reversal")) if r))
     sizes, strides, dilations = kernel.shape[:spatial], op.attr("window_strides"), op.attr("rhs_dilation")
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     interior = [n - 1 for n in op.attr("lhs_dilation")]

@@ -23,5 +23,5 @@ def fft(ctx: Any, op: Op, x: Array) -> Array:
     if x.size == 0 or 0 in lengths:
         return np.zeros(op.results[0].shape, goal)
     kind = op.attr("fft_type")
-    transform = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}[kind]
-    return np.asarray(transform(wide, lengths, axes)).astype(goal)
+    transforms: dict[str, Any] = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+    return np.asarray(transforms[kind](wide, lengths, axes)).astype(goal)
