@@ -89,7 +89,7 @@ def _prepare(args: argparse.Namespace, clock: Clock) -> tuple[Module, Function, 
     return module, function, arrays
 
 
-def _compile(module: Module, function: Function, clock: Clock) -> tuple[Plan, Executable]:
+def _compile(module: Module, function: Function, threads: int | None, clock: Clock) -> tuple[Plan, Executable]:
     with clock.step("planning", "plan"):
         import tiling
 
@@ -97,7 +97,7 @@ def _compile(module: Module, function: Function, clock: Clock) -> tuple[Plan, Ex
     with clock.step("compiling", "compile"):
         import codegen
 
-        executable: Executable = _made(codegen.compile(plan, entry=function.name))
+        executable: Executable = _made(codegen.compile(plan, threads=threads))
     return plan, executable
 
 
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     clock = Clock()
     module, function, arrays = _prepare(args, clock)
-    plan, executable = _compile(module, function, clock)
+    plan, executable = _compile(module, function, args.threads, clock)
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     with clock.step("timing", "timing"):
@@ -174,7 +174,7 @@ def check(args: argparse.Namespace) -> int:
     """`tilewright check`: compare every result with the evaluator's."""
     clock = Clock()
     module, function, arrays = _prepare(args, clock)
-    _, executable = _compile(module, function, clock)
+    _, executable = _compile(module, function, args.threads, clock)
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     checks = _evaluate(module, function, arrays, results, clock)
@@ -288,7 +288,7 @@ def source(args: argparse.Namespace) -> int:
     """`tilewright source`: the generated source."""
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
-    _, executable = _compile(module, function, Clock())
+    _, executable = _compile(module, function, None, Clock())
     if args.json:
         kernels = [{"name": k.name, "source": k.source} for k in executable.kernels]
         _print_json({"schema": "tilewright.source/1", "file": args.file, "entry": function.name, "kernels": kernels})

@@ -40,10 +40,12 @@ class Names:
         known = self._names.get(id(v))
         if known is not None:
             return known
-        if v.name and not v.name[0].isdigit():
-            name = self._unique(_harmless(v.name))
+        # Words always get a number, so that none hides a function or type of the kernel library (`%float32`, `select`).
+        if v.name and _HIDES_NOTHING.fullmatch(v.name):
+            name = self._unique(v.name)
+        elif v.name and not v.name[0].isdigit():
+            name = self._unique(_harmless(v.name) + "_1")
         else:
-            # A mnemonic always gets a number, so that it never hides a scalar function of that name.
             name = self._unique((_harmless(v.op.definition.mnemonic) if v.op is not None else "arg") + "_1")
         self._names[id(v)] = name
         self._values.append(v)
@@ -80,6 +82,9 @@ class Names:
         if not isinstance(element, ElementType):
             raise LookupError(f"{v.type} is quantized")
         return make_buffer(self.of(v), scope, element, v.shape, v.shape, (0,) * v.rank, v)
+
+
+_HIDES_NOTHING = re.compile(r"[a-z]|arg[0-9]{1,9}")
 
 
 def _harmless(name: str) -> str:
