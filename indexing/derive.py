@@ -111,12 +111,27 @@ class Reads:
         found: list[list[IndexingMap]] = [[] for _ in self.op.operands]
         for operand, index, where in self.reads:
             found[operand].append(build(self.dims, index, self.ranges, self.runtimes, where))
-        asked = [*self.known, *((k, v.element) for v, k in zip(self.runtimes, self.runtime_operands, strict=True))]
-        read = [bool(maps) for maps in found]
-        for operand, element in asked:
-            if not read[operand]:
-                found[operand].append(build(self.dims, element, self.ranges, self.runtimes, ()))
+        asked: dict[int, list[tuple[Expr, ...]]] = {}
+        told = zip(self.runtime_operands, [v.element for v in self.runtimes], strict=True)
+        for operand, element in (*self.known, *told):
+            if not found[operand]:
+                asked.setdefault(operand, []).append(element)
+        for operand, elements in asked.items():
+            found[operand] = self._element_maps(elements)
         return found
+
+    def _element_maps(self, elements: list[tuple[Expr, ...]]) -> list[IndexingMap]:
+        """The maps to the elements of a tensor of runtime values: one with a range where they are a row of it."""
+        first = elements[0]
+        apart = [k for k in range(len(first)) if any(e[k] is not first[k] for e in elements)]
+        if len(apart) == 1 and all(e[apart[0]].is_constant for e in elements):
+            k = apart[0]
+            values = sorted(e[k].constant for e in elements)
+            if values == list(range(values[0], values[0] + len(values))):
+                v = Variable(usual("s", len(self.ranges)), Interval(values[0], values[-1]))
+                element = (*first[:k], v.var, *first[k + 1 :])
+                return [build(self.dims, element, [*self.ranges, v], self.runtimes, ())]
+        return [build(self.dims, e, self.ranges, self.runtimes, ()) for e in elements]
 
 
 def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:

@@ -212,3 +212,126 @@ def _has_products(e: Expr) -> bool:
             elif isinstance(atom, (Minimum, Maximum)):
                 stack.extend(atom.arguments)
     return False
+
+
+# ---------------------------------------------------------------- sets of indices
+
+
+def full_relation(m: IndexingMap) -> islpy.Map:
+    """[dims] -> results, with range and runtime variables existential."""
+    out = to_isl(m)
+    count_of_symbols = len(m.ranges) + len(m.runtimes)
+    out = out.project_out(islpy.dim_type.in_, len(m.dims), count_of_symbols) if count_of_symbols else out
+    for i in range(len(m.dims)):
+        out = out.set_dim_name(islpy.dim_type.in_, i, f"i{i}")
+    return out
+
+
+def set_of_boxes(rank: int, boxes: Sequence[Sequence[tuple[int, int, int]]]) -> islpy.Set:
+    """The union of boxes whose sides are (lower, upper, step)."""
+    b = _Builder([Var(f"x{i}") for i in range(rank)])
+    total = islpy.Set.empty(b.space)
+    for sides in boxes:
+        part = b.box({v: Interval(lo, hi) for v, (lo, hi, _) in zip(b.place, sides, strict=True)})
+        for v, (lo, _, step) in zip(b.place, sides, strict=True):
+            if step != 1:
+                part = part.intersect(b.holds((v - lo) % step, Interval(0, 0)))
+        total = total.union(part)
+    return total
+
+
+def hull(s: islpy.Set) -> tuple[Interval, ...]:
+    """The least interval in each dimension of a bounded set that is not empty."""
+    kind = islpy.dim_type.set
+    return tuple([Interval(s.dim_min_val(i).to_python(), s.dim_max_val(i).to_python()) for i in range(s.dim(kind))])
+
+
+def box_of(s: islpy.Set) -> list[tuple[int, int, int]] | None:
+    """The sides (lower, upper, step) when the set is a box whose sides are progressions."""
+    sides: list[tuple[int, int, int]] = []
+    for i, b in enumerate(hull(s)):
+        step = 1
+        if not b.is_point:
+            stride = s.get_stride(i).to_python()
+            step = stride if stride > 1 else 1
+        sides.append((b.lower, b.upper, step))
+    return sides if s.is_equal(set_of_boxes(len(sides), [sides])) else None
+
+
+def count(s: islpy.Set) -> int | Declined:
+    """How many points a bounded set has."""
+    return bounded(lambda: int(s.count_val().to_python()))
+
+
+def shifted(s: islpy.Set, by: int) -> islpy.Set:
+    """{x + by : x in s} for a set of integers."""
+    move = islpy.Aff.var_on_domain(islpy.LocalSpace.from_space(s.get_space()), islpy.dim_type.set, 0)
+    return s.apply(islpy.Map.from_aff(move.set_constant_val(islpy.Val(by, context()))))
+
+
+def _with_runtimes_as_parameters(m: IndexingMap) -> islpy.Map:
+    """[dims, ranges] -> results, with the runtime variables as parameters."""
+    full = to_isl(m)
+    count_of_runtimes = len(m.runtimes)
+    if not count_of_runtimes:
+        return full
+    start = len(m.dims) + len(m.ranges)
+    for i, v in enumerate(m.runtimes):
+        full = full.set_dim_name(islpy.dim_type.in_, start + i, v.var.name)
+    return full.move_dims(islpy.dim_type.param, 0, islpy.dim_type.in_, start, count_of_runtimes)
+
+
+def is_injective_for_each_runtime(m: IndexingMap) -> bool | Declined:
+    """Whether no result belongs to two different dims under the same runtime values."""
+
+    def asked() -> bool:
+        r = _with_runtimes_as_parameters(m)
+        if m.ranges:
+            r = r.project_out(islpy.dim_type.in_, len(m.dims), len(m.ranges))
+        return bool(r.is_injective())
+
+    return bounded(asked)
+
+
+def shortest_reuse(m: IndexingMap, loops: Sequence[Var]) -> tuple[tuple[int, ...], int | Declined] | Declined | None:
+    """(vector, distinct elements in between) of the lexicographically least distance between two reads of one element."""
+
+    def asked() -> tuple[tuple[int, ...], int | Declined] | None:
+        ordered = [v.var for v in (*m.dims, *m.ranges)]
+        full = _with_runtimes_as_parameters(m)
+        for rt in m.runtimes:
+            place = full.find_dim_by_name(islpy.dim_type.param, rt.var.name)
+            full = full.fix_val(islpy.dim_type.param, place, islpy.Val(rt.interval.lower, context()))
+        full = full.project_out(islpy.dim_type.param, 0, full.dim(islpy.dim_type.param))
+        b = _Builder(list(loops))
+        reorder = islpy.Map.from_domain(islpy.Set.universe(b.space))
+        for v in ordered:
+            reorder = reorder.flat_range_product(islpy.Map.from_pw_aff(b(v)))
+        reads = reorder.apply_range(full)
+        same = reads.apply_range(reads.reverse())
+        later = same.intersect(islpy.Map.lex_lt(b.space))
+        if later.is_empty():
+            return None
+        least = later.deltas().lexmin()
+        vector = _point(least)
+        pairs = later.intersect(_translation(b, vector))
+        start = pairs.domain().lexmin()
+        stop = start.apply(_translation(b, vector))
+        order_le = islpy.Map.lex_le(b.space)
+        window = start.apply(order_le).intersect(stop.apply(islpy.Map.lex_gt(b.space)))
+        return vector, int(window.apply(reads).count_val().to_python())
+
+    return bounded(asked)
+
+
+def _point(s: islpy.Set) -> tuple[int, ...]:
+    p = s.sample_point()
+    n = s.dim(islpy.dim_type.set)
+    return tuple([p.get_coordinate_val(islpy.dim_type.set, i).to_python() for i in range(n)])
+
+
+def _translation(b: _Builder, vector: Sequence[int]) -> islpy.Map:
+    out = islpy.Map.from_domain(islpy.Set.universe(b.space))
+    for v, x in zip(b.place, vector, strict=True):
+        out = out.flat_range_product(islpy.Map.from_pw_aff(b(v + x)))
+    return out

@@ -1,0 +1,377 @@
+"""Sets of indices: boxes where they suffice, isl sets where they do not; images and preimages of maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from hlo import Declined
+from indexing.bounds import Interval
+from indexing.inverse import invert
+from indexing.map import IndexingMap
+from indexing.simplifier import simplify
+from indexing.spans import Box, Span, box_count, box_difference, box_intersection, digits, progression
+from indexing.terms import Const, Expr, Mod, Var
+
+if TYPE_CHECKING:
+    import islpy
+
+__all__ = ["BOXES_LIMIT", "Region", "image", "preimage"]
+
+BOXES_LIMIT = 32
+"""A region of more boxes than this becomes an isl set."""
+
+
+class Region:
+    """A set of index tuples of one rank: disjoint strided boxes, or an isl set. Immutable.
+
+    `==` is equality of sets. Answers that isl cannot give in its budget are `Declined`.
+
+    >>> r = Region.box([Interval(0, 3), 5]) | Region.box([Interval(2, 7), 5])
+    >>> str(r), r.count, (6, 5) in r
+    ('{([0, 7], 5)}', 8, True)
+    """
+
+    __slots__ = ("_count", "_set", "boxes", "rank")
+
+    rank: int
+    boxes: tuple[Box, ...] | None
+
+    def __init__(self, rank: int, boxes: tuple[Box, ...] | None = (), isl_set: islpy.Set | None = None) -> None:
+        self.rank = rank
+        self.boxes = boxes
+        self._set = isl_set
+        self._count: int | Declined | None = None
+
+    # ------------------------------------------------------------ making
+
+    @staticmethod
+    def empty(rank: int) -> Region:
+        return Region(rank)
+
+    @staticmethod
+    def full(shape: Sequence[int]) -> Region:
+        """All indices of a tensor."""
+        return Region.box([Interval(0, n - 1) for n in shape])
+
+    @staticmethod
+    def box(sides: Sequence[int | Interval | Span]) -> Region:
+        """The product of the sides; an int is one index."""
+        spans = []
+        for s in sides:
+            if isinstance(s, int):
+                spans.append(Span(s, s))
+            else:
+                spans.append(s if isinstance(s, Span) else Span.of(s.lower, s.upper))
+        return Region(len(spans), () if any(s.size == 0 for s in spans) else (tuple(spans),))
+
+    @staticmethod
+    def of_isl(isl_set: islpy.Set) -> Region:
+        """The region of an isl set without parameters; a box where it is one."""
+        from indexing.isl import box_of
+
+        rank = isl_set.dim(_set_dim())
+        if isl_set.is_empty():
+            return Region.empty(rank)
+        box = box_of(isl_set)
+        return Region(rank, (tuple([Span.of(*b) for b in box]),)) if box is not None else Region(rank, None, isl_set)
+
+    # ------------------------------------------------------------ looking
+
+    @property
+    def is_empty(self) -> bool:
+        return self.boxes == () if self.boxes is not None else bool(self.to_isl().is_empty())
+
+    @property
+    def count(self) -> int | Declined:
+        """How many indices there are."""
+        if self._count is None:
+            if self.boxes is not None:
+                self._count = sum(box_count(b) for b in self.boxes)
+            else:
+                from indexing.isl import count
+
+                self._count = count(self.to_isl())
+        return self._count
+
+    @property
+    def hull(self) -> tuple[Interval, ...]:
+        """The least interval in each dimension. Raises ValueError for an empty region."""
+        if self.is_empty:
+            raise ValueError("an empty region has no hull")
+        if self.boxes is None:
+            from indexing.isl import hull
+
+            return hull(self.to_isl())
+        sides = zip(*self.boxes, strict=True)
+        return tuple([Interval(min(s.lower for s in side), max(s.upper for s in side)) for side in sides])
+
+    def __contains__(self, index: object) -> bool:
+        assert isinstance(index, tuple)
+        if self.boxes is not None:
+            return any(all(s.has(x) for s, x in zip(box, index, strict=True)) for box in self.boxes)
+        return bool(Region.box(index).to_isl().is_subset(self.to_isl()))
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """Every index, in no particular order: meant for small regions."""
+        if self.boxes is not None:
+            for box in self.boxes:
+                yield from product(*[range(s.lower, s.upper + 1, s.step) for s in box])
+            return
+        found: list[Any] = []
+        self.to_isl().foreach_point(found.append)
+        for p in found:
+            yield tuple([p.get_coordinate_val(_set_dim(), i).to_python() for i in range(self.rank)])
+
+    def __str__(self) -> str:
+        if self.boxes is None:
+            return str(self.to_isl())
+        return "{" + ", ".join("(" + ", ".join(map(str, b)) + ")" for b in self.boxes) + "}"
+
+    __repr__ = __str__
+
+    def to_isl(self) -> islpy.Set:
+        """The region as an isl set in this thread's context."""
+        if self._set is None:
+            from indexing.isl import set_of_boxes
+
+            assert self.boxes is not None
+            self._set = set_of_boxes(self.rank, [[(s.lower, s.upper, s.step) for s in b] for b in self.boxes])
+        return self._set
+
+    # ------------------------------------------------------------ comparing and combining
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Region):
+            return NotImplemented
+        if self.rank != other.rank:
+            return False
+        if self.boxes is not None and other.boxes is not None:
+            if set(self.boxes) == set(other.boxes):
+                return True
+            if len(self.boxes) <= 1 and len(other.boxes) <= 1:
+                return False
+        return bool(self.to_isl().is_equal(other.to_isl()))
+
+    def __hash__(self) -> int:
+        return hash(self.rank)
+
+    def __le__(self, other: Region) -> bool:
+        """Subset."""
+        if self.boxes is not None and other.boxes is not None:
+            covered = all(any(all(x.covers(y) for x, y in zip(b, a, strict=True)) for b in other.boxes) for a in self.boxes)
+            if covered or len(other.boxes) <= 1:
+                return covered
+        return bool(self.to_isl().is_subset(other.to_isl()))
+
+    def __and__(self, other: Region) -> Region:
+        if self.boxes is not None and other.boxes is not None and len(self.boxes) * len(other.boxes) <= BOXES_LIMIT:
+            common = (box_intersection(a, b) for a in self.boxes for b in other.boxes)
+            return Region(self.rank, tuple([b for b in common if b is not None]))
+        return Region.of_isl(self.to_isl().intersect(other.to_isl()))
+
+    def __or__(self, other: Region) -> Region:
+        if self.boxes is not None and other.boxes is not None:
+            boxes: list[Box] | None = list(self.boxes)
+            for b in other.boxes:
+                boxes = None if boxes is None else _add(boxes, b)
+            if boxes is not None and len(boxes) <= BOXES_LIMIT:
+                return Region(self.rank, tuple(boxes))
+        return Region.of_isl(self.to_isl().union(other.to_isl()).coalesce())
+
+    def __sub__(self, other: Region) -> Region:
+        if self.boxes is not None and other.boxes is not None:
+            left: list[Box] | None = list(self.boxes)
+            for b in other.boxes:
+                left = None if left is None else _without(left, b)
+            if left is not None and len(left) <= BOXES_LIMIT:
+                return Region(self.rank, tuple(left))
+        return Region.of_isl(self.to_isl().subtract(other.to_isl()))
+
+
+def _set_dim() -> Any:
+    import islpy
+
+    return islpy.dim_type.set
+
+
+def _without(boxes: Iterable[Box], b: Box) -> list[Box] | None:
+    out: list[Box] = []
+    for a in boxes:
+        parts = box_difference(a, b)
+        if parts is None:
+            return None
+        out.extend(parts)
+    return out
+
+
+def _add(boxes: list[Box], new: Box) -> list[Box] | None:
+    """The boxes and one more, still disjoint, joined where two make one; None when strides forbid it."""
+    for b in boxes:
+        if all(x.covers(y) for x, y in zip(b, new, strict=True)):
+            return boxes
+    boxes = [b for b in boxes if not all(x.covers(y) for x, y in zip(new, b, strict=True))]
+    for i, b in enumerate(boxes):
+        joined = _join(b, new)
+        if joined is not None:
+            return _add([*boxes[:i], *boxes[i + 1 :]], joined)
+    pieces: list[Box] | None = [new]
+    for b in boxes:
+        pieces = None if pieces is None else _without(pieces, b)
+    return None if pieces is None else boxes + pieces
+
+
+def _join(a: Box, b: Box) -> Box | None:
+    """The union of two boxes when it is a box: they differ in one dimension, and there they touch or overlap."""
+    apart = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    if len(apart) != 1:
+        return None
+    i = apart[0]
+    x, y = sorted((a[i], b[i]))
+    if x.size == 1 and y.size == 1:
+        step = y.lower - x.lower
+    else:
+        step = x.step if x.size > 1 else y.step
+        if (x.size > 1 and y.size > 1 and x.step != y.step) or (y.lower - x.lower) % step or y.lower > x.upper + step:
+            return None
+    return (*a[:i], Span.of(x.lower, max(x.upper, y.upper), step), *a[i + 1 :])
+
+
+# ---------------------------------------------------------------- images
+
+
+def image(m: IndexingMap, region: Region | None = None) -> Region:
+    """{m(d, s, rt) : d in region}, over all values of ranges and runtime variables; by default of the whole domain.
+
+    Exact. A runtime variable counts with every value that it can have. Raises ValueError for an unknown map.
+
+    >>> from indexing import parse_map
+    >>> m = parse_map("(d0) -> (d0 floordiv 8, d0 mod 8), domain: d0 in [0, 31]")
+    >>> print(image(m, Region.box([Interval(8, 23)])))
+    {([1, 2], [0, 7])}
+    """
+    if m.unknown is not None:
+        raise ValueError(f"an unknown map has no image: {m.unknown.reason}")
+    if m.is_known_empty:
+        return Region.empty(len(m.results))
+    pieces = region.boxes if region is not None else (tuple([Span.of(*v.interval) for v in m.dims]),)
+    if pieces is not None:
+        total = Region.empty(len(m.results))
+        for box in pieces:
+            boxes = _image_of_box(m, box)
+            if boxes is None:
+                break
+            for b in boxes:
+                total = total | Region(len(m.results), (b,))
+        else:
+            return total
+    from indexing.isl import full_relation
+
+    r = full_relation(m)
+    if region is not None:
+        r = r.intersect_domain(region.to_isl())
+    return Region.of_isl(r.range())
+
+
+def preimage(m: IndexingMap, region: Region) -> Region:
+    """{d : m(d, s, rt) in region for some s, rt}. Exact. Raises ValueError for an unknown map."""
+    return image(invert(m), region)
+
+
+_IMAGES: dict[Any, list[Box] | None] = {}
+_IMAGES_LIMIT = 1 << 15
+
+
+def _image_of_box(m: IndexingMap, box: Box) -> list[Box] | None:
+    """The image of a box as disjoint boxes, or None when it is none that is seen quickly."""
+    key = (m.spelling, box)
+    if key not in _IMAGES:
+        if len(_IMAGES) >= _IMAGES_LIMIT:
+            _IMAGES.clear()
+        _IMAGES[key] = _compute_image(m, box)
+    return _IMAGES[key]
+
+
+def _compute_image(m: IndexingMap, box: Box) -> list[Box] | None:
+    dims = [v._replace(interval=v.interval.intersect(s.interval)) for v, s in zip(m.dims, box, strict=True)]
+    if any(v.interval.is_empty for v in dims):
+        return []
+    m = replace(m, dims=tuple(dims)).simplify()
+    if m.is_known_empty:
+        return []
+    spans = {v: Span.of(*b) for v, b in m.variable_ranges.items()}
+    for v, s in zip(m.dims, box, strict=True):
+        spans[v.var] = spans[v.var].intersect(s)
+    for e, b in m.constraints:
+        narrowed = _narrowed_by_modulo(e, b, spans)
+        if narrowed is None:
+            return None
+        spans.update(narrowed)
+    if any(s.size == 0 for s in spans.values()):
+        return []
+    groups = _groups(m.results)
+    per_group = [(g, _image_of_group([m.results[k] for k in g], spans)) for g in groups]
+    if any(boxes is None for _, boxes in per_group):
+        return None
+    out: list[Box] = []
+    for combination in product(*[boxes or [] for _, boxes in per_group]):
+        sides: list[Span] = [Span(0, 0)] * len(m.results)
+        for (g, _), part in zip(per_group, combination, strict=True):
+            for k, s in zip(g, part, strict=True):
+                sides[k] = s
+        out.append(tuple(sides))
+    return out if len(out) <= BOXES_LIMIT else None
+
+
+def _narrowed_by_modulo(e: Expr, b: Interval, spans: dict[Var, Span]) -> dict[Var, Span] | None:
+    """The span of the one variable x of (k x + l) mod c = p; None for any other constraint."""
+    if not isinstance(e, Mod) or not isinstance(e.divisor, int) or not b.is_point or len(e.numerator.terms) != 1:
+        return None
+    (x, k), c = e.numerator.terms[0], e.divisor
+    if not isinstance(x, Var) or k not in (1, -1):
+        return None
+    residue = (k * (b.lower - e.numerator.constant)) % c
+    s = spans[x]
+    return {x: s.intersect(Span.of(s.lower + (residue - s.lower) % c, s.upper, c))}
+
+
+def _groups(results: Sequence[Expr]) -> list[list[int]]:
+    """The results' numbers in groups without a common variable."""
+    groups: list[tuple[set[Var], list[int]]] = []
+    for k, e in enumerate(results):
+        mine, members = set(e.variables), [k]
+        apart = []
+        for variables, others in groups:
+            if variables & mine:
+                mine, members = mine | variables, others + members
+            else:
+                apart.append((variables, others))
+        groups = [*apart, (mine, members)]
+    return [sorted(members) for _, members in groups]
+
+
+def _image_of_group(results: list[Expr], spans: dict[Var, Span]) -> list[Box] | None:
+    if len(results) == 1:
+        s = progression(results[0], spans)
+        return None if s is None else [(s,)]
+    # Digits of one position: each result in [0, n_k - 1], and the row-major sum is a progression without gaps.
+    ranges = {v: s.interval for v, s in spans.items()}
+    if any(s.step != 1 for e in results for v in e.variables for s in (spans[v],)):
+        return None
+    from indexing.bounds import Bounds
+
+    bounds = Bounds(ranges)
+    sides = [bounds(e) for e in results]
+    if any(b.lower < 0 for b in sides):
+        return None
+    sizes = [b.upper + 1 for b in sides]
+    position: Expr = Const(0)
+    for e, n in zip(results, sizes, strict=True):
+        position = position * n + e
+    s = progression(simplify(position, ranges), spans)
+    if s is None or s.step != 1 or s.upper >= prod(sizes):
+        return None
+    return digits(s.lower, s.upper, sizes)

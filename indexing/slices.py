@@ -1,0 +1,199 @@
+"""Slicing programs: what a part of the results depends on, and what a part of the inputs influences.
+
+    dependencies(v) = union over uses of v, over maps p of the use:  p(dependencies(result))
+    influence(v)    = union over operands u of v's op, over maps p:  p^-1(influence(u))
+
+Regions of indices travel instead of maps, so the cost is linear in the program. Calls are entered; of `if` and `case` every
+branch counts; what no map describes counts as reading everything, and is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hlo import Block, Module, Op, TensorType, Value
+from indexing.derive import output_to_input
+from indexing.inverse import input_to_output
+from indexing.regions import Region, image
+
+__all__ = ["BRANCHING", "CALLS", "Slice", "dependencies", "influence"]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """regions: for each value the part that takes part; unknown: (op, reason) where everything was taken for want of a map."""
+
+    regions: Mapping[Value, Region]
+    unknown: tuple[tuple[Op, str], ...]
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.unknown
+
+    def of(self, value: Value) -> Region:
+        """The part of `value` that takes part, possibly empty."""
+        found = self.regions.get(value)
+        return Region.empty(value.rank) if found is None else found
+
+
+def _callee(op: Op, module: Module | None) -> list[Block]:
+    if module is None or op.attr("callee") not in module.functions:
+        return []
+    return [module.functions[op.attr("callee")].body]
+
+
+def _branches(op: Op, module: Module | None) -> list[Block]:
+    return list(op.regions)
+
+
+CALLS: dict[str, Callable[[Op, Module | None], list[Block]]] = {"func.call": _callee}
+"""Ops whose results are those of a block whose arguments are the operands: op, module -> the blocks."""
+
+BRANCHING: dict[str, Callable[[Op, Module | None], list[Block]]] = {"stablehlo.if": _branches, "stablehlo.case": _branches}
+"""Ops whose results are those of one of their blocks, chosen by the operand; the blocks read outer values by name."""
+
+
+def _full(value: Value) -> Region | None:
+    t = value.type
+    return Region.full(t.static_shape) if isinstance(t, TensorType) and t.is_static else None
+
+
+class _Backward:
+    def __init__(self, module: Module | None, until: Iterable[Value]) -> None:
+        self.module = module
+        self.stop = set(until)
+        self.unknown: dict[Op, str] = {}
+
+    def run(self, roots: Mapping[Value, Region]) -> dict[Value, Region]:
+        """Regions of everything the roots depend on, every use before its definition."""
+        table: dict[Value, Region] = {}
+        for v, r in roots.items():
+            _extend(table, v, r)
+        order = _order([v for v in roots if v not in self.stop], self.stop)
+        for op in reversed(order):
+            for number, result in enumerate(op.results):
+                if result in table and not table[result].is_empty and (result not in self.stop or result in roots):
+                    for v, r in self.reads(op, number, table[result]):
+                        _extend(table, v, r)
+        return table
+
+    def reads(self, op: Op, output: int, region: Region) -> Iterator[tuple[Value, Region]]:
+        if op.name in CALLS:
+            blocks = CALLS[op.name](op, self.module)
+            for block in blocks:
+                inner = self.run({block.results[output]: region})
+                for argument, operand in zip(block.arguments, op.operands, strict=True):
+                    if argument in inner:
+                        yield operand, inner[argument]
+            if blocks:
+                return
+        if op.name in BRANCHING:
+            for block in BRANCHING[op.name](op, self.module):
+                inner = self.run({block.results[output]: region})
+                yield from inner.items()
+            yield op.operands[0], Region.full(op.operands[0].shape)
+            return
+        for operand, maps in zip(op.operands, output_to_input(op, output), strict=True):
+            for m in maps:
+                if m.unknown is not None:
+                    self.unknown.setdefault(op, m.unknown.reason)
+                    full = _full(operand)
+                    if full is not None:
+                        yield operand, full
+                else:
+                    yield operand, image(m, region)
+
+
+def _order(roots: list[Value], stop: set[Value]) -> list[Op]:
+    """Ops in an order in which definitions come before uses; regions' captured values count as operands."""
+    order: list[Op] = []
+    seen: set[Op] = set()
+    stack: list[tuple[Op, bool]] = [(v.op, False) for v in roots if v.op is not None]
+    while stack:
+        op, done = stack.pop()
+        if done:
+            order.append(op)
+            continue
+        if op in seen:
+            continue
+        seen.add(op)
+        stack.append((op, True))
+        captured = (v for region in op.regions for inner in region.ops for v in inner.operands)
+        for v in (*op.operands, *captured):
+            if v.op is not None and v not in stop and v.op not in seen:
+                stack.append((v.op, False))
+    return order
+
+
+def _extend(table: dict[Value, Region], v: Value, r: Region) -> None:
+    known = table.get(v)
+    if known is None:
+        table[v] = r
+    elif known is not r:
+        table[v] = known | r
+
+
+def dependencies(roots: Mapping[Value, Region], module: Module | None = None, until: Iterable[Value] = ()) -> Slice:
+    """For every value that a part of the roots depends on: the elements that it depends on, over all runtime values.
+
+    `module` resolves calls; without it, and for ops without maps, whole operands are taken and listed in `unknown`. The
+    walk ends at function arguments and at `until`.
+    """
+    walk = _Backward(module, until)
+    return Slice(walk.run(roots), tuple(walk.unknown.items()))
+
+
+class _Forward:
+    def __init__(self, module: Module | None) -> None:
+        self.module = module
+        self.unknown: dict[Op, str] = {}
+
+    def run(self, block: Block, table: dict[Value, Region]) -> dict[Value, Region]:
+        """Adds to `table` what the values in it influence among the block's ops, in program order."""
+        for op in block.ops:
+            for number in range(len(op.results)):
+                for result, region in self.writes(op, number, table):
+                    if not region.is_empty:
+                        _extend(table, result, region)
+        return table
+
+    def writes(self, op: Op, output: int, table: dict[Value, Region]) -> Iterator[tuple[Value, Region]]:
+        result = op.results[output]
+        if op.name in CALLS or op.name in BRANCHING:
+            calls = op.name in CALLS
+            blocks = (CALLS if calls else BRANCHING)[op.name](op, self.module)
+            for block in blocks:
+                outer = {v: r for v, r in table.items() if not calls}
+                for argument, operand in zip(block.arguments, op.operands if calls else (), strict=True):
+                    if operand in table:
+                        outer[argument] = table[operand]
+                inner = self.run(block, outer)
+                if block.results[output] in inner:
+                    yield result, inner[block.results[output]]
+            full = _full(result)
+            if not calls and op.operands[0] in table and full is not None:
+                yield result, full
+            if blocks:
+                return
+        for k, operand in enumerate(op.operands):
+            if operand not in table:
+                continue
+            for m in input_to_output(op, k)[output]:
+                if m.unknown is not None:
+                    self.unknown.setdefault(op, m.unknown.reason)
+                    full = _full(result)
+                    if full is not None:
+                        yield result, full
+                else:
+                    yield result, image(m, table[operand])
+
+
+def influence(sources: Mapping[Value, Region], block: Block, module: Module | None = None) -> Slice:
+    """For every value of a block: the elements that some element of the sources' regions influences.
+
+    `block` is the function's body in which the sources live.
+    """
+    walk = _Forward(module)
+    table = walk.run(block, {v: r for v, r in sources.items() if not r.is_empty})
+    return Slice(table, tuple(walk.unknown.items()))
