@@ -21,6 +21,8 @@ from indexing.terms import Expr, Var
 if TYPE_CHECKING:
     import islpy
 
+    from indexing.regions import Region
+
 __all__ = ["Constraint", "IndexingMap", "RuntimeVariable", "Variable", "build", "compose", "label_of", "usual"]
 
 
@@ -238,6 +240,70 @@ class IndexingMap:
     def compose(self, second: IndexingMap) -> IndexingMap:
         """`second` after this map; see `indexing.compose`."""
         return compose(self, second)
+
+    def inverse(self, box: Sequence[int | Interval] | None = None) -> IndexingMap:
+        """The inverse relation, over `box` or over what the results can reach; see `indexing.invert`."""
+        from indexing.inverse import invert
+
+        return invert(self, box)
+
+    def restrict(self, conditions: Mapping[Expr, Interval]) -> IndexingMap:
+        """The map where every expression also lies in its interval; see `indexing.transform`."""
+        from indexing.transform import restrict
+
+        return restrict(self, conditions)
+
+    def select_results(self, numbers: Sequence[int]) -> IndexingMap:
+        """The map to some of the results, in the order given."""
+        from indexing.transform import select_results
+
+        return select_results(self, numbers)
+
+    def ranges_to_dims(self) -> IndexingMap:
+        """The map whose dimensions are the old dimensions and then the old ranges."""
+        from indexing.transform import ranges_to_dims
+
+        return ranges_to_dims(self)
+
+    def rescale_ranges(self) -> IndexingMap:
+        """The same relation with fewer and shorter range variables; see `indexing.transform`."""
+        from indexing.transform import rescale_ranges
+
+        return rescale_ranges(self)
+
+    def image(self, region: Region | None = None) -> Region:
+        """The results over a region of the dimensions (default: the domain), exactly; see `indexing.regions.image`."""
+        from indexing.regions import image
+
+        return image(self, region)
+
+    def preimage(self, region: Region) -> Region:
+        """The dimensions that have a result in the region, exactly."""
+        from indexing.regions import preimage
+
+        return preimage(self, region)
+
+    @property
+    def domain(self) -> Region:
+        """The dimensions for which some range and runtime values meet all constraints."""
+        from indexing.regions import image
+
+        return image(replace(self, results=tuple([v.var for v in self.dims])))
+
+    @property
+    def range(self) -> Region:
+        """All results."""
+        return self.image()
+
+    def _repr_latex_(self) -> str:
+        from indexing.display import map_to_latex
+
+        return f"${map_to_latex(self)}$"
+
+    def _repr_html_(self) -> str:
+        from indexing.display import map_to_html
+
+        return map_to_html(self)
 
     def remove_unused(self) -> IndexingMap:
         """The same relation without the range and runtime variables that occur in no result, constraint or element."""

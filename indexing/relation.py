@@ -19,7 +19,7 @@ def same_relation(a: IndexingMap, b: IndexingMap) -> bool:
         return a.unknown == b.unknown
     if len(a.dims) != len(b.dims) or len(a.results) != len(b.results):
         return False
-    x, y = (m.simplify().remove_unused().renumbered() for m in (a, b))
+    x, y = (m.rescale_ranges() for m in (a, b))
     if x.is_known_empty or y.is_known_empty:
         return _is_empty(x) and _is_empty(y)
     if [(v.producer, v.element, v.label) for v in x.runtimes] != [(v.producer, v.element, v.label) for v in y.runtimes]:
