@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hlo.attributes import TypedArray
 from hlo.access import AccessFunction, Index
 from hlo.errors import Declined, VerificationError
-from hlo.module import Op
+from hlo.module import Module, Op
 from hlo.types import Type
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Fold",
     "Generate",
     "Literal",
+    "ModuleConstraint",
     "Move",
     "Operand",
     "OpDefinition",
@@ -122,11 +124,24 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A rule of the specification. `check(op)` returns None when it holds, else what was expected and found."""
+    """A rule of the specification. `check(op)` returns None when it holds, else what was expected and found.
+
+    Rules that look at the op's results are `on_result`; a builder checks the others before it infers the results' types.
+    """
 
     label: str
     text: str
     check: Callable[[Op], str | None]
+    on_result: bool = False
+
+
+@dataclass(frozen=True)
+class ModuleConstraint:
+    """A rule that looks at the module too: `check(op, module)` as in `Constraint`."""
+
+    label: str
+    text: str
+    check: Callable[[Op, Module], str | None]
 
 
 InferFunction = Callable[[Op], Sequence[Type]]
@@ -138,6 +153,9 @@ class OpDefinition:
     """One op, described once.
 
     infer      result types from the rest; `Declined` where the text must say them (then `constraints` judge them)
+    regions    their names; with `has_any_regions` any number of them
+    results    what the results may be, where the definition says more than `result_names`
+    sized_segments  the text gives the number of each variadic operand's values (attribute operandSegmentSizes)
     access     the access function, one call for each result; `Declined` where no map describes the reads
     semantics  how the reads become the output element
     spec       the section of the specification ("StableHLO: dot_general", "CHLO: erf", "XLA: Collapse")
@@ -151,8 +169,12 @@ class OpDefinition:
     semantics: Semantics
     attributes: tuple[Attribute, ...] = ()
     regions: tuple[str, ...] = ()
+    has_any_regions: bool = False
+    results: tuple[Operand, ...] = ()
     result_names: tuple[str, ...] = ("result",)
     constraints: tuple[Constraint, ...] = ()
+    module_constraints: tuple[ModuleConstraint, ...] = ()
+    sized_segments: bool = False
     is_pure: bool = True
     is_terminator: bool = False
     aliases: tuple[str, ...] = ()
@@ -168,7 +190,8 @@ class OpDefinition:
 
     def segment_sizes(self, op: Op) -> dict[str, Any]:
         """The attribute that the generic text needs to tell variadic operands apart; {} for ops that do not need one."""
-        return {}
+        sizes = op.attributes.get("operandSegmentSizes")
+        return {"operandSegmentSizes": TypedArray("i32", tuple(sizes))} if self.sized_segments and sizes else {}
 
     @property
     def mnemonic(self) -> str:
@@ -188,6 +211,13 @@ class OpDefinition:
         One variadic or optional operand takes what the others leave; several variadic ones share evenly (reduce's
         inputs and init values). Raises KeyError for a name that the op does not have.
         """
+        if self.sized_segments and op is not None:
+            sizes = op.attributes.get("operandSegmentSizes", ())
+            begin = 0
+            for o, size in zip(self.operands, sizes, strict=False):
+                if o.name == name:
+                    return begin, begin + size
+                begin += size
         flexible = [o for o in self.operands if o.variadic or o.optional]
         spare = count - (len(self.operands) - len(flexible))
         start = 0

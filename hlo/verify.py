@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from hlo.errors import VerificationError
 from hlo.module import Block, Function, Module, Op, Source, walk
-from hlo.registry import OpDefinition
-from hlo.types import TensorType, TupleType, Type
+from hlo.ops.rules import baseline
+from hlo.registry import OpDefinition, Operand
+from hlo.types import QuantizedType, TensorType, TupleType, Type
+from hlo.typesets import TYPE_SETS, TypeSet, quantized_problem
 
 __all__ = ["check_op", "compatible", "verify"]
 
@@ -52,7 +54,7 @@ def _with_line(e: VerificationError, source: Source | None) -> VerificationError
 def compatible(stated: Type, inferred: Type) -> bool:
     """True when both types can describe the same value: unknown dimensions agree with any size within their bounds."""
     if isinstance(stated, TensorType) and isinstance(inferred, TensorType):
-        if stated.element != inferred.element or len(stated.shape) != len(inferred.shape):
+        if baseline(stated.element) != baseline(inferred.element) or len(stated.shape) != len(inferred.shape):
             return False
         for i, (a, b) in enumerate(zip(stated.shape, inferred.shape, strict=True)):
             if a is not None and b is not None and a != b:
@@ -102,29 +104,60 @@ def _check_inferred(op: Op, inferred: Sequence[Type]) -> None:
             raise _error(op, f"{which}does not have the inferred type: expected {t}, found {r.type}")
 
 
+def _count_text(least: int, flexible: bool) -> str:
+    return f"{least} or more" if flexible else str(least)
+
+
 def check_structure(op: Op, d: OpDefinition) -> None:
-    """Numbers of operands, results and regions; required attributes."""
+    """Numbers of operands, results and regions; what operands and results may be; required attributes."""
     least = sum(1 for o in d.operands if not (o.variadic or o.optional))
     flexible = [o for o in d.operands if o.variadic or o.optional]
     n = len(op.operands)
     if n < least or (not flexible and n != least):
-        raise _error(op, f"expected {least if not flexible else f'{least} or more'} operands, found {n}")
+        raise _error(op, f"expected {_count_text(least, bool(flexible))} operands, found {n}")
     if len(flexible) == 1 and flexible[0].optional and n > least + 1:
         raise _error(op, f"expected at most {least + 1} operands, found {n}")
-    if d.regions is not None and len(op.regions) != len(d.regions):
+    if len(flexible) > 1 and not d.sized_segments and (n - least) % len(flexible):
+        raise _error(op, f"expected as many values for each of {', '.join(o.name for o in flexible)}, found {n} operands")
+    if d.sized_segments:
+        sizes = op.attributes.get("operandSegmentSizes", ())
+        if len(sizes) != len(d.operands) or sum(sizes) != n or any(k < 0 for k in sizes):
+            raise _error(op, f"expected operandSegmentSizes of {len(d.operands)} numbers that add up to {n}, found {list(sizes)}")
+    if not d.has_any_regions and len(op.regions) != len(d.regions):
         raise _error(op, f"expected {len(d.regions)} regions, found {len(op.regions)}")
     for a in d.attributes:
         if a.is_required and a.name not in op.attributes:
             raise _error(op, f"needs the attribute {a.name!r}")
     for o in d.operands:
-        if o.accepts.startswith(("tensor", "0-dim")):
-            for v in op.segment(o.name):
-                if not isinstance(v.type, TensorType):
-                    raise _error(op, f"operand {o.name!r} must be a {o.accepts}, found {v.type}")
-                if o.accepts.startswith("0-dim") and v.type.rank:
-                    raise _error(op, f"operand {o.name!r} must be a {o.accepts}, found {v.type}")
+        for v in op.segment(o.name):
+            if not _type_set(o).has(v.type):
+                raise _error(op, f"operand {o.name!r} must be a {o.accepts}, found {v.type}{_why(v.type)}")
+    _check_results(op, d)
     for i, region in enumerate(op.regions):
         check_block(op, d.regions[i] if i < len(d.regions) else f"region {i}", region)
+
+
+def _check_results(op: Op, d: OpDefinition) -> None:
+    names = d.result_names
+    if not names and op.results:
+        raise _error(op, f"expected no results, found {len(op.results)}")
+    if names and names != ("results",) and not callable(d.infer) and len(op.results) != len(names):
+        raise _error(op, f"expected {len(names)} results, found {len(op.results)}")
+    for o, r in zip(d.results, op.results, strict=False):
+        if not _type_set(o).has(r.type):
+            raise _error(op, f"result {o.name!r} must be a {o.accepts}, found {r.type}{_why(r.type)}")
+
+
+def _type_set(o: Operand) -> TypeSet:
+    return o.accepts if isinstance(o.accepts, TypeSet) else TYPE_SETS[o.accepts]
+
+
+def _why(t: Type) -> str:
+    """More about a type that is not well formed in itself."""
+    if isinstance(t, TensorType) and isinstance(t.element, QuantizedType):
+        problem = quantized_problem(t.element, t.shape)
+        return f" ({problem})" if problem else ""
+    return ""
 
 
 def check_block(op: Op, name: str, region: Block) -> None:
@@ -140,6 +173,10 @@ def _function(m: Module, f: Function) -> None:
     if f.is_declaration:
         return
     place = f.location
+    for t in (*(a.type for a in f.arguments), *f.result_types):
+        problem = type_problem(t)
+        if problem:
+            raise VerificationError(f"type {t}: {problem}", place, op="func.func")
     if not f.body.ops or not f.body.ops[-1].definition.is_terminator:
         raise VerificationError(f"the body of @{f.name} must end in a return", place, op="func.func")
     returned = [v.type for v in f.body.results]
@@ -157,8 +194,21 @@ def _function(m: Module, f: Function) -> None:
             if op.definition.is_terminator and i != last:
                 raise _error(op, "must be the last op of its block")
             check_op(op)
-            if op.name == "func.call":
-                _call(m, op)
+            for rule in op.definition.module_constraints:
+                found = rule.check(op, m)
+                if found is not None:
+                    raise _error(op, f"{rule.text}: {found}", rule.label)
+
+
+def type_problem(t: Type) -> str | None:
+    """What is wrong with a type in itself: the number of its bounds."""
+    if isinstance(t, TensorType) and t.bounds is not None and len(t.bounds) != len(t.shape):
+        return f"expected {len(t.shape)} bounds, found {len(t.bounds)}"
+    if isinstance(t, TensorType) and t.bounds is not None:
+        for n, b in zip(t.shape, t.bounds, strict=True):
+            if n is not None and b is not None:
+                return f"expected bounds for unknown dimensions only, found {b} for a dimension of {n}"
+    return None
 
 
 def _returns(a: Type, b: Type) -> bool:
@@ -173,23 +223,6 @@ def _blocks(block: Block) -> Iterator[Block]:
         yield b
         for op in b.ops:
             stack.extend(op.regions)
-
-
-def _callee(m: Module, op: Op) -> Function:
-    name = op.attr("callee")
-    f = m.functions.get(name)
-    if f is None:
-        raise _error(op, f"no function @{name}; there is {', '.join('@' + n for n in list(m.functions)[:20]) or 'none'}")
-    return f
-
-
-def _call(m: Module, op: Op) -> None:
-    f = _callee(m, op)
-    expected = f.type
-    found = (tuple(v.type for v in op.operands), tuple(r.type for r in op.results))
-    if found != (expected.inputs, expected.results):
-        raise _error(op, f"@{f.name} has type {expected}, called with ({', '.join(map(str, found[0]))}) -> "
-                     f"({', '.join(map(str, found[1]))})")  # fmt: skip
 
 
 def _no_recursion(m: Module) -> None:

@@ -1,5 +1,31 @@
 """The definitions of all ops. Importing this package fills the registry."""
 
-from hlo.ops import contraction, elementwise, movement, structure
+from hlo.ops import (
+    chlo,
+    collective,
+    contraction,
+    control,
+    dynamic,
+    effects,
+    elementwise,
+    gathering,
+    linalg,
+    movement,
+    structure,
+    windows,
+)
 
-__all__ = ["contraction", "elementwise", "movement", "structure"]
+__all__ = [
+    "chlo",
+    "collective",
+    "contraction",
+    "control",
+    "dynamic",
+    "effects",
+    "elementwise",
+    "gathering",
+    "linalg",
+    "movement",
+    "structure",
+    "windows",
+]

@@ -36,11 +36,14 @@ def element_of(op: Op, operand: int) -> ElementType:
     return e
 
 
-def rule(label: str, text: str) -> Callable[[Callable[[Op], str | None]], Constraint]:
-    """Decorator: makes a check function a `Constraint` with the specification's label and a short text."""
+def rule(label: str, text: str, result: bool = False) -> Callable[[Callable[[Op], str | None]], Constraint]:
+    """Decorator: makes a check function a `Constraint` with the specification's label and a short text.
+
+    `result` marks the rules that look at the op's results.
+    """
 
     def wrap(check: Callable[[Op], str | None]) -> Constraint:
-        return Constraint(label, text, check)
+        return Constraint(label, text, check, result)
 
     return wrap
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hlo.access import AccessBuilder, Index
-from hlo.attributes import DotDimensions
+from hlo.attributes import DotAlgorithm, DotDimensions
 from hlo.errors import Declined
 from hlo.module import Op
-from hlo.ops.common import fail, rule, same_shape, tensor
-from hlo.registry import Attribute, Fold, Operand, OpDefinition, SumOfProducts, register
-from hlo.types import TensorType, Type
+from hlo.ops.common import fail, same_shape, tensor
+from hlo.ops.rules import (
+    baseline,
+    distinct,
+    eq,
+    inputs,
+    is_quantized,
+    law,
+    one_element,
+    reducer_problem,
+    result_type,
+    returned,
+    same_shapes,
+    within,
+)
+from hlo.registry import Attribute, Constraint, Fold, Operand, OpDefinition, SumOfProducts, register
+from hlo.types import ElementType, QuantizedType, TensorType, Type
+from hlo.typesets import ANY, tensors
 
 __all__: list[str] = []
 
@@ -36,45 +51,67 @@ def _infer_reduce(op: Op) -> Sequence[Type]:
     for k in range(len(inputs)):
         if not same_shape(tensor(op, k).shape, first.shape):
             raise fail(op, f"expected inputs of one shape, found {first} and {tensor(op, k)}", "C1")
-    shape = tuple(n for i, n in enumerate(first.shape) if i not in dims)
+    columns = [[tensor(op, k).shape[i] for k in range(len(inputs))] for i in range(first.rank)]
+    known = [next((n for n in c if n is not None), None) for c in columns]
+    shape = tuple(n for i, n in enumerate(known) if i not in dims)
+    bounds = tuple(b for i, b in enumerate(first.bounds) if i not in dims) if first.bounds else None
     # The body's results name the element types: they may be wider than the inputs'.
-    body = op.regions[0].results
-    return tuple(TensorType(shape, r.tensor.element) for r in body)
+    types: list[Type] = []
+    for t in returned(op.regions[0]):
+        if not isinstance(t, TensorType):
+            raise fail(op, f"expected tensors from the body, found {t}", "C6")
+        types.append(TensorType(shape, t.element, bounds))
+    return types
 
 
-@rule("C2", "inputs and init_values have the same element types, and init_values are scalars")
-def _reduce_inits(op: Op) -> str | None:
-    inputs, inits = op.segment("inputs"), op.segment("init_values")
-    if not inputs or len(op.operands) % 2:
-        return f"expected as many init values as inputs, found {len(op.operands)} operands"
-    for a, b in zip(inputs, inits, strict=True):
-        if b.rank != 0 or a.tensor.element != b.tensor.element:
-            return f"expected a scalar {a.tensor.element} init value, found {b.type}"
-    return None
+def _counted(op: Op) -> bool | str:
+    n = len(op.operands)
+    return (n > 0 and n % 2 == 0) or f"expected as many init values as inputs, found {n} operands"
 
 
-@rule("C6", "the body takes 2N scalars and returns N")
-def _reduce_body(op: Op) -> str | None:
-    n, body = len(op.operands) // 2, op.regions[0]
-    if len(body.arguments) != 2 * n or len(body.results) != n:
-        return f"expected {2 * n} arguments and {n} results, found {len(body.arguments)} and {len(body.results)}"
-    for v in (*body.arguments, *body.results):
-        if not isinstance(v.type, TensorType) or v.rank:
-            return f"expected scalars in the body, found {v.type}"
-    return None
+def _reduce_inits(op: Op) -> bool | str:
+    for a, b in zip(inputs(op, "inputs"), inputs(op, "init_values"), strict=True):
+        if not one_element(a, b):
+            return f"expected a scalar {a.element} init value, found {b}"
+    return True
 
 
+def _reduce_body(op: Op) -> bool | str:
+    first, dims = tensor(op, 0), op.attr("dimensions")
+    kept = [n for i, n in enumerate(first.shape) if i not in dims]
+    return reducer_problem(op.regions[0], inputs(op, "inputs"), inputs(op, "init_values"), kept) or True
+
+
+def _reduced_shapes(op: Op) -> bool | str:
+    expected = _infer_reduce(op)
+    for t, r in zip(expected, op.results, strict=True):
+        if not isinstance(t, TensorType) or not isinstance(r.type, TensorType) or not same_shape(t.shape, r.type.shape):
+            return f"expected {t}, found {r.type}"
+    return True
+
+
+_VALUE = tensors(*ANY, quantized="per-tensor")
 register(
     OpDefinition(
         name="stablehlo.reduce",
         spec="StableHLO: reduce",
-        operands=(Operand("inputs", variadic=True), Operand("init_values", "0-dimensional tensor", variadic=True)),
+        operands=(Operand("inputs", _VALUE, variadic=True), Operand("init_values", _VALUE, variadic=True)),
         attributes=(Attribute("dimensions", "i64s"),),
         regions=("body",),
         infer=_infer_reduce,
         access=_reduce_access,
         semantics=Fold(inputs=(0,), inits=(1,)),
-        constraints=(_reduce_inits, _reduce_body),
+        constraints=(
+            law("C3", "as many init values as inputs, at least one", _counted),
+            law("C1", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
+            law("C2", "inputs and init_values have the same element types", _reduce_inits),
+            within("C4", "dimensions", "the inputs' dimensions", lambda op: tensor(op, 0).rank),
+            distinct("C5", "dimensions"),
+            law("C6", "the body takes 2N scalars and returns N, of types that inputs and init values are promotable to", _reduce_body),
+            law("C7", "the results lack the reduced dimensions", _reduced_shapes, result=True),
+            law("C8", "results have the element types that the body returns", lambda op: [getattr(t, "element", None) for t in
+                returned(op.regions[0])] == [result_type(op, k).element for k in range(len(op.results))], "results", result=True),
+        ),
         result_names=("results",),
     )
 )
@@ -98,26 +135,13 @@ def _dot_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) ->
     ix.read(1, [right[j] for j in range(rhs.rank)])
 
 
-def _dot_shape(op: Op) -> tuple[int | None, ...]:
+def _dims(op: Op) -> DotDimensions:
     dims: DotDimensions = op.attr("dot_dimension_numbers")
-    lhs, rhs = tensor(op, 0), tensor(op, 1)
-    for label, side, t, used in (
-        ("C3", "lhs", lhs, dims.lhs_batching + dims.lhs_contracting),
-        ("C4", "rhs", rhs, dims.rhs_batching + dims.rhs_contracting),
-    ):
-        if len(set(used)) != len(used):
-            raise fail(op, f"expected distinct {side} dimensions, found {list(used)}", label)
-        if any(not 0 <= k < t.rank for k in used):
-            raise fail(op, f"expected dimensions of {t}, found {list(used)}", "C5" if side == "lhs" else "C7")
-    for label, pairs in (
-        ("C9", (dims.lhs_batching, dims.rhs_batching)),
-        ("C10", (dims.lhs_contracting, dims.rhs_contracting)),
-    ):
-        if len(pairs[0]) != len(pairs[1]):
-            raise fail(op, f"expected dimensions in pairs, found {list(pairs[0])} and {list(pairs[1])}", label)
-        for i, j in zip(*pairs, strict=True):
-            if not same_shape((lhs.shape[i],), (rhs.shape[j],)):
-                raise fail(op, f"expected equal sizes, found {lhs.shape[i]} (lhs {i}) and {rhs.shape[j]} (rhs {j})", label)
+    return dims
+
+
+def _dot_shape(op: Op) -> tuple[int | None, ...]:
+    dims, lhs, rhs = _dims(op), tensor(op, 0), tensor(op, 1)
     return (
         *(lhs.shape[i] for i in dims.lhs_batching),
         *(lhs.shape[i] for i in dims.free("lhs", lhs.rank)),
@@ -125,25 +149,130 @@ def _dot_shape(op: Op) -> tuple[int | None, ...]:
     )
 
 
-@rule("C12", "the result's shape is batching, free lhs and free rhs dimensions in order")
-def _dot_result(op: Op) -> str | None:
-    shape, r = _dot_shape(op), op.results[0].tensor
-    return None if same_shape(shape, r.shape) else f"expected shape {list(shape)}, found {r}"
+def _pairs_fit(kind: str) -> Callable[[Op], bool | str]:
+    """C9 and C10: paired dimensions have equal sizes."""
 
+    def holds(op: Op) -> bool | str:
+        lhs, rhs = tensor(op, 0), tensor(op, 1)
+        for i, j in zip(getattr(_dims(op), f"lhs_{kind}"), getattr(_dims(op), f"rhs_{kind}"), strict=True):
+            if not eq(lhs.shape[i], rhs.shape[j]):
+                return f"expected equal sizes, found {lhs.shape[i]} (lhs {i}) and {rhs.shape[j]} (rhs {j})"
+        return True
+
+    return holds
+
+
+def _dot_rules() -> tuple[Constraint, ...]:
+    def get(name: str) -> Callable[[Op], tuple[int, ...]]:
+        return lambda op: getattr(_dims(op), name)
+
+    def paired(label: str, kind: str) -> Constraint:
+        return law(label, f"as many lhs as rhs {kind} dimensions", lambda op: len(getattr(_dims(op), f"lhs_{kind}")) ==
+                   len(getattr(_dims(op), f"rhs_{kind}")), "dot_dimension_numbers")  # fmt: skip
+
+    def both(side: str) -> Callable[[Op], tuple[int, ...]]:
+        return lambda op: getattr(_dims(op), f"{side}_batching") + getattr(_dims(op), f"{side}_contracting")
+
+    left, right = (lambda op: tensor(op, 0).rank), (lambda op: tensor(op, 1).rank)
+    return (
+        paired("C1", "batching"),
+        paired("C2", "contracting"),
+        distinct("C3", "lhs batching and contracting dimensions", both("lhs")),
+        distinct("C4", "rhs batching and contracting dimensions", both("rhs")),
+        within("C5", "lhs_batching_dimensions", "the dimensions of lhs", left, get("lhs_batching")),
+        within("C6", "lhs_contracting_dimensions", "the dimensions of lhs", left, get("lhs_contracting")),
+        within("C7", "rhs_batching_dimensions", "the dimensions of rhs", right, get("rhs_batching")),
+        within("C8", "rhs_contracting_dimensions", "the dimensions of rhs", right, get("rhs_contracting")),
+        law("C9", "batching dimensions have equal sizes", _pairs_fit("batching")),
+        law("C10", "contracting dimensions have equal sizes", _pairs_fit("contracting")),
+        law("C11", "two precisions, or none", lambda op: len(op.attr("precision_config") or ()) in (0, 2), "precision_config"),
+    )
+
+
+def _element(op: Op, k: int) -> ElementType | QuantizedType:
+    return tensor(op, k).element if k < 2 else result_type(op).element
+
+
+def _quantized_dot(op: Op) -> tuple[QuantizedType | None, QuantizedType | None, QuantizedType | None]:
+    found = [_element(op, k) for k in range(3)]
+    a, b, r = (e if isinstance(e, QuantizedType) else None for e in found)
+    return a, b, r
+
+
+def _dot_quantized(op: Op) -> bool:
+    a, b, r = _quantized_dot(op)
+    return (a is None and b is None and r is None) or (b is not None and (a is None) == (r is None))
+
+
+def _dot_axis(op: Op) -> bool:
+    _, b, _ = _quantized_dot(op)
+    return b is None or b.axis is None or b.axis not in _dims(op).rhs_contracting
+
+
+def _dot_expressed(op: Op) -> bool:
+    a, b, r = _quantized_dot(op)
+    return a is None or b is None or r is None or a.expressed == b.expressed == r.expressed
+
+
+def _dot_hybrid(op: Op) -> bool:
+    a, b, _ = _quantized_dot(op)
+    return a is not None or b is None or _element(op, 0) == b.expressed == _element(op, 2)
+
+
+_TYPES_OF_ALGORITHMS = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ", "f8E3M4", "f8E4M3", "f8E8M0FNU", "f6E2M3FN",
+                        "f6E3M2FN", "f4E2M1FN", "bf16", "f16", "f32", "f64", "tf32")  # fmt: skip
+
+
+def _algorithm(op: Op) -> DotAlgorithm | None:
+    found: DotAlgorithm | None = op.attr("algorithm")
+    return found
+
+
+def _count(name: str) -> Callable[[Op], bool]:
+    return lambda op: (a := _algorithm(op)) is None or getattr(a, name) > 0
+
+
+def _known_types(op: Op) -> bool:
+    a = _algorithm(op)
+    return a is None or all(t in _TYPES_OF_ALGORITHMS for t in (a.lhs_precision_type, a.rhs_precision_type, a.accumulation_type))
+
+
+_DOT_RESULT = (
+    law("C12", "the result's shape is batching, free lhs and free rhs dimensions in order", lambda op: same_shapes(_dot_shape(op),
+        result_type(op).shape), "lhs", "rhs", "dot_dimension_numbers", "result", result=True),
+    law("C14", "lhs and result are both quantized or neither is, and rhs is where any is", _dot_quantized, "lhs", "rhs", "result", result=True),
+    law("C15", "zero points of rhs are 0", lambda op: (b := _quantized_dot(op)[1]) is None or not any(b.zero_points), "rhs", result=True),
+    law("C16", "rhs is not quantized along a contracting dimension", _dot_axis, "rhs", "dot_dimension_numbers", result=True),
+    law("C17", "quantized lhs and rhs have one storage type", lambda op: (q := _quantized_dot(op))[0] is None or q[1] is None or
+        q[0].storage == q[1].storage, "lhs", "rhs", result=True),
+    law("C18", "quantized operands and result have one expressed type", _dot_expressed, "lhs", "rhs", "result", result=True),
+    law("C19", "the result is per-tensor quantized where rhs is", lambda op: (q := _quantized_dot(op))[0] is None or q[1] is None or
+        q[2] is None or q[1].axis is not None or q[2].axis is None, "rhs", "result", result=True),
+    law("C20", "plain lhs and result have rhs's expressed type", _dot_hybrid, "lhs", "rhs", "result", result=True),
+    law("C21", "precisions are DEFAULT where an algorithm is given", lambda op: _algorithm(op) is None or all(p == "DEFAULT" for p in
+        op.attr("precision_config") or ()), "precision_config"),
+    law("C22", "0 < lhs_component_count", _count("lhs_component_count"), "algorithm"),
+    law("C23", "0 < rhs_component_count", _count("rhs_component_count"), "algorithm"),
+    law("C24", "0 < num_primitive_operations", _count("num_primitive_operations"), "algorithm"),
+    law("I8", "an algorithm names floating-point types", _known_types, "algorithm"),
+)  # fmt: skip
 
 register(
     OpDefinition(
         name="stablehlo.dot_general",
         spec="StableHLO: dot_general",
-        operands=(Operand("lhs"), Operand("rhs")),
+        operands=(Operand("lhs", _VALUE), Operand("rhs", tensors(*ANY, quantized="any"))),
+        results=(Operand("result", tensors(*ANY, quantized="any")),),
         attributes=(
             Attribute("dot_dimension_numbers", "dot"),
             Attribute("precision_config", "enums", (), "precision"),
-            Attribute("algorithm", "any", None),
+            Attribute("algorithm", "algorithm", None),
         ),
         infer=Declined("the result's element type is the program's choice"),
         access=_dot_access,
         semantics=SumOfProducts(),
-        constraints=(_dot_result,),
+        constraints=(*_dot_rules(), *_DOT_RESULT),
     )
 )
+
+_ = (baseline, is_quantized)

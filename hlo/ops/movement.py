@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from hlo.access import AccessBuilder, Condition, Index
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail, rule, same_shape, tensor
+from hlo.ops.dynamic import axis_keeps_place, axis_rules, same_element_type
+from hlo.ops.rules import input_type, law, one_element, result_type
 from hlo.registry import Attribute, Generate, Literal, Move, Operand, OpDefinition, register
-from hlo.types import TensorType, Type
+from hlo.types import QuantizedType, TensorType, Type
+from hlo.typesets import ANY, C, F, S, U, tensors
 
 __all__ = ["delinearize", "linearize"]
 
@@ -46,6 +50,9 @@ def delinearize(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
 
 
 def _infer_constant(op: Op) -> Sequence[Type]:
+    # A quantized result's value is of the storage type: its own type is the program's choice.
+    if op.results and isinstance(op.results[0].type, TensorType) and isinstance(op.results[0].type.element, QuantizedType):
+        return (op.results[0].type,)
     return (op.attr("value").type,)
 
 
@@ -53,10 +60,13 @@ def _no_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> 
     """Reads nothing."""
 
 
-@rule("C1", "value and result have the same type")
+@rule("C1", "value and result have the same type (a quantized result's value is of its storage type)", result=True)
 def _constant_type(op: Op) -> str | None:
-    v, r = op.attr("value").type, op.results[0].type
-    return None if v == r else f"expected {v}, found {r}"
+    v, r = op.attr("value").type, result_type(op)
+    element = r.element.storage if isinstance(r.element, QuantizedType) else r.element
+    # A quantized storage type prints as a signless one.
+    same = v.shape == r.shape and (v.element == element or (v.element.bits == element.bits and isinstance(r.element, QuantizedType)))
+    return None if same or v == r else f"expected {v}, found {r}"
 
 
 register(
@@ -74,7 +84,7 @@ register(
 )
 
 
-@rule("C1", "0 <= iota_dimension < rank(output)")
+@rule("C1", "0 <= iota_dimension < rank(output)", result=True)
 def _iota_dimension(op: Op) -> str | None:
     n, t = op.attr("iota_dimension"), op.results[0].tensor
     return None if 0 <= n < t.rank else f"expected a dimension of {t}, found {n}"
@@ -89,6 +99,7 @@ register(
         infer=Declined("the result's type is the program's choice"),
         access=_no_access,
         semantics=Generate(lambda op, d: d[op.attr("iota_dimension")]),
+        results=(Operand("output", tensors(S, U, F, C, quantized="per-tensor")),),
         constraints=(_iota_dimension,),
         result_names=("output",),
     )
@@ -109,7 +120,7 @@ def _broadcast_count(op: Op) -> str | None:
     return None if len(dims) == t.rank else f"expected {t.rank} dimensions for {t}, found {list(dims)}"
 
 
-@rule("C3", "broadcast_dimensions are dimensions of the result")
+@rule("C3", "broadcast_dimensions are dimensions of the result", result=True)
 def _broadcast_range(op: Op) -> str | None:
     dims, r = op.attr("broadcast_dimensions"), op.results[0].tensor
     return None if all(0 <= k < r.rank for k in dims) else f"expected dimensions of {r}, found {list(dims)}"
@@ -121,7 +132,7 @@ def _broadcast_unique(op: Op) -> str | None:
     return None if len(set(dims)) == len(dims) else f"expected distinct dimensions, found {list(dims)}"
 
 
-@rule("C5", "an operand dimension is 1 or the result's at its place")
+@rule("C5", "an operand dimension is 1 or the result's at its place", result=True)
 def _broadcast_sizes(op: Op) -> str | None:
     t, r = tensor(op, 0), op.results[0].tensor
     for i, k in enumerate(op.attr("broadcast_dimensions")):
@@ -130,22 +141,29 @@ def _broadcast_sizes(op: Op) -> str | None:
     return None
 
 
-@rule("C1", "the element type of the result is the operand's")
+@rule("C1", "the result has the operand's element type", result=True)
 def _same_element(op: Op) -> str | None:
-    t, r = tensor(op, 0), op.results[0].tensor
-    return None if t.element == r.element else f"expected {t.element}, found {r.element}"
+    t, r = tensor(op, 0), result_type(op)
+    return None if one_element(t, r) else f"expected {t.element}, found {r.element}"
+
+
+_MOVED_ELEMENT = law("C1", "the result has the operand's element type (a per-axis quantized one may change its axis)", same_element_type,
+                     "operand", "result", result=True)  # fmt: skip
+_VALUE = tensors(*ANY, quantized="per-tensor")
+_ANY_VALUE = tensors(*ANY, quantized="any")
 
 
 register(
     OpDefinition(
         name="stablehlo.broadcast_in_dim",
         spec="StableHLO: broadcast_in_dim",
-        operands=(Operand("operand"),),
+        operands=(Operand("operand", _ANY_VALUE),),
         attributes=(Attribute("broadcast_dimensions", "i64s"),),
         infer=Declined("the result's shape is the program's choice"),
         access=_broadcast_access,
         semantics=Move(),
-        constraints=(_same_element, _broadcast_count, _broadcast_range, _broadcast_unique, _broadcast_sizes),
+        results=(Operand("result", tensors(*ANY, quantized="any", static=True)),),
+        constraints=(_MOVED_ELEMENT, _broadcast_count, _broadcast_range, _broadcast_unique, _broadcast_sizes, axis_rules("C6")),
     )
 )
 
@@ -165,19 +183,35 @@ def _infer_transpose(op: Op) -> Sequence[Type]:
     t, p = tensor(op, 0), op.attr("permutation")
     if sorted(p) != list(range(t.rank)):
         raise fail(op, f"expected a permutation of {t.rank} dimensions, found {list(p)}", "C2")
-    return (TensorType(tuple(t.shape[k] for k in p), t.element),)
+    bounds = tuple(t.bounds[k] for k in p) if t.bounds else None
+    element = t.element
+    if isinstance(element, QuantizedType) and element.axis is not None:
+        element = replace(element, axis=list(p).index(element.axis))
+    return (TensorType(tuple(t.shape[k] for k in p), element, bounds),)
+
+
+def _transposed_axis(op: Op) -> bool | str:
+    a, r, p = tensor(op, 0).element, result_type(op).element, op.attr("permutation")
+    if not (isinstance(a, QuantizedType) and isinstance(r, QuantizedType)) or a.axis is None or r.axis is None:
+        return True
+    return p[r.axis] == a.axis or f"expected quantization dimension {list(p).index(a.axis)} of the result, found {r.axis}"
 
 
 register(
     OpDefinition(
         name="stablehlo.transpose",
         spec="StableHLO: transpose",
-        operands=(Operand("operand"),),
+        operands=(Operand("operand", _ANY_VALUE),),
         attributes=(Attribute("permutation", "i64s"),),
         infer=_infer_transpose,
         access=_transpose_access,
         semantics=Move(),
-        constraints=(_same_element, _transpose_permutation),
+        results=(Operand("result", _ANY_VALUE),),
+        constraints=(
+            _MOVED_ELEMENT,
+            _transpose_permutation,
+            law("C4", "the quantization dimension moves along", _transposed_axis, result=True),
+        ),
     )
 )
 
@@ -217,9 +251,9 @@ def matching_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[
     return groups
 
 
-@rule("C2", "operand and result have as many elements")
+@rule("C2", "operand and result have as many elements", result=True)
 def _reshape_size(op: Op) -> str | None:
-    t, r = tensor(op, 0), op.results[0].tensor
+    t, r = tensor(op, 0), result_type(op)
     if not t.is_static or not r.is_static or t.size_elems == r.size_elems:
         return None
     return f"expected {t.size_elems} elements, found {r.size_elems}"
@@ -229,11 +263,16 @@ register(
     OpDefinition(
         name="stablehlo.reshape",
         spec="StableHLO: reshape",
-        operands=(Operand("operand"),),
+        operands=(Operand("operand", _ANY_VALUE),),
         infer=Declined("the result's shape is the program's choice"),
         access=_reshape_access,
         semantics=Move(),
-        constraints=(_same_element, _reshape_size),
+        results=(Operand("result", tensors(*ANY, quantized="any", static=True)),),
+        constraints=(
+            _MOVED_ELEMENT,
+            _reshape_size,
+            law("C3", "a per-axis quantized dimension keeps its place", axis_keeps_place, "operand", "result", result=True),
+        ),
     )
 )
 
@@ -259,7 +298,7 @@ register(
     OpDefinition(
         name="stablehlo.slice",
         spec="StableHLO: slice",
-        operands=(Operand("operand"),),
+        operands=(Operand("operand", _VALUE),),
         attributes=(
             Attribute("start_indices", "i64s"),
             Attribute("limit_indices", "i64s"),
@@ -298,7 +337,7 @@ register(
     OpDefinition(
         name="stablehlo.reverse",
         spec="StableHLO: reverse",
-        operands=(Operand("operand"),),
+        operands=(Operand("operand", _VALUE),),
         attributes=(Attribute("dimensions", "i64s"),),
         infer=_infer_operand,
         access=_reverse_access,
@@ -321,6 +360,8 @@ def _concatenate_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBui
 
 
 def _infer_concatenate(op: Op) -> Sequence[Type]:
+    if not op.operands:
+        raise fail(op, "expected at least one input, found none", "C3")
     axis, first = op.attr("dimension"), tensor(op, 0)
     if not 0 <= axis < first.rank:
         raise fail(op, f"expected a dimension of {first}, found {axis}", "C4")
@@ -328,18 +369,22 @@ def _infer_concatenate(op: Op) -> Sequence[Type]:
     for k in range(len(op.operands)):
         t = tensor(op, k)
         others = [None if i == axis else n for i, n in enumerate(t.shape)]
-        if t.element != first.element or not same_shape(others, [None if i == axis else n for i, n in enumerate(first.shape)]):
+        if not one_element(t, first):
+            raise fail(op, f"expected operands of one element type, found {first} and {t}", "C1")
+        if not same_shape(others, [None if i == axis else n for i, n in enumerate(first.shape)]):
             raise fail(op, f"expected operands alike but for dimension {axis}, found {first} and {t}", "C2")
         n = t.shape[axis]
         total = None if n is None or total is None else total + n
-    return (TensorType(tuple(total if i == axis else n for i, n in enumerate(first.shape)), first.element),)
+    merged = [[tensor(op, k).shape[i] for k in range(len(op.operands))] for i in range(first.rank)]
+    shape = tuple(total if i == axis else next((n for n in m if n is not None), None) for i, m in enumerate(merged))
+    return (TensorType(shape, first.element),)
 
 
 register(
     OpDefinition(
         name="stablehlo.concatenate",
         spec="StableHLO: concatenate",
-        operands=(Operand("inputs", variadic=True),),
+        operands=(Operand("inputs", _VALUE, variadic=True),),
         attributes=(Attribute("dimension", "i64"),),
         infer=_infer_concatenate,
         access=_concatenate_access,
@@ -380,19 +425,19 @@ def _infer_pad(op: Op) -> Sequence[Type]:
     return (TensorType(tuple(shape), t.element),)
 
 
-@rule("C1", "operand, padding_value and result have the same element type")
+@rule("C1", "operand, padding_value and result have the same element type", result=True)
 def _pad_elements(op: Op) -> str | None:
     a, b = tensor(op, 0), tensor(op, 1)
     if b.rank != 0:
         return f"expected a scalar padding value, found {b}"
-    return None if a.element == b.element == op.results[0].tensor.element else f"expected {a.element}, found {b.element}"
+    return None if one_element(a, b, result_type(op)) else f"expected {a.element}, found {b.element} and {result_type(op).element}"
 
 
 register(
     OpDefinition(
         name="stablehlo.pad",
         spec="StableHLO: pad",
-        operands=(Operand("operand"), Operand("padding_value", "0-dimensional tensor")),
+        operands=(Operand("operand", _VALUE), Operand("padding_value", tensors(*ANY, quantized="per-tensor", rank=0))),
         attributes=(
             Attribute("edge_padding_low", "i64s"),
             Attribute("edge_padding_high", "i64s"),

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from hlo.errors import Declined
-from hlo.registry import Attribute, Operand, OpDefinition, register
+from hlo.module import Module, Op
+from hlo.registry import Attribute, ModuleConstraint, Operand, OpDefinition, register
+from hlo.types import FunctionType
 
 __all__: list[str] = []
 
 _INLINED = Declined("calls are inlined before analysis; ask for the maps of the called function's ops")
+
+
+
+def _called(op: Op, module: Module) -> str | None:
+    name = op.attr("callee")
+    f = module.functions.get(name)
+    if f is None:
+        return f"found no function @{name}; there is {', '.join('@' + n for n in list(module.functions)[:20]) or 'none'}"
+    found = FunctionType(tuple(v.type for v in op.operands), tuple(r.type for r in op.results))
+    return None if found == f.type else f"expected {f.type}, found {found}"
+
 
 register(
     OpDefinition(
@@ -18,6 +31,7 @@ register(
         infer=Declined("the callee's type, which the module knows"),
         access=_INLINED,
         semantics=_INLINED,
+        module_constraints=(ModuleConstraint("callee", "the callee is a function of the operands' and results' types", _called),),
         result_names=("results",),
     )
 )

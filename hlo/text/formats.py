@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hlo.attributes import DotDimensions
@@ -11,42 +12,85 @@ from hlo.registry import lookup
 from hlo.text import literals
 from hlo.text.assembly import Custom, Format, Names, OpParts, compile_format, function_text, remaining_attributes
 from hlo.text.attribute_text import symbol_text
+from hlo.text.dimension_numbers import conv_text
+from hlo.text.kinds import FORMS
 from hlo.types import QuantizedType, TensorType
 
 if TYPE_CHECKING:
     from hlo.text.mlir_parser import MlirParser
 
-__all__ = ["CUSTOM", "FORMATS", "format_of"]
+__all__ = ["CUSTOM", "FITS", "FORMATS", "format_of"]
 
-_UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite
+_UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag
     log log_plus_one logistic negate not popcnt real round_nearest_afz round_nearest_even rsqrt sign sine sqrt tan tanh
     uniform_dequantize uniform_quantize bitcast_convert reshape""".split()
 _BINARY = """add and atan2 divide maximum minimum multiply or power remainder shift_left shift_right_arithmetic
     shift_right_logical subtract xor""".split()
-_FUNCTIONAL = {"is_finite", "bitcast_convert", "reshape"}
+_FUNCTIONAL = {"bitcast_convert", "reshape"}
 _CHLO_UNARY = """acos acosh asin asinh asin_acos_kernel atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf
     is_pos_inf lgamma sinh square tan""".split()
+
+_CHLO_BROADCAST = """add and atan2 compare complex divide maximum minimum multiply next_after or polygamma power remainder
+    shift_left shift_right_arithmetic shift_right_logical subtract xor zeta""".split()
 
 FORMATS: dict[str, str] = {
     **{f"stablehlo.{n}": "$operand{} " + (":functional" if n in _FUNCTIONAL else ":same") for n in _UNARY},
     **{f"stablehlo.{n}": "$lhs, $rhs{} :same" for n in _BINARY},
     **{f"chlo.{n}": "$operand{} :chlo" for n in _CHLO_UNARY},
-    "stablehlo.constant": "@constant",
-    "stablehlo.compare": "$comparison_direction, $lhs, $rhs[[, $compare_type]]{} :functional",
-    "stablehlo.select": "$pred, $on_true, $on_false{} :select",
-    "stablehlo.iota": "dim = $iota_dimension{} :results",
+    **{f"chlo.broadcast_{n}": "$lhs, $rhs{} :functional" for n in _CHLO_BROADCAST},
+    "chlo.broadcast_select": "$pred, $on_true, $on_false{} :functional",
+    "chlo.mulhi": "$lhs, $rhs{} :chlo",
+    "chlo.next_after": "$x, $y{} :chlo",
+    "chlo.polygamma": "$n, $x{} :chlo",
+    "chlo.top_k": "($operand, k = $k){} :chlo",
+    "chlo.zeta": "$x, $q{} :chlo",
+    "stablehlo.after_all": "$inputs{} :same",
+    "stablehlo.broadcast": "$operand, sizes = $broadcast_sizes{} :functional",
     "stablehlo.broadcast_in_dim": "$operand, dims = $broadcast_dimensions{} :functional",
-    "stablehlo.transpose": "$operand, dims = $permutation{} :functional",
-    "stablehlo.reverse": "$operand, dims = $dimensions{} :same",
-    "stablehlo.slice": "$operand @slice_ranges{} :functional",
+    "stablehlo.cholesky": "$a[[, lower = $lower]]{} :same",
+    "stablehlo.clamp": "$min, $operand, $max{} :same",
+    "stablehlo.compare": "$comparison_direction, $lhs, $rhs[[, $compare_type]]{} :functional",
+    "stablehlo.complex": "$lhs, $rhs{} :complex",
+    "stablehlo.composite": "$name $inputs{} :functional",
     "stablehlo.concatenate": "$inputs, dim = $dimension{} :functional",
-    "stablehlo.pad": "$operand, $padding_value, low = $edge_padding_low, high = $edge_padding_high, "
-    "interior = $interior_padding{} :functional",
+    "stablehlo.constant": "@constant",
+    "stablehlo.convolution": "($lhs, $rhs) dim_numbers = @conv_dimensions, window = @window{} :functional",
+    "stablehlo.create_token": "{} :results",
+    "stablehlo.custom_call": "@target($inputs){} :functional",
+    "stablehlo.dot": "$lhs, $rhs[[, precision = $precision_config]]{} :functional",
     "stablehlo.dot_general": "$lhs, $rhs[[, @batching_dims]], contracting_dims = @contracting_dims"
     "[[, precision = $precision_config]][[, algorithm = $algorithm]]{} :functional",
+    "stablehlo.dynamic_broadcast_in_dim": "$operand, $output_dimensions, dims = $broadcast_dimensions{} :functional",
+    "stablehlo.dynamic_iota": "$output_shape, dim = $iota_dimension{} :functional",
+    "stablehlo.dynamic_pad": "$operand, $padding_value, $edge_padding_low, $edge_padding_high, $interior_padding{} :functional",
+    "stablehlo.dynamic_reshape": "$operand, $output_shape{} :functional",
+    "stablehlo.dynamic_slice": "$operand, $start_indices, sizes = $slice_sizes{} :functional",
+    "stablehlo.dynamic_update_slice": "$operand, $update, $start_indices{} :functional",
+    "stablehlo.einsum": "$lhs, $rhs, config = $einsum_config{} :functional",
+    "stablehlo.fft": "$operand, type = $fft_type, length = $fft_length{} :functional",
+    "stablehlo.get_dimension_size": "$operand, dim = $dimension{} :functional",
+    "stablehlo.get_tuple_element": "$operand[$index]{} :functional",
+    "stablehlo.iota": "dim = $iota_dimension{} :results",
+    "stablehlo.is_finite": "$x{} :functional",
+    "stablehlo.optimization_barrier": "@barrier",
+    "stablehlo.pad": "$operand, $padding_value, low = $edge_padding_low, high = $edge_padding_high, "
+    "interior = $interior_padding{} :functional",
+    "stablehlo.partition_id": "{} :results",
+    "stablehlo.real_dynamic_slice": "$operand, $start_indices, $limit_indices, $strides{} :functional",
+    "stablehlo.reduce_precision": "$operand, format = @precision{} :same",
+    "stablehlo.replica_id": "{} :results",
+    "stablehlo.reverse": "$operand, dims = $dimensions{} :same",
+    "stablehlo.rng": "$a, $b, $shape, distribution = $rng_distribution{} :functional",
+    "stablehlo.rng_bit_generator": "$initial_state, algorithm = $rng_algorithm{} :functional",
+    "stablehlo.select": "$pred, $on_true, $on_false{} :select",
+    "stablehlo.set_dimension_size": "$operand, $size, dim = $dimension{} :functional",
+    "stablehlo.slice": "$operand @slice_ranges{} :functional",
+    "stablehlo.transpose": "$operand, dims = $permutation{} :functional",
+    "stablehlo.tuple": "$val{} :tuple",
+    "stablehlo.unary_einsum": "$operand, config = $einsum_config{} :functional",
+    "stablehlo.return": "{}[[ $operands :inputs]]",
     "func.call": "$callee($inputs){} :functional",
     "func.return": "{}[[ $operands :inputs]]",
-    "stablehlo.return": "{}[[ $operands :inputs]]",
 }
 """op -> its format."""
 
@@ -134,7 +178,131 @@ def _dims(op: Op) -> DotDimensions:
     return dims
 
 
+_PRECISION_WORD = re.compile(r"e(\d+)m(\d+)\Z", re.ASCII)
+
+
+def _parse_precision(p: MlirParser, parts: OpParts) -> None:
+    lx = p.lexer
+    at = lx.start
+    m = _PRECISION_WORD.match(lx.take("word", "a format such as e8m10"))
+    if m is None or max(len(g) for g in m.groups()) > 9:
+        raise lx.error("expected a format e<exponent bits>m<mantissa bits>", at)
+    parts.attributes["exponent_bits"], parts.attributes["mantissa_bits"] = int(m.group(1)), int(m.group(2))
+
+
+def _parse_target(p: MlirParser, parts: OpParts) -> None:
+    parts.attributes["call_target_name"] = p.lexer.symbol()
+
+
+def _parse_barrier(p: MlirParser, parts: OpParts) -> None:
+    lx = p.lexer
+    if lx.accept("("):
+        lx.expect(")")
+    else:
+        values = parts.operands["operand"] = [p.use()]
+        while lx.accept(","):
+            values.append(p.use())
+    if lx.kind == "{":
+        p.attribute_dictionary(parts)
+    if parts.operands:
+        lx.expect(":")
+        at = lx.start
+        types = [p.values.type()]
+        while lx.accept(","):
+            types.append(p.values.type())
+        p.check_types(parts.flat(), types, at)
+        parts.result_types = tuple(types)
+
+
+def _print_barrier(op: Op, names: Names) -> str:
+    extra = remaining_attributes(op, frozenset())
+    tail = f" {extra}" if extra else ""
+    if not op.operands:
+        return "()" + tail
+    return ", ".join(map(names.use, op.operands)) + tail + " : " + ", ".join(str(r.type) for r in op.results)
+
+
+def _barrier_fits(op: Op) -> bool:
+    return [v.type for v in op.operands] == [r.type for r in op.results]
+
+
+def _parse_conv(p: MlirParser, parts: OpParts) -> None:
+    parts.attributes["dimension_numbers"] = p.values.conv_dimensions()
+
+
+_WINDOW = {
+    "stride": "window_strides",
+    "pad": "padding",
+    "lhs_dilate": "lhs_dilation",
+    "rhs_dilate": "rhs_dilation",
+    "reverse": "window_reversal",
+}
+
+
+def _parse_window(p: MlirParser, parts: OpParts) -> None:
+    """`{stride = [1, 1], pad = [[0, 0], [0, 0]], lhs_dilate = …, rhs_dilate = …, reverse = [false, false]}`."""
+    lx = p.lexer
+    lx.expect("{")
+    while lx.kind != "}":
+        at = lx.start
+        word = lx.take("word", "a window attribute")
+        name = _WINDOW.get(word)
+        if name is None or name in parts.attributes:
+            raise lx.error(f"unexpected window attribute {word!r}; there is {', '.join(_WINDOW)}, each once", at)
+        lx.expect("=")
+        attribute = parts.definition.attribute(name)
+        if name == "window_reversal" and lx.kind == "[":
+            parts.attributes[name] = _reversal(p)
+        else:
+            bare = FORMS[attribute.kind].bare
+            assert bare is not None
+            parts.attributes[name] = bare(p.values, attribute)
+        if not lx.accept(","):
+            break
+    lx.expect("}")
+
+
+def _reversal(p: MlirParser) -> tuple[bool, ...]:
+    """`[false, true]` or `[0, 1]`."""
+    lx = p.lexer
+    lx.expect("[")
+    flags: list[bool] = []
+    while lx.kind != "]":
+        if lx.kind == "int":
+            flags.append(lx.integer() != 0)
+        elif lx.at_word("true") or lx.at_word("false"):
+            flags.append(lx.token == "true")
+            lx.advance()
+        else:
+            raise lx.expected("true or false")
+        if not lx.accept(","):
+            break
+    lx.expect("]")
+    return tuple(flags)
+
+
+def _print_window(op: Op, names: Names) -> str:
+    rows = []
+    for word, name in _WINDOW.items():
+        value = op.attributes.get(name)
+        plain = FORMS[op.definition.attribute(name).kind].plain
+        if value is not None and plain is not None:
+            rows.append(f"{word} = {plain(value)}")
+    return "{" + ", ".join(rows) + "}"
+
+
 CUSTOM: dict[str, Custom] = {
+    "precision": Custom(
+        _parse_precision,
+        lambda op, names: f"e{op.attr('exponent_bits')}m{op.attr('mantissa_bits')}",
+        ("exponent_bits", "mantissa_bits"),
+    ),
+    "target": Custom(_parse_target, lambda op, names: symbol_text(op.attr("call_target_name")), ("call_target_name",)),
+    "barrier": Custom(_parse_barrier, _print_barrier),
+    "conv_dimensions": Custom(
+        _parse_conv, lambda op, names: conv_text(op.attr("dimension_numbers")) or "", ("dimension_numbers",)
+    ),
+    "window": Custom(_parse_window, _print_window, tuple(_WINDOW.values())),
     "constant": Custom(_parse_constant, _print_constant, ("value",)),
     "slice_ranges": Custom(_parse_ranges, _print_ranges, ("start_indices", "limit_indices", "strides")),
     "batching_dims": Custom(
@@ -151,4 +319,10 @@ CUSTOM: dict[str, Custom] = {
     ),
 }
 
-_ = (re, symbol_text)
+FITS: dict[str, Callable[[Op], bool]] = {
+    "stablehlo.convolution": lambda op: conv_text(op.attr("dimension_numbers")) is not None,
+    "stablehlo.optimization_barrier": _barrier_fits,
+    "stablehlo.reduce_precision": lambda op: min(op.attr("exponent_bits"), op.attr("mantissa_bits")) >= 0,
+    "stablehlo.custom_call": lambda op: bool(op.attr("call_target_name")),
+}
+"""Ops whose pretty form cannot say everything, and when it can."""

@@ -15,8 +15,8 @@ import numpy as np
 from hlo.attributes import (
     ENUMS,
     UNIT,
-    DotDimensions,
     Enumerated,
+    ReplicaGroupMesh,
     Struct,
     SymbolPath,
     TypedArray,
@@ -27,14 +27,11 @@ from hlo.attributes import (
 from hlo.module import DenseArray
 from hlo.registry import Attribute
 from hlo.text.attribute_text import attribute_text, quoted, symbol_text
+from hlo.text.dimension_numbers import WrongForm, read_mesh, read_struct, show, write_mesh, write_struct
 from hlo.text.values import ValueParser
-from hlo.types import Type
+from hlo.types import ELEMENT_TYPES, TensorType, Type
 
 __all__ = ["FORMS", "Form", "from_text"]
-
-
-class WrongForm(Exception):
-    """The attribute's form is not the one that its kind asks for; the message says what was expected."""
 
 
 @dataclass(frozen=True)
@@ -61,34 +58,27 @@ def from_text(attribute: Attribute, value: Any, parser: ValueParser, at: int) ->
 def _integer(kind: str) -> Callable[[Any, Attribute], int]:
     def read(value: Any, attribute: Attribute) -> int:
         if not isinstance(value, TypedInteger) or value.type != kind:
-            raise WrongForm(f"expected an integer of type {kind}, found {_show(value)}")
+            raise WrongForm(f"expected an integer of type {kind}, found {show(value)}")
         return value.value
 
     return read
 
 
-def _show(value: Any) -> str:
-    try:
-        return attribute_text(value)[:80]
-    except TypeError:
-        return type(value).__name__
-
-
 def _real(value: Any, attribute: Attribute) -> float:
     if not isinstance(value, TypedFloat) or value.type != "f32":
-        raise WrongForm(f"expected a number of type f32, found {_show(value)}")
+        raise WrongForm(f"expected a number of type f32, found {show(value)}")
     return value.value
 
 
 def _bool(value: Any, attribute: Attribute) -> bool:
     if not isinstance(value, bool):
-        raise WrongForm(f"expected true or false, found {_show(value)}")
+        raise WrongForm(f"expected true or false, found {show(value)}")
     return value
 
 
 def _unit(value: Any, attribute: Attribute) -> bool:
     if not isinstance(value, Unit):
-        raise WrongForm(f"expected no value, found {_show(value)}")
+        raise WrongForm(f"expected no value, found {show(value)}")
     return True
 
 
@@ -99,20 +89,20 @@ def _numbers(element: str) -> Callable[[Any, Attribute], tuple[Any, ...]]:
         # The older form of the same attribute, a one-dimensional constant.
         if isinstance(value, DenseArray) and value.type.rank == 1 and str(value.type.element) == element and value.array.size < 4096:
             return tuple(value.array.tolist())
-        raise WrongForm(f"expected array<{element}: …>, found {_show(value)}")
+        raise WrongForm(f"expected array<{element}: …>, found {show(value)}")
 
     return read
 
 
 def _string(value: Any, attribute: Attribute) -> str:
     if not isinstance(value, str):
-        raise WrongForm(f"expected a string, found {_show(value)}")
+        raise WrongForm(f"expected a string, found {show(value)}")
     return value
 
 
 def _symbol(value: Any, attribute: Attribute) -> str:
     if not isinstance(value, SymbolPath):
-        raise WrongForm(f"expected a symbol such as @f, found {_show(value)}")
+        raise WrongForm(f"expected a symbol such as @f, found {show(value)}")
     return "::".join(value.path)
 
 
@@ -129,13 +119,13 @@ def _symbol_plain(value: str) -> str:
 
 def _dense(value: Any, attribute: Attribute) -> DenseArray:
     if not isinstance(value, DenseArray):
-        raise WrongForm(f"expected dense<…>, found {_show(value)}")
+        raise WrongForm(f"expected dense<…>, found {show(value)}")
     return value
 
 
 def _type(value: Any, attribute: Attribute) -> Type:
     if not isinstance(value, Type):
-        raise WrongForm(f"expected a type, found {_show(value)}")
+        raise WrongForm(f"expected a type, found {show(value)}")
     return value
 
 
@@ -147,7 +137,7 @@ def words_of(attribute: Attribute) -> tuple[str, ...]:
 def _word(value: Any, attribute: Attribute) -> str:
     name = attribute.domain or attribute.name
     if not isinstance(value, Enumerated) or value.set != name or value.word not in words_of(attribute):
-        raise WrongForm(f"expected #stablehlo<{name} …> with one of {', '.join(words_of(attribute))}, found {_show(value)}")
+        raise WrongForm(f"expected #stablehlo<{name} …> with one of {', '.join(words_of(attribute))}, found {show(value)}")
     return value.word
 
 
@@ -162,7 +152,7 @@ def _word_bare(parser: ValueParser, attribute: Attribute) -> str:
 
 def _words(value: Any, attribute: Attribute) -> tuple[str, ...]:
     if not isinstance(value, tuple):
-        raise WrongForm(f"expected a list, found {_show(value)}")
+        raise WrongForm(f"expected a list, found {show(value)}")
     return tuple(_word(v, attribute) for v in value)
 
 
@@ -209,33 +199,81 @@ def _plain_item(value: Any) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _dot(value: Any, attribute: Attribute) -> DotDimensions:
-    names = ("lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
-    return DotDimensions(*integer_fields(value, "dot", names))
+def _grid(value: Any) -> tuple[tuple[int, ...], ...]:
+    """A two-dimensional constant of integers as rows."""
+    if not isinstance(value, DenseArray) or not str(value.type.element) == "i64":
+        raise WrongForm(f"expected dense<…> of i64, found {show(value)}")
+    if value.type.rank != 2:
+        raise WrongForm(f"expected a constant of rank 2, found {value.type}")
+    if value.type.size_elems > MAX_ROWS:
+        raise WrongForm(f"expected at most {MAX_ROWS} numbers, found {value.type}")
+    return tuple(tuple(row) for row in value.array.tolist())
 
 
-def integer_fields(value: Any, name: str, fields: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """The integer lists of a struct attribute; a missing one is empty. Raises WrongForm for anything else."""
-    if not isinstance(value, Struct) or value.name.partition(".")[2] != name:
-        raise WrongForm(f"expected #stablehlo.{name}<…>, found {_show(value)}")
-    unknown = [k for k, _ in value.fields if k not in fields]
-    if unknown:
-        raise WrongForm(f"#stablehlo.{name} has no field {unknown[0]!r}")
-    lists = [value.get(f, ()) for f in fields]
-    for f, v in zip(fields, lists, strict=True):
-        if not isinstance(v, tuple) or not all(type(x) is int for x in v):
-            raise WrongForm(f"expected a list of integers in {f}, found {_show(v)}")
-    return lists
+MAX_ROWS = 1 << 22
 
 
-def _dot_write(value: DotDimensions, attribute: Attribute) -> Struct:
-    rows = (
-        ("lhs_batching_dimensions", value.lhs_batching),
-        ("rhs_batching_dimensions", value.rhs_batching),
-        ("lhs_contracting_dimensions", value.lhs_contracting),
-        ("rhs_contracting_dimensions", value.rhs_contracting),
-    )
-    return Struct("stablehlo.dot", tuple((n, v) for n, v in rows if v))
+def grid_constant(rows: tuple[tuple[int, ...], ...], width: int = 2) -> DenseArray:
+    """The constant of these rows."""
+    array = np.array(rows, np.int64).reshape(len(rows), len(rows[0]) if rows else width)
+    return DenseArray(TensorType(tuple(array.shape), ELEMENT_TYPES["i64"]), array)
+
+
+def _pairs(value: Any, attribute: Attribute) -> tuple[tuple[int, ...], ...]:
+    if isinstance(value, DenseArray) and value.type.size_elems == 0:
+        return ()
+    return _grid(value)
+
+
+def _groups(value: Any, attribute: Attribute) -> Any:
+    if isinstance(value, Struct) and value.name.endswith("replica_group_mesh_axes"):
+        return read_mesh(value)
+    if isinstance(value, DenseArray) and value.type.size_elems == 0 and value.type.rank == 2:
+        return ()
+    return _grid(value)
+
+
+def _groups_write(value: Any, attribute: Attribute) -> Any:
+    return write_mesh(value) if isinstance(value, ReplicaGroupMesh) else grid_constant(value, 0)
+
+
+def _aliases(value: Any, attribute: Attribute) -> tuple[Any, ...]:
+    if not isinstance(value, tuple):
+        raise WrongForm(f"expected a list, found {show(value)}")
+    return tuple(read_struct["alias"](v) for v in value)
+
+
+def _symbols(value: Any, attribute: Attribute) -> tuple[str, ...]:
+    if not isinstance(value, tuple) or not all(isinstance(v, SymbolPath) for v in value):
+        raise WrongForm(f"expected a list of symbols, found {show(value)}")
+    return tuple("::".join(v.path) for v in value)
+
+
+def _dictionary(value: Any, attribute: Attribute) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise WrongForm(f"expected a dictionary, found {show(value)}")
+    return value
+
+
+def _struct_form(kind: str) -> Form:
+    read, write = read_struct[kind], write_struct[kind]
+    return Form(lambda v, a: read(v), lambda v, a: write(v), lambda p, a: _struct_bare(p, a, read), lambda v: _struct_plain(write(v)))
+
+
+def _struct_bare(parser: ValueParser, attribute: Attribute, read: Callable[[Any], Any]) -> Any:
+    """`<a = 1, …>` without the name, as the pretty form of dot_general's algorithm has it."""
+    lx = parser.lexer
+    at = lx.start
+    value = parser.field_value() if lx.kind == "<" else parser.attribute()
+    try:
+        return read(value)
+    except WrongForm as e:
+        raise lx.error(f"attribute {attribute.name!r}: {e}", at) from None
+
+
+def _struct_plain(value: Any) -> str:
+    text = attribute_text(value)
+    return text[text.index("<") :]
 
 
 def _same(value: Any, attribute: Attribute) -> Any:
@@ -264,9 +302,12 @@ FORMS: dict[str, Form] = {
     "type": Form(_type, _same, lambda p, a: p.type(), str),
     "enum": Form(_word, _enum_write, _word_bare, str),
     "enums": Form(_words, lambda v, a: tuple(_enum_write(w, a) for w in v), _list_of(_word_bare), _plain_list),
-    "dot": Form(_dot, _dot_write),
+    "pairs": Form(_pairs, lambda v, a: grid_constant(v), _list_of(_list_of(_integer_bare)), lambda v: str([list(r) for r in v])),
+    "groups": Form(_groups, _groups_write),
+    "aliases": Form(_aliases, lambda v, a: tuple(write_struct["alias"](x) for x in v)),
+    "symbols": Form(_symbols, lambda v, a: tuple(SymbolPath(tuple(x.split("::"))) for x in v)),
+    "dictionary": Form(_dictionary, _same),
+    **{k: _struct_form(k) for k in read_struct if k != "alias"},
     "any": Form(_same, _same, _any_bare, attribute_text),
 }
 """kind -> its form."""
-
-_ = np

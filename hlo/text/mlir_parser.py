@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from hlo.attributes import DotDimensions, SymbolPath
-from hlo.errors import Location, ParseError
+from hlo.attributes import TypedArray
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.assembly import OpParts
@@ -495,13 +494,20 @@ class MlirParser:
         for name, value in self.values.dictionary().items():
             attribute = known.get(name)
             if name in _SEGMENT_SIZES:
-                parts.segments[name] = value
+                self._segment_sizes(parts, name, value, at)
             elif attribute is None:
                 parts.extra[name] = value
             elif name in parts.attributes:
                 raise self.lexer.error(f"attribute {name!r} is there twice", at)
             else:
                 parts.attributes[name] = from_text(attribute, value, self.values, at)
+
+    def _segment_sizes(self, parts: OpParts, name: str, value: Any, at: int) -> None:
+        """How many values each variadic operand has, kept where the definition needs it."""
+        if not isinstance(value, TypedArray) or not all(type(n) is int for n in value.values):
+            raise self.lexer.error(f"expected array<i32: …> for {name}", at)
+        if parts.definition.sized_segments and name.startswith("operand"):
+            parts.attributes["operandSegmentSizes"] = value.values
 
     def _finish(
         self,
@@ -601,5 +607,3 @@ class MlirParser:
             if op is not None:
                 op.debug = text
 
-
-_ = (DotDimensions, SymbolPath, Location, ParseError)

@@ -12,7 +12,7 @@ from typing import Any
 from hlo.module import Block, Function, Module, Op, Value
 from hlo.text.assembly import function_text, remaining_attributes
 from hlo.text.attribute_text import attribute_text, dictionary_text, quoted, symbol_text
-from hlo.text.formats import format_of
+from hlo.text.formats import FITS, format_of
 from hlo.text.kinds import FORMS
 from hlo.text.region_formats import PRINTABLE, REGION_FORMATS
 
@@ -231,6 +231,9 @@ def _fits(op: Op) -> bool:
     least = sum(1 for o in d.operands if not (o.variadic or o.optional))
     flexible = [o for o in d.operands if o.variadic or o.optional]
     if len(op.operands) < least or (not flexible and len(op.operands) != least) or len(flexible) > 1:
+        return False
+    fits = FITS.get(op.name)
+    if fits is not None and not fits(op):
         return False
     return all(not a.is_required or a.name in op.attributes for a in d.attributes)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo.attributes import UNIT, Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger
+from hlo.attributes import UNIT, ConvDimensions, Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger
 from hlo.errors import ParseError
 from hlo.module import DenseArray
 from hlo.text import literals
@@ -619,6 +619,49 @@ class ValueParser:
             lx.expect(">")
         return Struct("stablehlo.bounds", (("bounds", tuple(values)),))
 
+    def _conv_attribute(self, dialect: str, at: int) -> Any:
+        """`<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>`, or `<raw input_batch_dimension = 0, …>`."""
+        lx = self.lexer
+        lx.expect("<")
+        if lx.accept_word("raw"):
+            return Struct("stablehlo.conv", self.fields(">"))
+        value = self.conv_dimensions()
+        lx.expect(">")
+        return value
+
+    def conv_dimensions(self) -> ConvDimensions:
+        """`[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`. Every letter once, spatial dimensions from 0 on."""
+        lx = self.lexer
+        at = lx.start
+        lists: list[dict[str, int]] = []
+        for which, (letters, name) in enumerate((("bf", "input"), ("io", "kernel"), ("bf", "output"))):
+            if which == 1:
+                lx.expect_word("x")
+            elif which == 2:
+                lx.expect("->")
+            lx.expect("[")
+            slots: dict[str, int] = {}
+            while lx.kind != "]":
+                here = lx.start
+                key = "?" if lx.kind == "?" else lx.token
+                if key in slots and key != "?":
+                    raise lx.error(f"dimension {key!r} is there twice", here)
+                if lx.kind == "word" and key not in letters or lx.kind not in ("word", "int"):
+                    raise lx.error(f"unexpected {key!r} in the {name} dimensions", here)
+                slots[str(int(key)) if lx.kind == "int" and len(key) < 10 and "x" not in key else key] = len(slots)
+                lx.advance()
+                if not lx.accept(","):
+                    break
+            lx.expect("]")
+            wanted = [*letters, *(str(i) for i in range(len(slots) - 2))]
+            missing = [k for k in wanted if k not in slots]
+            if missing or len(slots) < 2:
+                raise lx.error(f"expected the dimensions {', '.join(wanted)} of the {name}, found {', '.join(slots)}", at)
+            lists.append(slots)
+        i, k, o = lists
+        spatial = [tuple(s[str(n)] for n in range(len(s) - 2)) for s in lists]
+        return ConvDimensions(i["b"], i["f"], spatial[0], k["i"], k["o"], spatial[1], o["b"], o["f"], spatial[2])
+
     def fields(self, closing: str) -> tuple[tuple[str, Any], ...]:
         """`name = value, …` up to the closing mark, which is skipped."""
         lx = self.lexer
@@ -722,6 +765,7 @@ _WORDS: dict[str, Callable[[ValueParser], Any]] = {
 _STRUCTS: dict[str, Callable[[ValueParser, str, int], Any]] = {
     "bounds": ValueParser._bounds_attribute,
     "type_extensions": ValueParser._bounds_attribute,
+    "conv": ValueParser._conv_attribute,
 }
 
 _ = ParseError

@@ -1,0 +1,106 @@
+"""Sets of types: what an operand or a result may be, in words and as a predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+
+from hlo.types import ElementKind, ElementType, QuantizedType, TensorType, TokenType, TupleType, Type
+
+__all__ = [
+    "ANY",
+    "ANY_TYPE",
+    "B",
+    "C",
+    "DIMENSIONS",
+    "F",
+    "S",
+    "TENSOR",
+    "TENSOR_OR_TOKEN",
+    "TOKEN",
+    "TUPLE",
+    "TYPE_SETS",
+    "TypeSet",
+    "U",
+    "quantized_problem",
+    "tensors",
+]
+
+B, S, U, F, C = (ElementKind.BOOLEAN, ElementKind.SIGNED, ElementKind.UNSIGNED, ElementKind.FLOAT, ElementKind.COMPLEX)
+ANY = (B, S, U, F, C)
+
+
+class TypeSet(str):
+    """A description that can decide: `description.has(type)`."""
+
+    has: Callable[[Type], bool]
+
+    def __new__(cls, text: str, has: Callable[[Type], bool]) -> TypeSet:
+        made = super().__new__(cls, text)
+        made.has = has
+        return made
+
+
+def quantized_problem(q: QuantizedType, shape: tuple[int | None, ...]) -> str | None:
+    """What is wrong with a quantized element type in a tensor of that shape, with the constraint's label; None when nothing is.
+
+    Specification: quantized element types, C3 to C13.
+    """
+    lo, hi = q.storage_min, q.storage_max
+    if not q.storage.is_integer:
+        return "the storage type must be an integer type [C1]"
+    if any(not isfinite(s) or s <= 0 for s in q.scales):
+        return "scales must be positive and finite [C5]"
+    if any(not lo <= z <= hi for z in q.zero_points):
+        return f"zero points must lie within [{lo}, {hi}] [C7]"
+    if q.axis is not None:
+        if not 0 <= q.axis < len(shape):
+            return f"quantization dimension {q.axis} must be a dimension of the tensor [C12]"
+        n = shape[q.axis]
+        if n is not None and n != len(q.scales):
+            return f"expected {n} scales, one for each element of dimension {q.axis}, found {len(q.scales)} [C13]"
+    return None
+
+
+def tensors(*kinds: ElementKind, quantized: str = "", rank: int | None = None, index: bool = False, static: bool = False) -> TypeSet:
+    """Ranked tensors of these element kinds; `quantized` is "", "per-tensor" or "any"; `rank` fixes the rank."""
+    allowed = frozenset((*kinds, ElementKind.INDEX) if index else kinds)
+    if set(kinds) == set(ANY):
+        names = ["any kind"]
+    elif {S, U} <= set(kinds):
+        names = ["integer", *(k.value for k in kinds if k not in (S, U))]
+    else:
+        names = [k.value for k in kinds]
+    what = ("" if rank is None else f"{rank}-dimensional ") + "tensor" + (" of " + " or ".join(names) if names != ["any kind"] else "")
+    if quantized:
+        what += " or quantized" if quantized == "any" else " or per-tensor quantized"
+
+    def has(t: Type) -> bool:
+        if not isinstance(t, TensorType) or (rank is not None and len(t.shape) != rank):
+            return False
+        if static and None in t.shape:
+            return False
+        e = t.element
+        if isinstance(e, ElementType):
+            return e.kind in allowed
+        if not quantized or (quantized != "any" and e.axis is not None):
+            return False
+        return quantized_problem(e, t.shape) is None
+
+    return TypeSet(what, has)
+
+
+TENSOR = tensors(*ANY, quantized="any")
+TOKEN = TypeSet("token", lambda t: isinstance(t, TokenType))
+TUPLE = TypeSet("tuple", lambda t: isinstance(t, TupleType))
+ANY_TYPE = TypeSet("any", lambda t: True)
+TENSOR_OR_TOKEN = TypeSet("tensor or token", lambda t: isinstance(t, TokenType) or TENSOR.has(t))
+DIMENSIONS = tensors(S, U, rank=1, index=True)
+
+TYPE_SETS: dict[str, TypeSet] = {
+    "any": ANY_TYPE,
+    "tensor": TENSOR,
+    "0-dimensional tensor": tensors(*ANY, quantized="per-tensor", rank=0),
+    "tensor of boolean": tensors(B),
+}
+"""Sets by their plain description."""
