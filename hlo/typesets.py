@@ -62,8 +62,16 @@ def quantized_problem(q: QuantizedType, shape: tuple[int | None, ...]) -> str | 
     return None
 
 
+def _is_static_enough(t: TensorType) -> bool:
+    unknown = [i for i, n in enumerate(t.shape) if n is None]
+    if not unknown:
+        return True
+    return len(unknown) == 1 and t.bounds is not None and len(t.bounds) == len(t.shape) and t.bounds[unknown[0]] is not None
+
+
 def tensors(*kinds: ElementKind, quantized: str = "", rank: int | None = None, index: bool = False, static: bool = False) -> TypeSet:
-    """Ranked tensors of these element kinds; `quantized` is "", "per-tensor" or "any"; `rank` fixes the rank."""
+    """Ranked tensors of these element kinds; `quantized` is "", "per-tensor" or "any"; `rank` fixes the rank.
+    `static` asks for known dimensions, but for one that is bounded."""
     allowed = frozenset((*kinds, ElementKind.INDEX) if index else kinds)
     if set(kinds) == set(ANY):
         names = ["any kind"]
@@ -78,7 +86,7 @@ def tensors(*kinds: ElementKind, quantized: str = "", rank: int | None = None, i
     def has(t: Type) -> bool:
         if not isinstance(t, TensorType) or (rank is not None and len(t.shape) != rank):
             return False
-        if static and None in t.shape:
+        if static and not _is_static_enough(t):
             return False
         e = t.element
         if isinstance(e, ElementType):

@@ -93,6 +93,13 @@ def _group_size(op: Op) -> int | None:
     return len(rows[0]) if rows else None
 
 
+def _processes(op: Op) -> int | None:
+    """How many processes are in a group; None where that depends on the number of partitions too."""
+    handle = op.attr("channel_handle")
+    both = handle is not None and handle.handle > 0 and not op.attr("use_global_device_ids")
+    return None if both else _group_size(op)
+
+
 # ---------------------------------------------------------------- gathering and exchanging
 
 
@@ -107,7 +114,7 @@ def _gathered(op: Op) -> bool | str:
         for i, (a, b) in enumerate(zip(t.shape, r.shape, strict=True)):
             if i != dim and not eq(a, b):
                 return f"expected {a} in dimension {i}, found {r}"
-        a, b, n = t.shape[dim], r.shape[dim], _group_size(op)
+        a, b, n = t.shape[dim], r.shape[dim], _processes(op)
         if a is not None and b is not None and ((a == 0 and b != 0) or (a and b % a)):
             return f"expected a multiple of {a} in dimension {dim}, found {r}"
         if a is not None and b is not None and n is not None and b != a * n:
@@ -236,7 +243,7 @@ register(
         result_names=("results",),
     )
 )
-_ROOT = Attribute("has_dynamic_root", "bool", False)
+_ROOT = Attribute("has_dynamic_root", "unit", False)
 
 
 def _data_and_root(op: Op) -> bool | str:
@@ -257,6 +264,20 @@ def _data(op: Op) -> list[TensorType]:
     return types[:-1] if op.attr("has_dynamic_root") else types
 
 
+def _infer_collective_reduce(op: Op) -> Sequence[Type]:
+    e = _element_of_body(op)
+    if e is None:
+        raise fail(op, "expected a tensor from the computation", "C6")
+    return tuple(TensorType(t.shape, e, t.bounds) for t in _data(op))  # type: ignore[arg-type]
+
+
+def _reduced_data(op: Op) -> bool:
+    data = _data(op)
+    return len(op.results) == len(data) and all(
+        same_shapes(t.shape, result_type(op, k).shape) and result_type(op, k).element == _element_of_body(op) for k, t in enumerate(data)
+    )
+
+
 def _same_as_data(op: Op) -> bool:
     data = _data(op)
     return len(op.results) == len(data) and all(can_be(t, result_type(op, k)) for k, t in enumerate(data))
@@ -269,7 +290,7 @@ register(
         operands=(Operand("operands", _VALUE, variadic=True),),
         attributes=(_GROUPS, _CHANNEL, _GLOBAL, _ROOT),
         regions=("computation",),
-        infer=lambda op: tuple(TensorType(t.shape, t.element, t.bounds) for t in _data(op)),
+        infer=_infer_collective_reduce,
         access=_EXCHANGE,
         semantics=_EXCHANGE,
         constraints=(
@@ -278,7 +299,8 @@ register(
             law("C5", "a dynamic root comes after the data, one entry for each", _data_and_root),
             law("C6", "the computation takes two scalars and returns one", lambda op: next((p for t in _data(op) if (p := reducer_problem(
                 op.regions[0], [TensorType((), t.element)], [TensorType((), t.element)]))), True)),
-            law("C7", "results have the data's types", _same_as_data, "operands", "results", result=True),
+            law("C7", "results have the data's shapes and the element type that the computation returns", _reduced_data, "operands", "results",
+                result=True),
         ),
         module_constraints=_MESH,
         result_names=("results",),

@@ -232,6 +232,31 @@ def _count(name: str) -> Callable[[Op], bool]:
     return lambda op: (a := _algorithm(op)) is None or getattr(a, name) > 0
 
 
+_F8 = frozenset(t for t in _TYPES_OF_ALGORITHMS if t.startswith("f8"))
+# (operands, accumulation) -> the numbers of primitive operations that are in use
+_IN_USE = {
+    ("f16", "f16"): (1,),
+    ("f16", "f32"): (1,),
+    ("bf16", "bf16"): (1,),
+    ("bf16", "f32"): (1, 3, 6, 9),
+    ("tf32", "f32"): (1, 3),
+    ("f32", "f32"): (1,),
+    ("f64", "f64"): (1,),
+}
+
+
+def _known_algorithm(op: Op) -> bool:
+    a = _algorithm(op)
+    if a is None:
+        return True
+    if a.lhs_component_count != 1 or a.rhs_component_count != 1:
+        return False
+    if a.lhs_precision_type in _F8 and a.rhs_precision_type in _F8:
+        return a.accumulation_type == "f32" and a.num_primitive_operations == 1
+    counts = _IN_USE.get((a.lhs_precision_type, a.accumulation_type), ()) if a.lhs_precision_type == a.rhs_precision_type else ()
+    return a.num_primitive_operations in counts and not a.allow_imprecise_accumulation
+
+
 def _known_types(op: Op) -> bool:
     a = _algorithm(op)
     return a is None or all(t in _TYPES_OF_ALGORITHMS for t in (a.lhs_precision_type, a.rhs_precision_type, a.accumulation_type))
@@ -254,6 +279,7 @@ _DOT_RESULT = (
     law("C22", "0 < lhs_component_count", _count("lhs_component_count"), "algorithm"),
     law("C23", "0 < rhs_component_count", _count("rhs_component_count"), "algorithm"),
     law("C24", "0 < num_primitive_operations", _count("num_primitive_operations"), "algorithm"),
+    law("algorithm", "the algorithm is one that hardware knows", _known_algorithm, "algorithm"),
     law("I8", "an algorithm names floating-point types", _known_types, "algorithm"),
 )  # fmt: skip
 

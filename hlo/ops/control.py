@@ -164,11 +164,13 @@ register(
 
 # ---------------------------------------------------------------- optimization_barrier, tuples
 
+_BARRED = TypeSet("tensor, per-tensor quantized tensor, token or tuple", lambda t: tensors(*ANY, quantized="per-tensor").has(t)
+                  or isinstance(t, TokenType | TupleType))  # fmt: skip
 register(
     OpDefinition(
         name="stablehlo.optimization_barrier",
         spec="StableHLO: optimization_barrier",
-        operands=(Operand("operand", _BRANCH_VALUE, variadic=True),),
+        operands=(Operand("operand", _BARRED, variadic=True),),
         infer=lambda op: tuple(_types(op.operands)),
         access=lambda op, output, d, ix: ix.read(output, d),
         semantics=Declined("a barrier: results are the operands, and nothing moves across"),

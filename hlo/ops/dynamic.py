@@ -114,6 +114,15 @@ register(
 )  # fmt: skip
 
 
+def _stated_count(op: Op) -> bool | str:
+    values, t = constant_of(op, 1), input_type(op, 0)
+    if values is None or not t.is_static:
+        return True
+    if any(n < 0 for n in values):
+        return f"expected sizes of 0 or more, found {list(values)}"
+    return prod(values) == t.size_elems or f"expected {t.size_elems} elements, found {prod(values)}"
+
+
 def elements_agree(op: Op) -> bool:
     """Can operand and result have as many elements?"""
     t, r = input_type(op, 0), result_type(op)
@@ -148,6 +157,7 @@ register(
             law("C4", "as many entries of output_shape as dimensions of the result", lambda op: eq(input_type(op, 1).shape[0],
                 result_type(op).rank), "output_shape", "result", result=True),
             law("output_shape", "a constant shape is the result's", _stated_shape(1), result=True),  # type: ignore[arg-type]
+            law("output_shape", "a constant shape has as many elements as the operand", _stated_count, "operand"),
         ),
     )
 )  # fmt: skip

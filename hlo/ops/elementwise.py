@@ -259,8 +259,7 @@ _special("compare", (Operand("lhs", tensors(*ANY, quantized="per-tensor")), Oper
 @rule("C1", "pred is a scalar or has the shape of on_true")
 def _select_pred(op: Op) -> str | None:
     p = tensor(op, 0)
-    shape = broadcast_shapes([op.operands[1].type, op.operands[2].type])
-    ok = p.rank == 0 or shape is None or same_shape(p.shape, shape)
+    ok = p.rank == 0 or same_shape(p.shape, tensor(op, 1).shape)
     return None if ok else f"expected a scalar or the shape of {tensor(op, 1)}, found {p}"
 
 

@@ -10,6 +10,7 @@ from hlo.attributes import GatherDimensions, ScatterDimensions
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail
+from hlo.ops.dynamic import constant_of
 from hlo.ops.rules import (
     attributes_size,
     distinct,
@@ -132,7 +133,12 @@ def _gather_sizes(op: Op) -> tuple[int | None, ...]:
     """slice_sizes; unknown ones where they are a value of the program (dynamic_gather)."""
     if "slice_sizes" in op.definition.known_attributes:
         return tuple(op.attr("slice_sizes"))
-    return (None,) * input_type(op, 0).rank
+    constant, rank = constant_of(op, 2), input_type(op, 0).rank
+    return constant if constant is not None and len(constant) == rank else (None,) * rank
+
+
+def _constant_sizes_fit(op: Op) -> bool:
+    return all(n is None or (n >= 0 and le(n, m)) for n, m in zip(_gather_sizes(op), input_type(op, 0).shape, strict=True))
 
 
 def _gather_rank(op: Op) -> int:
@@ -250,7 +256,7 @@ register(
         constraints=(
             law("C20", "as many slice_sizes as dimensions of the operand", lambda op: eq(input_type(op, 2).shape[0], input_type(op, 0).rank),
                 "operand", "slice_sizes"),
-            *_gather_rules(law("C21", "slice_sizes are one-dimensional", lambda op: input_type(op, 2).rank == 1, "slice_sizes")),
+            *_gather_rules(law("C21", "0 <= slice_sizes <= the operand's shape", _constant_sizes_fit, "operand", "slice_sizes")),
             *_GATHER_RESULT,
         ),
     )

@@ -422,7 +422,19 @@ def _infer_pad(op: Op) -> Sequence[Type]:
         shape.append(None if n is None else low + n + max(n - 1, 0) * inner + high)
         if n is not None and (shape[-1] or 0) < 0:
             raise fail(op, f"expected a result of size 0 or more, found {shape[-1]}", "C4")
-    return (TensorType(tuple(shape), t.element),)
+    return (TensorType(tuple(shape), t.element, _padded_bounds(op, t)),)
+
+
+def _padded_bounds(op: Op, t: TensorType) -> tuple[int | None, ...] | None:
+    if not t.bounds:
+        return None
+    spans = (op.attr("edge_padding_low"), op.attr("edge_padding_high"), op.attr("interior_padding"))
+    bounds: list[int | None] = []
+    for b, low, high, inner in zip(t.bounds, *spans, strict=True):
+        bounds.append(None if b is None else low + b + max(b - 1, 0) * inner + high)
+        if b is not None and (bounds[-1] or 0) < 0:
+            raise fail(op, f"expected a result of bound 0 or more, found {bounds[-1]}", "C4")
+    return tuple(bounds)
 
 
 @rule("C1", "operand, padding_value and result have the same element type", result=True)

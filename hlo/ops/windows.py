@@ -75,6 +75,12 @@ def _size(operand: int, which: str) -> Callable[[Op], int | None]:
     return get
 
 
+def _window_sizes(op: Op) -> bool | str:
+    t = input_type(op, 1)
+    found = [t.shape[k] for k in _numbers(op).kernel_spatial if _dims(t, k)]
+    return all(n is None or n > 0 for n in found) or f"found {t}"
+
+
 def _kernel_features(op: Op) -> bool | str:
     n, k = _size(0, "input_feature")(op), _size(1, "kernel_input_feature")(op)
     groups = op.attr("feature_group_count")
@@ -211,6 +217,7 @@ def _conv_rules() -> tuple[Constraint, ...]:
         _per_window("C7", "rhs_dilation"),
         _all("rhs_dilation", 1, "C8"),
         _per_window("C9", "window_reversal"),
+        law("window", "the kernel's spatial dimensions are not 0", _window_sizes),
         law("C21", "0 < feature_group_count", lambda op: op.attr("feature_group_count") > 0, "feature_group_count"),
         law("C22", "0 < batch_group_count", lambda op: op.attr("batch_group_count") > 0, "batch_group_count"),
         law("C23", "feature_group_count or batch_group_count is 1",

@@ -20,7 +20,7 @@ from hlo.module import Op, Value
 from hlo.registry import Attribute, OpDefinition
 from hlo.text.attribute_text import dictionary_text
 from hlo.text.kinds import FORMS
-from hlo.types import ELEMENT_TYPES, ElementType, FunctionType, TensorType, TupleType, Type
+from hlo.types import ELEMENT_TYPES, ElementType, FunctionType, OpaqueType, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from hlo.text.mlir_parser import MlirParser
@@ -232,7 +232,7 @@ class _Types:
         listed = [p.values.type()]
         while lx.accept(","):
             listed.append(p.values.type())
-        if lx.accept("->"):
+        if lx.accept("->") or (self.style == "to" and lx.accept_word("to")):
             p.check_types(parts.flat(), listed, at)
             parts.result_types = p.values.result_types()
             return
@@ -266,8 +266,10 @@ class Style:
 
 def types_text(style: str, inputs: list[Type], outputs: list[Type]) -> str:
     """The types in the style, or as a function type where the style cannot say them."""
+    if style == "to":
+        return f"{inputs[0]} to {outputs[0]}"
     if style == "chlo":
-        return ", ".join(map(str, inputs)) + " -> " + ", ".join(map(str, outputs))
+        return ", ".join(map(str, inputs)) + " -> " + (str(outputs[0]) if len(outputs) == 1 else f"({', '.join(map(str, outputs))})")
     short = STYLES[style].shorten(inputs, outputs)
     return function_text(inputs, outputs) if short is None else ", ".join(map(str, short))
 
@@ -335,6 +337,11 @@ def _each_shorten(inputs: list[Type], outputs: list[Type]) -> list[Type] | None:
     return inputs if inputs == outputs and inputs else None
 
 
+def _first_expand(listed: list[Type], operands: list[Value], parts: OpParts) -> Expansion:
+    """tensor.dim: the type of the first operand; the rest is index."""
+    return ([listed[0], *(v.type for v in operands[1:])], [OpaqueType("index")]) if len(listed) == 1 and operands else None
+
+
 def _inputs_expand(listed: list[Type], operands: list[Value], parts: OpParts) -> Expansion:
     return listed, ()
 
@@ -348,6 +355,8 @@ STYLES: dict[str, Style] = {
     "complex": Style(_complex_expand, _complex_shorten),
     "tuple": Style(_tuple_expand, _tuple_shorten),
     "each": Style(_each_expand, _each_shorten),
+    "to": Style(_same_expand, lambda i, o: None),
+    "first": Style(_first_expand, lambda i, o: i[:1]),
     "inputs": Style(_inputs_expand, lambda i, o: i),
 }
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hlo.attributes import DotDimensions
-from hlo.module import Op
+from hlo.module import DenseArray, Op
 from hlo.registry import lookup
 from hlo.text import literals
 from hlo.text.assembly import Custom, Format, Names, OpParts, compile_format, function_text, remaining_attributes
-from hlo.text.attribute_text import symbol_text
+from hlo.text.attribute_text import attribute_text, symbol_text
 from hlo.text.dimension_numbers import conv_text
 from hlo.text.kinds import FORMS
-from hlo.types import QuantizedType, TensorType
+from hlo.types import OpaqueType, QuantizedType, TensorType
 
 if TYPE_CHECKING:
     from hlo.text.mlir_parser import MlirParser
@@ -89,6 +89,10 @@ FORMATS: dict[str, str] = {
     "stablehlo.tuple": "$val{} :tuple",
     "stablehlo.unary_einsum": "$operand, config = $einsum_config{} :functional",
     "stablehlo.return": "{}[[ $operands :inputs]]",
+    "arith.constant": "@arith_constant",
+    "shape.shape_of": "$operand{} :chlo",
+    "tensor.cast": "$operand{} :to",
+    "tensor.dim": "$operand, $index{} :first",
     "func.call": "$callee($inputs){} :functional",
     "func.return": "{}[[ $operands :inputs]]",
 }
@@ -291,7 +295,22 @@ def _print_window(op: Op, names: Names) -> str:
     return "{" + ", ".join(rows) + "}"
 
 
+def _parse_arith(p: MlirParser, parts: OpParts) -> None:
+    if p.lexer.kind == "{":
+        p.attribute_dictionary(parts)
+    value = p.values.attribute()
+    parts.attributes["value"] = value
+    kind = value.type if isinstance(value, DenseArray) else OpaqueType("i1" if isinstance(value, bool) else str(getattr(value, "type", "?")))
+    parts.result_types = (kind,)
+
+
+def _print_arith(op: Op, names: Names) -> str:
+    extra = remaining_attributes(op, frozenset(("value",)))
+    return (extra + " " if extra else "") + attribute_text(op.attr("value"))
+
+
 CUSTOM: dict[str, Custom] = {
+    "arith_constant": Custom(_parse_arith, _print_arith, ("value",)),
     "precision": Custom(
         _parse_precision,
         lambda op, names: f"e{op.attr('exponent_bits')}m{op.attr('mantissa_bits')}",

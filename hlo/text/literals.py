@@ -147,7 +147,7 @@ def from_list(text: str, t: TensorType, error: Callable[[str, int], ParseError])
     array = _array(values, element)
     if not is_list:
         if not total:
-            raise error(f"expected no elements for {t}, found one", 0)
+            return DenseArray(t, np.zeros(shape, element.dtype))  # one element for all of none
         return DenseArray(t, np.broadcast_to(array.reshape(()), shape))
     if len(values) != total:
         raise error(f"expected {total} elements for {t}, found {len(values)}", 0)

@@ -216,12 +216,54 @@ def _printable_while(op: Op) -> bool:
     ] == types
 
 
+def _parse_scan(p: MlirParser, parts: OpParts) -> Steps:
+    """`(%x) inits (%c) dimension = 0 attributes {…} { ^bb0(…): … } : types`."""
+    lx = p.lexer
+    for name, word in (("inputs", None), ("inits", "inits")):
+        if word is not None:
+            lx.expect_word(word)
+        lx.expect("(")
+        values = parts.operands[name] = []
+        while lx.kind == "value":
+            values.append(p.use())
+            if not lx.accept(","):
+                break
+        lx.expect(")")
+    lx.expect_word("dimension")
+    lx.expect("=")
+    parts.attributes["dimension"] = lx.integer()
+    if lx.accept_word("attributes"):
+        p.attribute_dictionary(parts)
+    region = yield p.region()
+    lx.expect(":")
+    at = lx.start
+    t = p.values.function_type()
+    p.check_types(parts.flat(), t.inputs, at)
+    parts.result_types = t.results
+    parts.attributes["operandSegmentSizes"] = (len(parts.operands["inputs"]), len(parts.operands["inits"]))
+    return [region]
+
+
+def _print_scan(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+    body = op.regions[0]
+    lists = [", ".join(map(pr.use, op.segment(n))) for n in ("inputs", "inits")]
+    extra = remaining_attributes(op, frozenset(("dimension",)))
+    yield f" ({lists[0]}) inits ({lists[1]}) dimension={op.attr('dimension')}" + (f" attributes {extra}" if extra else "") + " {\n"
+    pr.enter()
+    label = ", ".join(f"{pr.define(a)}: {a.type}" for a in body.arguments)
+    yield (body, f"{pr.indent(0)}^bb0({label}):\n")
+    pr.leave()
+    yield pr.indent(0) + "} : " + function_text([v.type for v in op.operands], [r.type for r in op.results])
+
+
 REGION_FORMATS: dict[str, RegionFormat] = {
     "stablehlo.reduce": RegionFormat(_parse_reduce, _print_reduce),
     "stablehlo.while": RegionFormat(_parse_while, _print_while),
+    "chlo.scan": RegionFormat(_parse_scan, _print_scan),
 }
 
-PRINTABLE: dict[str, Callable[[Op], bool]] = {"stablehlo.reduce": _printable_reduce, "stablehlo.while": _printable_while}
+PRINTABLE: dict[str, Callable[[Op], bool]] = {"stablehlo.reduce": _printable_reduce, "stablehlo.while": _printable_while,
+                                                "chlo.scan": lambda op: len(op.regions) == 1 and bool(op.regions[0].arguments)}  # fmt: skip
 """Whether the pretty form can say an op; where it cannot, the generic form does."""
 
 _ = Names

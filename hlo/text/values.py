@@ -184,7 +184,7 @@ class ValueParser:
             raise lx.expected("'<'")
         position = lx.skip_space(lx.end)
         if lx.text.startswith("*", position):
-            raise lx.error(f"unranked {word}s are not part of the language", position)
+            return self._unranked(position)
         shape: list[int | None] = []
         while m := _DIMENSION.match(lx.text, position):
             digits = m.group(1)
@@ -222,6 +222,17 @@ class ValueParser:
         if isinstance(element, QuantizedType) and element.axis is not None and word == "tensor":
             self._check_axis(element, tuple(shape), begin)
         return TensorType(tuple(shape), element, bounds, encoding)
+
+    def _unranked(self, star: int) -> Type:
+        """`tensor<*xf32>`: CHLO's ops take it, StableHLO's do not."""
+        lx = self.lexer
+        after = lx.skip_space(star + 1)
+        if not lx.text.startswith("x", after):
+            raise lx.error("expected 'x'", after)
+        lx.seek(after + 1)
+        element = self.element_type("tensor")
+        lx.expect(">")
+        return OpaqueType(f"tensor<*x{element}>")
 
     def _bounds(self, values: object, rank: int, at: int) -> tuple[int | None, ...]:
         lx = self.lexer
@@ -272,6 +283,8 @@ class ValueParser:
         if reader is not None:
             lx.advance()
             return reader(self, at)
+        if name.startswith(("!stablehlo.", "!chlo.")) and name != "!stablehlo.future":
+            raise lx.error(f"unknown type {name}", at)
         lx.advance()
         if lx.kind == "<" and not lx.text[at : lx.start].endswith((" ", "\n", "\t")):
             end = lx.balanced()
