@@ -32,6 +32,7 @@ __all__ = [
     "TypedFloat",
     "TypedInteger",
     "Unit",
+    "Word",
 ]
 
 
@@ -210,6 +211,12 @@ class SymbolPath:
     """`@module::@function`: a reference to a symbol, outermost first."""
 
     path: tuple[str, ...]
+
+
+class Word(str):
+    """A bare word in a struct's field (`f32`), as against a string in quotes."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,8 @@ class OpDefinition:
 
     def segment_sizes(self, op: Op) -> dict[str, Any]:
         """The attribute that the generic text needs to tell variadic operands apart; {} for ops that do not need one."""
-        sizes = op.attributes.get("operandSegmentSizes")
-        return {"operandSegmentSizes": TypedArray("i32", tuple(sizes))} if self.sized_segments and sizes else {}
+        names = ("operandSegmentSizes", "resultSegmentSizes") if self.sized_segments else ()
+        return {n: TypedArray("i32", tuple(op.attributes[n])) for n in names if n in op.attributes}
 
     @property
     def mnemonic(self) -> str:

@@ -224,7 +224,7 @@ class TensorType:
     def __str__(self) -> str:
         dims = "".join("?x" if d is None else f"{d}x" for d in self.shape)
         extra = ""
-        if self.bounds is not None and any(b is not None for b in self.bounds):
+        if self.bounds is not None:
             extra = ", #stablehlo.bounds<" + ", ".join("?" if b is None else str(b) for b in self.bounds) + ">"
         elif self.encoding is not None:
             extra = f", {self.encoding}"

@@ -196,7 +196,7 @@ for _name in ("and", "or", "xor"):
 for _name in ("shift_left", "shift_right_arithmetic", "shift_right_logical"):
     _define_broadcast(_name, _VALUE)
 _define_broadcast("compare", _VALUE, _infer_broadcast_compare,
-                  (Attribute("comparison_direction", "enum"), Attribute("compare_type", "enum", None, "comparison_type")))  # fmt: skip
+                  (Attribute("comparison_direction", "enum", domain="chlo."), Attribute("compare_type", "enum", None, "chlo.comparison_type")))  # fmt: skip
 _define_broadcast("complex", tensors(F), _infer_broadcast_complex)
 
 
@@ -363,7 +363,7 @@ register(
         name="chlo.ragged_dot",
         spec="CHLO: ragged_dot",
         operands=(Operand("lhs", tensors(*ANY)), Operand("rhs", tensors(*ANY)), Operand("group_sizes", tensors(S, U))),
-        attributes=(Attribute("ragged_dot_dimension_numbers", "ragged_dot"), Attribute("precision_config", "enums", (), "precision")),
+        attributes=(Attribute("ragged_dot_dimension_numbers", "ragged_dot"), Attribute("precision_config", "enums", (), "chlo.precision")),
         infer=Declined("the result's element type is the program's choice"),
         access=Declined("which group an element belongs to depends on group_sizes"),
         semantics=Declined("which group an element belongs to depends on group_sizes"),

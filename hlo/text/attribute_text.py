@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hlo.attributes import Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger, Unit
+from hlo.attributes import ConvDimensions, Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger, Unit, Word
 from hlo.module import DenseArray
 from hlo.text import literals
 from hlo.types import ELEMENT_TYPES, Type
@@ -71,6 +71,8 @@ def attribute_text(value: Any) -> str:
             return f"array<{value.element}>"
         return f"array<{value.element}: " + ", ".join(_plain(v, value.element) for v in value.values) + ">"
     if isinstance(value, Enumerated):
+        if value.set.endswith("_mode"):  # the one set that stands as an attribute of its own
+            return f"#{value.dialect}.{value.set}<{value.word}>"
         return f"#{value.dialect}<{value.set} {value.word}>"
     if isinstance(value, Struct):
         if value.name == "stablehlo.bounds":
@@ -84,6 +86,10 @@ def attribute_text(value: Any) -> str:
         return value.text
     if isinstance(value, Type):
         return str(value)
+    if isinstance(value, ConvDimensions):
+        from hlo.text.dimension_numbers import write_struct
+
+        return attribute_text(write_struct["conv"](value))
     raise TypeError(f"no text for an attribute of {type(value).__name__}")
 
 
@@ -114,7 +120,9 @@ def _field(value: Any) -> str:
         return f"<{_fields(value)}>"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str | int):
+    if isinstance(value, str):
+        return str(value) if isinstance(value, Word) else quoted(value)
+    if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
         return literals.number_text(value, ELEMENT_TYPES["f64"])

@@ -22,6 +22,7 @@ from hlo.attributes import (
     ScatterDimensions,
     Struct,
     SymbolPath,
+    Word,
 )
 from hlo.text.attribute_text import attribute_text
 
@@ -147,7 +148,7 @@ def _read_algorithm(value: Any) -> DotAlgorithm:
 
 
 def _write_algorithm(d: DotAlgorithm) -> Struct:
-    return Struct("stablehlo.dot_algorithm", tuple((n, getattr(d, n)) for n in _ALGORITHM))
+    return Struct("stablehlo.dot_algorithm", tuple((n, Word(v) if isinstance(v := getattr(d, n), str) else v) for n in _ALGORITHM))
 
 
 def _read_channel(value: Any) -> ChannelHandle:

@@ -131,11 +131,16 @@ def _type(value: Any, attribute: Attribute) -> Type:
 
 def words_of(attribute: Attribute) -> tuple[str, ...]:
     """The words that an enum attribute may be."""
-    return ENUMS[attribute.domain or attribute.name]
+    return ENUMS[set_of(attribute)]
+
+
+def set_of(attribute: Attribute) -> str:
+    """The name of an enum attribute's set, without the dialect that `domain` may begin with ("chlo.precision")."""
+    return (attribute.domain or attribute.name).rpartition(".")[2] or attribute.name
 
 
 def _word(value: Any, attribute: Attribute) -> str:
-    name = attribute.domain or attribute.name
+    name = set_of(attribute)
     if not isinstance(value, Enumerated) or value.set != name or value.word not in words_of(attribute):
         raise WrongForm(f"expected #stablehlo<{name} …> with one of {', '.join(words_of(attribute))}, found {show(value)}")
     return value.word
@@ -285,7 +290,7 @@ def _any_bare(parser: ValueParser, attribute: Attribute) -> Any:
 
 
 def _enum_write(value: str, attribute: Attribute) -> Enumerated:
-    return Enumerated(attribute.domain or attribute.name, value)
+    return Enumerated(set_of(attribute), value, attribute.domain.partition(".")[0] if "." in attribute.domain else "stablehlo")
 
 
 FORMS: dict[str, Form] = {

@@ -506,8 +506,8 @@ class MlirParser:
         """How many values each variadic operand has, kept where the definition needs it."""
         if not isinstance(value, TypedArray) or not all(type(n) is int for n in value.values):
             raise self.lexer.error(f"expected array<i32: …> for {name}", at)
-        if parts.definition.sized_segments and name.startswith("operand"):
-            parts.attributes["operandSegmentSizes"] = value.values
+        if parts.definition.sized_segments:
+            parts.attributes["operandSegmentSizes" if name.startswith("operand") else "resultSegmentSizes"] = value.values
 
     def _finish(
         self,

@@ -156,7 +156,7 @@ class Printer:
 
     def _block(self, block: Block, out: list[str]) -> None:
         """The ops of a block and of everything inside it, one level deeper than the current depth."""
-        stack: list[Iterator[str | tuple[Block, str]]] = [self._ops(block)]
+        stack: list[Iterator[str | tuple[Block, str]]] = [self._ops(block, False)]
         self.depth += 1
         while stack:
             piece = next(stack[-1], None)
@@ -170,31 +170,23 @@ class Printer:
                 self.depth += 1
                 stack.append(self._ops(piece[0]))
 
-    def _ops(self, block: Block) -> Iterator[str | tuple[Block, str]]:
+    def _ops(self, block: Block, nested: bool = True) -> Iterator[str | tuple[Block, str]]:
         for op in block.ops:
             yield self.indent(0)
             fmt = None if self.generic else format_of(op.name)
             whole = None if self.generic else REGION_FORMATS.get(op.name)
             if whole is not None and PRINTABLE[op.name](op):
-                # The results get their names after the regions have given theirs back.
-                body: list[str | tuple[Block, str]] = []
-                yield from self._whole(op, whole.print(op, self))
-                del body
+                yield self.results(op) + op.name
+                yield from whole.print(op, self)
             elif fmt is not None and not op.regions and _fits(op):
-                yield f"{self.results_of(op)}{_SHORT.get(op.name, op.name)}{fmt.print(op, self)}"
+                # Inside another op's region, `call` and `return` need their dialect.
+                name = op.name if nested else _SHORT.get(op.name, op.name)
+                yield f"{self.results(op)}{name}{fmt.print(op, self)}"
             else:
                 yield from self._generic(op)
             if self.debug and op.debug:
                 yield " " + op.debug
             yield "\n"
-
-    def results_of(self, op: Op) -> str:
-        """The results' names, given after the operands were printed would be too late: names first."""
-        return self.results(op)
-
-    def _whole(self, op: Op, pieces: Iterator[str | tuple[Block, str]]) -> Iterator[str | tuple[Block, str]]:
-        yield self.results(op) + op.name
-        yield from pieces
 
     def _generic(self, op: Op) -> Iterator[str | tuple[Block, str]]:
         operands = ", ".join(self.use(v) for v in op.operands)

@@ -240,7 +240,9 @@ def _parse_scan(p: MlirParser, parts: OpParts) -> Steps:
     t = p.values.function_type()
     p.check_types(parts.flat(), t.inputs, at)
     parts.result_types = t.results
-    parts.attributes["operandSegmentSizes"] = (len(parts.operands["inputs"]), len(parts.operands["inits"]))
+    carries = len(parts.operands["inits"])
+    parts.attributes["operandSegmentSizes"] = (len(parts.operands["inputs"]), carries)
+    parts.attributes["resultSegmentSizes"] = (max(0, len(t.results) - carries), min(carries, len(t.results)))
     return [region]
 
 

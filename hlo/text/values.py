@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo.attributes import UNIT, ConvDimensions, Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger
+from hlo.attributes import UNIT, ConvDimensions, Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger, Word
 from hlo.errors import ParseError
 from hlo.module import DenseArray
 from hlo.text import literals
@@ -717,7 +717,7 @@ class ValueParser:
             if lx.kind == "float":
                 return self.number()
             if lx.kind == "word" and lx.token not in ("true", "false", "dense", "array", "tensor"):
-                word = lx.token
+                word = Word(lx.token)
                 lx.advance()
                 return word
             return self.attribute()
