@@ -12,6 +12,7 @@ from hlo.ops import (
     gathering,
     linalg,
     movement,
+    sharding,
     structure,
     windows,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "gathering",
     "linalg",
     "movement",
+    "sharding",
     "structure",
     "windows",
 ]

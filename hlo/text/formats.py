@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hlo.attributes import DotDimensions
+from hlo.attributes import DotDimensions, Foreign
 from hlo.module import DenseArray, Op
 from hlo.registry import lookup
 from hlo.text import literals
@@ -93,6 +93,9 @@ FORMATS: dict[str, str] = {
     "shape.shape_of": "$operand{} :chlo",
     "tensor.cast": "$operand{} :to",
     "tensor.dim": "$operand, $index{} :first",
+    "sdy.sharding_constraint": "$input @sharding{} :same",
+    "sdy.reshard": "$input @sharding{} :same",
+    "sdy.return": "{}[[ $results :inputs]]",
     "func.call": "$callee($inputs){} :functional",
     "func.return": "{}[[ $operands :inputs]]",
 }
@@ -309,7 +312,20 @@ def _print_arith(op: Op, names: Names) -> str:
     return (extra + " " if extra else "") + attribute_text(op.attr("value"))
 
 
+_SHARDING = "#sdy.sharding"
+
+
+def _parse_sharding(p: MlirParser, parts: OpParts) -> None:
+    lx = p.lexer
+    if lx.kind != "<":
+        raise lx.expected("'<'")
+    begin, end = lx.start, lx.balanced()
+    lx.seek(end)
+    parts.attributes["sharding"] = Foreign(_SHARDING + lx.text[begin:end])
+
+
 CUSTOM: dict[str, Custom] = {
+    "sharding": Custom(_parse_sharding, lambda op, names: str(op.attr("sharding"))[len(_SHARDING) :], ("sharding",)),
     "arith_constant": Custom(_parse_arith, _print_arith, ("value",)),
     "precision": Custom(
         _parse_precision,
@@ -342,6 +358,8 @@ FITS: dict[str, Callable[[Op], bool]] = {
     "stablehlo.convolution": lambda op: conv_text(op.attr("dimension_numbers")) is not None,
     "stablehlo.optimization_barrier": _barrier_fits,
     "stablehlo.reduce_precision": lambda op: min(op.attr("exponent_bits"), op.attr("mantissa_bits")) >= 0,
+    "sdy.sharding_constraint": lambda op: str(op.attr("sharding")).startswith(_SHARDING + "<"),
+    "sdy.reshard": lambda op: str(op.attr("sharding")).startswith(_SHARDING + "<"),
     "stablehlo.custom_call": lambda op: bool(op.attr("call_target_name")),
 }
 """Ops whose pretty form cannot say everything, and when it can."""

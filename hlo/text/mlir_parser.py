@@ -240,6 +240,9 @@ class MlirParser:
         lx = self.lexer
         at = lx.start
         name = lx.string()
+        if name == "sdy.mesh":
+            self._generic_mesh(module, at)
+            return
         if name not in ("builtin.module", "func.func"):
             raise lx.error(f"unknown module item {name!r}", at)
         lx.expect("(")
@@ -264,6 +267,25 @@ class MlirParser:
         attributes.pop("sym_visibility", None)
         inner.attributes = attributes
         module.nested.append(inner)
+
+    def _generic_mesh(self, module: Module, at: int) -> None:
+        """`"sdy.mesh"() <{…}> {…} : () -> ()`, kept as text."""
+        lx = self.lexer
+        lx.expect("(")
+        lx.expect(")")
+        while lx.kind in ("<", "{"):
+            lx.seek(lx.balanced())
+        lx.expect(":")
+        if lx.kind != "(":
+            raise lx.expected("'('")
+        lx.seek(lx.balanced())
+        lx.expect("->")
+        if lx.kind != "(":
+            raise lx.expected("'('")
+        end = lx.balanced()
+        lx.seek(end)
+        module.foreign.append(lx.text[at:end])
+        self._trailing_location()
 
     def _empty_label(self) -> None:
         lx = self.lexer

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hlo.attributes import Foreign
 from hlo.module import Block, Op, Value
 from hlo.registry import lookup
 from hlo.text.assembly import Names, OpParts, function_text, remaining_attributes
@@ -258,13 +259,75 @@ def _print_scan(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
     yield pr.indent(0) + "} : " + function_text([v.type for v in op.operands], [r.type for r in op.results])
 
 
+_MANUAL = {"in_shardings": ("#sdy.sharding_per_value<", ">"), "out_shardings": ("#sdy.sharding_per_value<", ">"),
+           "manual_axes": ("#sdy<manual_axes", ">")}  # fmt: skip
+
+
+def _parse_manual(p: MlirParser, parts: OpParts) -> Steps:
+    """`(%x) in_shardings=[…] out_shardings=[…] manual_axes={…} (%a: t) {…} : types`."""
+    lx = p.lexer
+    lx.expect("(")
+    values = parts.operands["tensors"] = []
+    while lx.kind == "value":
+        values.append(p.use())
+        if not lx.accept(","):
+            break
+    lx.expect(")")
+    for name, (before, after) in _MANUAL.items():
+        lx.expect_word(name)
+        lx.expect("=")
+        if lx.kind not in "[{":
+            raise lx.expected("'[' or '{'")
+        begin, end = lx.start, lx.balanced()
+        lx.seek(end)
+        parts.attributes[name] = Foreign(before + lx.text[begin:end] + after)
+    p.scope.push()
+    lx.expect("(")
+    block = p.block_arguments(")")
+    yield p.body(block)
+    p.scope.pop()
+    if lx.kind == "{":
+        p.attribute_dictionary(parts)
+    lx.expect(":")
+    at = lx.start
+    t = p.values.function_type()
+    p.check_types(values, t.inputs, at)
+    parts.result_types = t.results
+    return [block]
+
+
+def _manual_piece(op: Op, name: str) -> str | None:
+    before, after = _MANUAL[name]
+    text = str(op.attr(name))
+    return text[len(before) : -len(after)] if text.startswith(before) and text.endswith(after) else None
+
+
+def _print_manual(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+    body = op.regions[0]
+    head = "(" + ", ".join(map(pr.use, op.operands)) + ")"
+    head += "".join(f" {n}={_manual_piece(op, n)}" for n in _MANUAL)
+    pr.enter()
+    yield head + " (" + ", ".join(f"{pr.define(a)}: {a.type}" for a in body.arguments) + ") {\n"
+    yield (body, "")
+    pr.leave()
+    extra = remaining_attributes(op, frozenset(_MANUAL))
+    types = function_text([v.type for v in op.operands], [r.type for r in op.results])
+    yield pr.indent(0) + "}" + (f" {extra}" if extra else "") + " : " + types
+
+
+def _printable_manual(op: Op) -> bool:
+    return len(op.regions) == 1 and all(_manual_piece(op, n) is not None for n in _MANUAL)
+
+
 REGION_FORMATS: dict[str, RegionFormat] = {
     "stablehlo.reduce": RegionFormat(_parse_reduce, _print_reduce),
     "stablehlo.while": RegionFormat(_parse_while, _print_while),
     "chlo.scan": RegionFormat(_parse_scan, _print_scan),
+    "sdy.manual_computation": RegionFormat(_parse_manual, _print_manual),
 }
 
 PRINTABLE: dict[str, Callable[[Op], bool]] = {"stablehlo.reduce": _printable_reduce, "stablehlo.while": _printable_while,
+                                                "sdy.manual_computation": _printable_manual,
                                                 "chlo.scan": lambda op: len(op.regions) == 1 and bool(op.regions[0].arguments)}  # fmt: skip
 """Whether the pretty form can say an op; where it cannot, the generic form does."""
 
