@@ -6,7 +6,28 @@ import numpy as np
 
 from interp.numbers import Array
 
-__all__ = ["atan2", "cbrt", "divide", "exp", "expm1", "log", "log1p", "logistic", "power", "rsqrt", "sqrt", "square", "tanh"]
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "divide",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "logistic",
+    "power",
+    "rsqrt",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+]
 
 
 def of_parts(re: Array, im: Array) -> Array:
@@ -121,3 +142,31 @@ def power(a: Array, b: Array) -> Array:
 def atan2(y: Array, x: Array) -> Array:
     """-i log((x + i y) / sqrt(x^2 + y^2))."""
     return np.asarray(-1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)))
+
+
+def acos(z: Array) -> Array:
+    return np.arccos(z)
+
+
+def acosh(z: Array) -> Array:
+    return np.arccosh(z)
+
+
+def asin(z: Array) -> Array:
+    return np.arcsin(z)
+
+
+def asinh(z: Array) -> Array:
+    return np.arcsinh(z)
+
+
+def atan(z: Array) -> Array:
+    return np.arctan(z)
+
+
+def atanh(z: Array) -> Array:
+    return np.arctanh(z)
+
+
+def tan(z: Array) -> Array:
+    return np.tan(z)

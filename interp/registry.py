@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-__all__ = ["Rule", "rule", "rule_for", "rule_names"]
+from hlo import Declined
+
+__all__ = ["Rule", "decline", "rule", "rule_for", "rule_names"]
 
 RuleFunction = Callable[..., Any]
 F = TypeVar("F", bound=RuleFunction)
@@ -20,6 +22,7 @@ class Rule:
     is_elementwise  the function works on arrays of any one shape (scalars broadcast), element by element
     is_view         the result takes no memory of its own; on scalars the function is the identity or elementwise
     is_transparent  the function passes operands on to a block (or to its result) without looking into them
+    declined        why the op is not evaluated; its function raises that
     dequantizes     quantized operands are dequantized first and results quantized last (dequantize_op_quantize)
     """
 
@@ -29,6 +32,7 @@ class Rule:
     is_view: bool = False
     is_transparent: bool = False
     dequantizes: bool = False
+    declined: Declined | None = None
 
 
 _RULES: dict[str, Rule] = {}
@@ -51,6 +55,16 @@ def rule(
         return function
 
     return add
+
+
+def decline(name: str, reason: str) -> None:
+    """Registers the op `name` as one that is not evaluated, and says why."""
+
+    def refuse(context: Any, op: Any, *operands: Any) -> Any:
+        raise context.error(op, f"declined: {reason}")
+
+    rule(name)(refuse)
+    _RULES[name] = replace(_RULES[name], declined=Declined(reason))
 
 
 def rule_for(name: str) -> Rule | None:

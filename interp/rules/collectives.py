@@ -17,7 +17,7 @@ from interp.grid import Meeting, ProcessId, Receive, Send
 from interp.machine import Call
 from interp.numbers import Array
 from interp.quantization import quantize, quantized_element, to_type
-from interp.registry import rule
+from interp.registry import decline, rule
 from interp.rules.reduction import fold_axis
 
 __all__ = ["process_groups"]
@@ -145,6 +145,9 @@ def _reduced(op: Op, operands: Sequence[Array], group: Sequence[ProcessId], body
 @rule("stablehlo.all_reduce")
 def all_reduce(ctx: Any, op: Op, *operands: Array) -> Rule:
     return tuple((yield from _reduced(op, operands, _own_group(ctx, op), op.regions[0])))
+
+
+decline("stablehlo.collective_reduce", "the specification does not say what the processes that are not the root receive")
 
 
 @rule("stablehlo.cross-replica-sum")

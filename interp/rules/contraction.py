@@ -19,7 +19,7 @@ from hlo.attributes import DotAlgorithm, DotDimensions
 from interp.numbers import Array, convert, is_complex, is_float, is_signed, narrow, reduce_bits, widen
 from interp.registry import rule
 
-__all__ = ["contract", "result_dtype", "working"]
+__all__ = ["FEW_TERMS", "contract", "result_dtype", "working"]
 
 FEW_TERMS = 16
 
@@ -181,23 +181,30 @@ def ragged_dot(ctx: Any, op: Op, lhs: Array, rhs: Array, group_sizes: Array) -> 
     at = np.arange(lhs.shape[ragged])
     ends = np.cumsum(group_sizes.astype(np.int64), axis=-1)
     starts = ends - group_sizes
+    # Group sizes may differ along the dimensions in front of the ragged one: [those…, groups].
+    prefix = _in_front(ragged, dims, lhs.ndim)[: group_sizes.ndim - 1] if group_sizes.ndim > 1 else []
     results = []
     out = np.zeros(op.results[0].shape, dtype)
     for g in range(group_sizes.shape[-1]):
-        # Group sizes may differ along the batching dimensions in front of the ragged one: [batch…, rows].
         inside = (at >= starts[..., g, None]) & (at < ends[..., g, None])
-        batch = inside.ndim - 1
         if ragged in dims.lhs_contracting:
-            other = dims.rhs_contracting[dims.lhs_contracting.index(ragged)]
-            left = np.where(_placed(inside, [*dims.lhs_batching[:batch], ragged], lhs.ndim), lhs, np.zeros_like(lhs))
-            right = np.where(_placed(inside, [*dims.rhs_batching[:batch], other], rhs.ndim), rhs, np.zeros_like(rhs))
+            pair = dict(zip(dims.lhs_batching + dims.lhs_contracting, dims.rhs_batching + dims.rhs_contracting, strict=True))
+            axes = [*prefix, ragged]
+            left = np.where(_placed(inside, axes, lhs.ndim), lhs, np.zeros_like(lhs))
+            right = np.where(_placed(inside, [pair[k] for k in axes], rhs.ndim), rhs, np.zeros_like(rhs))
             results.append(contract(left, right, dims, dtype))
             continue
         (axis,) = d.rhs_group
         part = contract(lhs, np.take(rhs, g, axis=axis), _without(dims, axis), dtype)
-        row = len(dims.lhs_batching) + dims.free("lhs", lhs.ndim).index(ragged)
-        out = np.where(_placed(inside, [*range(batch), row], out.ndim), part, out)
+        order = [*dims.lhs_batching, *dims.free("lhs", lhs.ndim)]  # the result's dimensions that come from lhs
+        out = np.where(_placed(inside, [order.index(k) for k in (*prefix, ragged)], out.ndim), part, out)
     return np.stack(results) if results else out
+
+
+def _in_front(ragged: int, dims: DotDimensions, rank: int) -> list[int]:
+    """The dimensions of lhs along which group sizes may vary: batching ones, and those of the ragged one's own kind before it."""
+    own = dims.lhs_contracting if ragged in dims.lhs_contracting else dims.free("lhs", rank)
+    return [*dims.lhs_batching, *own[: own.index(ragged)]]
 
 
 def _without(dims: DotDimensions, axis: int) -> DotDimensions:

@@ -10,9 +10,9 @@ import numpy as np
 
 from hlo import Op
 from hlo.attributes import ConvDimensions
-from interp.numbers import Array
+from interp.numbers import Array, convert, is_complex, is_float, narrow, widen
 from interp.registry import rule
-from interp.rules.contraction import result_dtype, working
+from interp.rules.contraction import FEW_TERMS, result_dtype, working
 from interp.rules.movement import padded
 
 __all__: list[str] = []
@@ -60,11 +60,16 @@ def convolved(ctx: Any, op: Op, lhs: Array, rhs: Array, padding: Sequence[Sequen
         x = np.moveaxis(x.reshape(*x.shape[:-1], features, x.shape[-1] // features), -2, 0)
     kernel = np.moveaxis(kernel.reshape(*kernel.shape[:-1], groups, kernel.shape[-1] // groups), -2, 0)
     ctx.reserve(op, 8 * (x.size + kernel.size))
-    w = working(x, kernel, dtype, prod(sizes) * x.shape[-1])
-    out = _sums(ctx, op, w.left, w.right, out_sizes, strides, dilations)
+    terms = prod(sizes) * x.shape[-1]
+    if terms <= FEW_TERMS and (is_float(dtype) or is_complex(dtype)):  # as in dot_general
+        left, right = widen(convert(x, dtype)), widen(convert(kernel, dtype))
+        out = narrow(_sums(ctx, op, left, right, out_sizes, strides, dilations, one_by_one=True), dtype)
+    else:
+        w = working(x, kernel, dtype, terms)
+        out = w.finish(_sums(ctx, op, w.left, w.right, out_sizes, strides, dilations))
     # [groups, batch, spatial…, output features / groups] -> [batch, spatial…, output features]
     out = np.moveaxis(out, 0, -2)
-    out = w.finish(out).reshape(*out.shape[:-2], out.shape[-2] * out.shape[-1])
+    out = out.reshape(*out.shape[:-2], out.shape[-2] * out.shape[-1])
     order = (d.output_batch, *d.output_spatial, d.output_feature)
     return out.transpose(np.argsort(order))
 
@@ -77,6 +82,7 @@ def _sums(
     out_sizes: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
+    one_by_one: bool = False,
 ) -> Array:
     groups, batch = x.shape[:2]
     sizes, channels, features = kernel.shape[1:-2], kernel.shape[-2], kernel.shape[-1]
@@ -84,7 +90,7 @@ def _sums(
     if not out.size or not kernel.size:
         return out
     everything = (slice(None), slice(None))
-    if prod(sizes) <= prod(out_sizes):
+    if one_by_one or prod(sizes) <= prod(out_sizes):
         for k in np.ndindex(*sizes):
             ctx.step(op)
             part = x[
@@ -96,8 +102,13 @@ def _sums(
                     ),
                 )
             ]
-            product = part.reshape(groups, -1, channels) @ kernel[(slice(None), *k)]
-            out += product.reshape(out.shape)
+            rows, columns = part.reshape(groups, -1, channels), kernel[(slice(None), *k)]
+            if one_by_one:
+                flat = out.reshape(groups, -1, features)
+                for c in range(channels):
+                    flat += rows[..., c, None] * columns[:, c, None, :]
+            else:
+                out += (rows @ columns).reshape(out.shape)
         return out
     flat = kernel.reshape(groups, -1, features)
     for y in np.ndindex(*out_sizes):

@@ -80,14 +80,4 @@ def set_dimension_size(ctx: Any, op: Op, x: Array, size: Array) -> Array:
     axis, n = op.attr("dimension"), int(size)
     if not 0 <= n <= x.shape[axis]:
         raise ctx.error(op, f"expected a size of 0 to {x.shape[axis]}, found {n}")
-    return x[(slice(None),) * axis + (slice(0, n),)]
-
-
-@rule("stablehlo.compute_reshape_shape")
-def compute_reshape_shape(ctx: Any, op: Op, count: Array, shape: Array) -> Array:
-    """`shape` with its one -1 replaced by what makes the sizes multiply to `count`."""
-    known = 1
-    for n in shape:
-        known *= int(n) if int(n) != -1 else 1
-    whole = int(count) // known if known else 0
-    return np.array([whole if int(n) == -1 else int(n) for n in shape], shape.dtype)
+    return np.asarray(x[(slice(None),) * axis + (slice(0, n),)])

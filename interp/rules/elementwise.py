@@ -64,8 +64,6 @@ for _name, _real, _complex in (
     ("tanh", np.tanh, complexes.tanh),
 ):
     _transcendental(f"stablehlo.{_name}", _real, _complex)
-_transcendental("chlo.erf", special.erf)
-_transcendental("chlo.erfc", special.erfc)
 
 
 @rule("chlo.square", elementwise=True)

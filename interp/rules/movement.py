@@ -50,6 +50,12 @@ def broadcast_in_dim(ctx: Any, op: Op, x: Array) -> Array:
     return spread(x, op.attr("broadcast_dimensions"), op.results[0].shape)
 
 
+@rule("stablehlo.broadcast", view=True)
+def broadcast(ctx: Any, op: Op, x: Array) -> Array:
+    """New dimensions of `broadcast_sizes` in front."""
+    return np.broadcast_to(x, (*op.attr("broadcast_sizes"), *x.shape))
+
+
 @rule("stablehlo.transpose", view=True)
 def transpose(ctx: Any, op: Op, x: Array) -> Array:
     return x.transpose(op.attr("permutation"))

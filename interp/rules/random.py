@@ -106,7 +106,10 @@ def random_bits(algorithm: str, state: Array, shape: Sequence[int], bits: int) -
 
 @rule("stablehlo.rng_bit_generator")
 def rng_bit_generator(ctx: Any, op: Op, initial: Array) -> tuple[Array, Array]:
-    """DEFAULT is Philox. The state is two or three 64-bit words, or the same bits in narrower ones."""
+    """DEFAULT is Philox. The state is two or three 64-bit words, or the same bits in narrower ones.
+
+    Philox with two words: the key is the upper half of the counter as well, as in XLA.
+    """
     return generated(ctx, op, initial, op.results[1].shape, op.results[1].tensor.dtype)
 
 
@@ -118,7 +121,7 @@ def generated(ctx: Any, op: Op, initial: Array, shape: Sequence[int], dtype: np.
         raise ctx.error(op, f"expected a state of 2 64-bit words, found {words.size}")
     if algorithm != "THREE_FRY" and words.size not in (2, 3):
         raise ctx.error(op, f"expected a state of 2 or 3 64-bit words, found {words.size}")
-    state = words if algorithm == "THREE_FRY" or words.size == 3 else np.append(words, np.uint64(0))
+    state = words if algorithm == "THREE_FRY" or words.size == 3 else words[[0, 1, 0]]
     new, value = random_bits(algorithm, state, shape, bits_of(dtype))
     bits = bits_of(dtype)
     if is_float(dtype):
