@@ -1,6 +1,6 @@
 """Index maps: expressions, their simplification, maps between tensors."""
 
-from indexing.derive import MapSet, output_to_input
+from indexing.derive import output_to_input
 from indexing.expr import (
     Const,
     Expr,
@@ -19,6 +19,7 @@ from indexing.expr import (
 )
 from indexing.inverse import input_to_output, invert
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, compose
+from indexing.mapset import MapSet
 from indexing.notation import parse_expr, parse_map
 
 __all__ = [

@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
-from typing import Any
+from collections.abc import Sequence
 
 from hlo import Declined, Op, TensorType
 from hlo.access import Condition
+from indexing import collectives
 from indexing.bounds import Interval
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
+from indexing.mapset import MapSet
+from indexing.may_read import MAY_READ
 from indexing.runtime import clamped, known_element
 from indexing.terms import Expr, ExprLike, Var, as_expr
 
-__all__ = ["MapSet", "Reads", "output_to_input", "reads_of"]
-
-
-class MapSet(Set[IndexingMap]):
-    """A set of maps that keeps the order in which they were found; equal relations count once.
-
-    >>> m = IndexingMap.identity([4, 8])
-    >>> s = MapSet([m, IndexingMap.identity([4, 8])])
-    >>> len(s), s[0] is m, s == {m}
-    (1, True, True)
-    """
-
-    __slots__ = ("_items",)
-
-    def __init__(self, maps: Iterable[IndexingMap] = ()) -> None:
-        items: list[IndexingMap] = []
-        seen: set[Any] = set()
-        for m in maps:
-            if m.spelling not in seen:
-                seen.add(m.spelling)
-                if m not in items:
-                    items.append(m)
-        self._items = tuple(items)
-
-    def __contains__(self, m: object) -> bool:
-        return m in self._items
-
-    def __iter__(self) -> Iterator[IndexingMap]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, i: int) -> IndexingMap:
-        return self._items[i]
-
-    def __repr__(self) -> str:
-        return "{" + "; ".join(map(str, self._items)) + "}"
-
-    def __hash__(self) -> int:
-        return hash(frozenset(map(hash, self._items)))
-
-    @property
-    def only(self) -> IndexingMap:
-        """The one map. Raises ValueError when there is not exactly one."""
-        if len(self._items) != 1:
-            raise ValueError(f"expected one map, found {len(self._items)}: {self!r}")
-        return self._items[0]
+__all__ = ["Reads", "output_to_input", "reads_of"]
 
 
 class Reads:
@@ -77,8 +32,9 @@ class Reads:
         self.runtime_operands: list[int] = []
         self.known: list[tuple[int, tuple[Expr, ...]]] = []  # runtime values that the program tells
         self.reads: list[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]] = []
-        access = op.definition.access
-        assert not isinstance(access, Declined)
+        access = MAY_READ.get(op.name, op.definition.access)
+        if isinstance(access, Declined):
+            raise ValueError(f"{op.name} has no access function: {access.reason}")
         access(op, output, tuple([v.var for v in self.dims]), self)
 
     def range(self, size: int, name: str = "") -> Var:
@@ -136,9 +92,9 @@ class Reads:
 
 def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
     """For each operand, the maps of all reads as the access function writes them; or why there are none."""
-    access = op.definition.access
+    access = MAY_READ.get(op.name, op.definition.access)
     if isinstance(access, Declined):
-        return access
+        return collectives.index_maps(op, output) if op.name in collectives.EXCHANGES else access
     if not 0 <= output < len(op.results):
         raise IndexError(f"{op.name} has {len(op.results)} results, no result {output}")
     for v in (*op.operands, op.results[output]):

@@ -19,10 +19,11 @@ from typing import Any
 
 from hlo import Declined, Op
 from indexing.bounds import Bounds, Interval
-from indexing.derive import MapSet, reads_of
+from indexing.derive import reads_of
 from indexing.expr import substitute
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
+from indexing.mapset import MapSet
 from indexing.simplifier import simplify
 from indexing.terms import Const, Expr, FloorDiv, Mod, Var, floordiv, from_terms, mod
 

@@ -281,16 +281,19 @@ def _with_runtimes_as_parameters(m: IndexingMap) -> islpy.Map:
     return full.move_dims(islpy.dim_type.param, 0, islpy.dim_type.in_, start, count_of_runtimes)
 
 
+def relation_for_each_runtime(m: IndexingMap) -> islpy.Map:
+    """[dims] -> results with the runtime variables as parameters and the ranges existential."""
+    r = _with_runtimes_as_parameters(m)
+    r = r.project_out(islpy.dim_type.in_, len(m.dims), len(m.ranges)) if m.ranges else r
+    for i in range(len(m.dims)):
+        r = r.set_dim_name(islpy.dim_type.in_, i, f"i{i}")
+    return r
+
+
 def is_injective_for_each_runtime(m: IndexingMap) -> bool | Declined:
     """Whether no result belongs to two different dims under the same runtime values."""
 
-    def asked() -> bool:
-        r = _with_runtimes_as_parameters(m)
-        if m.ranges:
-            r = r.project_out(islpy.dim_type.in_, len(m.dims), len(m.ranges))
-        return bool(r.is_injective())
-
-    return bounded(asked)
+    return bounded(lambda: bool(relation_for_each_runtime(m).is_injective()))
 
 
 def shortest_reuse(m: IndexingMap, loops: Sequence[Var]) -> tuple[tuple[int, ...], int | Declined] | Declined | None:

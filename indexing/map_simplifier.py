@@ -58,8 +58,8 @@ def tidy_map(m: IndexingMap) -> IndexingMap:
     """As `simplify_map`, but results without division stay as they are written: a variable is not replaced by its only value."""
     if m.unknown is not None or m.is_known_empty:
         return m
-    linear = all(type(a) is Var for e in m.results for a, _ in e.terms)
-    if linear and not m.constraints and not any(b.lower > b.upper for b in m.variable_ranges.values()):
+    plain = all(len(e.terms) < 2 and type(a) is Var for e in m.results for a, _ in e.terms)
+    if plain and not m.constraints and not any(b.lower > b.upper for b in m.variable_ranges.values()):
         return m
     return _simplify(m, points=False)
 
@@ -77,7 +77,9 @@ def _simplify(m: IndexingMap, points: bool) -> IndexingMap:
         constraints = reduced
         if before == (ranges, constraints):
             break
-    results = tuple([e if not points and _is_linear(e) else simplify(e, ranges) for e in m.results])
+    known = _known_remainders(dict(constraints))
+    raw = [_with_remainders(e, known) for e in m.results] if known else m.results
+    results = tuple([simplify(e, ranges) if points else _tidy_result(e, ranges) for e in raw])
     constraints.sort(key=lambda c: c.expression.order)
     return IndexingMap(
         tuple([Variable(v, ranges[v]) for v, _ in m.dims]),
@@ -92,8 +94,13 @@ def _simplify_runtime(v: RuntimeVariable, ranges: dict[Var, Interval]) -> Runtim
     return v._replace(interval=ranges[v.var], element=tuple([simplify(e, ranges) for e in v.element]))
 
 
-def _is_linear(e: Expr) -> bool:
-    return all(type(a) is Var for a, _ in e.terms)
+def _tidy_result(e: Expr, ranges: dict[Var, Interval]) -> Expr:
+    """A linear result keeps its variables, unless several are dimensions of size 1 beside one that is not."""
+    if all(type(a) is Var for a, _ in e.terms):
+        names = [a for a in e.variables if a.name.startswith("d")]
+        if len(names) < 2 or not any(ranges[a].is_point for a in names):
+            return e
+    return simplify(e, ranges)
 
 
 def _reduce_constraints(constraints: list[Constraint], ranges: dict[Var, Interval]) -> list[Constraint] | None:
@@ -106,6 +113,7 @@ def _reduce_constraints(constraints: list[Constraint], ranges: dict[Var, Interva
     merged = _merge_modulo(table)
     if merged is None:
         return None
+    merged = _apply_modulo(merged)
     kept: list[Constraint] = []
     for e, b in merged.items():
         if type(e) is Var:
@@ -194,6 +202,48 @@ def _merge_modulo(table: dict[Expr, Interval]) -> dict[Expr, Interval] | None:
         linear = first.numerator - first.numerator.constant
         out[mod(linear, modulus)] = Interval(residue, residue)
     return out
+
+
+def _apply_modulo(table: dict[Expr, Interval]) -> dict[Expr, Interval]:
+    """What (N mod c = p) says, used in the other constraints."""
+    known = _known_remainders(table)
+    if not known:
+        return table
+    out: dict[Expr, Interval] = {}
+    for e, b in table.items():
+        if not (isinstance(e, Mod) and b.lower == b.upper):
+            e = _with_remainders(e, known)
+        old = out.get(e)
+        out[e] = b if old is None else old.intersect(b)
+    return out
+
+
+Remainders = dict[tuple[object, int], tuple[Expr, int]]  # (terms of N, c) -> N without its constant, its remainder modulo c
+
+
+def _known_remainders(table: dict[Expr, Interval]) -> Remainders:
+    known: Remainders = {}
+    for e, b in table.items():
+        if isinstance(e, Mod) and isinstance(e.divisor, int) and b.lower == b.upper:
+            shift = e.numerator.constant
+            known[e.numerator.terms, e.divisor] = e.numerator - shift, (b.lower - shift) % e.divisor
+    return known
+
+
+def _with_remainders(e: Expr, known: Remainders) -> Expr:
+    """With L mod c = p:  (L + k) mod c -> (p + k) mod c;  c m ((L + k) floordiv c) -> m (L - p) + c m ((p + k) floordiv c)."""
+    for atom, k in e.terms:
+        if isinstance(atom, (Mod, FloorDiv)) and isinstance(atom.divisor, int):
+            found = known.get((atom.numerator.terms, atom.divisor))
+            if found is None:
+                continue
+            (linear, p), c = found, atom.divisor
+            quotient, remainder = divmod(p + atom.numerator.constant, c)
+            if isinstance(atom, Mod):
+                e = e + k * (remainder - atom)
+            elif k % c == 0:
+                e = e - k * atom + k // c * (linear - p) + k * quotient
+    return e
 
 
 def _chinese(r: int, m: int, s: int, n: int) -> tuple[int, int] | None:

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from hlo import Op, TensorType, Value
-from indexing.derive import MapSet, output_to_input
+from indexing.derive import output_to_input
 from indexing.map import IndexingMap, compose
+from indexing.mapset import MapSet
 
 __all__ = ["MAPS_LIMIT", "composed", "maps_from", "topological"]
 

@@ -229,13 +229,6 @@ def div_drops_small_rest(s: Simplifier, n: Expr, c: int) -> Expr | None:
     return None
 
 
-def div_shifts_to_zero(s: Simplifier, n: Expr, c: int) -> Expr | None:
-    """N // c -> (N - q c) // c + q, so that N - q c starts in [0, c - 1]: one spelling for all shifts by whole periods."""
-    lo = s.bounds(n).lower
-    q = lo // c
-    return None if q == 0 or lo < -_FAR else floordiv(n - q * c, c) + q
-
-
 def div_flattens(s: Simplifier, n: Expr, c: int) -> Expr | None:
     """(L + M // a) // c -> (a L + M) // (a c), for the only division in the numerator."""
     inner = [a for a, _ in n.terms if isinstance(a, FloorDiv) and isinstance(a.divisor, int)]
@@ -350,9 +343,37 @@ def _reduced_quotients(e: Expr) -> Expr:
     return out
 
 
-DIVISION_RULES = (div_of_one_period, div_drops_small_rest, div_shifts_to_zero, div_flattens, div_of_mod)
+def sum_absorbs_constant(s: Simplifier, e: Expr) -> Expr | None:
+    """K + k (N // c) + … -> k ((N + (K / k) c) // c) + …, for one division, when that leaves less to compute.
+
+    All other numerators then start in the period from 0.
+    """
+    quotients = [(a, k) for a, k in e.terms if isinstance(a, FloorDiv) and isinstance(a.divisor, int)]
+    if not quotients or (len(quotients) == 1 and e.constant == 0):
+        return None
+    out = e
+    fresh: list[tuple[Expr, int, int]] = []  # numerator that starts in the period from 0, divisor, coefficient
+    for atom, k in quotients:
+        assert isinstance(atom, FloorDiv) and isinstance(atom.divisor, int)
+        low = s.bounds(atom.numerator).lower
+        q = low // atom.divisor if low > -_FAR else 0
+        fresh.append((atom.numerator - q * atom.divisor, atom.divisor, k))
+        out = out - k * atom + k * q
+    constant = out.constant
+    # A numerator without a rest modulo c would give the periods back at once.
+    takers = (n for n, (numerator, c, k) in enumerate(fresh) if constant % k == 0 and numerator.constant % c)
+    absorber = next(takers, None)
+    for n, (numerator, c, k) in enumerate(fresh):
+        if n == absorber:
+            numerator = numerator + constant // k * c
+            out = out - constant
+        out = out + k * floordiv(numerator, c)
+    return out if out.cost < e.cost else None
+
+
+DIVISION_RULES = (div_of_one_period, div_drops_small_rest, div_flattens, div_of_mod)
 MODULO_RULES = (mod_of_one_period, mod_of_mod, mod_keeps_small_rest, mod_shifts_constant)
-SUM_RULES = (sum_recombines, sum_makes_mod, sum_telescopes)
+SUM_RULES = (sum_recombines, sum_makes_mod, sum_telescopes, sum_absorbs_constant)
 
 
 # ---------------------------------------------------------------- the entry point

@@ -17,7 +17,7 @@ from indexing.terms import Const, Expr, FloorDiv, Mod, Var, maximum, minimum
 __all__ = ["FloorQuotient", "Remainder", "from_sympy", "to_sympy"]
 
 
-class FloorQuotient(Function):
+class FloorQuotient(Function):  # type: ignore[misc]  # sympy has no types
     """floor(n / c) as one function: sympy's own `floor` would take the fraction apart and lose the integers."""
 
     nargs = 2
@@ -38,7 +38,7 @@ class FloorQuotient(Function):
         return f"{n} floordiv {c}"
 
 
-class Remainder(Function):
+class Remainder(Function):  # type: ignore[misc]
     """n - c * floor(n / c) as one function, which sympy leaves alone."""
 
     nargs = 2
