@@ -7,8 +7,6 @@ table; an op that is in neither place is unknown, with the definition's reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hlo import Op
 from hlo.access import AccessBuilder, AccessFunction, Condition, Index
 from hlo.attributes import ScatterDimensions
@@ -95,18 +93,22 @@ def _scan(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
         ix.read(count + k, [ix.range(n) for n in v.shape])
 
 
-def _feature(op: Op, d: Sequence[Index], output: int) -> Index:
-    return d[op.attr("feature_index")] if output == 0 else d[0]
+# For each result, the operands that it is computed from.
+_TRAINING = ((0, 1, 2), (0,), (0,))
+_GRADIENTS = ((0, 1, 2, 3, 4), (0, 2, 3, 4), (4,))
 
 
-def _batch_norm(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+def _batch_norm(reads: tuple[tuple[int, ...], ...]) -> AccessFunction:
     """Statistics are taken over a whole feature; so is everything that is computed from them."""
-    feature, axis = _feature(op, d, output), op.attr("feature_index")
-    for k, v in enumerate(op.operands):
-        if v.rank == 1:
-            ix.read(k, (feature,))
-        else:
-            ix.read(k, [feature if i == axis else ix.range(n) for i, n in enumerate(v.shape)])
+
+    def access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+        axis = op.attr("feature_index")
+        feature = d[axis] if output == 0 else d[0]
+        for k in reads[output]:
+            shape = op.operands[k].shape
+            ix.read(k, (feature,) if len(shape) == 1 else [feature if i == axis else ix.range(n) for i, n in enumerate(shape)])
+
+    return access
 
 
 def _ragged_dot(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
@@ -119,8 +121,8 @@ MAY_READ: dict[str, AccessFunction] = {
     "stablehlo.scatter": _scatter,
     "stablehlo.select_and_scatter": _select_and_scatter,
     "chlo.scan": _scan,
-    "stablehlo.batch_norm_training": _batch_norm,
-    "stablehlo.batch_norm_grad": _batch_norm,
+    "stablehlo.batch_norm_training": _batch_norm(_TRAINING),
+    "stablehlo.batch_norm_grad": _batch_norm(_GRADIENTS),
     "chlo.ragged_dot": _ragged_dot,
 }
 """op name -> an access function whose reads cover what the op may read."""

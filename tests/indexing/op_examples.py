@@ -1,8 +1,13 @@
 """Small instances of every kind of op: one function each, whose root is the op."""
+# ruff: noqa: E501  (programs are kept as they are printed)
 
 from __future__ import annotations
 
-ADD = "({{\n ^bb0(%x: tensor<{0}>, %y: tensor<{0}>):\n  %t = stablehlo.add %x, %y : tensor<{0}>\n  stablehlo.return %t : tensor<{0}>\n }})"
+ADD = """({{
+ ^bb0(%x: tensor<{0}>, %y: tensor<{0}>):
+  %t = stablehlo.add %x, %y : tensor<{0}>
+  stablehlo.return %t : tensor<{0}>
+ }})"""
 GREATER = """({
  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
   %t = stablehlo.compare GT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>
@@ -177,5 +182,74 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         " {window_dimensions = array<i64: 3>, window_strides = array<i64: 2>, padding = dense<[[1, 0]]> : tensor<1x2xi64>}"
         " : (tensor<6xf32>, tensor<3xf32>, tensor<f32>) -> tensor<6xf32>",
         "%a: tensor<6xf32>, %s: tensor<3xf32>, %z: tensor<f32>",
+    ),
+    "broadcast_add": (
+        "%r = chlo.broadcast_add %a, %b : (tensor<2x3xf32>, tensor<1x3xf32>) -> tensor<2x3xf32>",
+        "%a: tensor<2x3xf32>, %b: tensor<1x3xf32>",
+    ),
+    "broadcast_select": (
+        "%r = chlo.broadcast_select %p, %a, %b : (tensor<i1>, tensor<2x3xf32>, tensor<3xf32>) -> tensor<2x3xf32>",
+        "%p: tensor<i1>, %a: tensor<2x3xf32>, %b: tensor<3xf32>",
+    ),
+    "map": (
+        f'%r = "stablehlo.map"(%a, %b) {SUM} {{dimensions = array<i64: 0, 1>}}'
+        " : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>",
+        "%a: tensor<2x3xf32>, %b: tensor<2x3xf32>",
+    ),
+    "optimization_barrier": (
+        "%r:2 = stablehlo.optimization_barrier %a, %b : tensor<2x3xf32>, tensor<4xf32>",
+        "%a: tensor<2x3xf32>, %b: tensor<4xf32>",
+    ),
+    "cholesky": ("%r = stablehlo.cholesky %a, lower = true : tensor<2x3x3xf32>", "%a: tensor<2x3x3xf32>"),
+    "dot without numbers": (
+        "%r = stablehlo.dot %a, %b : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>",
+        "%a: tensor<2x3xf32>, %b: tensor<3x4xf32>",
+    ),
+    "einsum": (
+        '%r = stablehlo.einsum %a, %b, config = "ij,kj->ki" : (tensor<2x3xf32>, tensor<4x3xf32>) -> tensor<4x2xf32>',
+        "%a: tensor<2x3xf32>, %b: tensor<4x3xf32>",
+    ),
+    "unary_einsum": (
+        '%r = "stablehlo.unary_einsum"(%a) {einsum_config = "ijk->ki"} : (tensor<2x3x4xf32>) -> tensor<4x2xf32>',
+        "%a: tensor<2x3x4xf32>",
+    ),
+    "broadcast in front": (
+        "%r = stablehlo.broadcast %a, sizes = [2, 4] : (tensor<3xf32>) -> tensor<2x4x3xf32>",
+        "%a: tensor<3xf32>",
+    ),
+    "get_dimension_size": (
+        "%r = stablehlo.get_dimension_size %a, dim = 1 : (tensor<2x3xf32>) -> tensor<i32>",
+        "%a: tensor<2x3xf32>",
+    ),
+    "batch_norm_training": (
+        '%r:3 = "stablehlo.batch_norm_training"(%a, %s, %o) {epsilon = 1.0e-3 : f32, feature_index = 1 : i64}'
+        " : (tensor<4x2x2xf32>, tensor<2xf32>, tensor<2xf32>) -> (tensor<4x2x2xf32>, tensor<2xf32>, tensor<2xf32>)",
+        "%a: tensor<4x2x2xf32>, %s: tensor<2xf32>, %o: tensor<2xf32>",
+    ),
+    "batch_norm_grad": (
+        '%r:3 = "stablehlo.batch_norm_grad"(%a, %s, %m, %v, %g) {epsilon = 1.0e-3 : f32, feature_index = 0 : i64}'
+        " : (tensor<2x3xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2x3xf32>)"
+        " -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2xf32>)",
+        "%a: tensor<2x3xf32>, %s: tensor<2xf32>, %m: tensor<2xf32>, %v: tensor<2xf32>, %g: tensor<2x3xf32>",
+    ),
+    "constant_like": (
+        '%r = "chlo.constant_like"(%a) {value = 2.0 : f32} : (tensor<2x3xf32>) -> tensor<2x3xf32>',
+        "%a: tensor<2x3xf32>",
+    ),
+    "ragged_dot": (
+        '%r = "chlo.ragged_dot"(%a, %b, %g) {ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = [],'
+        " rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1],"
+        " lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>}"
+        " : (tensor<4x3xf32>, tensor<2x3x2xf32>, tensor<2xi32>) -> tensor<4x2xf32>",
+        "%a: tensor<4x3xf32>, %b: tensor<2x3x2xf32>, %g: tensor<2xi32>",
+    ),
+    "scan": (
+        """%r:2 = "chlo.scan"(%a, %z) ({
+ ^bb0(%x: tensor<2xf32>, %c: tensor<2xf32>):
+  %t = stablehlo.add %x, %c : tensor<2xf32>
+  stablehlo.return %t, %t : tensor<2xf32>, tensor<2xf32>
+ }) {dimension = 1 : i64, operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}
+ : (tensor<2x4xf32>, tensor<2xf32>) -> (tensor<2x4xf32>, tensor<2xf32>)""",
+        "%a: tensor<2x4xf32>, %z: tensor<2xf32>",
     ),
 }
