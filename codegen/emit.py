@@ -72,7 +72,9 @@ class _PhaseEmitter:
         scratch = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is Scope.THREAD)
         names = ["begin", "end", *(b.name for b in (*buffers, *scratch))]
         head = [f"def kernel({', '.join(names)}):", f'    """{self.title}', ""]
-        head += [f"    {b.name}: {b.scope.value} {b.element}[{', '.join(map(str, b.shape))}]" for b in (*buffers, *scratch)]
+        head += [
+            f"    {b.name}: {b.scope.value} {b.element}[{', '.join(map(str, b.shape))}]" for b in (*buffers, *scratch)
+        ]
         head += ['    """']
         return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks)
 
@@ -140,10 +142,11 @@ class _PhaseEmitter:
         size = str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
         right = self.expr(c.right.base) + (f" + {c.right.row_stride}*{k0}" if blocks > 1 else "")
         start = self.expr(c.left.base)
+        again = f"{k0} > 0" if blocks > 1 else "False"
         call = (
             f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {start}, {c.left.row_stride}, 1, "
             f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.right.row_stride}, "
-            f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {f'{k0} > 0' if blocks > 1 else 'False'}, {c.columns})"
+            f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {again}, {c.columns})"
         )
         out.line(call)
         out.depth = depth
@@ -283,13 +286,20 @@ class _NestEmitter:
         return max((self.level_of.get(v, 0) for v in node_variables(node, self.memo)), default=0)
 
     def number(self, root: Node, level: int) -> str:
-        """Source of a node's value, for use at `level`; what can be computed further out is, and what is used twice gets a name."""
+        """Source of a node's value, for use at `level`; what can be computed further out is.
+
+        What is used twice gets a name.
+        """
         for n in _postorder(root, self.text):
             at = self.level(n)
             text = self._source(n, at)
             users = self.users.get(id(n), [])
             shared = len(users) > 1 and not isinstance(n, (Scalar, IndexNode))
-            hoisted = n is not root and not isinstance(n, Scalar) and any(self.level(u) > at for u in users if u is not None)
+            hoisted = (
+                n is not root
+                and not isinstance(n, Scalar)
+                and any(self.level(u) > at for u in users if u is not None)
+            )
             if shared or hoisted or (n is root and at < level and not isinstance(n, Scalar)) or len(text) > LONGEST:
                 name = self.phase.fresh()
                 self.lines[at].append(f"{name} = {text}")

@@ -1,6 +1,6 @@
 """Compiled programs: kernels, the memory between them, and the call.
 
-    codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
+codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ class Executable:
                             launch.Step(
                                 kernel.compiled,
                                 kernel.tasks,
-                                tuple(self._slot(b if b.scope is Scope.SHARED else _value(b)) for b in kernel.buffers),
+                                tuple(
+                                    self._slot(b if b.scope is Scope.SHARED else _value(b)) for b in kernel.buffers
+                                ),
                                 _chunk(kernel.tasks, self.plan.machine.cores),
                                 kernel.scratch_bytes,
                             )
@@ -296,10 +298,14 @@ class Executable:
             a = np.asarray(a)
             t = v.type
             if isinstance(t, TensorType):
-                same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
+                same = len(t.shape) == a.ndim and all(
+                    n is None or n == m for n, m in zip(t.shape, a.shape, strict=True)
+                )
                 if not same or a.dtype != t.dtype:
                     name = f" (%{v.name})" if v.name else ""
-                    raise ArgumentError(f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}")
+                    raise ArgumentError(
+                        f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}"
+                    )
             if not a.flags.c_contiguous or not a.flags.aligned:
                 a = np.ascontiguousarray(a)
             given.append(a)

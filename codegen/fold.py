@@ -38,7 +38,7 @@ class FoldSource:
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
-        return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral  # type: ignore[arg-type]
+        return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral
 
 
 def _same(accumulators: Sequence[str]) -> list[str]:

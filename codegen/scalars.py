@@ -12,7 +12,15 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.types import ElementType
 
-__all__ = ["REPEATS_OPERAND", "SCALAR_RULES", "ScalarRule", "constant_source", "convert_source", "number_type", "scalar_source"]
+__all__ = [
+    "REPEATS_OPERAND",
+    "SCALAR_RULES",
+    "ScalarRule",
+    "constant_source",
+    "convert_source",
+    "number_type",
+    "scalar_source",
+]
 
 ScalarRule = Callable[[Op, Sequence[str], Sequence[ElementType]], str]
 

@@ -1,7 +1,7 @@
 """Index-set splitting: an innermost loop is cut where a condition on its variable changes, and tested nowhere.
 
-    for r in [0, n]: f(x[r] if i - r >= 0 else c)   ->   for r in [0, min(i, n)]: f(x[r])
-                                                         for r in [max(i + 1, 0), n]: f(c)
+for r in [0, n]: f(x[r] if i - r >= 0 else c)   ->   for r in [0, min(i, n)]: f(x[r])
+                                                     for r in [max(i + 1, 0), n]: f(c)
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]
     return pieces
 
 
-def _conditions(segment: Segment, variable: Var, ranges: Mapping[Var, Interval]) -> dict[Key, tuple[Expr | None, Expr | None]]:
+def _conditions(
+    segment: Segment, variable: Var, ranges: Mapping[Var, Interval]
+) -> dict[Key, tuple[Expr | None, Expr | None]]:
     """Each condition that can be cut for: key -> the first and the last value of the variable where it holds."""
     found: dict[Key, tuple[Expr | None, Expr | None]] = {}
     seen: set[int] = set()
@@ -76,7 +78,9 @@ def _conditions(segment: Segment, variable: Var, ranges: Mapping[Var, Interval])
     return found
 
 
-def _cut(piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges: Mapping[Var, Interval]) -> list[Segment]:
+def _cut(
+    piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges: Mapping[Var, Interval]
+) -> list[Segment]:
     """[lower, start - 1], [start, stop] and [stop + 1, upper] of a piece, without those that are always empty."""
     parts: list[Segment] = []
     lower = piece.lower
@@ -94,7 +98,9 @@ def _cut(piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges
     return parts
 
 
-def _resolve(piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> Segment:
+def _resolve(
+    piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]
+) -> Segment:
     resolver = _Resolver(key, holds)
     stores = tuple(Store(s.value, s.buffer, s.index, resolver.node(s.node)) for s in piece.stores)
     folds = tuple(

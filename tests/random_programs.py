@@ -84,7 +84,9 @@ class ProgramBuilder:
         x = self.pick()
         p = list(range(x.rank))
         self.random.shuffle(p)
-        return self.op("stablehlo.transpose", [x], {"permutation": tuple(p)}, TensorType(tuple(x.shape[k] for k in p), F32))
+        return self.op(
+            "stablehlo.transpose", [x], {"permutation": tuple(p)}, TensorType(tuple(x.shape[k] for k in p), F32)
+        )
 
     def reshape(self) -> Value:
         x = self.pick()
@@ -104,7 +106,9 @@ class ProgramBuilder:
         shape = list(x.shape)
         shape.insert(place, self.random.choice(SIZES))
         dims = tuple(k if k < place else k + 1 for k in range(x.rank))
-        return self.op("stablehlo.broadcast_in_dim", [x], {"broadcast_dimensions": dims}, TensorType(tuple(shape), F32))
+        return self.op(
+            "stablehlo.broadcast_in_dim", [x], {"broadcast_dimensions": dims}, TensorType(tuple(shape), F32)
+        )
 
     def body(self, name: str) -> Block:
         scalar = TensorType((), F32)
@@ -212,7 +216,9 @@ def random_program(seed: int, steps: int = 12) -> tuple[Module, list[np.ndarray]
     for _ in range(steps):
         builder.step()
     made = builder.values[3:] or builder.values
-    results = list(dict.fromkeys([made[-1], *builder.random.sample(made, min(len(made), builder.random.randint(0, 2)))]))
+    results = list(
+        dict.fromkeys([made[-1], *builder.random.sample(made, min(len(made), builder.random.randint(0, 2)))])
+    )
     builder.block.ops.append(Op(definition("func.return"), results))
     module = Module({"main": Function("main", builder.block, result_types=tuple(r.type for r in results))})
     generator = np.random.default_rng(seed)

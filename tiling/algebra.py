@@ -1,13 +1,13 @@
 """Rewrites of element expressions, each `before -> after` with its reason. None changes a value's bits.
 
-    f(index e1, index e2)            -> index e                  integer arithmetic that cannot overflow stays an index
-    compare(index e1, index e2)      -> test(e1 - e2 in [..])    a mask is a condition on indices, not on data
-    select(test, a, b)               -> choose(test, a, b)       so that loops can be split where it changes
-    select(p, true, false)           -> p
-    select(true, a, b)               -> a
-    maximum(-inf, x)                 -> x                        also for NaN: the maximum of NaN is NaN
-    x / c                            -> x * (1 / c)              c a power of two: both round the same real number
-    convert to the same type         -> x
+f(index e1, index e2)            -> index e                  integer arithmetic that cannot overflow stays an index
+compare(index e1, index e2)      -> test(e1 - e2 in [..])    a mask is a condition on indices, not on data
+select(test, a, b)               -> choose(test, a, b)       so that loops can be split where it changes
+select(p, true, false)           -> p
+select(true, a, b)               -> a
+maximum(-inf, x)                 -> x                        also for NaN: the maximum of NaN is NaN
+x / c                            -> x * (1 / c)              c a power of two: both round the same real number
+convert to the same type         -> x
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _as_index(node: Node) -> Expr | None:
     if isinstance(node, IndexNode) and node.element.is_integer:
         return node.expression
     if isinstance(node, Scalar) and node.element.is_integer:
-        return as_expr(int(node.value))  # type: ignore[call-overload]
+        return as_expr(int(node.value))
     return None
 
 
@@ -122,7 +122,7 @@ def _extremum(neutral_is_negative: bool) -> Rule:
         a, b = node.arguments
         for x, y in ((a, b), (b, a)):
             if isinstance(x, Scalar) and x.element.is_float:
-                value = float(x.value)  # type: ignore[arg-type]
+                value = float(x.value)
                 if isinf(value) and (value < 0) is neutral_is_negative:
                     return y
         return None
@@ -134,11 +134,11 @@ def _divide(node: Apply, ranges: Ranges) -> Node | None:
     a, b = node.arguments
     if not isinstance(b, Scalar) or b.element.name not in ("f32", "f64"):
         return None
-    value = float(b.value)  # type: ignore[arg-type]
+    value = float(b.value)
     mantissa, exponent = frexp(value)
     if abs(mantissa) != 0.5 or abs(exponent) > 100:
         return None
-    return Apply(node.op, "multiply", (a, Scalar(type(b.value)(1 / value), b.element)))  # type: ignore[call-arg]
+    return Apply(node.op, "multiply", (a, Scalar(type(b.value)(1 / value), b.element)))
 
 
 def _convert(node: Apply, ranges: Ranges) -> Node | None:
@@ -150,8 +150,12 @@ def _convert(node: Apply, ranges: Ranges) -> Node | None:
         bounds, (low, high) = interval(a.expression, ranges), integer_range(element)
         return IndexNode(a.expression, element) if low <= bounds.lower and bounds.upper <= high else None
     if isinstance(a, Scalar) and a.element.is_integer and (element.name in ("f32", "f64") or element.is_integer):
-        value = int(a.value)  # type: ignore[call-overload]
-        exact = abs(value) < 2**24 if element.is_float else integer_range(element)[0] <= value <= integer_range(element)[1]
+        value = int(a.value)
+        exact = (
+            abs(value) < 2**24
+            if element.is_float
+            else integer_range(element)[0] <= value <= integer_range(element)[1]
+        )
         return Scalar(element.dtype.type(value), element) if exact else None
     return None
 

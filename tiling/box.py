@@ -1,6 +1,6 @@
 """Boxes of elements that a task touches, and the image of loops under an index map.
 
-    image(e(t, i), i in [0, size - 1]) = [lower(t), lower(t) + size - 1]   when e separates into a part in t and a part in i
+image(e(t, i), i in [0, size - 1]) = [lower(t), lower(t) + size - 1]   when e separates into a part in t and a part in i
 """
 
 from __future__ import annotations

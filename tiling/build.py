@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo.access import Condition
+from hlo.access import Condition, Index
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move
@@ -39,11 +39,11 @@ class _Recorder:
     def range(self, size: int, name: str = "") -> Expr:
         return self.provide(size)
 
-    def runtime(self, operand: int, index: Sequence[object], lower: int, upper: int) -> Expr:
+    def runtime(self, operand: int, index: Sequence[Index], lower: int, upper: int) -> Expr:
         self.runtime_reason = f"operand {operand} is an index that is known only at run time"
         return as_expr(lower)
 
-    def read(self, operand: int, index: Sequence[object], where: Sequence[Condition] = ()) -> None:
+    def read(self, operand: int, index: Sequence[Index], where: Sequence[Condition] = ()) -> None:
         found = tuple(simplify(as_expr(i), self.known) for i in index)
         held: list[Condition] = []
         for c in where:

@@ -111,7 +111,7 @@ class _Contraction:
         self.mr, self.nr = c.machine.micro_tile(element.itemsize_bytes, self.n.extent)
         self.around = tuple(x for x in c.loops if x is not self.m and x is not self.n and x.extent > 1)
         blocks = -(-self.depth // DEPTH_BLOCK)
-        self.k_block = min(self.depth, -(-(-(-self.depth // blocks)) // 8) * 8)
+        self.k_block = min(self.depth, (self.depth // blocks + 8) // 8 * 8)
         tag = c.names.stage(c.stage)
         self.k_start, self.k = Var(f"k0_{tag}"), Var(f"k_{tag}")
         c.ranges[self.k_start] = Interval(0, (blocks - 1) * self.k_block)
@@ -177,7 +177,12 @@ class _Contraction:
                              (self.m.extent, width), (0, 0))  # fmt: skip
         self.new_buffers.append(buffer)
         rename = Renamer(self._depth_index(self.k_start + self.k), c.ranges, {})
-        k_loop = Loop(self.k, Const(0), simplify(minimum(self.k_block - 1, self.depth - 1 - self.k_start), c.ranges), self.k_block)
+        k_loop = Loop(
+            self.k,
+            Const(0),
+            simplify(minimum(self.k_block - 1, self.depth - 1 - self.k_start), c.ranges),
+            self.k_block,
+        )
         nest = Nest((self.m, k_loop),
                     (Store(None, buffer, (as_expr(self.m.variable), as_expr(self.k)), rename.node(c.nodes[0])),))  # fmt: skip
         return Block2D(buffer, Const(0), width, 1), (nest,)
@@ -222,7 +227,9 @@ class _Contraction:
         column = next(k for k, x in enumerate(c.loops) if x is self.n)
         # Dimensions whose index moves the right operand, through a tile number or a loop.
         moving = [
-            k for k, e in enumerate(c.index) if k != column and any(v in in_right for v in e.variables) and shape[k] > 1
+            k
+            for k, e in enumerate(c.index)
+            if k != column and any(v in in_right for v in e.variables) and shape[k] > 1
         ]
         tag = c.names.stage(c.stage)
         panels = -(-shape[column] // self.nr)
@@ -240,12 +247,17 @@ class _Contraction:
         parts = iter([self._depth_index(as_expr(k_var))[x.variable] for x in c.depth])
         node = c.operands(tuple(index), lambda size: next(parts))[1]
         extents = (*(shape[k] for k in moving), panels, self.depth, self.nr)
-        buffer = make_buffer(c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents))
+        buffer = make_buffer(
+            c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
+        )
         self.new_buffers.append(buffer)
         at = (*(index[k] for k in moving), as_expr(p), as_expr(k_var), as_expr(j))
         last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
         nest = Nest(
-            (Loop(k_var, Const(0), Const(self.depth - 1), self.depth), Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL)),
+            (
+                Loop(k_var, Const(0), Const(self.depth - 1), self.depth),
+                Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL),
+            ),
             (Store(None, buffer, at, node),),
         )
         self.prepass.append(Phase(tuple(tiles), (nest,)))

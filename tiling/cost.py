@@ -80,7 +80,9 @@ class _Phase:
         compute = arithmetic * waves
         local = cached * waves
         # Arithmetic overlaps with loads; traffic beyond the cores' own caches is shared by all of them.
-        seconds = max(compute, local * 0.5 + memory) + 0.3 * min(compute, memory) + waves * TASK_SECONDS + m.launch_seconds
+        seconds = (
+            max(compute, local * 0.5 + memory) + 0.3 * min(compute, memory) + waves * TASK_SECONDS + m.launch_seconds
+        )
         return Estimate(seconds, compute, local + memory, memory_bytes)
 
     # ------------------------------------------------------------ one task
@@ -217,10 +219,12 @@ class _Phase:
             again = task_bytes * tasks - whole
             factor = 1.5 if buffer.scope is Scope.RESULT else 1.0  # a store reads the line first
             outside = whole > m.l3_bytes // 4
-            seconds += factor * whole / (m.memory_bytes_per_second if outside else min(shared, 2 * m.memory_bytes_per_second))
+            seconds += (
+                factor
+                * whole
+                / (m.memory_bytes_per_second if outside else min(shared, 2 * m.memory_bytes_per_second))
+            )
             if again:
                 seconds += again / (shared * (4 if task_bytes <= m.l2_bytes // 4 else 1))
             moved += whole
         return moved, seconds
-
-

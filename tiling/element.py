@@ -31,10 +31,10 @@ __all__ = [
     "Renamer",
     "Scalar",
     "Test",
-    "loads",
-    "rebuild",
     "children",
+    "loads",
     "node_variables",
+    "rebuild",
 ]
 
 
@@ -187,7 +187,9 @@ def rebuild(
 class Renamer:
     """Copies nodes with variables replaced and loads of just-computed values replaced by what computes them."""
 
-    def __init__(self, renaming: Mapping[Var, Expr], ranges: Mapping[Var, Interval], computed: Mapping[int, Node]) -> None:
+    def __init__(
+        self, renaming: Mapping[Var, Expr], ranges: Mapping[Var, Interval], computed: Mapping[int, Node]
+    ) -> None:
         self.renaming, self.ranges, self.computed = renaming, ranges, computed
         self._memo: dict[int, Node] = {}
         self._keep: list[Node] = []

@@ -121,11 +121,9 @@ def _freeze(attributes: Mapping[str, object]) -> Hashable:
 
 
 def _hashable(value: object) -> Hashable:
-    if isinstance(value, Hashable):
-        return value
-    if isinstance(value, Sequence):
+    if isinstance(value, (list, tuple)):
         return tuple(_hashable(v) for v in value)
-    return repr(value)
+    return value if isinstance(value, Hashable) else repr(value)
 
 
 _SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse"}
@@ -170,8 +168,10 @@ def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
     copy = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
     inner.update(zip(block.arguments, copy.arguments, strict=True))
     for op in block.ops:
-        new = Op(op.definition, [inner.get(v, v) for v in op.operands], op.attributes, [clone_block(b, inner) for b in op.regions],
-                 [r.type for r in op.results], op.location, op.extra, [r.name for r in op.results])  # fmt: skip
+        operands = [inner.get(v, v) for v in op.operands]
+        regions = [clone_block(b, inner) for b in op.regions]
+        types, names = [r.type for r in op.results], [r.name for r in op.results]
+        new = Op(op.definition, operands, op.attributes, regions, types, op.location, op.extra, names)
         inner.update(zip(op.results, new.results, strict=True))
         copy.ops.append(new)
     return copy
@@ -180,7 +180,7 @@ def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
 def captured_values(block: Block) -> list[Value]:
     """Values that a region reads from outside itself."""
     inside: set[Value] = set(block.arguments)
-    found = []
+    found: list[Value] = []
     for op in walk(block):
         for region in op.regions:
             inside.update(region.arguments)

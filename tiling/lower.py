@@ -14,8 +14,8 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify, substitute
-from tiling.build import ElementBuilder
 from tiling.box import Box, Span, covers, hull, image
+from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, lower_contraction
 from tiling.element import Load, Node, Renamer, loads
 from tiling.machine import Machine
@@ -150,6 +150,7 @@ class _Lowering:
     def _own_node(self, value: Value, index: tuple[Expr, ...]) -> Node:
         """The node that computes a stage's element; the stage itself counts as not in memory here."""
         return ElementBuilder(self.ranges, lambda v: v is not value and self._is_in_memory(v)).at(value, index)
+
     def _is_in_memory(self, v: Value) -> bool:
         return id(v) not in self.inlined
 
@@ -249,7 +250,9 @@ class _Lowering:
                 return list(lowered.steps)
         if plan.reduction or isinstance(semantics, Fold):
             values = plan.stage.values
-            fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
+            fold = FoldStep(
+                values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op
+            )
             return [Nest((*plan.loops, *plan.reduction), folds=(fold,))]
         (v,) = plan.stage.values
         return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))]
@@ -302,7 +305,14 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     renamer = Renamer(renaming, ranges, {k: s.node for k, s in stored.items()})
     stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
     folds = tuple(
-        FoldStep(f.values, f.buffers, renamer.index(f.index), tuple(map(renamer.node, f.nodes)), tuple(map(renamer.node, f.inits)), f.op)
+        FoldStep(
+            f.values,
+            f.buffers,
+            renamer.index(f.index),
+            tuple(map(renamer.node, f.nodes)),
+            tuple(map(renamer.node, f.inits)),
+            f.op,
+        )
         for f in second.folds
     )
     loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))

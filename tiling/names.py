@@ -95,4 +95,19 @@ def _harmless(name: str) -> str:
     return f"{kept}_" if keyword.iskeyword(kept) or kept in _RESERVED else kept
 
 
-_RESERVED = {"begin", "end", "task", "range", "min", "max", "kernel", "scratch", "int", "float", "bool", "exp", "log", "sum"}
+_RESERVED = {
+    "begin",
+    "end",
+    "task",
+    "range",
+    "min",
+    "max",
+    "kernel",
+    "scratch",
+    "int",
+    "float",
+    "bool",
+    "exp",
+    "log",
+    "sum",
+}

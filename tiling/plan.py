@@ -185,7 +185,7 @@ class _Planner:
     def _stored(self, stages: Sequence[Stage]) -> frozenset[int]:
         """The values of a set of stages that are read outside of it, or are results of the program."""
         inside = {id(s) for s in stages}
-        stored = set()
+        stored: set[int] = set()
         for s in stages:
             outside = any(id(r) not in inside for r in self.readers[id(s)])
             stored.update(id(v) for v in s.values if outside or id(v) in self.results)
@@ -207,7 +207,10 @@ class _Planner:
             readers = self.readers[id(s)]
             if isinstance(s.op.definition.semantics, SumOfProducts) and len(readers) == 1:
                 reader = readers[0]
-                if not isinstance(reader.op.definition.semantics, SumOfProducts) and reader.values[0].shape == s.values[0].shape:
+                if (
+                    not isinstance(reader.op.definition.semantics, SumOfProducts)
+                    and reader.values[0].shape == s.values[0].shape
+                ):
                     self._try_join(s)
 
     def _try_join(self, stage: Stage) -> None:
@@ -219,13 +222,17 @@ class _Planner:
         targets = list({id(self.kernel_of[id(r)]): self.kernel_of[id(r)] for r in readers}.values())
         if len(targets) > 1:
             who = ", ".join(self._kernel_name(t) for t in targets)
-            self.decisions.append(Decision(me, who, False, f"{len(targets)} kernels read %{me}: it is stored once for all of them"))
+            self.decisions.append(
+                Decision(me, who, False, f"{len(targets)} kernels read %{me}: it is stored once for all of them")
+            )
             return
         target = targets[0]
         if target is kernel:
             return
         if isinstance(target, EvaluatorStep):
-            self.decisions.append(Decision(me, target.name, False, f"its reader runs in the evaluator: {target.reason}"))
+            self.decisions.append(
+                Decision(me, target.name, False, f"its reader runs in the evaluator: {target.reason}")
+            )
             return
         name = self._kernel_name(target)
         together = sorted([*kernel.stages, *target.stages], key=lambda s: self.order[id(s)])
@@ -263,9 +270,11 @@ class _Planner:
                 done.append(kernel)
                 continue
             name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
+            final = best_tiles(kernel.stages, self._stored(kernel.stages), self.machine, self.names, thorough=True)
+            assert isinstance(final, Candidate), "a fusion that could be scheduled still can"
             done.append(
-                Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), kernel.candidate.schedule, kernel.candidate.estimate,
-                       self.machine.cores, kernel.candidate.looked_at)
+                Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,
+                       self.machine.cores, final.looked_at)
             )  # fmt: skip
         return tuple(done)
 
@@ -290,7 +299,8 @@ def _in_order(kernels: Sequence[_Kernel | EvaluatorStep], planner: _Planner) -> 
     for s in planner.stages:
         members[id(planner.kernel_of[id(s)])].append(s)
     waits: Mapping[int, set[int]] = {
-        id(k): {id(planner.kernel_of[id(p)]) for s in members[id(k)] for p in planner.needs[id(s)]} - {id(k)} for k in kernels
+        id(k): {id(planner.kernel_of[id(p)]) for s in members[id(k)] for p in planner.needs[id(s)]} - {id(k)}
+        for k in kernels
     }
     order: list[_Kernel | EvaluatorStep] = []
     placed: set[int] = set()

@@ -19,7 +19,19 @@ from hlo.types import ElementType
 from indexing.expr import Expr, Interval, Var
 from tiling.element import Node
 
-__all__ = ["Block2D", "Buffer", "Contract", "FoldStep", "Loop", "LoopKind", "Nest", "Phase", "Schedule", "Scope", "Store"]
+__all__ = [
+    "Block2D",
+    "Buffer",
+    "Contract",
+    "FoldStep",
+    "Loop",
+    "LoopKind",
+    "Nest",
+    "Phase",
+    "Schedule",
+    "Scope",
+    "Store",
+]
 
 
 class Scope(enum.Enum):
@@ -60,7 +72,8 @@ class Buffer:
 
     def __str__(self) -> str:
         at = ", ".join(map(str, self.origin))
-        return f"{self.name}: {self.scope.value} {self.element}[{', '.join(map(str, self.shape))}] at ({at}), {self.size_bytes} bytes"
+        shape = ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.scope.value} {self.element}[{shape}] at ({at}), {self.size_bytes} bytes"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo.module import Op
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test
+from tiling.element import Apply, IndexNode, Load, Node, Scalar, Test
 from tiling.schedule import Contract, Nest, Schedule
 
 if TYPE_CHECKING:
@@ -84,10 +84,16 @@ def _contract(c: Contract) -> list[str]:
 
 def show_plan(plan: Plan) -> str:
     """Each kernel with its ops, tiles, loops, scratch and traffic; each edge that was decided with its reason."""
-    lines = [f"machine: {plan.machine}", f"{len(plan.fusions)} kernels, {len(plan.fallbacks)} ops in the evaluator", ""]
+    lines = [
+        f"machine: {plan.machine}",
+        f"{len(plan.fusions)} kernels, {len(plan.fallbacks)} ops in the evaluator",
+        "",
+    ]
     for f in plan.fusions:
         lines.append(f"{f.name}: {len(f.ops)} ops ({op_summary(f.ops)})")
-        lines.append(f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}")
+        lines.append(
+            f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}"
+        )
         lines.append(f"  scratch {f.scratch_bytes} bytes; moves {f.bytes_fused} bytes, {f.bytes_unfused} op by op")
         lines.append(f"  predicted {f.estimate}")
         lines += ["    " + x for x in show_schedule(f.schedule).splitlines()]

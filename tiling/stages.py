@@ -77,7 +77,11 @@ def compilable(op: Op) -> Declined | None:
 def find_stages(program: Program) -> list[Stage]:
     """The stages of a program, in dependency order."""
     declined: dict[int, Declined | None] = {id(op): compilable(op) for op in program.ops}
-    anchors = {id(op) for op in program.ops if declined[id(op)] or isinstance(op.definition.semantics, (Fold, SumOfProducts))}
+    anchors = {
+        id(op)
+        for op in program.ops
+        if declined[id(op)] is not None or isinstance(op.definition.semantics, (Fold, SumOfProducts))
+    }
     has_anchor: dict[int, bool] = {}
     weight: dict[int, float] = {}
     sources: dict[int, dict[int, int]] = {}  # value -> {id of what it loads when computed in place: bytes}
@@ -99,7 +103,7 @@ def find_stages(program: Program) -> list[Stage]:
             sources[id(r)] = merged
 
     results = {id(v) for v in program.results}
-    wanted: set[int] = set()  # values that a contraction should find in memory
+    wanted: set[int] = set()  # values that a contraction or the evaluator should find in memory
     evaluators: dict[int, set[int]] = {}
     stages: list[Stage] = []
     for op in reversed(program.ops):
@@ -109,17 +113,21 @@ def find_stages(program: Program) -> list[Stage]:
         cut = is_anchor or (
             any(id(r) in results for r in op.results) and not isinstance(op.definition.semantics, Literal)
         )
+        if not cut and not isinstance(op.definition.semantics, Literal):
+            cut = any(id(r) in wanted for r in op.results)
         if not cut and not isinstance(op.definition.semantics, (Literal, Generate)):
             r = op.results[0]
             again = len(users[id(r)]) > 1 and isinstance(op.definition.semantics, Elementwise)
             more_bytes = sum(sources[id(r)].values()) > 1.5 * _bytes(r)
-            cut = id(r) in wanted or (again and (weight[id(r)] >= EXPENSIVE or more_bytes))
+            cut = again and (weight[id(r)] >= EXPENSIVE or more_bytes)
         if cut:
-            stages.append(Stage(op, op.results, declined[id(op)] or None))
+            stages.append(Stage(op, op.results, declined[id(op)]))
         for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))):
             here = evaluators.setdefault(id(v), set())
             here.update({id(op)} if cut else set().union(*users.values()))
-        if isinstance(op.definition.semantics, SumOfProducts) and not declined[id(op)]:
+        if declined[id(op)] is not None:
+            wanted.update(id(v) for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))))
+        elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
                 below = _below_moves(v)
                 if below.op is not None and id(below.op) not in anchors and has_anchor.get(id(below), False):

@@ -30,8 +30,13 @@ class Candidate:
     looked_at: int = 1
 
 
-def best_tiles(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> Candidate | Declined:
-    """The cheapest schedule of a fusion over the tile sizes worth trying, or why it has none."""
+def best_tiles(
+    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = False
+) -> Candidate | Declined:
+    """The cheapest schedule of a fusion over the tile sizes worth trying, or why it has none.
+
+    Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay.
+    """
     shape = stages[-1].values[0].shape
     whole = lower(FusionRequest(tuple(stages), stored, shape), machine, names)
     if isinstance(whole, Declined):
@@ -39,7 +44,7 @@ def best_tiles(stages: Sequence[Stage], stored: frozenset[int], machine: Machine
     best = Candidate(whole, estimate(whole, machine))
     free = _free_dimensions(stages, stored, machine, names)
     count = 1
-    for sizes in dict.fromkeys(_candidates(stages, shape, free, machine)):
+    for sizes in dict.fromkeys(_candidates(stages, shape, free, machine, thorough)):
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
         if isinstance(schedule, Declined):
             continue
@@ -63,7 +68,9 @@ def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: M
     return free
 
 
-def _recomputes(stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names) -> bool:
+def _recomputes(
+    stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names
+) -> bool:
     found = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
     if isinstance(found, Declined):
         return True
@@ -92,15 +99,15 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
 
 
 def _candidates(
-    stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine
+    stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
 ) -> Iterator[tuple[int, ...]]:
     contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
     if contractions:
-        yield from _block_candidates(contractions, shape, free, machine)
+        yield from _block_candidates(contractions, shape, free, machine, thorough)
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
     reduced = max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
     per_element = max(1, reduced // max(prod(shape), 1))
-    for target in TASK_ELEMS:
+    for target in TASK_ELEMS if thorough else TASK_ELEMS[1::3]:
         room = max(1, target // per_element)
         sizes = list(shape)
         inner = prod(n for k, n in enumerate(shape) if k not in free)
@@ -112,7 +119,7 @@ def _candidates(
 
 
 def _block_candidates(
-    contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine
+    contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
 ) -> Iterator[tuple[int, ...]]:
     """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one."""
     large = [k for k in free if shape[k] > 1]
@@ -122,9 +129,9 @@ def _block_candidates(
     rows_dims = large
     if large and large[-1] == len(shape) - 1:
         n = shape[-1]
-        columns = sorted({min(n, nr * c) for c in (1, 2, 4, 8, 16)} | {n})
+        columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
         rows_dims = large[:-1]
-    row_sizes = [mr * c for c in (2, 4, 5, 8, 12, 16, 20, 32)]
+    row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
     for r, c in product(row_sizes or [1], columns or [0]):
         sizes = list(shape)
         for k in rows_dims[:-1]:

@@ -21,7 +21,9 @@ def check(seed: int) -> None:
     for k, (found, expected) in enumerate(zip(executable(*arrays), interp.evaluate(module, *arrays), strict=True)):
         assert found.shape == expected.shape and found.dtype == expected.dtype
         scale = np.max(np.abs(expected), initial=1e-30, where=np.isfinite(expected))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5 * scale, err_msg=f"seed {seed}, result {k}\n{module}")
+        np.testing.assert_allclose(
+            found, expected, rtol=1e-4, atol=2e-5 * scale, err_msg=f"seed {seed}, result {k}\n{module}"
+        )
 
 
 @pytest.mark.parametrize("seed", range(FAST))

@@ -1,0 +1,79 @@
+"""Boxes against enumeration: every element that a task reads lies in its box, and a tight box has no other."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from indexing.expr import Const, Expr, Interval, Var, evaluate
+from tiling.box import Box, Span, covers, hull, image
+
+
+def spans(box: Box, tiles: dict[Var, int]) -> list[tuple[int, int]]:
+    """[first, last] of each span for given tile numbers."""
+    found = []
+    for s in box:
+        first = int(evaluate(s.lower, tiles)) if s.lower.variables else s.lower.constant
+        found.append((first, min(first + s.size, s.extent) - 1))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_image_holds_every_read(seed: int) -> None:
+    r = random.Random(seed)
+    t, i, j = Var("t0"), Var("i0"), Var("i1")
+    tile, count, width = r.randint(1, 6), r.randint(1, 4), r.randint(1, 5)
+    ranges = {t: Interval(0, count - 1), i: Interval(0, tile - 1), j: Interval(0, width - 1)}
+    row = t * tile + i
+    extent = tile * count
+    choices: list[tuple[Expr, int]] = [
+        (row, extent),
+        (extent - 1 - row, extent),
+        (row * 2 + j, 2 * extent + width),
+        (j, width),
+        (row + j, extent + width),
+        (row * width + j, extent * width),
+        ((row * width + j) // width, extent),
+        ((row + j) // 2, extent + width),
+        (Const(0), 1),
+    ]
+    index = [r.choice(choices) for _ in range(2)]
+    box = image([e for e, _ in index], [n for _, n in index], ranges, {t})
+    for tt in range(count):
+        bounds = spans(box, {t: tt})
+        for ii, jj in itertools.product(range(tile), range(width)):
+            for (e, n), (low, high) in zip(index, bounds, strict=True):
+                value = int(evaluate(e, {t: tt, i: ii, j: jj})) if e.variables else e.constant
+                assert low <= value <= high or not 0 <= value < n
+
+
+def test_unit_strides_are_exact() -> None:
+    t, i, s = Var("t0"), Var("i0"), Var("s0")
+    ranges = {t: Interval(0, 7), i: Interval(0, 3), s: Interval(0, 2)}
+    (span,) = image([t * 4 + i + s], [34], ranges, {t})
+    assert span == Span(t * 4, 6, 34)
+
+
+def test_hull_of_shifted_spans_grows_by_the_shift() -> None:
+    t = Var("t0")
+    ranges = {t: Interval(0, 7)}
+    a, b = (Span(t * 4, 4, 100),), (Span(t * 4 + 3, 4, 100),)
+    assert hull(a, b, ranges) == (Span(t * 4, 7, 100),)
+    assert hull(b, a, ranges) == (Span(t * 4, 7, 100),)
+
+
+def test_hull_of_spans_that_move_apart_is_everything() -> None:
+    t = Var("t0")
+    (span,) = hull((Span(t * 4, 4, 32),), (Span(28 - t * 4, 4, 32),), {t: Interval(0, 7)})
+    assert (span.lower, span.size) == (Const(0), 32)
+
+
+def test_covers() -> None:
+    t, u = Var("t0"), Var("t1")
+    assert covers((Span(t * 4, 4, 16),), (16,), [(t, 4)])
+    assert not covers((Span(t * 4, 6, 16),), (16,), [(t, 4)])
+    assert not covers((Span(t * 4, 4, 16),), (16,), [(t, 4), (u, 2)])
+    assert covers((Span(t * 4, 4, 16), Span(Const(0), 8, 8)), (16, 8), [(t, 4)])
+    assert not covers((Span(t * 4, 4, 16), Span(t * 2, 2, 8)), (16, 8), [(t, 4)])

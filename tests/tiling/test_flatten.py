@@ -1,0 +1,88 @@
+"""Flattening keeps the meaning, inlines calls, merges equal ops and drops dead ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo
+import interp
+from hlo import Block, Function, Module, Op
+from hlo.registry import definition
+from tests.random_programs import random_program
+from tiling.flatten import Program, flatten
+
+
+def as_module(program: Program) -> Module:
+    block = Block([])
+    block.arguments = list(program.arguments)
+    block.ops = [*program.ops, Op(definition("func.return"), program.results)]
+    return Module({"main": Function("main", block, result_types=tuple(v.type for v in program.results))})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_meaning_is_kept(seed: int) -> None:
+    module, arrays = random_program(seed)
+    flat = as_module(flatten(module))
+    for a, b in zip(interp.evaluate(flat, *arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+CALLS = """
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = call @f(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = stablehlo.tanh %x : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+func.func private @f(%y: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.exponential %y : tensor<4xf32>
+  %1 = stablehlo.exponential %y : tensor<4xf32>
+  %2 = call @g(%0, %1) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+func.func private @g(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %b : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+def test_calls_are_inlined_equal_ops_merged_dead_ops_dropped() -> None:
+    program = flatten(hlo.parse(CALLS))
+    assert [op.definition.mnemonic for op in program.ops] == ["exponential", "add", "exponential", "add"]
+    x = np.array([0.0, 0.5, 1.0, -1.0], np.float32)
+    np.testing.assert_array_equal(*interp.evaluate(as_module(program), x), *interp.evaluate(hlo.parse(CALLS), x))
+
+
+def test_equal_reductions_are_merged_and_different_ones_are_not() -> None:
+    text = """
+    func.func @main(%x: tensor<4x4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {{
+      %c = stablehlo.constant dense<0.0> : tensor<f32>
+      {0}
+      return %a, %b, %d : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }}"""
+    line = (
+        "%{} = stablehlo.reduce(%x init: %c) applies stablehlo.{} across dimensions = [{}]"
+        " : (tensor<4x4xf32>, tensor<f32>) -> tensor<4xf32>"
+    )
+    lines = [line.format("a", "add", 1), line.format("b", "add", 1), line.format("d", "maximum", 1)]
+    program = flatten(hlo.parse(text.format("\n".join(lines))))
+    assert len([op for op in program.ops if op.name == "stablehlo.reduce"]) == 2
+    assert program.results[0] is program.results[1]
+    assert program.results[0] is not program.results[2]
+
+
+def test_a_splat_follows_its_broadcast() -> None:
+    program = flatten(
+        hlo.parse("""
+        func.func @main() -> tensor<2x3xf32> {
+          %c = stablehlo.constant dense<2.0> : tensor<f32>
+          %0 = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<3xf32>
+          %1 = stablehlo.broadcast_in_dim %0, dims = [1] : (tensor<3xf32>) -> tensor<2x3xf32>
+          return %1 : tensor<2x3xf32>
+        }""")
+    )
+    (op,) = program.ops
+    assert op.name == "stablehlo.constant"
+    assert op.attr("value").is_splat and op.attr("value").array.shape == (2, 3)

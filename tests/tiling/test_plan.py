@@ -1,0 +1,139 @@
+"""Plans of real programs: how many fusions there must be, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import hlo
+import tiling
+from tiling import Machine, Scope
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SMALL = Machine(cores=2, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
+
+
+def planned(name: str) -> tiling.Plan:
+    module = hlo.load(EXAMPLES / name)
+    hlo.verify(module)
+    return tiling.plan(module, machine=SMALL)
+
+
+# name, fusions at most, the reason
+EXPECTED = [
+    ("softmax.mlir", 1, "both reductions read the row that the root's tile holds"),
+    ("layer_norm.mlir", 1, "mean and variance are needed for the rows of a tile only"),
+    (
+        "causal_attention.mlir",
+        1,
+        "a row tile of the result needs a row tile of the scores, which never leaves scratch",
+    ),
+    (
+        "gelu_mlp.mlir",
+        2,
+        "the activation is the first product's epilogue; the second product reads all of its columns",
+    ),
+    (
+        "encoder_block.mlir",
+        6,
+        "norm, projection, attention with its projection, norm, and the two products of the MLP",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "most", "reason"), EXPECTED, ids=[e[0] for e in EXPECTED])
+def test_fusions(name: str, most: int, reason: str) -> None:
+    plan = planned(name)
+    assert not plan.fallbacks
+    assert 1 <= len(plan.fusions) <= most, reason
+
+
+@pytest.mark.parametrize("name", ["softmax.mlir", "layer_norm.mlir"])
+def test_inputs_are_read_once_and_the_result_written_once(name: str) -> None:
+    (fusion,) = planned(name).fusions
+    arguments = hlo.load(EXAMPLES / name).entry.arguments
+    assert {v.type for v in fusion.inputs} == {a.type for a in arguments}
+    assert fusion.bytes_fused == sum(a.tensor.size_bytes for a in arguments) + fusion.outputs[0].tensor.size_bytes
+    assert fusion.scratch_bytes < 64 << 10
+
+
+def test_softmax_keeps_the_exponential_in_the_result() -> None:
+    """The worked example of the design: no scratch for the exponentials, they live where the result will be."""
+    (fusion,) = planned("softmax.mlir").fusions
+    rows = fusion.schedule.tile_sizes[0]
+    assert [b.shape for b in fusion.schedule.buffers_in(Scope.THREAD)] == [(rows,), (rows,)]
+
+
+def test_attention_scratch_grows_with_rows_not_with_the_score_matrix() -> None:
+    (fusion,) = planned("causal_attention.mlir").fusions
+    scores_bytes = 8 * 1024 * 1024 * 4
+    assert fusion.scratch_bytes < scores_bytes // 8
+    assert fusion.schedule.thread_scratch_bytes < SMALL.l2_bytes
+
+
+def test_every_edge_between_stages_has_a_decision() -> None:
+    plan = planned("encoder_block.mlir")
+    roots = {f.name.split("_", 1)[1] for f in plan.fusions}
+    joined = {d.producer for d in plan.decisions if d.fused}
+    for fusion in plan.fusions:
+        for stage in fusion.stages[:-1]:
+            assert plan.names.stage(stage) in joined
+    kept_apart = {d.producer for d in plan.decisions if not d.fused}
+    read_by_others = {plan.names.of(v) for f in plan.fusions for v in f.inputs} & roots
+    assert read_by_others <= kept_apart
+    assert all(d.reason for d in plan.decisions)
+
+
+def test_explanation_names_every_fusion_and_decision() -> None:
+    plan = planned("gelu_mlp.mlir")
+    text = plan.explain()
+    for fusion in plan.fusions:
+        assert fusion.name in text
+    for decision in plan.decisions:
+        assert decision.reason in text
+
+
+def _module(body: str, arguments: str, results: str) -> hlo.Module:
+    return hlo.parse(f"func.func @main({arguments}) -> {results} {{\n{body}\n}}")
+
+
+def test_an_op_without_loops_is_left_to_the_evaluator_with_its_reason() -> None:
+    module = _module(
+        """
+        %0 = stablehlo.exponential %x : tensor<4x4xf32>
+        %1 = "stablehlo.cholesky"(%0) {lower = true} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+        return %1 : tensor<4x4xf32>""",
+        "%x: tensor<4x4xf32>",
+        "tensor<4x4xf32>",
+    )
+    plan = tiling.plan(module)
+    assert [s.op.name for s in plan.fallbacks] == ["stablehlo.cholesky"]
+    assert len(plan.fusions) == 1
+    assert plan.fallbacks[0].reason
+
+
+def _reads(fusion: tiling.Fusion) -> Sequence[str]:
+    return [b.name for b in fusion.schedule.buffers_in(Scope.ARGUMENT)]
+
+
+def test_a_value_that_two_kernels_need_is_stored_once() -> None:
+    module = _module(
+        """
+        %0 = stablehlo.tanh %x : tensor<64x64xf32>
+        %c = stablehlo.constant dense<0.0> : tensor<f32>
+        %1 = stablehlo.reduce(%0 init: %c) applies stablehlo.add across dimensions = [0]
+          : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
+        %2 = stablehlo.reduce(%0 init: %c) applies stablehlo.maximum across dimensions = [1]
+          : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
+        return %1, %2 : tensor<64xf32>, tensor<64xf32>""",
+        "%x: tensor<64x64xf32>",
+        "(tensor<64xf32>, tensor<64xf32>)",
+    )
+    plan = tiling.plan(module)
+    (decision,) = [d for d in plan.decisions if d.producer.startswith("tanh")]
+    assert not decision.fused
+    assert "2 kernels" in decision.reason
+    assert sum(any(n.startswith("tanh") for n in _reads(f)) for f in plan.fusions) == 2
