@@ -167,7 +167,7 @@ def _wrap(x: Array, dtype: np.dtype[Any]) -> Array:
     """An integer array modulo 2**bits."""
     if dtype.kind in "iu":
         return x.astype(dtype)
-    return (x & 255).astype(np.uint8).view(np.int8 if is_signed(dtype) else np.uint8).astype(dtype)
+    return x.astype(np.uint8).view(np.int8 if is_signed(dtype) else np.uint8).astype(dtype)
 
 
 def _sticky_float64(x: Array) -> Array:
