@@ -91,9 +91,7 @@ def product_plan(m: int, n: int, k: int, dtype: str, target: Target) -> tuple[Pl
         multiply += f"    for t in range(max(begin, {whole}), end):\n        for kb in range({blocks}):\n"
         multiply += body.format(h=last, **values)
     packing = compile_kernel(pack, KernelSignature((Param("b", dtype), Param("packed", dtype))), target)
-    signature = KernelSignature(
-        (Param("a", dtype), Param("packed", dtype), Param("c", dtype)), (Scratch("rows", dtype, 0),)
-    )
+    signature = KernelSignature((Param("a", dtype), Param("packed", dtype), Param("c", dtype)), (Scratch("rows", dtype, 0),))
     product = compile_kernel(multiply, signature, target)
     steps = (
         Step(packing, blocks * panels, (1, 3), chunk=4),

@@ -40,22 +40,8 @@ def remez(
             right[i] = f(x)
         solution = mp.lu_solve(matrix, right)
         coefficients = [solution[j] for j in range(degree + 1)]
-        errors = [
-            w * (mp.polyval(coefficients[::-1], x) - t) for x, t, w in zip(grid, target, weights, strict=True)
-        ]
-        # one extremum for each run of equal sign
-        runs: list[int] = []
-        for i, e in enumerate(errors):
-            if e == 0:
-                continue
-            if runs and (errors[runs[-1]] > 0) == (e > 0):
-                if abs(e) > abs(errors[runs[-1]]):
-                    runs[-1] = i
-            else:
-                runs.append(i)
-        while len(runs) > count:
-            drop = 0 if abs(errors[runs[0]]) < abs(errors[runs[-1]]) else len(runs) - 1
-            runs.pop(drop)
+        errors = [w * (mp.polyval(coefficients[::-1], x) - t) for x, t, w in zip(grid, target, weights, strict=True)]
+        runs = _alternating(errors, count)
         worst = max(abs(e) for e in errors)
         if len(runs) < count:
             break
@@ -64,6 +50,60 @@ def remez(
         if worst < level * mp.mpf("1.02"):
             break
     return coefficients, worst
+
+
+def rational_remez(f: Callable[[Real], Real], lo: Real, hi: Real, above: int, below: int) -> tuple[list[Real], list[Real], Real]:
+    """Return P and Q (ascending powers, Q[0] = 1) of the given degrees with minimal max |P / (Q f) - 1|, and that error.
+
+    The exchange of ``remez`` on the linear condition P / f - Q = ± E Q', Q' being the last step's Q at the points.
+    """
+    lo, hi = mp.mpf(lo), mp.mpf(hi)
+    count = above + below + 2
+    points = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+    grid = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * i / (30 * count)) for i in range(30 * count + 1)]
+    target = [f(x) for x in grid]
+    p: list[Real] = []
+    q: list[Real] = []
+    worst = mp.mpf(0)
+    for _ in range(25):
+        scale = [mp.mpf(1)] * count
+        for _ in range(8):
+            matrix = mp.matrix(count, count)
+            for i, x in enumerate(points):
+                for j in range(above + 1):
+                    matrix[i, j] = x**j / f(x)
+                for j in range(1, below + 1):
+                    matrix[i, above + j] = -(x**j)
+                matrix[i, count - 1] = (-1) ** i * scale[i]
+            solution = mp.lu_solve(matrix, mp.matrix([1] * count))
+            p = [solution[j] for j in range(above + 1)]
+            q = [mp.mpf(1), *(solution[above + j] for j in range(1, below + 1))]
+            scale = [mp.polyval(q[::-1], x) for x in points]
+        errors = [mp.polyval(p[::-1], x) / mp.polyval(q[::-1], x) / t - 1 for x, t in zip(grid, target, strict=True)]
+        runs = _alternating(errors, count)
+        worst = max(abs(e) for e in errors)
+        if len(runs) < count:
+            break
+        points = [grid[i] for i in runs]
+        if worst < min(abs(errors[i]) for i in runs) * mp.mpf("1.03"):
+            break
+    return p, q, worst
+
+
+def _alternating(errors: list[Real], count: int) -> list[int]:
+    """Where the extremum of each run of equal sign lies; at most ``count`` of them, the smaller end dropped first."""
+    runs: list[int] = []
+    for i, e in enumerate(errors):
+        if e == 0:
+            continue
+        if runs and (errors[runs[-1]] > 0) == (e > 0):
+            if abs(e) > abs(errors[runs[-1]]):
+                runs[-1] = i
+        else:
+            runs.append(i)
+    while len(runs) > count:
+        runs.pop(0 if abs(errors[runs[0]]) < abs(errors[runs[-1]]) else -1)
+    return runs
 
 
 def _series(f: Callable[[Real], Real], at_zero: Real) -> Callable[[Real], Real]:
@@ -105,6 +145,11 @@ def _tanh_tail(z: Real) -> Real:
     return (mp.tanh(x) / x - 1) / z
 
 
+def _tanh_over_x(z: Real) -> Real:
+    x = mp.sqrt(z)
+    return mp.tanh(x) / x
+
+
 def _erfcx_of(centre: Real) -> Callable[[Real], Real]:
     def g(t: Real) -> Real:
         x = centre * (1 + t) / (1 - t)
@@ -143,11 +188,11 @@ QUARTER = (mp.pi / 4) ** 2 * mp.mpf("1.001")
 FITS: dict[str, tuple[Any, ...]] = {
     "EXP_F32": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 4, lambda r: r**2 + mp.mpf("1e-4")),
     "EXPM1_F32": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 5, lambda r: abs(r) + mp.mpf("1e-3")),
+    "TANH_F32": (_series(_tanh_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.61") ** 2, 4, lambda z: z),
     "LOG_F32": (_series(_log_tail, mp.mpf(1) / 3), ROOT / 2 - 1, ROOT - 1, 8, lambda x: x**2 + mp.mpf("1e-4")),
     "ERF_F32": (_series(_erf_excess, 2 / mp.sqrt(mp.pi) - 1), 0, 1, 6, None),
     "LOG_ERFC_F32": (lambda x: mp.log(mp.erfc(x)), 0.98, 4.05, 6, lambda x: mp.erfc(x)),
     "ERFC_F32": (_erfcx_of(2), -1, _t(10.3, 2), 11, None),
-    "TANH_F32": (_series(_tanh_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.61") ** 2, 4, lambda z: z),
     "EXP_F64": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 9, lambda r: r**2 + mp.mpf("1e-4")),
     "EXPM1_F64": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 10, lambda r: abs(r) + mp.mpf("1e-3")),
     "LOG_F64": (_series(_atanh_tail, mp.mpf(2) / 3), 0, S2, 6, lambda z: z),
@@ -166,17 +211,30 @@ FITS: dict[str, tuple[Any, ...]] = {
 }
 
 
+# name: (function, lo, hi, degree above, degree below)
+RATIONAL_FITS: dict[str, tuple[Any, ...]] = {
+    "FAST_TANH_F32": (_series(_tanh_over_x, mp.mpf(1)), 0, mp.mpf("9.02") ** 2, 4, 5),
+}
+
+
+def _print(name: str, coefficients: list[Real]) -> None:
+    print(f"{name} = (")
+    for c in coefficients:
+        print(f"    {mp.nstr(c, 19)},")
+    print(")", flush=True)
+
+
 def main() -> None:
-    wanted = sys.argv[1:] or list(FITS)
-    for name in wanted:
-        f, lo, hi, degree, weight = FITS[name]
-        coefficients, worst = remez(f, lo, hi, degree, weight)
-        print(f"# weighted error {mp.nstr(worst, 3)}")
-        print(f"{name} = (")
-        for c in coefficients:
-            print(f"    {mp.nstr(c, 19)},")
-        print(")")
-        sys.stdout.flush()
+    for name in sys.argv[1:] or [*FITS, *RATIONAL_FITS]:
+        if name in FITS:
+            coefficients, worst = remez(*FITS[name])
+            print(f"# weighted error {mp.nstr(worst, 3)}")
+            _print(name, coefficients)
+        else:
+            p, q, worst = rational_remez(*RATIONAL_FITS[name])
+            print(f"# relative error {mp.nstr(worst, 3)}")
+            _print(f"{name}_P", p)
+            _print(f"{name}_Q", q)
 
 
 if __name__ == "__main__":

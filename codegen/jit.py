@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import os
 import platform
 import threading
 import time
@@ -111,6 +112,17 @@ _lock = threading.Lock()
 _building: dict[str, threading.Lock] = {}
 
 
+def _after_fork() -> None:
+    """A lock that another thread held at the fork stays held in the child: start over with fresh ones."""
+    global _lock
+    _lock = threading.Lock()
+    _building.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @functools.cache
 def _versions() -> str:
     return " ".join(
@@ -170,9 +182,7 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
         return found
 
 
-def compile_kernels(
-    kernels: Sequence[tuple[str, KernelSignature]], target: Target | None = None
-) -> list[CompiledKernel]:
+def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Target | None = None) -> list[CompiledKernel]:
     """``compile_kernel`` of each, identical ones once."""
     return [compile_kernel(source, signature, target) for source, signature in kernels]
 

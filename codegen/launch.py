@@ -222,11 +222,9 @@ def _get_runner() -> Any:
     global _runner
     if _runner is None:
         kernel = compile_kernel(_RUN_SOURCE, _NO_BUFFERS)
-        # the closure keeps the machine code
-        function = _ENTRY_TYPE(kernel.entry)
-        function.kernel = kernel
-        _runner = function
-    return _runner
+        # the kernel beside the function keeps the machine code
+        _runner = (_ENTRY_TYPE(kernel.entry), kernel)
+    return _runner[0]
 
 
 class _Frame:

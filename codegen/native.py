@@ -123,11 +123,7 @@ def build(source: str, filename: str, signature: KernelSignature, symbol: str, t
 
 def emit_object(module: Any, target: Target) -> bytes:
     """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers."""
-    missing = [
-        f.name
-        for f in module.functions
-        if f.is_declaration and not f.name.startswith("llvm.") and not _provided(f.name)
-    ]
+    missing = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and not _provided(f.name)]
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
     return bytes(target_machine(target).emit_object(module))
@@ -223,9 +219,7 @@ def _entry_module(
         value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))
         for value, kind in zip(values, arguments, strict=True)
     ]
-    callee = ir.Function(
-        module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name
-    )
+    callee = ir.Function(module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name)
     context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, cast)
     if any(p.stream for p in signature.params) and target.triple.startswith("x86_64"):
         fence = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse.sfence")

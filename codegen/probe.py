@@ -29,9 +29,7 @@ def elementwise_source(expression: str, arity: int) -> str:
     )
 
 
-def elementwise_kernel(
-    expression: str, dtypes: tuple[str, ...], result: str, target: Target | None = None
-) -> CompiledKernel:
+def elementwise_kernel(expression: str, dtypes: tuple[str, ...], result: str, target: Target | None = None) -> CompiledKernel:
     """The compiled form of ``elementwise_source`` for operands of ``dtypes``."""
     params = [Param(f"in_{n}", d, 1) for n, d in zip("xyz", dtypes, strict=False)]
     signature = KernelSignature((*params, Param("out", result, 1)))

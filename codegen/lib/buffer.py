@@ -9,6 +9,7 @@ flat NumPy array plays the part of a ``Buf``.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -43,7 +44,7 @@ ELEMENTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Buf(types.Type):
+class Buf(types.Type):  # type: ignore[misc]
     """The numba type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
 
     A float16 or bfloat16 element is read and written as a float32 value, rounded to nearest even when stored; two
@@ -144,7 +145,7 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
     tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
 
 
-@infer_global(__import__("operator").getitem)
+@infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
@@ -152,7 +153,7 @@ class _GetItem(AbstractTemplate):  # type: ignore[misc]
         return None
 
 
-@infer_global(__import__("operator").setitem)
+@infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
@@ -160,12 +161,12 @@ class _SetItem(AbstractTemplate):  # type: ignore[misc]
         return None
 
 
-@lower_builtin(__import__("operator").getitem, Buf, types.Integer)
+@lower_builtin(operator.getitem, Buf, types.Integer)
 def _lower_getitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return load_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
 
 
-@lower_builtin(__import__("operator").setitem, Buf, types.Integer, types.Any)
+@lower_builtin(operator.setitem, Buf, types.Integer, types.Any)
 def _lower_setitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
     store_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
     return context.get_dummy_value()

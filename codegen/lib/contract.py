@@ -190,14 +190,10 @@ def _micro_kernel(
     element = value_type(o.c_kind)
     vector = ir.VectorType(element, lanes)
     masks = [mask if j == vectors - 1 else None for j in range(vectors)]
-    c_at = [
-        [b.add(c_off, b.add(_times(b, o.ldc, i), _c(j * lanes))) for j in range(vectors)] for i in range(rows)
-    ]
+    c_at = [[b.add(c_off, b.add(_times(b, o.ldc, i), _c(j * lanes))) for j in range(vectors)] for i in range(rows)]
 
     def read_c() -> list[Any]:
-        return [
-            load_vector(b, o.c_kind, o.c, c_at[i][j], lanes, masks[j]).v for i in range(rows) for j in range(vectors)
-        ]
+        return [load_vector(b, o.c_kind, o.c, c_at[i][j], lanes, masks[j]).v for i in range(rows) for j in range(vectors)]
 
     zeros = [constant(vector, 0)] * (rows * vectors)
     flag = _known(o.accumulate)
@@ -358,9 +354,7 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
 
     def column_tile(count: int, b_at: Any, c_at: Any, mask: Any) -> None:
         def tile(height: int, row: Any) -> None:
-            _micro_kernel(
-                b, o, height, count, lanes, b.add(a_off, b.mul(row, a_rs)), b_at, b.add(c_at, b.mul(row, ldc)), mask
-            )
+            _micro_kernel(b, o, height, count, lanes, b.add(a_off, b.mul(row, a_rs)), b_at, b.add(c_at, b.mul(row, ldc)), mask)
 
         if known_m is not None:
             _for(b, _c(known_m // rows), lambda t: tile(rows, b.mul(t, _c(rows))))
@@ -386,9 +380,7 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
         if rest:
             p = known_n // panel
             mask = _mask(lanes, rest % lanes) if rest % lanes else None
-            column_tile(
-                -(-rest // lanes), b.add(b_off, _times(b, b_panel, p)), b.add(c_off, _c(p * panel)), mask
-            )
+            column_tile(-(-rest // lanes), b.add(b_off, _times(b, b_panel, p)), b.add(c_off, _c(p * panel)), mask)
         return context.get_dummy_value()
     whole = b.sdiv(n, _c(panel))
     _for(b, whole, full)

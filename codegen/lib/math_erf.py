@@ -28,7 +28,7 @@ def _erfc_positive(a: Value) -> Value:
     g = horner((a - centre) / (a + centre), table)
     head = (a.bits() & (~0xFFF if single else ~0x7FFFFFF)).as_float()
     tail = (head - a) * (a + head)
-    return exp(-(head * head), tail) * (g / (a + a + 1.0))
+    return exp(-(head * head), tail, g / (a + a + 1.0))
 
 
 def erfc(x: Value) -> Value:

@@ -89,11 +89,12 @@ def power_of_two(n: Value, f: Format) -> Value:
     return ((n + f.bias) << f.mantissa_bits).as_float()
 
 
-def exp(x: Value, tail: Value | None = None) -> Value:
-    """exp(x + tail), |tail| being small beside 1."""
+def exp(x: Value, tail: Value | None = None, factor: Value | None = None) -> Value:
+    """factor exp(x + tail), |tail| being small beside 1 and factor at most 1 (1 by default), the product rounded once."""
     f = format_of(x)
     n, r = _reduce(_clamp(x, f.exp_min, f.exp_max), tail)
-    p = mul_add(r * r, horner(r, f.exp), r) + 1.0
+    w = mul_add(r * r, horner(r, f.exp), r)
+    p = w + 1.0 if factor is None else mul_add(w, factor, factor)
     half = n >> 1
     return p * power_of_two(half, f) * power_of_two(n - half, f)
 
@@ -136,6 +137,19 @@ def tanh(x: Value) -> Value:
         z = a * a
         y = select(a < 0.6, mul_add(a * z, horner(z, C.TANH_F32), a), y)
     return copysign(y, x)
+
+
+def fast_tanh(x: Value) -> Value:
+    """tanh for f32 at half the cost and five times the error of ``tanh``: (x + x z P(z)) / Q(z), z = x**2, at most 1.
+
+    f64 takes ``tanh`` itself.
+    """
+    if format_of(x).mantissa_bits != 23:
+        return tanh(x)
+    x = _clamp(x, -9.02, 9.02)
+    z = x * x
+    y = mul_add(x * z, horner(z, C.FAST_TANH_F32_P[1:]), x) / horner(z, C.FAST_TANH_F32_Q)
+    return _clamp(y, -1.0, 1.0)
 
 
 def logistic(x: Value) -> Value:
@@ -272,8 +286,6 @@ def power(x: Value, y: Value) -> Value:
     return select(x.is_nan() & y.ne(0.0), x, r)
 
 
-
-
 def log2(x: Value) -> Value:
     """log(x) / ln 2."""
     return log(x) * (1.0 / math.log(2.0))
@@ -298,7 +310,7 @@ def cbrt(x: Value) -> Value:
     bits = scaled.bits()
     e = bits.lshr(f.mantissa_bits) - f.bias
     # floor((e + 3 k) / 3) by a multiplication: e + 1536 lies in [0, 4096)
-    third = ((e + 1536) * 43691).lshr(17) - 512 if f.mantissa_bits == 52 else ((e + 1536) * 43691).lshr(17) - 512
+    third = ((e + 1536) * 43691).lshr(17) - 512
     m = ((bits & ((1 << f.mantissa_bits) - 1)) | (f.bias << f.mantissa_bits)).as_float()
     m = m * power_of_two(e - third * 3, f)
     g = horner(m, C.CBRT_F32)

@@ -103,9 +103,7 @@ def _reduce32(x: Value) -> tuple[Value, Value]:
     exponent = (x.bits().lshr(23) & 0xFF) - (127 + 24)
     exponent = select(exponent > 0, exponent, exponent.const(0))
     exponent = select(exponent > 103, exponent.const(103), exponent)
-    arrays = _table(
-        x.b.module, "twoOverPi32", list(zip(*[_pieces(e, _WIDTHS32) for e in range(104)], strict=True))
-    )
+    arrays = _table(x.b.module, "twoOverPi32", list(zip(*[_pieces(e, _WIDTHS32) for e in range(104)], strict=True)))
     index = exponent.cast("zext", I64)
     wide = x.cast("fpext", F64) * ((1023 - index) << 52).as_float()
     q = wide * _gather(arrays[0], index)
@@ -220,10 +218,11 @@ def _atan_quotient(ay: Value, ax: Value) -> Value:
     zero = z.const(0.0)
     base = select(low, zero, select(high, z.const(math.pi / 2), z.const(math.pi / 4)))
     if f.mantissa_bits == 23:
-        high_low, quarter_low, table = -4.371139e-8, -2.1855695e-8, C.ATAN_F32
+        high_low, quarter_low = -4.371139e-8, -2.1855695e-8
     else:
-        high_low, quarter_low, table = 6.123233995736766e-17, 3.061616997868383e-17, C.ATAN_F64
+        high_low, quarter_low = 6.123233995736766e-17, 3.061616997868383e-17
     rest = select(low, zero, select(high, z.const(high_low), z.const(quarter_low)))
+    table: tuple[float, ...] = C.ATAN_F32 if f.mantissa_bits == 23 else C.ATAN_F64
     square = z * z
     return base + (z + mul_add(z * square, horner(square, table), rest))
 
@@ -285,6 +284,8 @@ def acos(x: Value) -> Value:
 def _half_exp(a: Value) -> Value:
     """exp(a) / 2 without an intermediate overflow."""
     f = format_of(a)
+    # inf - inf in the sum's error would be NaN; one above exp's limit still overflows
+    a = select(a > f.exp_max + 1.0, f.exp_max + 1.0, a)
     s, e = two_sum(a, a.const(-f.ln2_hi))
     return exp(s, e - f.ln2_lo)
 

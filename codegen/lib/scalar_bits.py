@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import signature
 
 from codegen.lib.convert import float_to_int, int_width
 from codegen.lib.emit import F32, F64, I1, Value, call, fabs, intrinsic_function, suffix
@@ -113,9 +115,11 @@ def shift_right_logical(x: Any, y: Any) -> Any:
 def shift_right_arithmetic(x: Any, y: Any) -> Any:
     """x shifted right with copies of its top bit; all of them when y (read as unsigned) reaches the width."""
     width = 8 * np.asarray(x).dtype.itemsize
-    top = lambda a: -1 if a < 0 or a >> (width - 1) else 0  # noqa: E731
-    signed = lambda a: a - (1 << width) if a >= 0 and a >> (width - 1) else a  # noqa: E731
-    return _shift_python(x, y, lambda a, n: signed(a) >> n, top)
+
+    def signed(a: int) -> int:
+        return a - (1 << width) if a >= 0 and a >> (width - 1) else a
+
+    return _shift_python(x, y, lambda a, n: signed(a) >> n, lambda a: -1 if signed(a) < 0 else 0)
 
 
 def _shift(op: str) -> Callable[..., Value]:
@@ -205,8 +209,6 @@ def _conversion(name: str, target: Any) -> Any:
     )
 
     def typer(*args: Any) -> Any:
-        from numba.core.typing.templates import signature
-
         if len(args) != 1 or kind_of(types.unliteral(args[0])) == "?":
             return None
         return signature(target, types.unliteral(args[0]))
@@ -223,8 +225,6 @@ def _conversion(name: str, target: Any) -> Any:
         numbers = [_emit_number(piece, source, part) for piece in pieces]
         if not want_complex:
             return numbers[0].v
-        from numba.core import cgutils
-
         imaginary = numbers[1] if len(numbers) == 2 else numbers[0].const(0.0)
         return cgutils.pack_struct(b, [numbers[0].v, imaginary.v])
 
@@ -247,7 +247,6 @@ to_complex64 = _conversion("complex64", types.complex64)
 to_complex128 = _conversion("complex128", types.complex128)
 
 
-
 def _bitcast(name: str, target: Any) -> Any:
     def function(x: Any) -> Any:
         return np.asarray(x).view(name)[()]
@@ -256,9 +255,7 @@ def _bitcast(name: str, target: Any) -> Any:
     function.__doc__ = f"The bits of x, of the same width, read as {name}."
 
     def typer(*args: Any) -> Any:
-        from numba.core.typing.templates import signature
-
-        source = types.unliteral(args[0]) if len(args) == 1 else None
+        source = types.unliteral(args[0]) if len(args) == 1 else types.none
         if kind_of(source) not in "fiu" or source.bitwidth != target.bitwidth:
             return None
         return signature(target, source)
@@ -302,15 +299,11 @@ def _part(k: int) -> Callable[..., Value]:
 
 
 def _pack(kind: Any, re: Value, im: Value) -> Value:
-    from numba.core import cgutils
-
     return re.wrap(cgutils.pack_struct(re.b, [re.v, im.v]))
 
 
 define(real, 1, {"c": _part(0), "f": lambda k, x: x}, result=lambda k: getattr(k, "underlying_float", k))
-define(
-    imag, 1, {"c": _part(1), "f": lambda k, x: x.const(0.0)}, result=lambda k: getattr(k, "underlying_float", k)
-)
+define(imag, 1, {"c": _part(1), "f": lambda k, x: x.const(0.0)}, result=lambda k: getattr(k, "underlying_float", k))
 define(make_complex, 2, {"f": _pack}, result=lambda k: types.complex64 if k.bitwidth == 32 else types.complex128)
 
 

@@ -106,9 +106,7 @@ def _call_entry(b: Any, entry: Any, begin: Any, end: Any, table: Any, scratch: A
 
 
 _I = types.int64
-words = _native(
-    "words", (_I,), WORDS, lambda b, a: b.inttoptr(a, I64.as_pointer()), "The memory at an address as int64 words."
-)
+words = _native("words", (_I,), WORDS, lambda b, a: b.inttoptr(a, I64.as_pointer()), "The memory at an address as int64 words.")
 atomic_add = _native(
     "atomic_add",
     (WORDS, _I, _I),

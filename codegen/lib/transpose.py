@@ -16,7 +16,7 @@ from numba.core.typing.templates import signature
 
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.contract import _c, _for, _known, _literal
-from codegen.lib.emit import I32, constant
+from codegen.lib.emit import I32
 from codegen.lib.register import register
 from codegen.machine_target import current_target
 
@@ -72,9 +72,7 @@ class _Move:
     def block(self, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any, lanes: int) -> None:
         """A square block, transposed."""
         b = self.b
-        rows = [
-            _load(b, self.src_kind, self.src, b.add(src_at, b.mul(src_ld, _c(i))), lanes) for i in range(lanes)
-        ]
+        rows = [_load(b, self.src_kind, self.src, b.add(src_at, b.mul(src_ld, _c(i))), lanes) for i in range(lanes)]
         for i, row in enumerate(_transposed(b, rows)):
             _store(b, self.dst_kind, self.dst, b.add(dst_at, b.mul(dst_ld, _c(i))), row)
 
@@ -112,9 +110,7 @@ class _Move:
 
             def one(j: Any) -> None:
                 c = b.add(c0, j)
-                self.single(
-                    b.add(src_at, b.add(b.mul(r, src_ld), c)), b.add(dst_at, b.add(b.mul(c, dst_ld), r))
-                )
+                self.single(b.add(src_at, b.add(b.mul(r, src_ld), c)), b.add(dst_at, b.add(b.mul(c, dst_ld), r)))
 
             _for(b, _minus(b, c1, c0), one)
 
@@ -157,9 +153,7 @@ def transpose(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: An
 
 
 def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (
-        _literal(v, t) for v, t in zip(args, sig.args, strict=True)
-    )
+    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
     _Move(b, sig.args[2], src, sig.args[5], dst).transpose(rows, cols, src_off, src_ld, dst_off, dst_ld)
     return context.get_dummy_value()
 
@@ -174,9 +168,7 @@ def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: An
 
 
 def _lower_copy_rows(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (
-        _literal(v, t) for v, t in zip(args, sig.args, strict=True)
-    )
+    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
     move = _Move(b, sig.args[2], src, sig.args[5], dst)
 
     def row(r: Any) -> None:
@@ -190,9 +182,7 @@ def _lower_copy_rows(context: Any, b: Any, sig: Any, args: Any) -> Any:
 register(copy_rows, _typer(8, (2, 5)), _lower_copy_rows)
 
 
-def pack_panels(
-    k: int, n: int, src: Any, src_off: int, src_ks: int, src_ns: int, dst: Any, dst_off: int, panel: int
-) -> None:
+def pack_panels(k: int, n: int, src: Any, src_off: int, src_ks: int, src_ns: int, dst: Any, dst_off: int, panel: int) -> None:
     """dst[dst_off + (j // panel) k panel + i panel + j % panel] = src[src_off + i src_ks + j src_ns], 0 <= i < k, 0 <= j < n.
 
     The last panel is filled up with zeros; dst needs k * panel * ceil(n / panel) elements.  A literal ``src_ns`` or
@@ -208,12 +198,10 @@ def pack_panels(
 
 
 def _lower_pack(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    k, n, src, src_off, src_ks, src_ns, dst, dst_off, panel = (
-        _literal(v, t) for v, t in zip(args, sig.args, strict=True)
-    )
+    k, n, src, src_off, src_ks, src_ns, dst, dst_off, panel = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
     src_kind, dst_kind = sig.args[2], sig.args[6]
     move = _Move(b, src_kind, src, dst_kind, dst)
-    zero = constant(dst.type.pointee, 0)
+    zero = ir.Constant(dst.type.pointee, None)
 
     def one_panel(p: Any, width: Any, whole: bool) -> None:
         first = b.mul(p, panel)

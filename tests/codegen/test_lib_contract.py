@@ -1,0 +1,126 @@
+"""gemm_block, packing and transposes against NumPy: sizes around the tiles, strides, element types, every target."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from codegen.jit import KernelSignature, Param, compile_kernel, kernel_assembly
+from codegen.lib.contract import micro_shape
+from codegen.machine_target import Target, host_target
+from codegen.probe import run
+
+TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
+SIZES = [(1, 1, 1), (6, 64, 8), (13, 70, 9), (30, 17, 3), (7, 130, 33), (16, 16, 2)]
+
+
+def _gemm(
+    m: int, n: int, k: int, dtypes: tuple[str, str, str], target: str, literal: bool, accumulate: str, packed: bool, ta: bool
+) -> None:
+    t = Target.named(target)
+    kinds = [np.dtype(getattr(ml_dtypes, d, d)) for d in dtypes]
+    panel = micro_shape(t, kinds[2].itemsize, n).panel
+    stride, ldb = (k * panel, panel) if packed else (panel, n)
+    # begin is 0 and end is 1: sizes that the compiler cannot know
+    sizes = [str(s) if literal else f"end + {s - 1}" for s in (m, n, k)]
+    rs, cs = (1, m) if ta else (k, 1)
+    source = "def kernel(begin, end, a, b, c, p):\n"
+    if packed:
+        source += f"    pack_panels({sizes[2]}, {sizes[1]}, b, 0, {n}, 1, p, 0, {panel})\n"
+    source += (
+        f"    gemm_block({', '.join(sizes)}, a, 2, {rs}, {cs}, {'p' if packed else 'b'}, 0, {stride}, {ldb},"
+        f" c, 3, {n + 5}, {accumulate}, {panel})\n"
+    )
+    params = tuple(Param(x, d, 1) for x, d in zip("abcp", (*dtypes, dtypes[1]), strict=True))
+    kernel = compile_kernel(source, KernelSignature(params), t)
+    rng = np.random.default_rng(m * n + k)
+    a, b = (rng.integers(-4, 4, size).astype(kind) for size, kind in ((m * k + 2, kinds[0]), (k * n, kinds[1])))
+    c = rng.integers(-4, 4, 3 + m * (n + 5)).astype(kinds[2])
+    p = np.zeros(k * panel * -(-n // panel), kinds[1])
+    expected, stepped = c.copy(), c.copy()
+    block = expected[3:].reshape(m, n + 5)[:, :n]
+    wide = np.float64 if kinds[2].kind == "f" else np.int64
+    left = a[2:].astype(wide)
+    product = (left.reshape(k, m).T if ta else left.reshape(m, k)) @ b.astype(wide).reshape(k, n)
+    block[:] = product + (block if accumulate != "False" else 0)
+    run(kernel, 0, 1, a, b, c, p)
+    np.testing.assert_array_equal(c, expected)
+    kernel.python(0, 1, a, b, stepped, p)
+    np.testing.assert_array_equal(stepped, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", SIZES)
+def test_known_sizes(size: tuple[int, int, int], target: str) -> None:
+    _gemm(*size, ("float32",) * 3, target, True, "False", False, False)
+    _gemm(*size, ("float64",) * 3, target, True, "True", True, False)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", SIZES[2:5])
+def test_sizes_known_only_at_run_time(size: tuple[int, int, int], target: str) -> None:
+    _gemm(*size, ("float32",) * 3, target, False, "end > 0", True, True)
+
+
+@pytest.mark.parametrize("dtypes", [
+    ("bfloat16", "bfloat16", "float32"), ("float16", "float16", "float32"), ("int8", "int8", "int32"),
+    ("uint8", "int8", "int32"), ("int64",) * 3, ("float32", "float32", "float64"),
+])  # fmt: skip
+def test_narrow_operands_accumulate_in_the_result_type(dtypes: tuple[str, str, str]) -> None:
+    _gemm(13, 70, 9, dtypes, "host", True, "True", True, False)
+
+
+def test_micro_kernels_keep_their_accumulators_in_registers() -> None:
+    target = Target.named("host")
+    shape = micro_shape(target, 4)
+    source = (
+        "def kernel(begin, end, a, b, c):\n"
+        f"    gemm_block({shape.rows}, {shape.panel}, 64, a, 0, 64, 1, b, 0, 0, {shape.panel}, c, 0, {shape.panel}, False,"
+        f" {shape.panel})\n"
+    )
+    text = kernel_assembly(source, KernelSignature(tuple(Param(x, "float32") for x in "abc")), target)
+    vectors = [line for line in text.splitlines() if "rsp" in line and ("mm" in line)]
+    assert not vectors, "spills"
+
+
+def test_a_panel_must_hold_whole_vectors() -> None:
+    source = "def kernel(begin, end, a, b, c):\n    gemm_block(1, 1, 1, a, 0, 1, 1, b, 0, 1, 1, c, 0, 1, False, 3)\n"
+    with pytest.raises(Exception, match="panel of 3 columns"):
+        compile_kernel(source, KernelSignature(tuple(Param(x, "float32") for x in "abc")))
+
+
+@pytest.mark.parametrize(("dtype", "target", "literal"), [
+    *((dtype, "host", True) for dtype in ("float32", "float64", "int8", "uint16", "complex64")),
+    *(("float32", target, True) for target in TARGETS[1:]),
+    ("float32", "host", False), ("float64", TARGETS[-1], False),
+])  # fmt: skip
+def test_transpose_copy_and_pack(dtype: str, target: str, literal: bool) -> None:
+    rows, cols, panel = 37, 50, 16
+    size = (lambda v: str(v)) if literal else (lambda v: f"end + {v - 1}")
+    source = (
+        "def kernel(begin, end, x, y, z, p, q):\n"
+        f"    transpose({size(rows)}, {size(cols)}, x, 1, {cols}, y, 2, {rows + 3})\n"
+        f"    copy_rows({size(rows)}, {size(cols)}, x, 1, {cols}, z, 0, {cols + 1})\n"
+        f"    pack_panels({size(rows)}, {size(cols)}, x, 1, {cols}, 1, p, 0, {panel})\n"
+        f"    pack_panels({size(cols)}, {size(rows)}, x, 1, 1, {cols}, q, 0, {panel})\n"
+    )
+    kernel = compile_kernel(source, KernelSignature(tuple(Param(v, dtype, 1) for v in "xyzpq")), Target.named(target))
+    x = np.random.default_rng(0).integers(0, 100, rows * cols + 1).astype(dtype)
+    m = x[1:].reshape(rows, cols)
+    sizes = (2 + cols * (rows + 3), rows * (cols + 1), rows * 64, cols * 48)
+    out, stepped = ([np.full(s, 7, dtype) for s in sizes] for _ in range(2))
+    run(kernel, 0, 1, x, *out)
+    kernel.python(0, 1, x, *stepped)
+    for got, body in zip(out, stepped, strict=True):
+        np.testing.assert_array_equal(got, body)
+    y, z, p, q = out
+    np.testing.assert_array_equal(y[2:].reshape(cols, rows + 3)[:, :rows], m.T)
+    assert (y[2:].reshape(cols, rows + 3)[:, rows:] == 7).all() and (y[:2] == 7).all()
+    np.testing.assert_array_equal(z.reshape(rows, cols + 1)[:, :cols], m)
+    padded = np.zeros((rows, 64), dtype)
+    padded[:, :cols] = m
+    np.testing.assert_array_equal(p.reshape(4, rows, panel).transpose(1, 0, 2).reshape(rows, 64), padded)
+    padded = np.zeros((cols, 48), dtype)
+    padded[:, :rows] = m.T
+    np.testing.assert_array_equal(q.reshape(3, cols, panel).transpose(1, 0, 2).reshape(cols, 48), padded)

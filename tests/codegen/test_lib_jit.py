@@ -1,0 +1,174 @@
+"""The compiler's caches: hits, damage, folders that cannot be written, several processes, and what a key depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen import jit, object_cache
+from codegen.jit import KernelSignature, Param, Scratch, compile_kernel, kernel_key
+from codegen.machine_target import Target, host_target
+from codegen.native import UnresolvedSymbolError, emit_object
+from codegen.probe import run
+
+SOURCE = "def kernel(begin, end, x):\n    for i in range(begin, end):\n        x[i] = x[i] + float32(1)\n"
+SIGNATURE = KernelSignature((Param("x", "float32", 4),))
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, and no kernels in memory."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(jit, "_kernels", {})
+    jit.stats.reset()
+    return tmp_path
+
+
+def _works(source: str = SOURCE) -> None:
+    x = np.zeros(3, np.float32)
+    run(compile_kernel(source, SIGNATURE), 0, 2, x)
+    assert x.tolist() == [1, 1, 0]
+
+
+def _counts() -> tuple[int, int, int]:
+    return jit.stats.compiled, jit.stats.disk_hits, jit.stats.memory_hits
+
+
+def test_memory_then_disk(cache: Path) -> None:
+    _works()
+    assert _counts() == (1, 0, 0)
+    _works()
+    assert _counts() == (1, 0, 1)
+    jit.forget_kernels()
+    _works()
+    assert _counts() == (1, 1, 1)
+    assert jit.stats.compile_seconds > 0 and jit.stats.load_seconds > 0
+    assert [p.read_text() for p in (cache / "sources").iterdir()] == [SOURCE]
+    kernel = compile_kernel(SOURCE, SIGNATURE)
+    assert Path(kernel.source_path).read_text() == SOURCE
+    assert kernel.python.__code__.co_filename == kernel.source_path
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "garbage", "longer"])
+def test_a_damaged_file_is_compiled_again(cache: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    _works()
+    (path,) = (cache / "objects").iterdir()
+    good = path.read_bytes()
+    bad = {
+        "empty": b"",
+        "truncated": good[:-7],
+        "flipped": good[:-1] + bytes([good[-1] ^ 1]),
+        "garbage": b"not an object file at all, but long enough to hold a header" * 3,
+        "longer": good + b"x",
+    }[damage]
+    path.write_bytes(bad)
+    jit.forget_kernels()
+    with caplog.at_level(logging.WARNING, "tilewright.codegen"):
+        _works()
+    assert _counts() == (2, 0, 0)
+    assert "damaged" in caplog.text
+    assert path.read_bytes() == good
+
+
+def test_a_folder_that_cannot_be_made_costs_only_a_compile(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (cache / "file").write_text("in the way")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(cache / "file"))
+    with caplog.at_level(logging.WARNING, "tilewright.codegen"):
+        _works()
+    assert _counts() == (1, 0, 0)
+    assert "cannot" in caplog.text
+
+
+def test_the_cache_can_be_switched_off(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_NO_CACHE", "1")
+    _works()
+    assert list(cache.iterdir()) == []
+
+
+def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert object_cache.cache_folder() == Path("/elsewhere/tilewright")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert object_cache.cache_folder() == Path.home() / ".cache" / "tilewright"
+
+
+def test_the_key_covers_source_signature_target_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = host_target()
+    keys = {
+        kernel_key(SOURCE, SIGNATURE, target),
+        kernel_key(SOURCE + "\n", SIGNATURE, target),
+        kernel_key(SOURCE, KernelSignature((Param("x", "float32", 64),)), target),
+        kernel_key(SOURCE, KernelSignature((Param("x", "float64", 4),)), target),
+        kernel_key(SOURCE, KernelSignature((Param("x", "float32", 4, stream=True),)), target),
+        kernel_key(SOURCE, KernelSignature((), (Scratch("x", "float32", 0),)), target),
+        kernel_key(SOURCE, SIGNATURE, dataclasses.replace(target, cpu="another")),
+        kernel_key(SOURCE, SIGNATURE, dataclasses.replace(target, features="+one")),
+    }
+    assert len(keys) == 8
+    monkeypatch.setattr(jit, "_versions", lambda: "other versions")
+    assert kernel_key(SOURCE, SIGNATURE, target) not in keys
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match=r"expected \('begin', 'end', 'y'\), found \('begin', 'end', 'x'\)"):
+        compile_kernel(SOURCE, KernelSignature((Param("y", "float32"),)))
+
+
+def test_a_type_error_names_the_line() -> None:
+    from numba.core.errors import TypingError
+
+    with pytest.raises(TypingError, match="line 2"):
+        compile_kernel("def kernel(begin, end, x):\n    x[0] = exp(begin)\n", SIGNATURE)
+
+
+def test_calls_that_nothing_answers_are_refused_before_loading() -> None:
+    import llvmlite.binding as llvm
+
+    text = f'target triple = "{host_target().triple}"\ndeclare void @no_such_function()\n'
+    text += "define void @f() {\n call void @no_such_function()\n ret void\n}\n"
+    with pytest.raises(UnresolvedSymbolError, match="no_such_function"):
+        emit_object(llvm.parse_assembly(text), host_target())
+
+
+def test_a_hit_imports_no_compiler(cache: Path) -> None:
+    _works()
+    script = (
+        "import sys, numpy as np\n"
+        "from codegen.jit import KernelSignature, Param, compile_kernel, stats\n"
+        f"kernel = compile_kernel({SOURCE!r}, KernelSignature((Param('x', 'float32', 4),)))\n"
+        "assert stats.disk_hits == 1, stats\n"
+        "assert 'numba' not in sys.modules\n"
+        "assert stats.load_seconds < 0.1, stats\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_processes_that_share_the_folder(cache: Path) -> None:
+    script = (
+        "import numpy as np\n"
+        "from codegen.probe import apply\n"
+        "x = np.arange(5.0)\n"
+        "assert np.allclose(apply('exp(x) + 1', x), np.exp(x) + 1)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env=env) for _ in range(3)]
+    assert [p.wait(60) for p in running] == [0, 0, 0]
+    assert len(list((cache / "objects").iterdir())) == 1
+
+
+def test_targets_by_name() -> None:
+    with pytest.raises(ValueError, match="unknown target 'sparc'"):
+        Target.named("sparc")
+    assert Target.from_features("x86_64-unknown-linux-gnu", "x", "+avx2,+fma,+f16c").lanes(4) == 8
+    assert Target.from_features("aarch64-unknown-linux-gnu", "x", "+neon").lanes(8) == 2

@@ -1,0 +1,153 @@
+"""The launcher: results for any number of threads, concurrent callers, fork, exit, scratch, timing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen import launch, memory
+from codegen.jit import KernelSignature, Param, Scratch, compile_kernel
+from codegen.launch import Plan, Step, default_threads
+
+ROOT = Path(__file__).parents[2]
+SQUARE = compile_kernel(
+    "def kernel(begin, end, x, y):\n    for i in range(begin, end):\n        y[i] = x[i] * x[i]\n",
+    KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))),
+)
+PREFIX = compile_kernel(
+    "def kernel(begin, end, x, y):\n    s = float64(0)\n    for i in range(1000):\n        s += x[i]\n        y[i] = s\n",
+    KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))),
+)
+THROUGH_SCRATCH = compile_kernel(
+    "def kernel(begin, end, x, y, s, t):\n"
+    "    for i in range(begin, end):\n"
+    "        for j in range(64):\n"
+    "            s[j] = x[i]\n"
+    "            t[j] = float64(j)\n"
+    "        r = float64(0)\n"
+    "        for j in range(64):\n"
+    "            r += s[j] * t[j]\n"
+    "        y[i] = r\n",
+    KernelSignature(
+        (Param("x", "float64", 8), Param("y", "float64", 8)), (Scratch("s", "float64", 0), Scratch("t", "float64", 512))
+    ),
+)
+
+
+def _addresses(*arrays: np.ndarray) -> np.ndarray:
+    return np.array([a.ctypes.data for a in arrays], np.int64)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_steps_run_in_order_and_every_task_once(threads: int, chunk: int) -> None:
+    x, y, z = np.arange(1000.0), np.zeros(1000), np.zeros(1000)
+    plan = Plan([Step(SQUARE, 1000, (0, 1), chunk), Step(PREFIX, 1, (1, 2)), Step(SQUARE, 1000, (2, 1), chunk)] * 3)
+    times = np.zeros(9, np.int64)
+    for _ in range(20):
+        plan.run(_addresses(x, y, z), threads, times)
+        np.testing.assert_array_equal(y, np.cumsum(x * x) ** 2)
+    assert (times > 0).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_thread_has_its_own_scratch(threads: int) -> None:
+    x, y = np.arange(500.0), np.zeros(500)
+    before = memory.pool.count("scratch").live_bytes
+    plan = Plan([Step(THROUGH_SCRATCH, 500, (0, 1), 1, scratch_bytes=1024)])
+    for _ in range(20):
+        y[:] = 0
+        plan.run(_addresses(x, y), threads)
+        np.testing.assert_array_equal(y, x * 2016)
+    assert memory.pool.count("scratch").live_bytes == before
+
+
+def test_several_python_threads_at_once() -> None:
+    plan = Plan([Step(THROUGH_SCRATCH, 300, (0, 1), 3, scratch_bytes=1024), Step(SQUARE, 300, (1, 2), 5)])
+    failures = []
+
+    def work(seed: int) -> None:
+        x, y, z = np.full(300, float(seed)), np.zeros(300), np.zeros(300)
+        for _ in range(200):
+            z[:] = 0
+            plan.run(_addresses(x, y, z), 3)
+            if not (z == (seed * 2016.0) ** 2).all():
+                failures.append(seed)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join(60)
+    assert failures == [] and not any(w.is_alive() for w in workers)
+
+
+def test_an_empty_plan_and_empty_steps() -> None:
+    Plan([]).run(np.zeros(0, np.int64))
+    Plan([Step(SQUARE, 0, (0, 1))]).run(_addresses(np.zeros(1), np.zeros(1)), 2)
+
+
+def test_wrong_steps_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected 2 buffers, found 1"):
+        Plan([Step(SQUARE, 1, (0,))])
+    with pytest.raises(ValueError, match="1 tasks in chunks of 0"):
+        Plan([Step(SQUARE, 1, (0, 1), 0)])
+
+
+def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
+    assert default_threads() == 3
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "many")
+    with pytest.raises(ValueError, match="expected a positive number, found 'many'"):
+        default_threads()
+    monkeypatch.delenv("TILEWRIGHT_NUM_THREADS")
+    assert default_threads() >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a POSIX call")
+def test_a_forked_child_starts_its_own_workers() -> None:
+    x, y = np.arange(1000.0), np.zeros(1000)
+    plan = Plan([Step(SQUARE, 1000, (0, 1), 10)])
+    plan.run(_addresses(x, y), 2)
+    assert launch._pool is not None
+    child = os.fork()
+    if child == 0:
+        y[:] = 0
+        for _ in range(50):
+            plan.run(_addresses(x, y), 2)
+        os._exit(0 if launch._pool is not None and len(launch._pool.threads) == 1 and (y == x * x).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    plan.run(_addresses(x, y), 2)
+
+
+SCRIPT = """
+import os, sys, threading
+import numpy as np
+from codegen.jit import KernelSignature, Param, compile_kernel
+from codegen.launch import Plan, Step
+kernel = compile_kernel({source!r}, KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))))
+x, y = np.arange(1000.0), np.zeros(1000)
+plan = Plan([Step(kernel, 1000, (0, 1), 10)])
+addresses = np.array([x.ctypes.data, y.ctypes.data])
+def forever():
+    while True:
+        plan.run(addresses, 4)
+plan.run(addresses, 4)
+{more}
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("more", ["", "threading.Thread(target=forever, daemon=True).start()"])
+def test_the_interpreter_exits_cleanly(more: str) -> None:
+    script = SCRIPT.format(source=SQUARE.source, more=more)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

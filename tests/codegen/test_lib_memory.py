@@ -1,0 +1,93 @@
+"""The memory pool: alignment, reuse, lifetime through views, counts, the limit."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from codegen.memory import HUGE_BYTES, MemoryPool, rounded_bytes
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 4096, 100_000, HUGE_BYTES, 5_000_000])
+def test_alignment_and_writing(size: int) -> None:
+    pool = MemoryPool()
+    lease = pool.lease(size, "output")
+    assert lease.address % (HUGE_BYTES if rounded_bytes(size) >= HUGE_BYTES else 64) == 0
+    array = lease.array((size,), np.uint8)
+    array[:] = 7
+    assert array.flags.writeable and array.flags.c_contiguous and (array == 7).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.bool_, ml_dtypes.bfloat16])
+def test_any_type_and_shape(dtype: type) -> None:
+    a = MemoryPool().lease(3 * 0 * 16, "output").array((3, 0), dtype)
+    assert a.shape == (3, 0)
+    b = MemoryPool().lease(np.dtype(dtype).itemsize, "output").array((), dtype)
+    assert b.shape == () and b.dtype == dtype
+
+
+def test_memory_comes_back_only_with_the_last_view() -> None:
+    pool = MemoryPool()
+    a = pool.lease(4000, "output").array((10, 100), np.float32)
+    address = a.ctypes.data
+    view = a[2:, ::2].T
+    a[:] = 3
+    del a
+    gc.collect()
+    other = pool.lease(4000, "output")
+    assert other.address != address and (view == 3).all()
+    assert pool.count("output").live_bytes == 8000
+    del view
+    again = pool.lease(4000, "output")
+    assert again.address == address
+    assert (pool.count("output").live_bytes, pool.count("output").peak_bytes) == (8000, 8000)
+
+
+def test_counts_by_kind() -> None:
+    pool = MemoryPool()
+    lease = pool.lease(100, "scratch")
+    assert (pool.count("scratch").live_bytes, pool.count("output").live_bytes) == (100, 0)
+    lease.release()
+    lease.release()
+    assert (pool.count("scratch").live_bytes, pool.count("scratch").peak_bytes) == (0, 100)
+    pool.count("scratch").reset_peak()
+    assert pool.count("scratch").peak_bytes == 0
+
+
+def test_free_memory_stays_under_the_limit() -> None:
+    pool = MemoryPool(limit_bytes=2048)
+    leases = [pool.lease(1024, "output") for _ in range(5)]
+    del leases
+    assert pool.free_bytes == 2048
+    pool.clear()
+    assert pool.free_bytes == 0
+
+
+def test_rounding_wastes_at_most_an_eighth() -> None:
+    for size in range(1, 20_000, 7):
+        rounded = rounded_bytes(size)
+        assert rounded >= size and rounded % 64 == 0
+        assert rounded - size < max(64, size / 7)
+
+
+def test_threads_never_share_a_block() -> None:
+    pool = MemoryPool()
+    clashes = []
+
+    def work(mark: int) -> None:
+        for _ in range(300):
+            a = pool.lease(512, "output").array((512,), np.uint8)
+            a[:] = mark
+            if not (a == mark).all():
+                clashes.append(mark)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert clashes == []

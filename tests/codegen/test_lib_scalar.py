@@ -1,0 +1,200 @@
+"""The transcendental functions: error against mpmath and f64, edge cases, and that loops over them are vector code."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.ulp import TABLE, worst_error
+from codegen.jit import KernelSignature, Param, kernel_assembly
+from codegen.machine_target import Target, host_target
+from codegen.probe import apply, elementwise_kernel, elementwise_source
+
+# the error in ulp that each function stays under, f32 and f64; benchmarks/ulp.py prints what a dense sample finds
+BOUNDS = {
+    "exp": (1.1, 1.1),
+    "exp2": (1.1, 1.1),
+    "expm1": (1.5, 1.5),
+    "tanh": (2.0, 2.0),
+    "fast_tanh": (5.6, 2.0),
+    "logistic": (2.0, 2.0),
+    "log": (1.0, 1.0),
+    "log2": (1.8, 1.8),
+    "log1p": (1.5, 1.5),
+    "log1p(-x)": (1.5, 1.5),
+    "erf": (1.5, 1.5),
+    "erfc": (3.2, 2.5),
+    "sqrt": (0.5, 0.5),
+    "rsqrt": (1.6, 1.6),
+    "cbrt": (0.6, 0.6),
+    "sin": (1.7, 1.0),
+    "cos": (1.7, 1.0),
+    "tan": (3.5, 2.0),
+    "atan": (2.0, 1.5),
+    "asin": (2.0, 1.8),
+    "acos": (1.5, 1.5),
+    "sinh": (2.2, 2.0),
+    "cosh": (1.8, 1.8),
+    "asinh": (2.0, 2.0),
+    "acosh": (2.2, 2.2),
+    "atanh": (2.5, 2.0),
+    "power": (0.6, 1.2),
+    "atan2": (2.2, 2.0),
+}
+X86 = host_target().triple.startswith("x86_64")
+NARROW = ["avx2", "baseline"] if X86 else []
+
+
+def test_every_measured_function_has_a_bound() -> None:
+    assert set(BOUNDS) == set(TABLE)
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_error_in_ulp(name: str) -> None:
+    slow = TABLE[name][1] is None
+    error, where = worst_error(name, "float32", 1500 if slow else 60_000)
+    assert error <= BOUNDS[name][0], where
+    error, where = worst_error(name, "float64", 500)
+    assert error <= BOUNDS[name][1], where
+
+
+@pytest.mark.parametrize("target", NARROW)
+@pytest.mark.parametrize("name", ["exp", "log1p", "tanh", "erfc", "power", "sin", "cbrt"])
+def test_error_in_ulp_without_wide_vectors_and_fma(name: str, target: str) -> None:
+    # two roundings instead of a fused one cost up to half an ulp more
+    for dtype, bound in zip(("float32", "float64"), BOUNDS[name], strict=True):
+        error, where = worst_error(name, dtype, 400, Target.named(target))
+        assert error <= bound + 0.6, (dtype, where)
+
+
+INF, NAN = math.inf, math.nan
+EDGES: dict[str, list[tuple[float, float]]] = {
+    "exp": [(INF, INF), (-INF, 0.0), (0.0, 1.0), (-0.0, 1.0), (1e9, INF), (-1e9, 0.0)],
+    "exp2": [(INF, INF), (-INF, 0.0), (3.0, 8.0), (-1.0, 0.5), (0.0, 1.0)],
+    "expm1": [(INF, INF), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
+    "log": [(INF, INF), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (-INF, NAN), (1.0, 0.0)],
+    "log2": [(INF, INF), (0.0, -INF), (-1.0, NAN), (1.0, 0.0)],
+    "log1p": [(INF, INF), (-1.0, -INF), (-1.5, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
+    "tanh": [(INF, 1.0), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
+    "fast_tanh": [(INF, 1.0), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
+    "logistic": [(INF, 1.0), (-INF, 0.0), (0.0, 0.5)],
+    "sqrt": [(INF, INF), (-1.0, NAN), (-0.0, -0.0), (4.0, 2.0)],
+    "rsqrt": [(INF, 0.0), (0.0, INF), (-0.0, -INF), (-1.0, NAN), (4.0, 0.5)],
+    "cbrt": [(INF, INF), (-INF, -INF), (-0.0, -0.0), (0.0, 0.0), (-27.0, -3.0)],
+    "erf": [(INF, 1.0), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0)],
+    "erfc": [(INF, 0.0), (-INF, 2.0), (0.0, 1.0)],
+    "sin": [(INF, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
+    "cos": [(INF, NAN), (-INF, NAN), (0.0, 1.0)],
+    "tan": [(INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
+    "atan": [(INF, math.pi / 2), (-INF, -math.pi / 2), (0.0, 0.0), (-0.0, -0.0)],
+    "asin": [(1.0, math.pi / 2), (-1.0, -math.pi / 2), (1.5, NAN), (-0.0, -0.0)],
+    "acos": [(1.0, 0.0), (-1.0, math.pi), (0.0, math.pi / 2), (2.0, NAN)],
+    "sinh": [(INF, INF), (-INF, -INF), (-0.0, -0.0)],
+    "cosh": [(INF, INF), (-INF, INF), (0.0, 1.0)],
+    "asinh": [(INF, INF), (-INF, -INF), (-0.0, -0.0)],
+    "acosh": [(INF, INF), (1.0, 0.0), (0.5, NAN), (-3.0, NAN)],
+    "atanh": [(1.0, INF), (-1.0, -INF), (1.5, NAN), (-0.0, -0.0)],
+}
+
+
+@pytest.mark.parametrize("target", ["host", *NARROW])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_edges(dtype: str, target: str) -> None:
+    # one kernel computes every function, selected by the task, so that this costs one compile
+    names = sorted(EDGES)
+    cases = [(k, x, y) for k, name in enumerate(names) for x, y in [*EDGES[name], (NAN, NAN)]]
+    expression = "float32(0)" if dtype == "float32" else "float64(0)"
+    for k, name in enumerate(names):
+        expression = f"select(y == {k}, {name}(x), {expression})"
+    which = np.array([c[0] for c in cases], np.int64)
+    x = np.array([c[1] for c in cases], dtype)
+    expected = np.array([c[2] for c in cases], dtype)
+    got = apply(expression, x, which, result=dtype, target=Target.named(target))
+    for (k, given, _), g, e in zip(cases, got, expected, strict=True):
+        same = (np.isnan(g) and np.isnan(e)) or (np.signbit(g) == np.signbit(e) and (g == e or abs(g - e) <= np.spacing(abs(e))))
+        assert same, (names[k], given, g, e)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_power_edges_are_those_of_ieee(dtype: str) -> None:
+    values = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1e30, -1e30, INF, -INF, NAN, 2.5, -2.5, 2.0**53, -(2.0**24)]
+    x, y = (np.array(v, dtype).ravel() for v in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(float), y.astype(float)).astype(dtype)
+    got = apply("power(x, y)", x, y)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    keep = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got[keep]), np.signbit(expected[keep]))
+    np.testing.assert_allclose(got[keep], expected[keep], rtol=2 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_atan2_edges_are_those_of_c(dtype: str) -> None:
+    values = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, float(np.finfo(dtype).max), float(np.finfo(dtype).tiny)]
+    y, x = (np.array(v, dtype).ravel() for v in np.meshgrid(values, values))
+    expected = np.arctan2(y, x)
+    got = apply("atan2(x, y)", y, x)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    keep = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got[keep]), np.signbit(expected[keep]))
+    np.testing.assert_allclose(got[keep], expected[keep], rtol=2 * np.finfo(dtype).eps)
+
+
+def test_exp_reaches_every_denormal_and_overflows_at_the_right_place() -> None:
+    x = np.linspace(-104, -86, 20_001).astype(np.float32)
+    exact = np.exp(x.astype(float))
+    error = np.abs(apply("exp(x)", x).astype(float) - exact) / np.float64(2.0**-149)
+    assert error[exact < 2.0**-126].max() <= 1.02
+    assert error[exact < 2.0**-130].max() <= 0.55
+    top = np.nextafter(np.float32(88.72284), np.float32([80, 100]))
+    assert np.isfinite(apply("exp(x)", top)).tolist() == [True, False]
+
+
+def test_hyperbolic_tangents_never_exceed_one() -> None:
+    x = np.arange(np.float32(5).view(np.int32), np.float32(12).view(np.int32), 7, dtype=np.int32).view(np.float32)
+    for name in ("tanh", "fast_tanh"):
+        y = apply(f"{name}(x)", x)
+        assert y.max() == 1.0 and y.min() > 0.9999
+
+
+@pytest.mark.skipif(not X86, reason="register names are those of x86")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_loops_become_vector_code_without_calls(dtype: str) -> None:
+    names = [n for n in BOUNDS if "(" not in n]
+    for target, register in (("host", "%zmm" if host_target().vector_bytes == 64 else "%ymm"), ("avx2", "%ymm")):
+        for name in names if target == "host" else ("exp", "erf", "power"):
+            arity = 2 if name in ("power", "atan2") else 1
+            params = [Param(f"in_{n}", dtype) for n in "xy"[:arity]]
+            source = elementwise_source(f"{name}({', '.join('xy'[:arity])})", arity)
+            text = kernel_assembly(source, KernelSignature((*params, Param("out", dtype))), Target.named(target))
+            assert register in text, (target, name)
+            assert "callq" not in text, (target, name)
+
+
+def test_reductions_are_the_only_reassociated_ops() -> None:
+    source = (
+        "def kernel(begin, end, x, out):\n    s = float32(0)\n    for i in range(begin, end):\n        s = {}\n    out[0] = s\n"
+    )
+    signature = KernelSignature((Param("x", "float32"), Param("out", "float32")))
+    from codegen.jit import kernel_ir
+
+    assert "vector.reduce.fadd" in kernel_ir(source.format("reduce_add(s, x[i])"), signature)
+    assert "vector.reduce.fadd" in kernel_ir(source.format("reduce_fma(s, x[i], x[i])"), signature)
+    assert "vector.reduce.fmaximum" in kernel_ir(source.format("reduce_maximum(s, x[i])"), signature)
+    assert "vector.reduce" not in kernel_ir(source.format("s + x[i]"), signature)
+
+
+def test_python_bodies_agree_with_compiled_code() -> None:
+    x = np.array([0.3, 0.75, 0.99], np.float32)
+    for name in BOUNDS:
+        if "(" in name:
+            continue
+        arity = 2 if name in ("power", "atan2") else 1
+        kernel = elementwise_kernel(f"{name}({', '.join('xy'[:arity])})", ("float32",) * arity, "float32")
+        out = np.empty_like(x)
+        arguments = (x + 1 if name == "acosh" else x, x[::-1].copy())[:arity]
+        kernel.python(0, 3, *arguments, out)
+        got = apply(f"{name}({', '.join('xy'[:arity])})", *arguments)
+        np.testing.assert_allclose(got, out, rtol=1e-6, err_msg=name)
