@@ -1,5 +1,6 @@
 """Index maps: expressions, their simplification, maps between tensors."""
 
+from indexing.caches import clear_caches
 from indexing.derive import output_to_input
 from indexing.expr import (
     Const,
@@ -32,6 +33,7 @@ __all__ = [
     "RuntimeVariable",
     "Var",
     "Variable",
+    "clear_caches",
     "coefficients",
     "compose",
     "evaluate",

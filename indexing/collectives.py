@@ -22,7 +22,7 @@ __all__ = ["EXCHANGES", "Exchange", "exchange_maps", "index_maps"]
 
 
 class Exchange(NamedTuple):
-    """One read: operand number, process that is read, where in its operand; `own` limits the positions at which it takes place."""
+    """One read: operand number, process that is read, where in its operand; `own` limits the positions that read it."""
 
     operand: int
     source: ExprLike

@@ -19,6 +19,7 @@ from typing import Any
 
 from hlo import Declined, Op
 from indexing.bounds import Bounds, Interval
+from indexing.caches import Memo
 from indexing.derive import reads_of
 from indexing.expr import substitute
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
@@ -295,11 +296,21 @@ def invert(m: IndexingMap, box: Sequence[int | Interval] | None = None) -> Index
     """
     if m.unknown is not None:
         return m
-    spans = [b if isinstance(b, Interval) else Interval(0, b - 1) for b in box] if box is not None else None
-    system = _System(m, spans if spans is not None else [m.bounds(e) for e in m.results])
-    system.set_up()
-    system.solve()
-    return system.answer()
+    if box is None:
+        spans = tuple([m.bounds(e) for e in m.results])
+    else:
+        spans = tuple([b if isinstance(b, Interval) else Interval(0, b - 1) for b in box])
+    key = (m.spelling, spans)
+    done = _MEMO.get(key)
+    if done is None:
+        system = _System(m, spans)
+        system.set_up()
+        system.solve()
+        done = _MEMO.keep(key, system.answer())
+    return done
+
+
+_MEMO: Memo[Any, IndexingMap] = Memo(1 << 15)
 
 
 def input_to_output(op: Op, input: int = 0) -> tuple[MapSet, ...]:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from math import gcd
 
 from indexing.bounds import Bounds, Interval
+from indexing.caches import Memo
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable
 from indexing.simplifier import simplify
 from indexing.terms import Expr, FloorDiv, Mod, Var, from_terms, mod
@@ -28,8 +29,7 @@ __all__ = ["PASSES", "known_empty", "simplify_map"]
 PASSES = 8
 _SEARCH = 4096  # how many values are tried when a modulo constraint narrows an interval
 
-_MEMO: dict[object, IndexingMap] = {}
-_MEMO_LIMIT = 1 << 15
+_MEMO: Memo[object, IndexingMap] = Memo(1 << 15)
 
 
 def known_empty(m: IndexingMap) -> IndexingMap:
@@ -48,9 +48,7 @@ def simplify_map(m: IndexingMap) -> IndexingMap:
             from indexing.isl import prove_same
 
             prove_same(m, done)
-        if len(_MEMO) >= _MEMO_LIMIT:
-            _MEMO.clear()
-        _MEMO[m.spelling] = done
+        _MEMO.keep(m.spelling, done)
     return done
 
 

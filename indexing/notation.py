@@ -163,13 +163,14 @@ class _Parser:
                 return total
 
     def product(self) -> Expr:
-        sign = 1
+        # A minus before a variable or number belongs to it, as MLIR reads it; one before a parenthesis to the whole product,
+        # as XLA's documents write it: -(…) floordiv 11 is -((…) floordiv 11).
+        negative = False
         while self.take("-"):
-            sign = -sign
-        value = self.factor()
-        # A minus binds to the number or variable directly behind it; a whole product has the same value times -1, except
-        # under a division, where MLIR negates first.
-        value = value * sign
+            negative = not negative
+        if negative and self.peek() == "(":
+            return -self.product()
+        value = -self.factor() if negative else self.factor()
         while True:
             word = self.peek().lower()
             if word == "*":

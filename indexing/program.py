@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from hlo import Op, TensorType, Value
+from indexing.caches import Memo
 from indexing.derive import output_to_input
 from indexing.map import IndexingMap, compose
 from indexing.mapset import MapSet
@@ -18,8 +19,7 @@ __all__ = ["MAPS_LIMIT", "composed", "maps_from", "topological"]
 MAPS_LIMIT = 64
 """How many different maps to one value are kept; a value that is read in more ways gets one unknown map that says so."""
 
-_MEMO: dict[Any, IndexingMap] = {}
-_MEMO_LIMIT = 1 << 15
+_MEMO: Memo[Any, IndexingMap] = Memo(1 << 15)
 
 
 def composed(first: IndexingMap, second: IndexingMap) -> IndexingMap:
@@ -27,10 +27,7 @@ def composed(first: IndexingMap, second: IndexingMap) -> IndexingMap:
     key = (first.spelling, second.spelling)
     done = _MEMO.get(key)
     if done is None:
-        done = compose(first, second).simplify().remove_unused()
-        if len(_MEMO) >= _MEMO_LIMIT:
-            _MEMO.clear()
-        _MEMO[key] = done
+        done = _MEMO.keep(key, compose(first, second).simplify().remove_unused())
     return done
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo import Declined
 from indexing.bounds import Interval
+from indexing.caches import Memo
 from indexing.inverse import invert
 from indexing.map import IndexingMap
 from indexing.simplifier import simplify
@@ -281,18 +282,13 @@ def preimage(m: IndexingMap, region: Region) -> Region:
     return image(invert(m), region)
 
 
-_IMAGES: dict[Any, list[Box] | None] = {}
-_IMAGES_LIMIT = 1 << 15
+_IMAGES: Memo[Any, list[Box] | None] = Memo(1 << 15)
 
 
 def _image_of_box(m: IndexingMap, box: Box) -> list[Box] | None:
     """The image of a box as disjoint boxes, or None when it is none that is seen quickly."""
     key = (m.spelling, box)
-    if key not in _IMAGES:
-        if len(_IMAGES) >= _IMAGES_LIMIT:
-            _IMAGES.clear()
-        _IMAGES[key] = _compute_image(m, box)
-    return _IMAGES[key]
+    return _IMAGES[key] if key in _IMAGES else _IMAGES.keep(key, _compute_image(m, box))
 
 
 def _compute_image(m: IndexingMap, box: Box) -> list[Box] | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from math import gcd
 
 from indexing.bounds import EVERYTHING, Bounds, Interval
+from indexing.caches import Memo
 from indexing.terms import (
     Const,
     Expr,
@@ -378,8 +379,7 @@ SUM_RULES = (sum_recombines, sum_makes_mod, sum_telescopes, sum_absorbs_constant
 
 # ---------------------------------------------------------------- the entry point
 
-_MEMO: dict[tuple[Expr, tuple[Interval, ...]], Expr] = {}
-_MEMO_LIMIT = 1 << 17
+_MEMO: Memo[tuple[Expr, tuple[Interval, ...]], Expr] = Memo(1 << 17)
 
 
 def simplify(e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
@@ -397,8 +397,5 @@ def simplify(e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
     key = (e, tuple([ranges.get(v, EVERYTHING) for v in e.variables]))
     known = _MEMO.get(key)
     if known is None:
-        known = Simplifier(ranges)(e)
-        if len(_MEMO) >= _MEMO_LIMIT:
-            _MEMO.clear()
-        _MEMO[key] = known
+        known = _MEMO.keep(key, Simplifier(ranges)(e))
     return known
