@@ -19,7 +19,7 @@ from hlo.types import QuantizedType, TensorType, Type
 from interp.numbers import Array, convert, narrow, widen
 from interp.registry import Rule
 
-__all__ = ["dequantize", "quantize", "through_expressed"]
+__all__ = ["dequantize", "expressed_dtype", "quantize", "through_expressed"]
 
 
 def _parameter(values: tuple[float, ...], t: QuantizedType, dtype: np.dtype[Any], rank: int) -> Array:
@@ -58,6 +58,11 @@ def quantize(x: Array, t: QuantizedType) -> Array:
 def quantized_element(t: Type) -> QuantizedType | None:
     """The quantized element type of a tensor type, or None."""
     return t.element if isinstance(t, TensorType) and isinstance(t.element, QuantizedType) else None
+
+
+def expressed_dtype(t: TensorType) -> np.dtype[Any]:
+    """The type that a tensor's elements stand for: the expressed type of quantized ones, else their own."""
+    return np.dtype(t.element.expressed.dtype if isinstance(t.element, QuantizedType) else t.dtype)
 
 
 def through_expressed(found: Rule) -> Rule:

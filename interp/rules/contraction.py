@@ -17,6 +17,7 @@ import numpy as np
 from hlo import Op, element_type
 from hlo.attributes import DotAlgorithm, DotDimensions
 from interp.numbers import Array, convert, is_complex, is_float, is_signed, narrow, reduce_bits, widen
+from interp.quantization import expressed_dtype
 from interp.registry import rule
 
 __all__ = ["FEW_TERMS", "contract", "result_dtype", "working"]
@@ -61,8 +62,7 @@ def working(a: Array, b: Array, dtype: np.dtype[Any], terms: int) -> Working:
 
 def result_dtype(op: Op) -> np.dtype[Any]:
     """The type an op computes in: its result's, or what a quantized result expresses."""
-    element = op.results[0].tensor.element
-    return np.dtype(getattr(element, "expressed", element).dtype)
+    return expressed_dtype(op.results[0].tensor)
 
 
 # ---------------------------------------------------------------- dot products

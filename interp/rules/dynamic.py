@@ -9,6 +9,7 @@ import numpy as np
 
 from hlo import Op
 from interp.numbers import Array
+from interp.quantization import expressed_dtype
 from interp.registry import rule
 from interp.rules.movement import counted, padded, reshaped, spread
 
@@ -31,9 +32,9 @@ def claim(ctx: Any, op: Op, sizes: Sequence[int], itemsize: int) -> None:
     ctx.reserve(op, total)
 
 
-@rule("stablehlo.dynamic_iota", view=True)
+@rule("stablehlo.dynamic_iota", view=True, dequantizes=True)
 def dynamic_iota(ctx: Any, op: Op, shape: Array) -> Array:
-    return counted(sizes_of(ctx, op, shape), op.attr("iota_dimension"), op.results[0].tensor.dtype)
+    return counted(sizes_of(ctx, op, shape), op.attr("iota_dimension"), expressed_dtype(op.results[0].tensor))
 
 
 @rule("stablehlo.dynamic_broadcast_in_dim", view=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from hlo import DenseArray, Op
 from interp.numbers import Array, convert
+from interp.quantization import expressed_dtype
 from interp.registry import rule
 
 __all__ = ["counted", "padded", "spread"]
@@ -30,10 +31,9 @@ def counted(shape: Sequence[int], axis: int, dtype: np.dtype[Any]) -> Array:
     return np.broadcast_to(column, shape)
 
 
-@rule("stablehlo.iota", view=True)
+@rule("stablehlo.iota", view=True, dequantizes=True)
 def iota(ctx: Any, op: Op) -> Array:
-    t = op.results[0].tensor
-    return counted(t.static_shape, op.attr("iota_dimension"), t.dtype)
+    return counted(op.results[0].shape, op.attr("iota_dimension"), expressed_dtype(op.results[0].tensor))
 
 
 def spread(x: Array, dimensions: Sequence[int], shape: Sequence[int]) -> Array:
