@@ -1,6 +1,6 @@
 """Rates of the contraction micro-kernels: blocks that stay in cache, and whole products with packing on all threads.
 
-Usage: ``python benchmarks/microkernel.py [--target host|avx2|baseline]``.
+Usage: ``python -m benchmarks.microkernel [--target host|avx2|baseline]``.
 """
 
 from __future__ import annotations

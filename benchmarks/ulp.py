@@ -2,7 +2,7 @@
 
 Prints, for f32 and f64, the largest |computed - exact| / ulp(exact) over a dense sample and where it occurs, and the
 nanoseconds an element costs in a vectorised loop that stays in L1.  f32 is compared with f64 (NumPy, math), f64 with
-mpmath.  Usage: ``python benchmarks/ulp.py [function ...] [--target avx2] [--samples N]``.
+mpmath.  Usage: ``python -m benchmarks.ulp [function ...] [--target avx2] [--samples N]``.
 """
 
 from __future__ import annotations
