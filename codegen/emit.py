@@ -14,7 +14,19 @@ from hlo.errors import Declined
 from hlo.types import ElementType
 from indexing.expr import EVERYTHING, Const, Expr, Var
 from tiling.contract import address
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test, children, node_variables
+from tiling.element import (
+    Apply,
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Runtime,
+    Scalar,
+    Test,
+    children,
+    node_variables,
+    runtimes_of,
+)
 from tiling.order import order_loops
 from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
 
@@ -310,6 +322,8 @@ class _NestEmitter:
         return self.text[id(root)]
 
     def _source(self, n: Node, at: int) -> str:
+        for r in runtimes_of(n):
+            self._runtime(r)
         if isinstance(n, Load):
             buffer = self.phase.buffer_of(n)
             return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
@@ -334,7 +348,7 @@ class _NestEmitter:
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""
         name = self.phase.fresh()
-        outer_lines, outer_text = self.lines, dict(self.text)
+        outer_lines, outer_text, outer_names = self.lines, dict(self.text), dict(self.phase.variables)
         branches = []
         for node in (n.then, n.otherwise):
             self.lines = [[] for _ in outer_lines]
@@ -344,6 +358,7 @@ class _NestEmitter:
             text = self.number(node, at)
             branches.append([*lines, f"{name} = {text}"])
             self.text = dict(outer_text)
+            self.phase.variables = dict(outer_names)
         self.lines = outer_lines
         block = Writer()
         block.line(f"if {self._conditions(n.conditions)}:")
@@ -355,6 +370,15 @@ class _NestEmitter:
         block.extend(branches[1])
         self.lines[at] += block.lines
         return name
+
+    def _runtime(self, r: Runtime) -> None:
+        """Gives a runtime variable its value, where what it is computed from is known."""
+        if r.variable in self.phase.variables:
+            return
+        name = self.phase.fresh("rt")
+        value = f"to_int64({self.text[id(r.node)]})"
+        self.lines[self.level(r.node)].append(f"{name} = min(max({value}, {r.lower}), {r.upper})")
+        self.phase.variables[r.variable] = name
 
     def _conditions(self, conditions: Sequence[Condition]) -> str:
         tests = []
@@ -411,6 +435,6 @@ def _postorder(root: Node, known: Mapping[int, str]) -> list[Node]:
             continue
         done.add(id(n))
         stack.append((n, True))
-        if not isinstance(n, Choose):
-            stack.extend((c, False) for c in reversed(children(n)))
+        inside = children(n) if not isinstance(n, Choose) else [r.node for r in n.runtimes]
+        stack.extend((c, False) for c in reversed(inside))
     return order

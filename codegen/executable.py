@@ -16,6 +16,7 @@ from codegen.emit import PhaseSource, emit_phase
 from codegen.fallback import evaluate_op, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
 from codegen.lifetimes import Lifetime, place
+from codegen.supports import supports
 from hlo.errors import Declined, TilewrightError
 from hlo.module import DenseArray, Module, Value
 from hlo.registry import Literal
@@ -168,16 +169,16 @@ class Executable:
             if isinstance(op.definition.semantics, Literal) and id(op.results[0]) in self._slots:
                 dense: DenseArray = op.attr("value")
                 slot = self._slot(op.results[0])
-                self._fixed.append((slot, np.ascontiguousarray(dense.array)))
+                self._fixed.append((slot, np.array(dense.array, order="C")))
                 found.add(slot)
         return found - given
 
-    def _fusion(self, fusion: Fusion) -> list[Kernel] | Declined:
+    def _fusion(self, fusion: Fusion) -> list[Kernel]:
         sources: list[PhaseSource] = []
         for phase in fusion.schedule.phases:
             made = emit_phase(fusion.schedule, phase, fusion.name)
             if isinstance(made, Declined):
-                return made
+                raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
             sources.append(made)
         kernels = []
         for k, source in enumerate(sources):
@@ -307,7 +308,7 @@ class Executable:
                         f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}"
                     )
             if not a.flags.c_contiguous or not a.flags.aligned:
-                a = np.ascontiguousarray(a)
+                a = np.array(a, order="C")
             given.append(a)
         return given
 
@@ -348,5 +349,10 @@ def compile(module_or_plan: Module | Plan, entry: str = "main", threads: int | N
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`.
     """
-    made = module_or_plan if isinstance(module_or_plan, Plan) else plan(module_or_plan, entry)
-    return Executable(made, threads)
+    if isinstance(module_or_plan, Plan):
+        given = module_or_plan
+        if all(supports(op) is None for f in given.fusions for op in f.ops):
+            return Executable(given, threads)
+        # A plan made without knowing what can be generated: made again with it.
+        return Executable(plan(given.module, given.program.name, given.machine, supports), threads)
+    return Executable(plan(module_or_plan, entry, supports=supports), threads)

@@ -14,7 +14,7 @@ import numpy as np
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, maximum, minimum, simplify
 from tiling.contract import linear
-from tiling.element import Choose, Node, Scalar, Test, children, rebuild
+from tiling.element import Choose, Node, Scalar, Test, children, has_runtimes, rebuild
 from tiling.schedule import FoldStep, Nest, Store
 
 __all__ = ["Segment", "split_innermost"]
@@ -40,6 +40,8 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]
     if not nest.loops:
         return [Segment(Const(0), Const(0), nest.stores, nest.folds)]
     loop = nest.loops[-1]
+    if has_runtimes([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]):
+        return [Segment(loop.lower, loop.upper, nest.stores, nest.folds)]
     whole = Segment(loop.lower, loop.upper, nest.stores, nest.folds)
     pieces = [whole]
     found = _conditions(whole, loop.variable, ranges)

@@ -14,7 +14,7 @@ from math import prod
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
-from tiling.element import Load, Node, Renamer, loads, node_variables
+from tiling.element import Load, Node, Renamer, has_runtimes, loads, node_variables
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store
@@ -101,11 +101,12 @@ class _Contraction:
         in_left, in_right = (node_variables(n, memo) for n in c.nodes)
         rows = [x for x in c.loops if x.variable in in_left and x.variable not in in_right and x.extent > 1]
         columns = [x for x in c.loops if x.variable in in_right and x.variable not in in_left and x.extent > 1]
-        if not rows or not columns or not c.depth:
+        if not rows or not columns or not c.depth or has_runtimes(c.nodes):
             return None
         self.m = max(rows, key=lambda x: x.extent)
         self.n = max(columns, key=lambda x: x.extent)
         self.depth = prod(x.extent for x in c.depth)
+        self.depth_loops = self._depth_order()
         if self.n.extent < c.machine.lanes(element.itemsize_bytes) // 2 or self.depth < 2:
             return None
         self.mr, self.nr = c.machine.micro_tile(element.itemsize_bytes, self.n.extent)
@@ -139,11 +140,21 @@ class _Contraction:
 
     # ------------------------------------------------------------ operands
 
+    def _depth_order(self) -> tuple[Loop, ...]:
+        """The depth loops, the one with the smallest step in the left operand last: a flat depth index walks along memory."""
+        c = self.c
+        found = next(iter(loads([c.nodes[0]])), None)
+        if found is None or len(c.depth) < 2:
+            return c.depth
+        at = address(found.buffer or c.buffers[id(found.value)], found.index, c.ranges)
+        steps = dict(at.terms)
+        return tuple(sorted(c.depth, key=lambda x: -abs(steps.get(x.variable, 0))))
+
     def _depth_index(self, k: Expr) -> dict[Var, Expr]:
         """The depth variables in terms of one flat index."""
         found: dict[Var, Expr] = {}
         step = 1
-        for loop in reversed(self.c.depth):
+        for loop in reversed(self.depth_loops):
             part = k // step
             found[loop.variable] = part % loop.extent if step * loop.extent < self.depth else part
             step *= loop.extent

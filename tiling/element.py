@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tiling.schedule import Buffer
 
 __all__ = [
+    "Runtime",
+    "has_runtimes",
+    "runtimes_of",
     "Apply",
     "Choose",
     "IndexNode",
@@ -38,6 +41,16 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Runtime:
+    """A runtime variable: in index expressions `variable` stands for the integer `node`, clamped to [lower, upper]."""
+
+    variable: Var
+    node: Node
+    lower: int
+    upper: int
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """An element of a value in memory: in the buffer that the fusion keeps the value in, or in `buffer` where one is named."""
@@ -45,6 +58,7 @@ class Load:
     value: Value
     index: tuple[Expr, ...]
     buffer: Buffer | None = None
+    runtimes: tuple[Runtime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +77,7 @@ class Choose:
     conditions: tuple[Condition, ...]
     then: Node
     otherwise: Node
+    runtimes: tuple[Runtime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,12 +123,17 @@ def loads(roots: Sequence[Node]) -> list[Load]:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node is computed from."""
+    """The nodes that a node is computed from, those of its runtime variables first."""
     if isinstance(node, Apply):
         return node.arguments
     if isinstance(node, Choose):
-        return (node.then, node.otherwise)
-    return ()
+        return (*(r.node for r in node.runtimes), node.then, node.otherwise)
+    return tuple(r.node for r in node.runtimes) if isinstance(node, Load) and node.runtimes else ()
+
+
+def runtimes_of(node: Node) -> tuple[Runtime, ...]:
+    """The runtime variables in a node's own index expressions."""
+    return node.runtimes if isinstance(node, (Load, Choose)) else ()
 
 
 def node_variables(node: Node, memo: dict[int, frozenset[Var]]) -> frozenset[Var]:
@@ -151,6 +171,7 @@ def rebuild(
     """A copy of a node with every load passed through `leaf`, every other index expression through `index`, and then every
     copied node through `settle`. What does not change is not copied.
 
+    Nodes with runtime variables are not copied (`has_runtimes` tells): their variables stand for the original's values.
     `memo` (by id) and `keep` (what the ids belong to) let several roots share their copies.
     """
     stack: list[Node] = [root]
@@ -175,13 +196,28 @@ def rebuild(
             conditions = tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions)
             then, otherwise = memo[id(n.then)], memo[id(n.otherwise)]
             if conditions != n.conditions or then is not n.then or otherwise is not n.otherwise:
-                new = Choose(conditions, then, otherwise)
+                new = Choose(conditions, then, otherwise, n.runtimes)
         elif isinstance(n, Test):
             new = Test(tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions))
         memo[id(n)] = settle(new)
         keep.extend((n, new))
         stack.pop()
     return memo[id(root)]
+
+
+def has_runtimes(roots: Sequence[Node]) -> bool:
+    """True when an index below some nodes depends on values known only at run time."""
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        if runtimes_of(n):
+            return True
+        stack.extend(children(n))
+    return False
 
 
 class Renamer:

@@ -17,7 +17,7 @@ from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify, substit
 from tiling.box import Box, Span, covers, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, lower_contraction
-from tiling.element import Load, Node, Renamer, loads
+from tiling.element import Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
 from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
@@ -131,7 +131,7 @@ class _Lowering:
                 reduction.append(Loop(r, Const(0), Const(size - 1), size, LoopKind.REDUCTION))
                 return r
 
-            nodes = tuple(self._builder().reads(op, first.index, plan.index, provide))
+            nodes = tuple(self._reads(plan.stage, plan.index, provide))
             plan.reduction = tuple(reduction)
             count = len(op.operands) // 2 if isinstance(semantics, Fold) else len(nodes)
             plan.nodes, plan.inits = nodes[:count], nodes[count:]
@@ -144,8 +144,18 @@ class _Lowering:
                 box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles})
                 producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
 
-    def _builder(self) -> ElementBuilder:
-        return ElementBuilder(self.ranges, self._is_in_memory)
+    def _reads(self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
+        """What a reduction or contraction reads; outside of its input it reads the initial value, or zero in a product."""
+        builder, op = ElementBuilder(self.ranges, self._is_in_memory), stage.op
+
+        def padding(operand: int) -> Node:
+            if isinstance(op.definition.semantics, Fold):
+                return builder.at(op.operands[operand + len(op.operands) // 2], ())
+            element = op.operands[operand].tensor.element
+            assert isinstance(element, ElementType)
+            return Scalar(element.dtype.type(0), element)
+
+        return builder.reads(op, stage.values[0].index, index, provide, padding)
 
     def _own_node(self, value: Value, index: tuple[Expr, ...]) -> Node:
         """The node that computes a stage's element; the stage itself counts as not in memory here."""
@@ -233,10 +243,9 @@ class _Lowering:
     def _emit(self, plan: _Plan) -> list[Step]:
         semantics = plan.stage.op.definition.semantics
         if isinstance(semantics, SumOfProducts):
-            op, value = plan.stage.op, plan.stage.values[0]
 
             def operands(index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
-                return self._builder().reads(op, value.index, index, provide)
+                return self._reads(plan.stage, index, provide)
 
             lowered = lower_contraction(
                 ContractionContext(
@@ -295,6 +304,8 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     if second.stores and any(k is LoopKind.REDUCTION for k in kinds):
         return None
     roots = [s.node for s in second.stores] + [n for f in second.folds for n in (*f.nodes, *f.inits)]
+    if has_runtimes(roots):
+        return None
     for load in loads(roots):
         if id(load.value) in folded:
             return None

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from indexing.expr import Var
-from tiling.element import Load, loads
+from indexing.expr import Expr, Var
+from tiling.element import Load, loads, node_variables
 from tiling.schedule import Buffer, LoopKind, Nest
 
 __all__ = ["order_loops", "stride_of"]
 
 
-def stride_of(buffer: Buffer, index: tuple[object, ...], variable: Var) -> int | None:
+def stride_of(buffer: Buffer, index: tuple[Expr, ...], variable: Var) -> int | None:
     """How many elements further the access lies when `variable` grows by one; None when that is not constant."""
     step = 0
     for e, s in zip(index, buffer.strides, strict=True):
-        for atom, k in e.terms:  # type: ignore[attr-defined]
+        for atom, k in e.terms:
             if atom is variable:
                 step += k * s
             elif variable in atom.variables:
@@ -33,9 +33,12 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     """
     if len(nest.loops) < 2:
         return nest
-    accesses: list[tuple[Buffer, tuple[object, ...], float]] = [(s.buffer, s.index, 1.1) for s in nest.stores]
+    accesses: list[tuple[Buffer, tuple[Expr, ...], float]] = [(s.buffer, s.index, 1.1) for s in nest.stores]
     roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
-    accesses += [(buffer_of(x), x.index, 1.0) for x in loads(roots)]
+    found = loads(roots)
+    accesses += [(buffer_of(x), x.index, 1.0) for x in found if not x.runtimes]
+    memo: dict[int, frozenset[Var]] = {}
+    looked_up = [(buffer_of(x), x.index, node_variables(x, memo)) for x in found if x.runtimes]
 
     def score(variable: Var, extent: int) -> float:
         if extent <= 1:
@@ -44,6 +47,10 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         for buffer, index, weight in accesses:
             step = stride_of(buffer, index, variable)
             total += weight if step == 1 else weight * 0.5 if step in (0, -1) else 0.0
+        for buffer, index, depends in looked_up:
+            named = any(variable in e.variables for e in index)
+            if named or variable not in depends:
+                total += 1.0 if stride_of(buffer, index, variable) == 1 else 0.5 if not named else 0.0
         # A short innermost loop is worth less than its strides promise.
         return total * min(1.0, extent / 16)
 

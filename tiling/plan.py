@@ -6,7 +6,7 @@ agree, and the cost model finds the two together cheaper than apart. Every decis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -119,14 +119,30 @@ class Plan:
         return self.explain()
 
 
-def plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
+Supports = Callable[[Op], Declined | None]
+"""Whether code can be generated for an op: None, or why not."""
+
+
+def plan(
+    module: Module, entry: str = "main", machine: Machine | None = None, supports: Supports = lambda op: None
+) -> Plan:
     """Plans the fusions and tiles of a module's entry function.
+
+    `supports` tells which ops the code generator has rules for (`codegen.supports`); without it all that has maps is planned.
 
     Never fails on a verified module: what cannot be compiled becomes an `EvaluatorStep` with its reason.
     Raises KeyError when the module has no function `entry`.
     """
     program = flatten(module, entry)
-    return _Planner(program, machine or Machine.detect(), module).run()
+    machine = machine or Machine.detect()
+    refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
+    while True:
+        planner = _Planner(program, machine, module, refused)
+        made = planner.run()
+        if not planner.newly_refused:
+            return made
+        # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
+        refused.update(planner.newly_refused)
 
 
 @dataclass(eq=False)
@@ -140,10 +156,12 @@ class _Planner:
     program: Program
     machine: Machine
     module: Module
+    refused: Mapping[int, Declined]
     decisions: list[Decision] = field(default_factory=list)
+    newly_refused: dict[int, Declined] = field(default_factory=dict)
 
     def run(self) -> Plan:
-        self.stages = find_stages(self.program)
+        self.stages = find_stages(self.program, self.refused)
         self.order = {id(s): i for i, s in enumerate(self.stages)}
         self.stage_of = {id(v): s for s in self.stages for v in s.values}
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
@@ -196,6 +214,7 @@ class _Planner:
             return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason)
         found = best_tiles([stage], frozenset(id(v) for v in stage.values), self.machine, self.names)
         if isinstance(found, Declined):
+            self.newly_refused[id(stage.op)] = found
             return EvaluatorStep(self.names.stage(stage), stage.op, found.reason)
         return _Kernel([stage], found)
 

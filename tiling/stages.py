@@ -10,6 +10,7 @@ A value is a stage when
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo.errors import Declined
@@ -74,9 +75,9 @@ def compilable(op: Op) -> Declined | None:
     return None
 
 
-def find_stages(program: Program) -> list[Stage]:
-    """The stages of a program, in dependency order."""
-    declined: dict[int, Declined | None] = {id(op): compilable(op) for op in program.ops}
+def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage]:
+    """The stages of a program, in dependency order. Ops in `refused` (by id) are left to the evaluator."""
+    declined: dict[int, Declined | None] = {id(op): refused.get(id(op), compilable(op)) for op in program.ops}
     anchors = {
         id(op)
         for op in program.ops
