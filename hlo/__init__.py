@@ -7,6 +7,7 @@ from hlo import ops as _ops  # fills the registry
 from hlo.errors import Declined, Location, ParseError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
+from hlo.text.xla_printer import to_hlo_text
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, element_type
 from hlo.verify import verify
 
@@ -28,6 +29,7 @@ __all__ = [
     "element_type",
     "load",
     "parse",
+    "to_hlo_text",
     "uses",
     "verify",
     "walk",

@@ -15,6 +15,7 @@ from hlo.ops import (
     sharding,
     structure,
     windows,
+    xla,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "sharding",
     "structure",
     "windows",
+    "xla",
 ]

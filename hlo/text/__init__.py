@@ -31,8 +31,9 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
     gc.disable()
     try:
         from hlo.text.mlir_parser import parse_mlir
+        from hlo.text.xla_parser import looks_like_hlo, parse_hlo
 
-        return parse_mlir(source)
+        return parse_hlo(source) if looks_like_hlo(text) else parse_mlir(source)
     except (RecursionError, MemoryError) as e:
         raise ParseError(f"the text is too large or nested too deeply to read ({type(e).__name__})", Location(name)) from None
     finally:

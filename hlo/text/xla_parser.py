@@ -1,0 +1,605 @@
+"""HLO text (as XLA dumps it) to the same module that StableHLO text becomes.
+
+Computations are read into `Computation` records first. Then the entry and what `call` names become functions, and each computation that
+an op applies becomes a region of that op. HLO's tuples of several results become several results; a tuple value is made only where
+one is used as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlo.errors import ParseError
+from hlo.module import Block, Function, Module, Op, Source, Value
+from hlo.registry import OpDefinition, lookup
+from hlo.text.lexer import Lexer
+from hlo.text.xla_table import KEPT, OPCODES, BadValue, Row, integer, integers, rows_of, string
+from hlo.text.xla_types import parse_literal, parse_type, skip
+from hlo.types import TensorType, TokenType, TupleType, Type
+
+__all__ = ["looks_like_hlo", "parse_hlo"]
+
+Tree = Any  # a Value, or a tuple of trees
+Build = Generator[Any, Any, Any]
+
+_NAME = re.compile(r"%?([A-Za-z_][\w.\-]*+)", re.ASCII)
+_OPCODE = re.compile(r"[a-z][a-z0-9\-]*+", re.ASCII)
+_VALUE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,"{}()\[\]]++')
+_SECTION = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\s*\n(?:[ \t]*\d[^\n]*\n?)*")
+_FIRST_WORD = re.compile(r"(?:\s++|/\*.*?\*/|//[^\n]*+)*+(%?[\w.\-]+)?\s*(.)?", re.DOTALL)
+MAX_OPS = 2_000_000
+
+
+def looks_like_hlo(text: str) -> bool:
+    """HLO text begins with HloModule, ENTRY or a computation; StableHLO text with module, func, an alias or a quoted name."""
+    m = _FIRST_WORD.match(text)
+    if m is None or m.group(1) is None:
+        return False
+    word, after = m.group(1), m.group(2)
+    if word in ("HloModule", "ENTRY"):
+        return True
+    return word not in ("module", "builtin.module", "func", "func.func", "sdy.mesh") and after in ("{", "(")
+
+
+@dataclass
+class Instruction:
+    """One line: what it is called, its type, opcode, operand names or the text between the parentheses, raw attributes."""
+
+    name: str
+    type: Type
+    opcode: str
+    operands: list[tuple[str, int]]
+    body: tuple[int, int]
+    attributes: dict[str, str]
+    at: int
+    is_root: bool
+
+
+@dataclass
+class Computation:
+    """Instructions in order. `root` is the one marked ROOT, or the last."""
+
+    name: str
+    at: int
+    instructions: list[Instruction] = field(default_factory=list)
+    is_entry: bool = False
+
+    @property
+    def root(self) -> Instruction:
+        return next((i for i in self.instructions if i.is_root), self.instructions[-1])
+
+
+def parse_hlo(source: Source) -> Module:
+    """The module of an HLO text. Raises ParseError."""
+    from hlo.text.mlir_parser import run
+
+    reader = _Reader(source)
+    reader.read()
+    module: Module = run(_Builder(reader).module())
+    module.source = source
+    return module
+
+
+class _Reader:
+    """Text to computations."""
+
+    def __init__(self, source: Source) -> None:
+        self.lexer = Lexer(source)
+        self.text = source.text
+        self.computations: dict[str, Computation] = {}
+        self.name: str | None = None
+        self.attributes: dict[str, str] = {}
+
+    def error(self, message: str, at: int) -> ParseError:
+        return self.lexer.error(message, at)
+
+    def read(self) -> None:
+        """Reads the whole text."""
+        text = self.text
+        position = skip(text, 0)
+        if text.startswith("HloModule", position):
+            position = self._header(position + 9)
+        while True:
+            position = skip(text, position)
+            while m := _SECTION.match(text, position):
+                position = skip(text, m.end())
+            if position >= len(text):
+                break
+            position = self._computation(position)
+        if not self.computations:
+            raise self.error("expected a computation", len(text))
+
+    def _header(self, position: int) -> int:
+        position = skip(self.text, position)
+        m = _NAME.match(self.text, position)
+        if m is None:
+            raise self.error("expected the module's name", position)
+        self.name = m.group(1)
+        self.attributes, position = self._attributes(m.end())
+        return position
+
+    def _attributes(self, position: int) -> tuple[dict[str, str], int]:
+        """`, key=value, key=value` as raw texts."""
+        text = self.text
+        found: dict[str, str] = {}
+        while True:
+            after = skip(text, position)
+            if not text.startswith(",", after):
+                return found, position
+            after = skip(text, after + 1)
+            m = _NAME.match(text, after)
+            if m is None or not text.startswith("=", m.end()):
+                raise self.error("expected an attribute key=value", after)
+            begin = m.end() + 1
+            position = self._value_end(begin)
+            if position == begin:
+                raise self.error(f"expected a value for {m.group(1)}", begin)
+            found[m.group(1)] = text[begin:position]
+
+    def _value_end(self, position: int) -> int:
+        """The end of an attribute's value: words, strings and balanced brackets without a space or comma between them."""
+        text = self.text
+        while position < len(text):
+            c = text[position]
+            if c in "{[(":
+                position = self._balanced(position)
+                continue
+            m = _VALUE.match(text, position)
+            if m is None:
+                break
+            position = m.end()
+        return position
+
+    def _balanced(self, position: int) -> int:
+        """The position after the bracket that closes the one at `position`."""
+        lx = self.lexer
+        lx.seek(position)
+        return lx.balanced()
+
+    def _computation(self, position: int) -> int:
+        text = self.text
+        begin = position
+        is_entry = False
+        m = _NAME.match(text, position)
+        if m is None:
+            raise self.error("expected a computation", position)
+        if m.group(1) == "ENTRY":
+            is_entry = True
+            position = skip(text, m.end())
+            m = _NAME.match(text, position)
+            if m is None and not text.startswith("{", position):
+                raise self.error("expected the computation's name", position)
+        name = m.group(1) if m is not None else "entry"
+        position = skip(text, m.end() if m is not None else position)
+        if text.startswith("(", position):
+            position = skip(text, self._balanced(position))
+            if not text.startswith("->", position):
+                raise self.error("expected '->' after a computation's parameters", position)
+            _, position = parse_type(self.lexer, position + 2)
+            position = skip(text, position)
+        if not text.startswith("{", position):
+            raise self.error("expected '{' at the beginning of a computation", position)
+        computation = Computation(name, begin, is_entry=is_entry)
+        position = skip(text, position + 1)
+        seen: set[str] = set()
+        while not text.startswith("}", position):
+            if position >= len(text):
+                raise self.error("a computation without its closing brace", begin)
+            instruction, position = self._instruction(position)
+            if instruction.name in seen:
+                raise self.error(f"{instruction.name[:80]} is defined twice", instruction.at)
+            seen.add(instruction.name)
+            computation.instructions.append(instruction)
+            position = skip(text, position)
+        if not computation.instructions:
+            raise self.error("a computation without instructions", begin)
+        if name in self.computations:
+            raise self.error(f"computation {name[:80]} is defined twice", begin)
+        self.computations[name] = computation
+        if is_entry and sum(c.is_entry for c in self.computations.values()) > 1:
+            raise self.error("a module has one ENTRY", begin)
+        position += 1
+        # `}, execution_thread="host"` after a computation
+        _, position = self._attributes(position)
+        return position
+
+    def _instruction(self, position: int) -> tuple[Instruction, int]:
+        text = self.text
+        m = _NAME.match(text, position)
+        if m is None:
+            raise self.error("expected an instruction", position)
+        is_root = m.group(0) == "ROOT"
+        if is_root:
+            m = _NAME.match(text, skip(text, m.end()))
+            if m is None:
+                raise self.error("expected an instruction after ROOT", position)
+        at, name = m.start(), m.group(1)
+        position = skip(text, m.end())
+        if not text.startswith("=", position):
+            raise self.error("expected '='", position)
+        t, position = parse_type(self.lexer, position + 1)
+        position = skip(text, position)
+        opcode = _OPCODE.match(text, position)
+        if opcode is None:
+            raise self.error("expected an opcode", position)
+        position = skip(text, opcode.end())
+        if not text.startswith("(", position):
+            raise self.error("expected '(' after an opcode", position)
+        code = opcode.group()
+        if code == "constant":
+            end = self._literal_end(position)
+        else:
+            end = self._balanced(position)
+        body = (position + 1, end - 1)
+        operands = self._operands(*body) if code not in ("constant", "parameter") else []
+        attributes, position = self._attributes(end)
+        return Instruction(name, t, code, operands, body, attributes, opcode.start(), is_root), position
+
+    def _literal_end(self, position: int) -> int:
+        """A literal may be long: only brackets matter."""
+        depth = 0
+        for m in _BRACKET.finditer(self.text, position):
+            depth += 1 if m.group() in "({" else -1
+            if not depth:
+                return m.end()
+        raise self.error("a literal without its closing parenthesis", position)
+
+    def _operands(self, begin: int, end: int) -> list[tuple[str, int]]:
+        """Names separated by commas, each after its optional type."""
+        text = self.text
+        found: list[tuple[str, int]] = []
+        position = skip(text, begin)
+        while position < end:
+            m = _NAME.match(text, position)
+            # A type before the name: f32[2]{0} %x, or (f32[2], s32[]) %x
+            if m is None or text.startswith("[", m.end()):
+                _, position = parse_type(self.lexer, position)
+                position = skip(text, position)
+                m = _NAME.match(text, position)
+            if m is None or m.end() > end:
+                raise self.error("expected an operand", position)
+            found.append((m.group(1), m.start()))
+            position = skip(text, m.end())
+            if position < end:
+                if not text.startswith(",", position):
+                    raise self.error("expected ',' between operands", position)
+                position = skip(text, position + 1)
+        return found
+
+
+_BRACKET = re.compile(r"[(){}]")
+
+
+class _Builder:
+    """Computations to functions and regions."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self.reader = reader
+        self.made = 0
+        self.open: list[str] = []
+        self.result = Module()
+
+    def error(self, message: str, at: int) -> ParseError:
+        return self.reader.error(message, at)
+
+    def module(self) -> Build:
+        """The module: a function for the entry and for each computation that `call` names."""
+        computations = self.reader.computations
+        entry = next((c for c in computations.values() if c.is_entry), list(computations.values())[-1])
+        self.result.name = self.reader.name
+        self.result.entry_name = entry.name
+        self.result.attributes = {f"xla.{k}": v for k, v in self.reader.attributes.items()}
+        yield self._function(entry, "public")
+        return self.result
+
+    def _function(self, c: Computation, visibility: str) -> Build:
+        if c.name in self.open:
+            raise self.error(f"computation {c.name} calls itself", c.at)
+        self.open.append(c.name)
+        parameters = self._parameters(c)
+        block = Block([p.type for p in parameters], [p.name for p in parameters])
+        tree = yield self._body(c, block, list(block.arguments))
+        results = self._flat(block, tree, c.root.at)
+        self._emit(block, "func.return", results, {}, (), (), c.root.at)
+        types = tuple(v.type for v in results)
+        # Callees come first in the text, the entry last; here the order is that of the calls.
+        f = Function(c.name, block, visibility, location=self.reader.lexer.location(c.at), result_types=types)
+        self.result.functions[c.name] = f
+        self.open.pop()
+
+    def _parameters(self, c: Computation) -> list[Instruction]:
+        found: dict[int, Instruction] = {}
+        for i in c.instructions:
+            if i.opcode == "parameter":
+                text = self.reader.text[slice(*i.body)].strip()
+                if not text.isdigit() or len(text) > 9 or int(text) in found:
+                    raise self.error(f"expected the number of a parameter, each once, found {text[:40]!r}", i.at)
+                found[int(text)] = i
+        if sorted(found) != list(range(len(found))):
+            raise self.error(f"expected parameters 0 to {len(found) - 1} of {c.name}, found {sorted(found)[:20]}", c.at)
+        return [found[k] for k in range(len(found))]
+
+    def _region(self, name: str, at: int, flatten: bool, arguments: Sequence[Tree] | None = None) -> Build:
+        """A computation as a block that ends in a return. `arguments` are values from outside; None: arguments of its own."""
+        c = self.reader.computations.get(name)
+        if c is None:
+            raise self.error(f"no computation {name[:80]!r}", at)
+        if name in self.open:
+            raise self.error(f"computation {name} applies itself", at)
+        self.open.append(name)
+        parameters = self._parameters(c)
+        if arguments is None:
+            block = Block([p.type for p in parameters], [p.name for p in parameters])
+            arguments = list(block.arguments)
+        else:
+            block = Block()
+            if len(arguments) != len(parameters):
+                raise self.error(f"{name} takes {len(parameters)} parameters, not {len(arguments)}", at)
+        tree = yield self._body(c, block, list(arguments))
+        results = self._flat(block, tree, c.root.at) if flatten else [self._value(block, tree, c.root.at)]
+        self._emit(block, "stablehlo.return", results, {}, (), (), c.root.at)
+        self.open.pop()
+        return block
+
+    def _body(self, c: Computation, block: Block, arguments: list[Tree]) -> Build:
+        """Adds the instructions to the block; returns the root's tree."""
+        trees: dict[str, Tree] = {}
+        for p, argument in zip(self._parameters(c), arguments, strict=True):
+            trees[p.name] = argument
+        for i in c.instructions:
+            if i.opcode == "parameter":
+                continue
+            self.made += 1
+            if self.made > MAX_OPS:
+                raise self.error(f"computations that expand to more than {MAX_OPS} instructions", i.at)
+            operands: list[Tree] = []
+            for name, at in i.operands:
+                if name not in trees:
+                    raise self.error(f"undefined operand {name[:80]!r}", at)
+                operands.append(trees[name])
+            special = _SPECIAL.get(i.opcode)
+            if special is not None:
+                made = special(self, block, i, operands)
+                tree = (yield made) if isinstance(made, Generator) else made
+            elif i.opcode in KEPT:
+                tree = self._kept(block, i, operands)
+            else:
+                tree = yield self._plain(block, i, operands)
+            trees[i.name] = tree
+        return trees[c.root.name]
+
+    # ------------------------------------------------------------ values
+
+    def _emit(self, block: Block, name: str, operands: Sequence[Value], attributes: dict[str, Any], regions: Sequence[Block],
+              types: Sequence[Type], at: int, names: Sequence[str | None] = (), extra: dict[str, Any] | None = None) -> Op:  # fmt: skip
+        d = lookup(name)
+        if d is None:
+            raise self.error(f"no definition of {name}", at)
+        op = Op(d, operands, attributes, regions, types, self.reader.lexer.location(at), extra, names)
+        block.ops.append(op)
+        return op
+
+    def _value(self, block: Block, tree: Tree, at: int) -> Value:
+        """The tree as one value: tuples are made as needed."""
+        if isinstance(tree, Value):
+            return tree
+        parts = [self._value(block, t, at) for t in tree]
+        return self._emit(block, "stablehlo.tuple", parts, {}, (), (TupleType(tuple(p.type for p in parts)),), at).result
+
+    def _flat(self, block: Block, tree: Tree, at: int) -> list[Value]:
+        """The values of a tuple at the top; nested tuples stay values."""
+        if isinstance(tree, Value) and isinstance(tree.type, TupleType):
+            name = "stablehlo.get_tuple_element"
+            return [self._emit(block, name, (tree,), {"index": k}, (), (t,), at).result for k, t in enumerate(tree.type.elements)]
+        return [tree] if isinstance(tree, Value) else [self._value(block, t, at) for t in tree]
+
+    def _tensors(self, i: Instruction, operands: list[Tree]) -> list[TensorType]:
+        types = [v.type for v in operands if isinstance(v, Value) and isinstance(v.type, TensorType)]
+        if not types and operands:
+            raise self.error(f"expected tensor operands of {i.opcode}", i.at)
+        return types
+
+    def _results(self, i: Instruction, op_name: str, flatten: bool) -> tuple[tuple[Type, ...], list[str | None]]:
+        if flatten and isinstance(i.type, TupleType):
+            n = len(i.type.elements)
+            return i.type.elements, [f"{i.name}#{k}" for k in range(n)] if n > 1 else [i.name]
+        return (i.type,), [i.name]
+
+    def _extra(self, i: Instruction, used: Sequence[str]) -> dict[str, Any]:
+        return {f"xla.{k}": v for k, v in i.attributes.items() if k not in used}
+
+    # ------------------------------------------------------------ instructions
+
+    def _plain(self, block: Block, i: Instruction, operands: list[Tree]) -> Build:
+        row = OPCODES.get(i.opcode)
+        if row is None:
+            raise self.error(f"unknown opcode {i.opcode[:80]!r}", i.at)
+        d = lookup(row.op)
+        assert d is not None
+        attributes = self._read(row, d, i, operands)
+        flatten = row.op not in ("stablehlo.while", "stablehlo.optimization_barrier")
+        regions: list[Block] = []
+        for key in row.regions:
+            name = i.attributes.get(key)
+            if name is None:
+                raise self.error(f"{i.opcode} needs {key}=", i.at)
+            regions.append((yield self._region(name.lstrip("%"), i.at, flatten)))
+        called = [n.strip().lstrip("%") for n in i.attributes.get("called_computations", "{}").strip("{}").split(",") if n.strip()]
+        for name in called:
+            c = self.reader.computations.get(name)
+            if c is None:
+                raise self.error(f"no computation {name[:80]!r}", i.at)
+            if name not in self.result.functions:
+                yield self._function(c, "private")
+        if "called_computations" in d.known_attributes and called:
+            attributes["called_computations"] = tuple(called)
+        values = [self._value(block, t, i.at) for t in operands]
+        types, names = self._results(i, row.op, flatten)
+        used = (*(f.hlo for f in row.fields), *row.regions, *row.consumes, "called_computations")
+        extra = self._extra(i, used)
+        for key in row.regions:
+            extra[f"xla.{key}"] = i.attributes[key].lstrip("%")
+        op = self._emit(block, row.op, values, attributes, regions, types, i.at, names, extra)
+        return op.results if flatten and isinstance(i.type, TupleType) else op.result
+
+    def _read(self, row: Row, d: OpDefinition, i: Instruction, operands: list[Tree]) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
+        try:
+            for f in row.fields:
+                if f.hlo in i.attributes:
+                    attributes[f.name] = f.read(i.attributes[f.hlo])
+                elif f.default is not None:
+                    attributes[f.name] = f.default
+            if row.read is not None:
+                attributes.update(row.read(i.attributes, self._tensors(i, operands)))
+        except (BadValue, ValueError) as e:
+            raise self.error(f"{i.opcode}: {e}", i.at) from None
+        return attributes
+
+    def _kept(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """An op whose attributes are kept as one text."""
+        values = [self._value(block, t, i.at) for t in operands]
+        text = ", ".join(f"{k}={v}" for k, v in i.attributes.items())
+        op = self._emit(block, "xla." + i.opcode.replace("-", "_"), values, {"attributes": text}, (), (i.type,), i.at, (i.name,))
+        return op.result
+
+    def constant(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """`constant({…})`."""
+        if not isinstance(i.type, TensorType):
+            raise self.error(f"expected an array type for a constant, found {i.type}", i.at)
+        text = self.reader.text[slice(*i.body)]
+        value = parse_literal(text, i.type, lambda m: self.error(m, i.body[0]))
+        extra = self._extra(i, ())
+        if value is None:
+            return self._emit(block, "xla.elided_constant", (), {}, (), (i.type,), i.at, (i.name,), extra).result
+        return self._emit(block, "stablehlo.constant", (), {"value": value}, (), (i.type,), i.at, (i.name,), extra).result
+
+    def tuple(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """`tuple(a, b)`: no op until it is used as a whole."""
+        return tuple(operands)
+
+    def get_tuple_element(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """`get-tuple-element(t), index=0`."""
+        index = self._integer(i, "index")
+        if len(operands) != 1:
+            raise self.error("expected one operand of get-tuple-element", i.at)
+        tree = operands[0]
+        if not isinstance(tree, Value):
+            if not 0 <= index < len(tree):
+                raise self.error(f"expected an index below {len(tree)}, found {index}", i.at)
+            return tree[index]
+        return self._emit(block, "stablehlo.get_tuple_element", (tree,), {"index": index}, (), (i.type,), i.at, (i.name,)).result
+
+    def _integer(self, i: Instruction, key: str) -> int:
+        try:
+            return integer(i.attributes[key])
+        except (KeyError, BadValue):
+            raise self.error(f"{i.opcode} needs an integer {key}=", i.at) from None
+
+    def call(self, block: Block, i: Instruction, operands: list[Tree]) -> Build:
+        """`call(…), to_apply=f`: a function of its own, made once."""
+        name = i.attributes.get("to_apply", "").lstrip("%")
+        c = self.reader.computations.get(name)
+        if c is None:
+            raise self.error(f"no computation {name[:80]!r}", i.at)
+        if name not in self.result.functions:
+            yield self._function(c, "private")
+        values = [self._value(block, t, i.at) for t in operands]
+        types = self.result.functions[name].result_types
+        names: list[str | None] = [i.name] if len(types) == 1 else [f"{i.name}#{k}" for k in range(len(types))]
+        op = self._emit(block, "func.call", values, {"callee": name}, (), types, i.at, names, self._extra(i, ("to_apply",)))
+        return op.results if isinstance(i.type, TupleType) else op.result
+
+    def conditional(self, block: Block, i: Instruction, operands: list[Tree]) -> Build:
+        """`conditional(index, a, b), branch_computations={f, g}`: branches use the values that they are given."""
+        texts = i.attributes
+        if "branch_computations" in texts:
+            names = [n.strip().lstrip("%") for n in texts["branch_computations"].strip("{}").split(",")]
+        else:
+            names = [texts.get(k, "").lstrip("%") for k in ("true_computation", "false_computation")]
+        if len(operands) != len(names) + 1 or not isinstance(operands[0], Value):
+            raise self.error(f"expected an index and {len(names)} operands of conditional, found {len(operands)}", i.at)
+        regions: list[Block] = []
+        for name, argument in zip(names, operands[1:], strict=True):
+            value = self._value(block, argument, i.at)
+            regions.append((yield self._region(name, i.at, False, [value])))
+        index = operands[0].type
+        by_predicate = isinstance(index, TensorType) and str(index.element) == "i1"
+        op = "stablehlo.if" if by_predicate else "stablehlo.case"
+        extra = self._extra(i, ("branch_computations", "true_computation", "false_computation"))
+        extra["xla.branch_computations"] = ", ".join(names)
+        return self._emit(block, op, (operands[0],), {}, regions, (i.type,), i.at, (i.name,), extra).result
+
+    def all_to_all(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """`all-to-all(x), replica_groups={{0,1}}, dimensions={0}` splits and concatenates one dimension; the tuple form is kept."""
+        if isinstance(i.type, TupleType) or "dimensions" not in i.attributes:
+            return self._kept_as(block, i, operands, "xla.ragged_all_to_all")
+        try:
+            groups = rows_of(i.attributes.get("replica_groups", "{}"))
+            dims = integers(i.attributes["dimensions"])
+        except BadValue as e:
+            raise self.error(f"all-to-all: {e}", i.at) from None
+        if len(dims) != 1 or not groups:
+            raise self.error("all-to-all needs one dimension and replica groups", i.at)
+        attributes = {"split_dimension": dims[0], "concat_dimension": dims[0], "split_count": len(groups[0]), "replica_groups": groups}
+        values = [self._value(block, t, i.at) for t in operands]
+        extra = self._extra(i, ("replica_groups", "dimensions"))
+        return self._emit(block, "stablehlo.all_to_all", values, attributes, (), (i.type,), i.at, (i.name,), extra).result
+
+    def _kept_as(self, block: Block, i: Instruction, operands: list[Tree], name: str) -> Tree:
+        values = [self._value(block, t, i.at) for t in operands]
+        text = ", ".join(f"{k}={v}" for k, v in i.attributes.items())
+        return self._emit(block, name, values, {"attributes": text}, (), (i.type,), i.at, (i.name,)).result
+
+    def rng(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """`rng(a, b), distribution=rng_uniform`: the shape is the result's, as a constant."""
+        import numpy as np
+
+        from hlo.module import DenseArray
+        from hlo.types import ELEMENT_TYPES
+
+        kind = {"rng_uniform": "UNIFORM", "rng_normal": "NORMAL"}.get(i.attributes.get("distribution", ""))
+        if kind is None or not isinstance(i.type, TensorType) or len(operands) != 2 or not i.type.is_static:
+            raise self.error("rng needs two operands, an array type and distribution=rng_uniform or rng_normal", i.at)
+        shape = np.array(i.type.static_shape, np.int64)
+        t = TensorType((len(shape),), ELEMENT_TYPES["i64"])
+        size = self._emit(block, "stablehlo.constant", (), {"value": DenseArray(t, shape)}, (), (t,), i.at).result
+        values = [*(self._value(block, x, i.at) for x in operands), size]
+        extra = self._extra(i, ("distribution",))
+        return self._emit(block, "stablehlo.rng", values, {"rng_distribution": kind}, (), (i.type,), i.at, (i.name,), extra).result
+
+    def transfer(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """send and recv: their result is a triple, which the matching -done takes; kept."""
+        return self._kept_as(block, i, operands, "xla.async_start")
+
+    def infeed(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
+        """`((data…), token) infeed(token)`."""
+        t = i.type
+        if not isinstance(t, TupleType) or len(t.elements) != 2 or not isinstance(t.elements[1], TokenType):
+            raise self.error(f"expected ((data), token) from infeed, found {t}", i.at)
+        data = t.elements[0]
+        types = data.elements if isinstance(data, TupleType) else (data,)
+        attributes = {"infeed_config": string(i.attributes["infeed_config"])} if "infeed_config" in i.attributes else {}
+        values = [self._value(block, x, i.at) for x in operands]
+        names = [f"{i.name}#{k}" for k in range(len(types) + 1)]
+        op = self._emit(block, "stablehlo.infeed", values, attributes, (), (*types, t.elements[1]), i.at, names,
+                        self._extra(i, ("infeed_config",)))  # fmt: skip
+        head: Tree = op.results[:-1] if isinstance(data, TupleType) else op.results[0]
+        return (head, op.results[-1])
+
+
+_SPECIAL = {
+    "constant": _Builder.constant,
+    "tuple": _Builder.tuple,
+    "get-tuple-element": _Builder.get_tuple_element,
+    "call": _Builder.call,
+    "conditional": _Builder.conditional,
+    "all-to-all": _Builder.all_to_all,
+    "rng": _Builder.rng,
+    "send": _Builder.transfer,
+    "recv": _Builder.transfer,
+    "infeed": _Builder.infeed,
+}
