@@ -22,6 +22,8 @@ from indexing.inverse import input_to_output, invert
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, compose
 from indexing.mapset import MapSet
 from indexing.notation import parse_expr, parse_map
+from indexing.program import maps_from
+from indexing.regions import Region
 
 __all__ = [
     "Const",
@@ -30,6 +32,7 @@ __all__ = [
     "IndexingMap",
     "Interval",
     "MapSet",
+    "Region",
     "RuntimeVariable",
     "Var",
     "Variable",
@@ -41,6 +44,7 @@ __all__ = [
     "input_to_output",
     "interval",
     "invert",
+    "maps_from",
     "maximum",
     "minimum",
     "mod",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hlo import Declined, Op, TensorType
 from hlo.access import Condition
 from indexing import collectives
+from indexing.blocks import CALLS
 from indexing.bounds import Interval
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
@@ -93,6 +94,10 @@ class Reads:
 def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
     """For each operand, the maps of all reads as the access function writes them; or why there are none."""
     access = MAY_READ.get(op.name, op.definition.access)
+    if isinstance(access, Declined) and op.name in CALLS and op.regions:
+        from indexing.program import fusion_maps
+
+        return fusion_maps(op, output)
     if isinstance(access, Declined):
         return collectives.index_maps(op, output) if op.name in collectives.EXCHANGES else access
     if not 0 <= output < len(op.results):

@@ -5,16 +5,18 @@ maps(v) = union over uses (op, k) of v, over maps c to the op's result, over map
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
-from hlo import Op, TensorType, Value
+from hlo import Module, Op, TensorType, Value
+from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
 from indexing.caches import Memo
 from indexing.derive import output_to_input
 from indexing.map import IndexingMap, compose
 from indexing.mapset import MapSet
 
-__all__ = ["MAPS_LIMIT", "composed", "maps_from", "topological"]
+__all__ = ["MAPS_LIMIT", "composed", "fusion_maps", "maps_from"]
 
 MAPS_LIMIT = 64
 """How many different maps to one value are kept; a value that is read in more ways gets one unknown map that says so."""
@@ -31,35 +33,15 @@ def composed(first: IndexingMap, second: IndexingMap) -> IndexingMap:
     return done
 
 
-def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[Op]:
-    """The ops that the roots depend on, each after the ops whose results it reads; nothing behind `until` is visited."""
-    stop = set(until)
-    order: list[Op] = []
-    state: dict[Op, bool] = {}  # False: operands under way
-    stack: list[tuple[Op, bool]] = [(v.op, False) for v in roots if v.op is not None and v not in stop]
-    while stack:
-        op, done = stack.pop()
-        if done:
-            if not state[op]:
-                state[op] = True
-                order.append(op)
-            continue
-        if op in state:
-            continue
-        state[op] = False
-        stack.append((op, True))
-        for v in op.operands:
-            if v.op is not None and v not in stop and v.op not in state:
-                stack.append((v.op, False))
-    return order
-
-
-def maps_from(root: Value, until: Collection[Value] = (), start: IndexingMap | None = None) -> dict[Value, MapSet]:
+def maps_from(
+    root: Value, until: Collection[Value] = (), start: IndexingMap | None = None, module: Module | None = None
+) -> dict[Value, MapSet]:
     """For every value that `root` depends on, the maps from an index of `root` to the elements of that value it depends on.
 
     The walk ends at the values in `until`, at a function's arguments, and where no map describes the reads (there every
     value further up counts as unknown). `start` is a map from another index space to root's elements, by default the
-    identity. Maps that are equal as relations count once. The order is that of the walk, the root first.
+    identity. `module` resolves calls. Of `if` and `case` every branch counts. Maps that are equal as relations count once.
+    The order is that of the walk, the root first.
     """
     table: dict[Value, list[IndexingMap]] = {root: [start or IndexingMap.identity(root.shape)]}
     finished: dict[Value, MapSet] = {}
@@ -68,18 +50,44 @@ def maps_from(root: Value, until: Collection[Value] = (), start: IndexingMap | N
         for number, result in enumerate(op.results):
             if result not in table or (result in stop and result is not root):
                 continue
-            consumers = finished[result] = _distinct(table[result])
-            reads = output_to_input(op, number)
-            for operand, producers in zip(op.operands, reads, strict=True):
-                if not isinstance(operand.type, TensorType):
-                    continue
-                found = [composed(c, p) for c in consumers for p in producers]
-                if found:
-                    table.setdefault(operand, []).extend(m for m in found if not m.is_known_empty)
-    for value, maps in table.items():
+            finished[result] = _distinct(table[result])
+            for value, maps in _reads(op, number, finished[result], stop, module):
+                found = [m for m in maps if not m.is_known_empty]
+                if found and isinstance(value.type, TensorType):
+                    table.setdefault(value, []).extend(found)
+    for value, waiting in table.items():
         if value not in finished:
-            finished[value] = _distinct(maps)
+            finished[value] = _distinct(waiting)
     return {v: finished[v] for v in table}
+
+
+def _reads(
+    op: Op, output: int, consumers: MapSet, stop: set[Value], module: Module | None
+) -> Iterator[tuple[Value, list[IndexingMap]]]:
+    """(value, maps to it) for everything that a result of the op reads, through the maps to that result."""
+    blocks = blocks_of(op, module)
+    for block in blocks:
+        replaced = dict(zip(block.arguments, op.operands, strict=True)) if op.name in CALLS else {}
+        for c in consumers:
+            for value, maps in maps_from(block.results[output], stop, c, module).items():
+                yield replaced.get(value, value), list(maps)
+    if blocks and op.name in BRANCHING:
+        yield op.operands[0], [composed(c, _to_scalar(op, output)) for c in consumers]
+    if not blocks:
+        for operand, producers in zip(op.operands, output_to_input(op, output), strict=True):
+            yield operand, [composed(c, p) for c in consumers for p in producers]
+
+
+def _to_scalar(op: Op, output: int) -> IndexingMap:
+    return replace(IndexingMap.identity(op.results[output].shape), results=())
+
+
+def fusion_maps(op: Op, output: int = 0) -> list[list[IndexingMap]]:
+    """For each operand of an op that stands for its region (a fusion), the maps composed along every path inside."""
+    (body,) = op.regions
+    root = body.results[output]
+    found = maps_from(root)
+    return [list(found.get(a, ())) for a in body.arguments]
 
 
 def _distinct(maps: list[IndexingMap]) -> MapSet:

@@ -9,15 +9,16 @@ branch counts; what no map describes counts as reading everything, and is listed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hlo import Block, Module, Op, TensorType, Value
+from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
 from indexing.derive import output_to_input
 from indexing.inverse import input_to_output
 from indexing.regions import Region, image
 
-__all__ = ["BRANCHING", "CALLS", "Slice", "dependencies", "influence"]
+__all__ = ["Slice", "dependencies", "influence"]
 
 
 @dataclass(frozen=True)
@@ -37,23 +38,6 @@ class Slice:
         return Region.empty(value.rank) if found is None else found
 
 
-def _callee(op: Op, module: Module | None) -> list[Block]:
-    if module is None or op.attr("callee") not in module.functions:
-        return []
-    return [module.functions[op.attr("callee")].body]
-
-
-def _branches(op: Op, module: Module | None) -> list[Block]:
-    return list(op.regions)
-
-
-CALLS: dict[str, Callable[[Op, Module | None], list[Block]]] = {"func.call": _callee}
-"""Ops whose results are those of a block whose arguments are the operands: op, module -> the blocks."""
-
-BRANCHING: dict[str, Callable[[Op, Module | None], list[Block]]] = {"stablehlo.if": _branches, "stablehlo.case": _branches}
-"""Ops whose results are those of one of their blocks, chosen by the operand; the blocks read outer values by name."""
-
-
 def _full(value: Value) -> Region | None:
     t = value.type
     return Region.full(t.static_shape) if isinstance(t, TensorType) and t.is_static else None
@@ -70,8 +54,7 @@ class _Backward:
         table: dict[Value, Region] = {}
         for v, r in roots.items():
             _extend(table, v, r)
-        order = _order([v for v in roots if v not in self.stop], self.stop)
-        for op in reversed(order):
+        for op in reversed(topological(roots, self.stop)):
             for number, result in enumerate(op.results):
                 if result in table and not table[result].is_empty and (result not in self.stop or result in roots):
                     for v, r in self.reads(op, number, table[result]):
@@ -80,7 +63,7 @@ class _Backward:
 
     def reads(self, op: Op, output: int, region: Region) -> Iterator[tuple[Value, Region]]:
         if op.name in CALLS:
-            blocks = CALLS[op.name](op, self.module)
+            blocks = blocks_of(op, self.module)
             for block in blocks:
                 inner = self.run({block.results[output]: region})
                 for argument, operand in zip(block.arguments, op.operands, strict=True):
@@ -89,7 +72,7 @@ class _Backward:
             if blocks:
                 return
         if op.name in BRANCHING:
-            for block in BRANCHING[op.name](op, self.module):
+            for block in blocks_of(op, self.module):
                 inner = self.run({block.results[output]: region})
                 yield from inner.items()
             yield op.operands[0], Region.full(op.operands[0].shape)
@@ -103,27 +86,6 @@ class _Backward:
                         yield operand, full
                 else:
                     yield operand, image(m, region)
-
-
-def _order(roots: list[Value], stop: set[Value]) -> list[Op]:
-    """Ops in an order in which definitions come before uses; regions' captured values count as operands."""
-    order: list[Op] = []
-    seen: set[Op] = set()
-    stack: list[tuple[Op, bool]] = [(v.op, False) for v in roots if v.op is not None]
-    while stack:
-        op, done = stack.pop()
-        if done:
-            order.append(op)
-            continue
-        if op in seen:
-            continue
-        seen.add(op)
-        stack.append((op, True))
-        captured = (v for region in op.regions for inner in region.ops for v in inner.operands)
-        for v in (*op.operands, *captured):
-            if v.op is not None and v not in stop and v.op not in seen:
-                stack.append((v.op, False))
-    return order
 
 
 def _extend(table: dict[Value, Region], v: Value, r: Region) -> None:
@@ -162,7 +124,7 @@ class _Forward:
         result = op.results[output]
         if op.name in CALLS or op.name in BRANCHING:
             calls = op.name in CALLS
-            blocks = (CALLS if calls else BRANCHING)[op.name](op, self.module)
+            blocks = blocks_of(op, self.module)
             for block in blocks:
                 outer = {v: r for v, r in table.items() if not calls}
                 for argument, operand in zip(block.arguments, op.operands if calls else (), strict=True):

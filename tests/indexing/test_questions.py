@@ -6,9 +6,10 @@ from itertools import product
 
 import pytest
 
+import hlo
 from hlo import TensorType, element_type
 from hlo.types import Layout
-from indexing import IndexingMap, Interval, Var, parse_map
+from indexing import IndexingMap, Interval, Var, input_to_output, output_to_input, parse_map
 from indexing.layout import bitcast_map, from_position, to_position
 from indexing.questions import (
     coalescing,
@@ -137,3 +138,20 @@ def test_positions_and_bitcasts() -> None:
     assert str(turned) == "(d0, d1) -> (d1, d0), domain: d0 in [0, 5], d1 in [0, 3]"
     with pytest.raises(ValueError, match="as many elements"):
         bitcast_map(t, TensorType((7,), F32))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "text"),
+    [
+        ("f32[4, 32]", "f32[4, 8, 4]", "(d0, d1, d2) -> (d0, d1 * 4 + d2), domain: d0 in [0, 3], d1 in [0, 7], d2 in [0, 3]"),
+        ("f32[3, 128, 6, 12]", "f32[3, 6, 12, 128]{2,1,3,0}", "(d0, d1, d2, d3) -> (d0, d3, d1, d2), domain:"
+         " d0 in [0, 2], d1 in [0, 5], d2 in [0, 11], d3 in [0, 127]"),
+        ("f32[16, 17, 3]", "f32[51, 16]{0,1}", "(d0, d1) -> (d1, d0 floordiv 3, d0 mod 3), domain: d0 in [0, 50], d1 in [0, 15]"),
+    ],
+)  # fmt: skip
+def test_bitcasts_of_hlo(source: str, target: str, text: str) -> None:
+    op = hlo.parse(f"HloModule m\nENTRY e {{ p0 = {source} parameter(0)\n ROOT b = {target} bitcast(p0) }}").root
+    found = output_to_input(op)[0].only
+    assert str(found) == text
+    assert bitcast_map(op.operands[0].tensor, op.result.tensor) == found
+    assert found.inverse(op.operands[0].shape) == input_to_output(op)[0].only
