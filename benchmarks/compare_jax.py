@@ -47,6 +47,12 @@ WORKLOADS = (
 )
 
 
+KEEP_MEMORY = ":".join(
+    f"glibc.malloc.{name}={value}"
+    for name, value in {"hugetlb": 1, "mmap_max": 0, "trim_threshold": 1 << 35, "top_pad": 1 << 26}.items()
+)
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds: the median of the runs and the quartiles around it."""
@@ -75,7 +81,8 @@ class Result:
     ratio: float | None = None  # JAX's median over Tilewright's: above 1, Tilewright is faster
     first_result_seconds: float | None = None
     scratch_bytes: int | None = None
-    rss_growth_bytes: int | None = None
+    first_rss_growth_bytes: int | None = None
+    warm_rss_growth_bytes: int | None = None
     fusions: int | None = None
     fallbacks: tuple[str, ...] = ()
 
@@ -99,20 +106,21 @@ def interleave(a: Callable[[], object], b: Callable[[], object], turns: int, min
 
 
 def peak_rss_growth_bytes(call: Callable[[], object]) -> int | None:
-    """By how much a call raises the process's peak resident memory over what was resident before; None where Linux is not.
+    """By how much a call raises the process's peak resident memory over what was resident before.
 
-    The kernel is asked to forget the peak so far. What the call returns is counted too, for it is resident at the end.
+    The kernel is asked to forget the peak so far. A first call's growth holds its results and all scratch that it touches; a warm
+    call finds pooled memory resident, so its growth is what it takes beyond that. None where the call was not measured, because
+    this is no Linux or its /proc is closed; the call was made all the same.
     """
     status = pathlib.Path("/proc/self/status")
     try:
         pathlib.Path("/proc/self/clear_refs").write_text("5")
         before = _status_bytes(status.read_text(), "VmRSS")
-        kept = call()
-        after = _status_bytes(status.read_text(), "VmHWM")
     except OSError:
+        call()
         return None
-    del kept
-    return max(0, after - before)
+    call()
+    return max(0, _status_bytes(status.read_text(), "VmHWM") - before)
 
 
 def _status_bytes(text: str, name: str) -> int:
@@ -139,9 +147,13 @@ def measure(workload: Workload, turns: int, min_seconds: float, seed: int) -> Re
 
     start = time.perf_counter()
     executable = codegen.compile(module)
-    if not executable:
-        return Result(workload.name, str(executable))
-    results = executable(*arrays)
+    results: tuple[np.ndarray, ...] = ()
+
+    def call() -> None:
+        nonlocal results
+        results = executable(*arrays)
+
+    first_growth = peak_rss_growth_bytes(call)
     first = time.perf_counter() - start
 
     on_device = [jax.device_put(a) for a in arrays]
@@ -152,10 +164,10 @@ def measure(workload: Workload, turns: int, min_seconds: float, seed: int) -> Re
     fallbacks = tuple(str(f) for f in executable.fallbacks)
     if not all(c.passed for c in comparisons):
         return Result(workload.name, "the results differ", rel, ulp, fallbacks=fallbacks)
-    del results, expected
+    del expected
 
-    executable(*arrays)
-    growth = peak_rss_growth_bytes(lambda: executable(*arrays))
+    call()
+    warm_growth = peak_rss_growth_bytes(call)
 
     def run_jax() -> object:
         return jax.block_until_ready(compiled(*on_device))  # type: ignore[no-untyped-call]
@@ -171,7 +183,8 @@ def measure(workload: Workload, turns: int, min_seconds: float, seed: int) -> Re
         theirs.median / ours.median,
         first,
         executable.stats.scratch_bytes,
-        growth,
+        first_growth,
+        warm_growth,
         len(executable.plan.fusions),
         fallbacks,
     )
@@ -184,14 +197,15 @@ def show(results: Sequence[Result]) -> None:
     def text(t: Timing | None) -> str:
         return "-" if t is None else f"{t.median * 1e3:9.3f} ±{(t.upper_quartile - t.lower_quartile) / 2e-3:.3f}"
 
-    row = "{:24} {:>20} {:>20} {:>7} {:>10} {:>11} {:>10}"
-    print(row.format("workload", "tilewright, ms", "JAX, ms", "JAX/tw", "scratch", "RSS growth", "rel error"))
+    row = "{:24} {:>20} {:>20} {:>7} {:>10} {:>21} {:>10}"
+    print(row.format("workload", "tilewright, ms", "JAX, ms", "JAX/tw", "scratch", "RSS growth first/warm", "rel error"))
     for r in results:
         if r.problem:
             print(f"{r.name:24} {r.problem}" + ("" if r.max_rel is None else f" (rel {r.max_rel:.2g})"))
             continue
         scratch = bytes_text(r.scratch_bytes or 0)
-        growth = "-" if r.rss_growth_bytes is None else bytes_text(r.rss_growth_bytes)
+        growths = (r.first_rss_growth_bytes, r.warm_rss_growth_bytes)
+        growth = " / ".join("-" if g is None else bytes_text(g) for g in growths)
         print(row.format(r.name, text(r.tilewright), text(r.jax), f"{r.ratio:.2f}", scratch, growth, f"{r.max_rel:.1e}"))
         for f in r.fallbacks:
             print(f"{'':24} not compiled: {f}")
@@ -226,6 +240,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--turns", type=int, default=15, metavar="N", help="turns of each, at least (default: 15)")
     p.add_argument("--min-seconds", type=float, default=0.5, metavar="S", help="and until each ran this long (default: 0.5)")
     p.add_argument("--threads", type=int, default=2, metavar="N", help="threads for both (default: 2)")
+    p.add_argument("--keep-memory", action="store_true",
+                   help="keep freed memory and use huge pages (glibc): JAX at its strongest on large outputs")  # fmt: skip
     p.add_argument("--seed", type=int, default=0, metavar="N")
     p.add_argument("--json", action="store_true", help="print JSON")
     args = p.parse_args(argv)
@@ -236,6 +252,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.turns < 2 or args.threads < 1:
         p.error("--turns must be at least 2 and --threads at least 1")
 
+    if args.keep_memory and os.environ.get("GLIBC_TUNABLES") != KEEP_MEMORY:
+        # glibc reads this when a process starts.
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "GLIBC_TUNABLES": KEEP_MEMORY})
     limit_threads(args.threads)
     sys.path.insert(0, str(ROOT))
     results = []
