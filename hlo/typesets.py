@@ -49,6 +49,8 @@ def quantized_problem(q: QuantizedType, shape: tuple[int | None, ...]) -> str | 
     lo, hi = q.storage_min, q.storage_max
     if not q.storage.is_integer:
         return "the storage type must be an integer type [C1]"
+    if q.storage.bits > 32:
+        return f"the storage type must have at most 32 bits, found {q.storage} [C1]"
     if any(not isfinite(s) or s <= 0 for s in q.scales):
         return "scales must be positive and finite [C5]"
     if any(not lo <= z <= hi for z in q.zero_points):
@@ -103,7 +105,7 @@ TOKEN = TypeSet("token", lambda t: isinstance(t, TokenType))
 TUPLE = TypeSet("tuple", lambda t: isinstance(t, TupleType))
 ANY_TYPE = TypeSet("any", lambda t: True)
 TENSOR_OR_TOKEN = TypeSet("tensor or token", lambda t: isinstance(t, TokenType) or TENSOR.has(t))
-DIMENSIONS = tensors(S, U, rank=1, index=True)
+DIMENSIONS = tensors(S, U, rank=1, index=True, static=True)
 
 TYPE_SETS: dict[str, TypeSet] = {
     "any": ANY_TYPE,

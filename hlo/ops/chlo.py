@@ -262,8 +262,8 @@ register(
 
 
 def _infer_top_k(op: Op) -> Sequence[Type]:
-    if _any_unranked(op):
-        return tuple(r.type for r in op.results)
+    if _is_unranked(op.operands[0].type):
+        return (op.operands[0].type, OpaqueType("tensor<*xi32>"))
     t, k = tensor(op, 0), op.attr("k")
     if not t.rank:
         raise fail(op, "expected an operand of rank 1 or more", "C1")

@@ -10,7 +10,7 @@ from hlo.attributes import UNIT, Unit
 from hlo.errors import Declined
 from hlo.module import Block, Module, Op
 from hlo.ops.common import fail
-from hlo.ops.rules import baseline, input_type, inputs, law, returned, same_shapes
+from hlo.ops.rules import baseline, input_type, inputs, law, returned, same_shapes, within_bounds
 from hlo.registry import Attribute, ModuleConstraint, Operand, OpDefinition, register
 from hlo.types import ELEMENT_TYPES, BufferType, TensorType, TokenType, TupleType, Type
 from hlo.typesets import ANY, ANY_TYPE, B, TENSOR, TUPLE, TypeSet, tensors
@@ -24,7 +24,7 @@ _BRANCH_VALUE = TypeSet("tensor, token or tuple", lambda t: TENSOR.has(t) or isi
 def can_be(a: Type, b: Type) -> bool:
     """Can both types describe one value: equal but for unknown dimensions (and quantization parameters)?"""
     if isinstance(a, TensorType) and isinstance(b, TensorType):
-        return same_shapes(a.shape, b.shape) and baseline(a.element) == baseline(b.element)
+        return same_shapes(a.shape, b.shape) and baseline(a.element) == baseline(b.element) and within_bounds(a, b)
     if isinstance(a, TupleType) and isinstance(b, TupleType):
         return len(a.elements) == len(b.elements) and all(map(can_be, a.elements, b.elements))
     return a == b

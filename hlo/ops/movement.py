@@ -286,7 +286,9 @@ def _infer_slice(op: Op) -> Sequence[Type]:
     spans = (op.attr("start_indices"), op.attr("limit_indices"), op.attr("strides"))
     if any(len(s) != t.rank for s in spans):
         raise fail(op, f"expected {t.rank} start indices, limit indices and strides, found {[len(s) for s in spans]}", "C2")
-    for n, lo, hi, step in zip(t.shape, *spans, strict=True):
+    bounds = t.bounds if t.bounds and len(t.bounds) == t.rank else (None,) * t.rank
+    most = [b if n is None else n for n, b in zip(t.shape, bounds, strict=True)]
+    for n, lo, hi, step in zip(most, *spans, strict=True):
         if lo < 0 or hi < lo or (n is not None and hi > n):
             raise fail(op, f"expected 0 <= start <= limit <= {n}, found [{lo}:{hi}]", "C3")
         if step <= 0:

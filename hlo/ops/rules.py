@@ -32,6 +32,7 @@ __all__ = [
     "same_shapes",
     "sorted_distinct",
     "within",
+    "within_bounds",
 ]
 
 Verdict = bool | str | None
@@ -114,6 +115,15 @@ def same_shapes(*shapes: Sequence[int | None]) -> bool:
     if len(ranks) > 1:
         return False
     return all(len({n for n in column if n is not None}) <= 1 for column in zip(*shapes, strict=True))
+
+
+def within_bounds(a: TensorType, b: TensorType) -> bool:
+    """Do the known dimensions of each lie within the bounds of the other?"""
+    for x, y in ((a, b), (b, a)):
+        for n, bound in zip(x.shape, y.bounds or (), strict=False):
+            if n is not None and bound is not None and n > bound:
+                return False
+    return True
 
 
 def is_quantized(t: Type) -> bool:

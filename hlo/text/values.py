@@ -283,7 +283,11 @@ class ValueParser:
         if reader is not None:
             lx.advance()
             return reader(self, at)
-        if name.startswith(("!stablehlo.", "!chlo.")) and name != "!stablehlo.future":
+        if name == "!stablehlo.future":
+            lx.advance()
+            lx.expect("<")
+            return OpaqueType(f"{name}<{', '.join(map(str, self.type_list('>')))}>")
+        if name.startswith(("!stablehlo.", "!chlo.")):
             raise lx.error(f"unknown type {name}", at)
         lx.advance()
         if lx.kind == "<" and not lx.text[at : lx.start].endswith((" ", "\n", "\t")):

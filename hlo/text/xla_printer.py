@@ -83,6 +83,8 @@ class _Writer:
     def text(self) -> str:
         """The whole text."""
         entry = self.module.entry
+        if entry.is_declaration or not entry.body.ops:
+            raise _Unsaid(f"no body of @{entry.name}")
         # Callees before their callers, so that names are known.
         for f in self._ordered(entry):
             self.functions[f.name] = self._function(f)

@@ -59,7 +59,7 @@ def parse_type(lx: Lexer, position: int, depth: int = 0) -> tuple[Type, int]:
     m = _ARRAY.match(text, position)
     if m is None:
         raise lx.error("expected a type such as f32[2,3]", position)
-    name, dims = m.group(1), m.group(2).replace(" ", "")
+    name, dims = m.group(1), "".join(m.group(2).split())
     end = m.end()
     if name == "token":
         layout = _LAYOUT.match(text, end)
@@ -84,7 +84,7 @@ def parse_type(lx: Lexer, position: int, depth: int = 0) -> tuple[Type, int]:
     layout = _LAYOUT.match(text, end)
     physical: Layout | None = None
     if layout is not None:
-        order = tuple(int(k) for k in layout.group(1).replace(" ", "").split(",") if k and len(k) < 9)
+        order = tuple(int(k) for k in re.findall(r"\d+", layout.group(1)) if len(k) < 9)
         if sorted(order) != list(range(len(shape))):
             raise lx.error(f"expected a permutation of {len(shape)} dimensions as the layout", layout.start())
         physical, end = Layout(order, layout.group(2)), layout.end()
