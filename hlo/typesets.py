@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import isfinite
 
-from hlo.types import ElementKind, ElementType, QuantizedType, TensorType, TokenType, TupleType, Type
+import ml_dtypes
+
+from hlo.types import ELEMENT_TYPES, ElementKind, ElementType, QuantizedType, TensorType, TokenType, TupleType, Type
 
 __all__ = [
     "ANY",
@@ -41,6 +44,13 @@ class TypeSet(str):
         return made
 
 
+@cache
+def _finite_range(name: str) -> tuple[float, float]:
+    """The largest and the smallest positive normal number of a floating-point type."""
+    info = ml_dtypes.finfo(ELEMENT_TYPES[name].dtype)
+    return float(info.max), float(info.smallest_normal)
+
+
 def quantized_problem(q: QuantizedType, shape: tuple[int | None, ...]) -> str | None:
     """What is wrong with a quantized element type in a tensor of that shape, with the constraint's label; None when nothing is.
 
@@ -53,6 +63,9 @@ def quantized_problem(q: QuantizedType, shape: tuple[int | None, ...]) -> str | 
         return f"the storage type must have at most 32 bits, found {q.storage} [C1]"
     if any(not isfinite(s) or s <= 0 for s in q.scales):
         return "scales must be positive and finite [C5]"
+    largest, smallest = _finite_range(q.expressed.name)
+    if any(not smallest <= s <= largest for s in q.scales):
+        return f"scales must be numbers of {q.expressed} [C4]"
     if any(not lo <= z <= hi for z in q.zero_points):
         return f"zero points must lie within [{lo}, {hi}] [C7]"
     if q.axis is not None:

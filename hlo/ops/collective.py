@@ -40,10 +40,8 @@ def _unique(op: Op) -> bool | str:
 
 
 def _bounded(op: Op) -> bool | str:
-    rows = groups(op) or ()
-    ragged = len(rows) > 1  # -1 fills up groups of different sizes
     for m in _members(op):
-        if m < -1 or (m == -1 and not ragged):
+        if m < -1:  # -1 fills up groups of different sizes
             return f"found {m}"
     found = sorted(m for m in _members(op) if m != -1)
     missing = next((k for k, m in enumerate(found) if k != m), None)
@@ -52,11 +50,6 @@ def _bounded(op: Op) -> bool | str:
 
 def _even(op: Op) -> bool | str:
     return -1 not in _members(op) or "expected groups of one size, found -1"
-
-
-def _not_empty(op: Op) -> bool | str:
-    value = groups(op)
-    return value is None or len(value) >= 0
 
 
 def _global_ids(op: Op) -> bool | str:

@@ -174,7 +174,8 @@ register(
         infer=lambda op: tuple(_types(op.operands)),
         access=lambda op, output, d, ix: ix.read(output, d),
         semantics=Declined("a barrier: results are the operands, and nothing moves across"),
-        constraints=(law("C1", "results have the operands' types", lambda op: _results_are(_types(op.operands), op), result=True),),
+        constraints=(law("C1", "results have the operands' types", lambda op: _types(op.results) == _types(op.operands), "operand", "results",
+                         result=True),),
         result_names=("results",),
     )
 )
@@ -189,7 +190,7 @@ register(
         semantics=_TUPLES,
         constraints=(
             law("C1", "the result is the tuple of the operands' types",
-                lambda op: can_be(TupleType(tuple(_types(op.operands))), op.results[0].type), "result", result=True),
+                lambda op: TupleType(tuple(_types(op.operands))) == op.results[0].type, "result", result=True),
         ),
     )
 )  # fmt: skip

@@ -191,7 +191,7 @@ register(
         name="stablehlo.rng_bit_generator",
         spec="StableHLO: rng_bit_generator",
         operands=(Operand("initial_state", _STATE),),
-        results=(Operand("output_state", _STATE), Operand("output", _STATE)),
+        results=(Operand("output_state", _STATE), Operand("output", tensors(S, U, F, static=True))),
         attributes=(Attribute("rng_algorithm", "enum"),),
         infer=Declined("the output's shape is the program's choice"),
         access=_RANDOM,

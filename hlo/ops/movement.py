@@ -99,7 +99,7 @@ register(
         infer=Declined("the result's type is the program's choice"),
         access=_no_access,
         semantics=Generate(lambda op, d: d[op.attr("iota_dimension")]),
-        results=(Operand("output", tensors(S, U, F, C, quantized="per-tensor")),),
+        results=(Operand("output", tensors(S, U, F, C, quantized="per-tensor", static=True)),),
         constraints=(_iota_dimension,),
         result_names=("output",),
     )

@@ -615,7 +615,11 @@ class ValueParser:
             word = lx.take("word", "a word")
             lx.expect(">")
             return Enumerated(rest, word, dialect)
-        return Struct(f"{dialect}.{rest}", self.fields(">"))
+        value = Struct(f"{dialect}.{rest}", self.fields(">"))
+        problem = _STRUCT_PROBLEMS.get(rest, _no_problem)(value)
+        if problem:
+            raise lx.error(problem, at)
+        return value
 
     def _bounds_attribute(self, dialect: str, at: int) -> Struct:
         """`<3, ?>`, or the older `<bounds = [3, ?]>`."""
@@ -778,6 +782,24 @@ _WORDS: dict[str, Callable[[ValueParser], Any]] = {
     "loc": ValueParser._location_attribute,
     **dict.fromkeys(("affine_map", "affine_set", "dense_resource", "sparse", "strided", "distinct", "opaque"), ValueParser._raw),
 }
+
+def _no_problem(value: Struct) -> str | None:
+    return None
+
+
+def _accuracy_problem(value: Struct) -> str | None:
+    """Tolerances are not negative, and are there in mode TOLERANCE only."""
+    tolerances = [value.get(n, 0) for n in ("atol", "rtol", "ulps")]
+    if not all(isinstance(t, int | float) for t in tolerances):
+        return "expected numbers in atol, rtol and ulps"
+    if any(t < 0 for t in tolerances):
+        return "expected tolerances of 0 or more"
+    if getattr(value.get("mode"), "word", "DEFAULT") != "TOLERANCE" and any(tolerances):
+        return "expected no tolerances but in mode TOLERANCE"
+    return None
+
+
+_STRUCT_PROBLEMS: dict[str, Callable[[Struct], str | None]] = {"result_accuracy": _accuracy_problem}
 
 _STRUCTS: dict[str, Callable[[ValueParser, str, int], Any]] = {
     "bounds": ValueParser._bounds_attribute,
