@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (programs are written as they are printed)
 """The process grid: collectives with every grouping, channels, infeed, deadlocks, failures."""
 
 from __future__ import annotations
@@ -187,7 +188,9 @@ def test_a_process_that_never_comes_is_named() -> None:
 def test_processes_that_wait_at_different_ops_are_named() -> None:
     reduce_ = f'"stablehlo.all_reduce"(%0) {ADD} {{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}}'
     text = one(GATHER, "4xi64", "8xi64") + "\n" + one(reduce_).replace("@main", "@other")
-    with pytest.raises(interp.DeadlockError, match=r"\(0, 0\) waits at stablehlo.all_gather.*\(1, 0\), which waits at stablehlo.all_reduce"):
+    with pytest.raises(
+        interp.DeadlockError, match=r"\(0, 0\) waits at stablehlo.all_gather.*\(1, 0\), which waits at stablehlo.all_reduce"
+    ):
         grid(text, [["main"], ["other"]], *numbered(2))
 
 
@@ -197,11 +200,14 @@ def test_a_message_that_nobody_sends() -> None:
 
 
 def test_an_error_in_one_process_ends_all() -> None:
-    text = one(GATHER, "4xi64", "8xi64") + """
+    text = (
+        one(GATHER, "4xi64", "8xi64")
+        + """
     func.func @fails(%0: tensor<4xi64>) -> tensor<4xi64> {
       %r = stablehlo.custom_call @boom(%0) : (tensor<4xi64>) -> tensor<4xi64>
       return %r : tensor<4xi64>
     }"""
+    )
     with pytest.raises(interp.ExecutionError, match="unknown target 'boom'"):
         grid(text, [["main"], ["fails"]], *numbered(2))
 

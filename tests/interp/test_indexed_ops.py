@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (programs are written as they are printed)
 """Ops whose vectorised rules are intricate, against loops over single elements written from the specification."""
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def run(op: str, inputs: list[np.ndarray], result: np.ndarray | str, elements: l
     names = [text_of(x, e) for x, e in zip(inputs, elements or ["i64"] * len(inputs), strict=True)]
     goal = result if isinstance(result, str) else text_of(result, (elements or ["i64"])[0])
     arguments = ", ".join(f"%{i}: {t}" for i, t in enumerate(names))
-    module = hlo.parse(f"func.func @main({arguments}) -> {goal} {{\n%r = {op} : ({', '.join(names)}) -> {goal}\nreturn %r : {goal}\n}}")
+    module = hlo.parse(
+        f"func.func @main({arguments}) -> {goal} {{\n%r = {op} : ({', '.join(names)}) -> {goal}\nreturn %r : {goal}\n}}"
+    )
     hlo.verify(module)
     return interp.evaluate(module, *inputs)[0]
 
@@ -57,7 +60,9 @@ def test_reduce_window(seed: int) -> None:
     first = LAST if seed % 3 == 0 else ADD  # keeps order: the last element of each window
     fold = FOLDS[first]
     init = 7
-    grown = np.full([lo + (max(0, (n - 1) * b + 1) if n else 0) + hi for n, b, (lo, hi) in zip(shape, base, padding, strict=True)], init)
+    grown = np.full(
+        [lo + (max(0, (n - 1) * b + 1) if n else 0) + hi for n, b, (lo, hi) in zip(shape, base, padding, strict=True)], init
+    )
     for i in np.ndindex(*shape):
         grown[tuple(lo + k * b for k, b, (lo, _) in zip(i, base, padding, strict=True))] = x[i]
     spans = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
@@ -110,7 +115,7 @@ def test_gather(seed: int) -> None:
         expected[p, g, b, q] = x[b, start_a, start_b + p, q]
     op = f"""\"stablehlo.gather"(%0, %1) {{dimension_numbers = #stablehlo.gather<offset_dims = [0, 3], collapsed_slice_dims = [1],
       operand_batching_dims = [0], start_indices_batching_dims = [2], start_index_map = [2, 1], index_vector_dim = 0>,
-      slice_sizes = array<i64: {', '.join(map(str, sizes))}>, indices_are_sorted = false}}"""
+      slice_sizes = array<i64: {", ".join(map(str, sizes))}>, indices_are_sorted = false}}"""
     np.testing.assert_array_equal(run(op, [x, indices], expected), expected)
 
 
@@ -134,7 +139,7 @@ def test_select_and_scatter(seed: int) -> None:
             expected[best] = 3 * expected[best] - source[o]
     ge = "({ ^bb0(%x: tensor<i64>, %y: tensor<i64>):\n %s = stablehlo.compare GE, %x, %y : (tensor<i64>, tensor<i64>) -> tensor<i1>\n"
     op = f"""\"stablehlo.select_and_scatter"(%0, %1, %2) {ge} stablehlo.return %s : tensor<i1> }}, {ORDERED[1:]} {{
-      window_dimensions = array<i64: {', '.join(map(str, window))}>, window_strides = array<i64: {', '.join(map(str, stride))}>,
+      window_dimensions = array<i64: {", ".join(map(str, window))}>, window_strides = array<i64: {", ".join(map(str, stride))}>,
       padding = dense<{padding}> : tensor<2x2xi64>}}"""
     np.testing.assert_array_equal(run(op, [x, source, np.array(5)], expected), expected)
 
@@ -251,7 +256,7 @@ def test_convolution(seed: int) -> None:
     numbers = {"window_strides": stride, "lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation}
     attributes = ", ".join(f"{n} = array<i64: {', '.join(map(str, v))}>" for n, v in numbers.items())
     op = f"""\"stablehlo.convolution"(%0, %1) {{{attributes}, padding = dense<{padding.tolist()}> : tensor<2x2xi64>,
-      window_reversal = array<i1: {', '.join(str(bool(r)).lower() for r in reversal)}>,
+      window_reversal = array<i1: {", ".join(str(bool(r)).lower() for r in reversal)}>,
       dimension_numbers = #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, f, 0, 1]>,
       feature_group_count = {features} : i64, batch_group_count = {batches} : i64}}"""
     np.testing.assert_array_equal(run(op, [x, k], expected), expected)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (programs are written as they are printed)
 """The examples of the specification: one test for each op that has one."""
 
 from __future__ import annotations
@@ -130,7 +131,11 @@ def test_compare() -> None:
 
 def test_select() -> None:
     text = '%a = "stablehlo.select"(%0, %1, %2) : (tensor<2x2xi1>, tensor<2x2xi32>, tensor<2x2xi32>) -> tensor<2x2xi32>'
-    inputs = [("tensor<2x2xi1>", [[False, True], [True, False]]), ("tensor<2x2xi32>", [[1, 2], [3, 4]]), ("tensor<2x2xi32>", [[5, 6], [7, 8]])]
+    inputs = [
+        ("tensor<2x2xi1>", [[False, True], [True, False]]),
+        ("tensor<2x2xi32>", [[1, 2], [3, 4]]),
+        ("tensor<2x2xi32>", [[5, 6], [7, 8]]),
+    ]
     check(text, inputs, ("tensor<2x2xi32>", [[5, 2], [3, 8]]))
 
 
@@ -209,8 +214,14 @@ def test_gather() -> None:
     text = """%a = "stablehlo.gather"(%0, %1) {dimension_numbers = #stablehlo.gather<offset_dims = [3, 4], collapsed_slice_dims = [1],
       operand_batching_dims = [0], start_indices_batching_dims = [1], start_index_map = [2, 1], index_vector_dim = 3>,
       slice_sizes = array<i64: 1, 1, 2, 2>, indices_are_sorted = false} : (tensor<2x3x4x2xi32>, tensor<2x2x3x2xi64>) -> tensor<2x2x3x2x2xi32>"""
-    first = [[[[1, 2], [3, 4]], [[3, 4], [5, 6]], [[13, 14], [15, 16]]], [[[33, 34], [35, 36]], [[35, 36], [37, 38]], [[41, 42], [43, 44]]]]
-    last = [[[[1, 2], [3, 4]], [[13, 14], [15, 16]], [[21, 22], [23, 24]]], [[[43, 44], [45, 46]], [[33, 34], [35, 36]], [[27, 28], [29, 30]]]]
+    first = [
+        [[[1, 2], [3, 4]], [[3, 4], [5, 6]], [[13, 14], [15, 16]]],
+        [[[33, 34], [35, 36]], [[35, 36], [37, 38]], [[41, 42], [43, 44]]],
+    ]
+    last = [
+        [[[1, 2], [3, 4]], [[13, 14], [15, 16]], [[21, 22], [23, 24]]],
+        [[[43, 44], [45, 46]], [[33, 34], [35, 36]], [[27, 28], [29, 30]]],
+    ]
     check(text, [("tensor<2x3x4x2xi32>", BATCHED), ("tensor<2x2x3x2xi64>", STARTS)], ("tensor<2x2x3x2x2xi32>", [first, last]))
 
 
@@ -219,8 +230,15 @@ def test_dynamic_gather() -> None:
       collapsed_slice_dims = [0], start_index_map = [1, 0], index_vector_dim = 2>, indices_are_sorted = false}
       : (tensor<3x4x2xi64>, tensor<2x3x2xi64>, tensor<3xi64>) -> tensor<2x3x2x2xi64>"""
     starts = [[[0, 0], [1, 0], [2, 1]], [[0, 1], [1, 1], [0, 2]]]
-    expected = [[[[1, 2], [3, 4]], [[3, 4], [5, 6]], [[13, 14], [15, 16]]], [[[9, 10], [11, 12]], [[11, 12], [13, 14]], [[17, 18], [19, 20]]]]
-    check(text, [("tensor<3x4x2xi64>", OPERAND), ("tensor<2x3x2xi64>", starts), ("tensor<3xi64>", [1, 2, 2])], ("tensor<2x3x2x2xi64>", expected))
+    expected = [
+        [[[1, 2], [3, 4]], [[3, 4], [5, 6]], [[13, 14], [15, 16]]],
+        [[[9, 10], [11, 12]], [[11, 12], [13, 14]], [[17, 18], [19, 20]]],
+    ]
+    check(
+        text,
+        [("tensor<3x4x2xi64>", OPERAND), ("tensor<2x3x2xi64>", starts), ("tensor<3xi64>", [1, 2, 2])],
+        ("tensor<2x3x2x2xi64>", expected),
+    )
 
 
 def region(op: str, element: str = "i64") -> str:
@@ -246,21 +264,35 @@ def test_scatter() -> None:
       : (tensor<2x3x4x2xi64>, tensor<2x2x3x2xi64>, tensor<2x2x3x2x2xi64>) -> tensor<2x3x4x2xi64>"""
     expected = [
         [[[3, 4], [6, 7], [6, 7], [7, 8]], [[9, 10], [11, 12], [15, 16], [17, 18]], [[17, 18], [19, 20], [22, 23], [24, 25]]],
-        [[[25, 26], [28, 29], [30, 31], [31, 32]], [[35, 36], [38, 39], [38, 39], [39, 40]], [[41, 42], [44, 45], [46, 47], [47, 48]]],
+        [
+            [[25, 26], [28, 29], [30, 31], [31, 32]],
+            [[35, 36], [38, 39], [38, 39], [39, 40]],
+            [[41, 42], [44, 45], [46, 47], [47, 48]],
+        ],
     ]
-    inputs = [("tensor<2x3x4x2xi64>", BATCHED), ("tensor<2x2x3x2xi64>", STARTS), ("tensor<2x2x3x2x2xi64>", np.ones((2, 2, 3, 2, 2)))]
+    inputs = [
+        ("tensor<2x3x4x2xi64>", BATCHED),
+        ("tensor<2x2x3x2xi64>", STARTS),
+        ("tensor<2x2x3x2x2xi64>", np.ones((2, 2, 3, 2, 2))),
+    ]
     check(text, inputs, ("tensor<2x3x4x2xi64>", expected))
 
 
 def test_reduce() -> None:
-    text = f'%a = "stablehlo.reduce"(%0, %1) {ADD} {{dimensions = array<i64: 1>}} : (tensor<1x6xi64>, tensor<i64>) -> tensor<1xi64>'
+    text = (
+        f'%a = "stablehlo.reduce"(%0, %1) {ADD} {{dimensions = array<i64: 1>}} : (tensor<1x6xi64>, tensor<i64>) -> tensor<1xi64>'
+    )
     check(text, [("tensor<1x6xi64>", [[0, 1, 2, 3, 4, 5]]), ("tensor<i64>", 0)], ("tensor<1xi64>", [15]))
 
 
 def test_map() -> None:
     body = region("stablehlo.multiply %x, %y")
     text = f'%a = "stablehlo.map"(%0, %1) {body} {{dimensions = array<i64: 0, 1>}} : (tensor<2x2xi64>, tensor<2x2xi64>) -> tensor<2x2xi64>'
-    check(text, [("tensor<2x2xi64>", [[0, 1], [2, 3]]), ("tensor<2x2xi64>", [[4, 5], [6, 7]])], ("tensor<2x2xi64>", [[0, 5], [12, 21]]))
+    check(
+        text,
+        [("tensor<2x2xi64>", [[0, 1], [2, 3]]), ("tensor<2x2xi64>", [[4, 5], [6, 7]])],
+        ("tensor<2x2xi64>", [[0, 5], [12, 21]]),
+    )
 
 
 def test_reduce_window() -> None:
@@ -284,7 +316,9 @@ def test_sort() -> None:
     text = f"""%a, %b = "stablehlo.sort"(%0, %1) {gt}) {{dimension = 0 : i64, is_stable = true}}
       : (tensor<2x3xi64>, tensor<2x3xi64>) -> (tensor<2x3xi64>, tensor<2x3xi64>)"""
     t = "tensor<2x3xi64>"
-    check(text, [(t, [[1, 2, 3], [3, 2, 1]]), (t, [[3, 2, 1], [1, 2, 3]])], (t, [[3, 2, 3], [1, 2, 1]]), (t, [[1, 2, 1], [3, 2, 3]]))
+    check(
+        text, [(t, [[1, 2, 3], [3, 2, 1]]), (t, [[3, 2, 1], [1, 2, 3]])], (t, [[3, 2, 3], [1, 2, 1]]), (t, [[1, 2, 1], [3, 2, 3]])
+    )
 
 
 IMAGE = [[[[1], [2], [5], [6]], [[3], [4], [7], [8]], [[10], [11], [14], [15]], [[12], [13], [16], [17]]]]
@@ -295,7 +329,9 @@ CONV = """{window_strides = array<i64: 4, 4>, PADDING lhs_dilation = array<i64: 
 
 def test_convolution() -> None:
     attributes = CONV.replace("PADDING", "padding = dense<0> : tensor<2x2xi64>,")
-    text = f'%a = "stablehlo.convolution"(%0, %1) {attributes} : (tensor<1x4x4x1xi64>, tensor<3x3x1x1xi64>) -> tensor<1x2x2x1xi64>'
+    text = (
+        f'%a = "stablehlo.convolution"(%0, %1) {attributes} : (tensor<1x4x4x1xi64>, tensor<3x3x1x1xi64>) -> tensor<1x2x2x1xi64>'
+    )
     inputs = [("tensor<1x4x4x1xi64>", IMAGE), ("tensor<3x3x1x1xi64>", np.ones((3, 3, 1, 1)))]
     check(text, inputs, ("tensor<1x2x2x1xi64>", [[[[10], [26]], [[46], [62]]]]))
 
@@ -303,7 +339,11 @@ def test_convolution() -> None:
 def test_dynamic_conv() -> None:
     types = "(tensor<1x4x4x1xi64>, tensor<3x3x1x1xi64>, tensor<2x2xi64>) -> tensor<1x2x2x1xi64>"
     text = f'%a = "stablehlo.dynamic_conv"(%0, %1, %2) {CONV.replace("PADDING", "")} : {types}'
-    inputs = [("tensor<1x4x4x1xi64>", IMAGE), ("tensor<3x3x1x1xi64>", np.ones((3, 3, 1, 1))), ("tensor<2x2xi64>", [[1, 1], [1, 1]])]
+    inputs = [
+        ("tensor<1x4x4x1xi64>", IMAGE),
+        ("tensor<3x3x1x1xi64>", np.ones((3, 3, 1, 1))),
+        ("tensor<2x2xi64>", [[1, 1], [1, 1]]),
+    ]
     check(text, inputs, ("tensor<1x2x2x1xi64>", [[[[1], [5]], [[10], [14]]]]))
 
 
@@ -313,7 +353,13 @@ def test_batch_norm() -> None:
     common = "{epsilon = 0.0 : f32, feature_index = 2 : i64}"
     values = [(t, x), (v, [1, 1])]
     grad = f'%a, %b, %c = "stablehlo.batch_norm_grad"(%0, %1, %2, %3, %4) {common} : ({t}, {v}, {v}, {v}, {t}) -> ({t}, {v}, {v})'
-    check(grad, [*values, (v, [2, 3]), (v, [1, 1]), (t, np.full((2, 2, 2), 0.1))], (t, np.zeros((2, 2, 2))), (v, [0, 0]), (v, [0.4, 0.4]))
+    check(
+        grad,
+        [*values, (v, [2, 3]), (v, [1, 1]), (t, np.full((2, 2, 2), 0.1))],
+        (t, np.zeros((2, 2, 2))),
+        (v, [0, 0]),
+        (v, [0.4, 0.4]),
+    )
     inference = f'%a = "stablehlo.batch_norm_inference"(%0, %1, %2, %3, %4) {common} : ({t}, {v}, {v}, {v}, {v}) -> {t}'
     normal = [[[0, 0], [2, 2]], [[2, 2], [0, 0]]]
     check(inference, [*values, (v, [1, 1]), (v, [2, 3]), (v, [1, 1])], (t, normal))
