@@ -13,15 +13,17 @@ import islpy
 
 from hlo import Declined
 from indexing.bounds import Interval
+from indexing.errors import BudgetSpent, ProofError
 from indexing.map import IndexingMap
 from indexing.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
 __all__ = [
     "MAX_OPERATIONS",
-    "ProofError",
     "bounded",
     "context",
+    "decided",
     "domain_set",
+    "here",
     "is_empty",
     "is_equal",
     "prove_same",
@@ -36,18 +38,27 @@ T = TypeVar("T")
 _LOCAL = threading.local()
 
 
-class ProofError(AssertionError):
-    """A rewrite changed a relation: a bug of the rewrite, with both maps in the message."""
-
-
 def context() -> islpy.Context:
     """This thread's context."""
     ctx = getattr(_LOCAL, "context", None)
     if ctx is None:
         ctx = _LOCAL.context = islpy.Context()
-        # Errors come as exceptions; isl need not write to the terminal as well.
-        ctx.set_on_error(0)
+        # Errors come as exceptions; isl need not write to the terminal as well (1: continue).
+        ctx.set_on_error(1)
     return ctx
+
+
+def here(thing: Any) -> Any:
+    """The same isl set or map in this thread's context: contexts must not be mixed, and isl does not notice."""
+    if thing.get_ctx()._wraps_same_instance_as(context()):
+        return thing
+    ctx = context()
+    operations = ctx.get_max_operations()
+    ctx.set_max_operations(0)  # a spent budget would look like a syntax error
+    try:
+        return type(thing).read_from_str(ctx, thing.to_str())
+    finally:
+        ctx.set_max_operations(operations)
 
 
 def bounded(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T | Declined:
@@ -58,12 +69,20 @@ def bounded(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T | 
     try:
         return question()
     except islpy.Error as error:
-        if ctx.last_error() == islpy.error.quota:
+        if "maximal number of operations" in str(error):
             return Declined(f"isl did not decide within {operations} operations")
-        raise error
+        raise
     finally:
         ctx.set_max_operations(0)
         ctx.reset_operations()
+
+
+def decided(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T:
+    """question() within the budget. Raises BudgetSpent beyond it."""
+    answer = bounded(question, operations)
+    if isinstance(answer, Declined):
+        raise BudgetSpent(answer.reason)
+    return answer
 
 
 class _Builder:

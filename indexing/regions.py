@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -29,7 +29,8 @@ BOXES_LIMIT = 32
 class Region:
     """A set of index tuples of one rank: disjoint strided boxes, or an isl set. Immutable.
 
-    `==` is equality of sets. Answers that isl cannot give in its budget are `Declined`.
+    `==` is equality of sets. A count that isl cannot give in its budget is `Declined`; every other question that it cannot
+    answer raises `indexing.errors.BudgetSpent`.
 
     >>> r = Region.box([Interval(0, 3), 5]) | Region.box([Interval(2, 7), 5])
     >>> str(r), r.count, (6, 5) in r
@@ -72,12 +73,21 @@ class Region:
     @staticmethod
     def of_isl(isl_set: islpy.Set) -> Region:
         """The region of an isl set without parameters; a box where it is one."""
-        from indexing.isl import box_of
+        return Region._of_question(lambda: isl_set)
 
+    @staticmethod
+    def _of_question(make: Callable[[], islpy.Set]) -> Region:
+        """The region of a set that isl is to make, all within one budget."""
+        from indexing.isl import box_of, decided
+
+        def asked() -> tuple[islpy.Set, list[tuple[int, int, int]] | None]:
+            made = make()
+            return made, None if made.is_empty() else box_of(made)
+
+        isl_set, box = decided(asked)
         rank = isl_set.dim(_set_dim())
-        if isl_set.is_empty():
+        if box is None and isl_set.is_empty():
             return Region.empty(rank)
-        box = box_of(isl_set)
         return Region(rank, (tuple([Span.of(*b) for b in box]),)) if box is not None else Region(rank, None, isl_set)
 
     # ------------------------------------------------------------ looking
@@ -141,7 +151,16 @@ class Region:
 
             assert self.boxes is not None
             self._set = set_of_boxes(self.rank, [[(s.lower, s.upper, s.step) for s in b] for b in self.boxes])
+        else:
+            from indexing.isl import here
+
+            return here(self._set)
         return self._set
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.boxes is not None:
+            return Region, (self.rank, self.boxes)
+        return _from_text, (str(self._set),)
 
     # ------------------------------------------------------------ comparing and combining
 
@@ -155,7 +174,7 @@ class Region:
                 return True
             if len(self.boxes) <= 1 and len(other.boxes) <= 1:
                 return False
-        return bool(self.to_isl().is_equal(other.to_isl()))
+        return _decided(lambda: bool(self.to_isl().is_equal(other.to_isl())))
 
     def __hash__(self) -> int:
         return hash(self.rank)
@@ -166,13 +185,13 @@ class Region:
             covered = all(any(all(x.covers(y) for x, y in zip(b, a, strict=True)) for b in other.boxes) for a in self.boxes)
             if covered or len(other.boxes) <= 1:
                 return covered
-        return bool(self.to_isl().is_subset(other.to_isl()))
+        return _decided(lambda: bool(self.to_isl().is_subset(other.to_isl())))
 
     def __and__(self, other: Region) -> Region:
         if self.boxes is not None and other.boxes is not None and len(self.boxes) * len(other.boxes) <= BOXES_LIMIT:
             common = (box_intersection(a, b) for a in self.boxes for b in other.boxes)
             return Region(self.rank, tuple([b for b in common if b is not None]))
-        return Region.of_isl(self.to_isl().intersect(other.to_isl()))
+        return Region._of_question(lambda: self.to_isl().intersect(other.to_isl()))
 
     def __or__(self, other: Region) -> Region:
         if self.boxes is not None and other.boxes is not None:
@@ -181,7 +200,7 @@ class Region:
                 boxes = None if boxes is None else _add(boxes, b)
             if boxes is not None and len(boxes) <= BOXES_LIMIT:
                 return Region(self.rank, tuple(boxes))
-        return Region.of_isl(self.to_isl().union(other.to_isl()).coalesce())
+        return Region._of_question(lambda: self.to_isl().union(other.to_isl()).coalesce())
 
     def __sub__(self, other: Region) -> Region:
         if self.boxes is not None and other.boxes is not None:
@@ -190,7 +209,21 @@ class Region:
                 left = None if left is None else _without(left, b)
             if left is not None and len(left) <= BOXES_LIMIT:
                 return Region(self.rank, tuple(left))
-        return Region.of_isl(self.to_isl().subtract(other.to_isl()))
+        return Region._of_question(lambda: self.to_isl().subtract(other.to_isl()))
+
+
+def _decided(question: Callable[[], bool]) -> bool:
+    from indexing.isl import decided
+
+    return decided(question)
+
+
+def _from_text(text: str) -> Region:
+    import islpy
+
+    from indexing.isl import context
+
+    return Region.of_isl(islpy.Set.read_from_str(context(), text))
 
 
 def _set_dim() -> Any:
@@ -247,7 +280,8 @@ def _join(a: Box, b: Box) -> Box | None:
 def image(m: IndexingMap, region: Region | None = None) -> Region:
     """{m(d, s, rt) : d in region}, over all values of ranges and runtime variables; by default of the whole domain.
 
-    Exact. A runtime variable counts with every value that it can have. Raises ValueError for an unknown map.
+    Exact. A runtime variable counts with every value that it can have. Raises ValueError for an unknown map and
+    `indexing.errors.BudgetSpent` where isl would have to decide and does not in its budget.
 
     >>> from indexing import parse_map
     >>> m = parse_map("(d0) -> (d0 floordiv 8, d0 mod 8), domain: d0 in [0, 31]")
@@ -271,10 +305,11 @@ def image(m: IndexingMap, region: Region | None = None) -> Region:
             return total
     from indexing.isl import full_relation
 
-    r = full_relation(m)
-    if region is not None:
-        r = r.intersect_domain(region.to_isl())
-    return Region.of_isl(r.range())
+    def reached() -> islpy.Set:
+        r = full_relation(m)
+        return (r if region is None else r.intersect_domain(region.to_isl())).range()
+
+    return Region._of_question(reached)
 
 
 def preimage(m: IndexingMap, region: Region) -> Region:

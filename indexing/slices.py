@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hlo import Block, Module, Op, TensorType, Value
+from hlo import Block, Declined, Module, Op, TensorType, Value
 from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
 from indexing.derive import output_to_input
+from indexing.errors import BudgetSpent
 from indexing.inverse import input_to_output
+from indexing.map import IndexingMap
 from indexing.regions import Region, image
 
 __all__ = ["Slice", "dependencies", "influence"]
@@ -43,6 +45,16 @@ def _full(value: Value) -> Region | None:
     return Region.full(t.static_shape) if isinstance(t, TensorType) and t.is_static else None
 
 
+def _image(m: IndexingMap, region: Region) -> Region | Declined:
+    """The image, or why there is none: no map describes the reads, or isl does not decide in its budget."""
+    if m.unknown is not None:
+        return m.unknown
+    try:
+        return image(m, region)
+    except BudgetSpent as spent:
+        return Declined(spent.message)
+
+
 class _Backward:
     def __init__(self, module: Module | None, until: Iterable[Value]) -> None:
         self.module = module
@@ -58,7 +70,9 @@ class _Backward:
             for number, result in enumerate(op.results):
                 if result in table and not table[result].is_empty and (result not in self.stop or result in roots):
                     for v, r in self.reads(op, number, table[result]):
-                        _extend(table, v, r)
+                        reason = _extend(table, v, r)
+                        if reason is not None:
+                            self.unknown.setdefault(op, reason)
         return table
 
     def reads(self, op: Op, output: int, region: Region) -> Iterator[tuple[Value, Region]]:
@@ -79,21 +93,28 @@ class _Backward:
             return
         for operand, maps in zip(op.operands, output_to_input(op, output), strict=True):
             for m in maps:
-                if m.unknown is not None:
-                    self.unknown.setdefault(op, m.unknown.reason)
-                    full = _full(operand)
-                    if full is not None:
-                        yield operand, full
-                else:
-                    yield operand, image(m, region)
+                found = _image(m, region)
+                if isinstance(found, Region):
+                    yield operand, found
+                    continue
+                self.unknown.setdefault(op, found.reason)
+                full = _full(operand)
+                if full is not None:
+                    yield operand, full
 
 
-def _extend(table: dict[Value, Region], v: Value, r: Region) -> None:
+def _extend(table: dict[Value, Region], v: Value, r: Region) -> str | None:
+    """Adds a part of `v`. Where isl does not find the union in its budget, all of `v` is taken; returns the reason then."""
     known = table.get(v)
     if known is None:
         table[v] = r
     elif known is not r:
-        table[v] = known | r
+        try:
+            table[v] = known | r
+        except BudgetSpent as spent:
+            table[v] = Region.full(v.shape)
+            return spent.message
+    return None
 
 
 def dependencies(roots: Mapping[Value, Region], module: Module | None = None, until: Iterable[Value] = ()) -> Slice:
@@ -116,8 +137,9 @@ class _Forward:
         for op in block.ops:
             for number in range(len(op.results)):
                 for result, region in self.writes(op, number, table):
-                    if not region.is_empty:
-                        _extend(table, result, region)
+                    reason = None if region.is_empty else _extend(table, result, region)
+                    if reason is not None:
+                        self.unknown.setdefault(op, reason)
         return table
 
     def writes(self, op: Op, output: int, table: dict[Value, Region]) -> Iterator[tuple[Value, Region]]:
@@ -142,13 +164,14 @@ class _Forward:
             if operand not in table:
                 continue
             for m in input_to_output(op, k)[output]:
-                if m.unknown is not None:
-                    self.unknown.setdefault(op, m.unknown.reason)
-                    full = _full(result)
-                    if full is not None:
-                        yield result, full
-                else:
-                    yield result, image(m, table[operand])
+                found = _image(m, table[operand])
+                if isinstance(found, Region):
+                    yield result, found
+                    continue
+                self.unknown.setdefault(op, found.reason)
+                full = _full(result)
+                if full is not None:
+                    yield result, full
 
 
 def influence(sources: Mapping[Value, Region], block: Block, module: Module | None = None) -> Slice:

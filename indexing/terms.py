@@ -30,6 +30,7 @@ __all__ = [
     "Sum",
     "Var",
     "as_expr",
+    "divide",
     "floordiv",
     "from_terms",
     "maximum",
@@ -98,7 +99,11 @@ class Expr:
     def is_constant(self) -> bool:
         return not self.terms
 
+    # Ints are met before they become constants: most operands are ints, and a constant costs more than the operation.
+
     def __add__(self, other: ExprLike) -> Expr:
+        if type(other) is int:
+            return _shift(self, other) if other else self
         b = _coerce(other)
         if b is None:
             return NotImplemented
@@ -117,14 +122,20 @@ class Expr:
         return _scale(self, -1)
 
     def __sub__(self, other: ExprLike) -> Expr:
+        if type(other) is int:
+            return _shift(self, -other) if other else self
         b = _coerce(other)
         return NotImplemented if b is None else self + _scale(b, -1)
 
     def __rsub__(self, other: ExprLike) -> Expr:
+        if type(other) is int:
+            return _shift(_scale(self, -1), other)
         b = _coerce(other)
         return NotImplemented if b is None else b + _scale(self, -1)
 
     def __mul__(self, other: ExprLike) -> Expr:
+        if type(other) is int:
+            return _scale(self, other)
         b = _coerce(other)
         if b is None:
             return NotImplemented
@@ -137,6 +148,8 @@ class Expr:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: ExprLike) -> Expr:
+        if type(other) is int:
+            return _floordiv(self, other)
         b = _coerce(other)
         return NotImplemented if b is None else floordiv(self, b)
 
@@ -145,6 +158,8 @@ class Expr:
         return NotImplemented if a is None else floordiv(a, self)
 
     def __mod__(self, other: ExprLike) -> Expr:
+        if type(other) is int:
+            return _mod(self, other)
         b = _coerce(other)
         return NotImplemented if b is None else mod(self, b)
 
@@ -238,7 +253,7 @@ class FloorDiv(Expr):
     divisor: int | Expr
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _divide, ("//", self.numerator, self.divisor)
+        return divide, ("//", self.numerator, self.divisor)
 
 
 class Mod(Expr):
@@ -249,7 +264,7 @@ class Mod(Expr):
     divisor: int | Expr
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _divide, ("%", self.numerator, self.divisor)
+        return divide, ("%", self.numerator, self.divisor)
 
 
 class Product(Expr):
@@ -378,7 +393,7 @@ def _atom(cls: type[E], key: Key, order: Key, parts: tuple[Expr, ...]) -> E:
     return node
 
 
-def _divide(kind: str, n: Expr, c: int | Expr) -> Expr:
+def divide(kind: str, n: Expr, c: int | Expr) -> Expr:
     """The atom n // c or n % c as it is, without looking for a simpler form."""
     key = (kind, n, c)
     node: FloorDiv | Mod | None = _lookup(key)
@@ -432,7 +447,10 @@ def floordiv(e: ExprLike, divisor: ExprLike) -> Expr:
     >>> str(floordiv(6 * x + 9, 4)), str(floordiv(x // 3, 4))
     ('(d0 * 3) floordiv 2 + 2', 'd0 floordiv 12')
     """
-    n, c = as_expr(e), as_expr(divisor)
+    n = as_expr(e)
+    if type(divisor) is int:
+        return _floordiv(n, divisor)
+    c = as_expr(divisor)
     if c.terms:
         return _symbolic_floordiv(n, c)
     return _floordiv(n, c.constant)
@@ -466,7 +484,7 @@ def _floordiv(n: Expr, c: int) -> Expr:
         return _floordiv(reduced, c // common)
     if isinstance(n, FloorDiv) and isinstance(n.divisor, int):
         return _floordiv(n.numerator, n.divisor * c)
-    return _divide("//", n, c)
+    return divide("//", n, c)
 
 
 def mod(e: ExprLike, divisor: ExprLike) -> Expr:
@@ -478,7 +496,10 @@ def mod(e: ExprLike, divisor: ExprLike) -> Expr:
     >>> str(mod(17 * x + 16 * y, 8)), str(mod(4 * x + 1, 8))
     ('d0 mod 8', '(d0 mod 2) * 4 + 1')
     """
-    n, c = as_expr(e), as_expr(divisor)
+    n = as_expr(e)
+    if type(divisor) is int:
+        return _mod(n, divisor)
+    c = as_expr(divisor)
     if c.terms:
         return n - c if n is c else _symbolic_mod(n, c)
     return _mod(n, c.constant)
@@ -508,7 +529,7 @@ def _mod(n: Expr, c: int) -> Expr:
             return _mod(n.numerator, c)
         if n.divisor <= c:
             return n
-    return _divide("%", n, c)
+    return divide("%", n, c)
 
 
 def _multiples(n: Expr, c: Expr) -> tuple[Expr, Expr]:
@@ -534,14 +555,14 @@ def _symbolic_floordiv(n: Expr, c: Expr) -> Expr:
     quotient, rest = _multiples(n, c)
     if not rest.terms and rest.constant == 0:
         return quotient
-    return quotient + _divide("//", rest, c)
+    return quotient + divide("//", rest, c)
 
 
 def _symbolic_mod(n: Expr, c: Expr) -> Expr:
     if not n.terms and n.constant == 0:
         return n
     _, rest = _multiples(n, c)
-    return rest if not rest.terms and rest.constant == 0 else _divide("%", rest, c)
+    return rest if not rest.terms and rest.constant == 0 else divide("%", rest, c)
 
 
 def minimum(*arguments: ExprLike) -> Expr:
