@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from indexing.bounds import EVERYTHING, Bounds, Interval, interval
+from indexing.extrema import maximum, minimum
 from indexing.simplifier import Simplifier, simplify
 from indexing.terms import (
     Const,
@@ -29,8 +30,6 @@ from indexing.terms import (
     as_expr,
     floordiv,
     from_terms,
-    maximum,
-    minimum,
     mod,
 )
 

@@ -61,8 +61,9 @@ def here(thing: Any) -> Any:
         ctx.set_max_operations(operations)
 
 
-def bounded(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T | Declined:
-    """question(), or `Declined` when isl has spent `operations` on it."""
+def bounded(question: Callable[[], T], operations: int | None = None) -> T | Declined:
+    """question(), or `Declined` when isl has spent `operations` (`MAX_OPERATIONS`) on it."""
+    operations = MAX_OPERATIONS if operations is None else operations
     ctx = context()
     ctx.reset_operations()
     ctx.set_max_operations(operations)
@@ -77,9 +78,9 @@ def bounded(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T | 
         ctx.reset_operations()
 
 
-def decided(question: Callable[[], T], operations: int = MAX_OPERATIONS) -> T:
+def decided(question: Callable[[], T]) -> T:
     """question() within the budget. Raises BudgetSpent beyond it."""
-    answer = bounded(question, operations)
+    answer = bounded(question)
     if isinstance(answer, Declined):
         raise BudgetSpent(answer.reason)
     return answer

@@ -20,13 +20,15 @@ from collections.abc import Sequence
 
 from hlo import Location, ParseError
 from indexing.bounds import Interval
+from indexing.extrema import maximum, minimum
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, label_of
-from indexing.terms import Expr, ExprLike, Var, as_expr, floordiv, maximum, minimum, mod
+from indexing.terms import Expr, ExprLike, Var, as_expr, floordiv, mod
 
 __all__ = ["format_document", "format_map", "parse_expr", "parse_map"]
 
 EMPTY = "KNOWN EMPTY"
 UNKNOWN = "unknown indexing"
+NESTING_LIMIT = 64
 
 
 def _function(m: IndexingMap, in_brackets: Sequence[Var], in_braces: Sequence[Var]) -> str:
@@ -95,6 +97,7 @@ class _Parser:
             self.tokens.append((m.lastgroup or "", m.group(m.lastgroup or 0), m.start(m.lastgroup or 0)))
             at = m.end()
         self.at = 0
+        self.depth = 0
         self.names: dict[str, Var] | None = None  # None: every name is a variable
 
     def error(self, message: str, offset: int | None = None) -> ParseError:
@@ -153,6 +156,15 @@ class _Parser:
     # sum := ["-"] product (("+" | "-") product)*        product := factor (("*" | "floordiv" | "ceildiv" | "mod") factor)*
 
     def sum(self) -> Expr:
+        self.depth += 1
+        if self.depth > NESTING_LIMIT:
+            raise self.error(f"expected at most {NESTING_LIMIT} parentheses in each other")
+        try:
+            return self._sum()
+        finally:
+            self.depth -= 1
+
+    def _sum(self) -> Expr:
         total = self.product()
         while True:
             if self.take("+"):

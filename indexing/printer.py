@@ -50,7 +50,10 @@ def _atom(e: Expr) -> str:
     if isinstance(e, Var):
         return e.name
     if isinstance(e, FloorDiv):
-        return f"{_operand(e.numerator)} floordiv {_operand(e.divisor)}"
+        n, c = e.numerator, e.divisor
+        if isinstance(c, int) and not n.constant and len(n.terms) == 1 and n.terms[0][1] == -1:
+            return f"{_operand(n.terms[0][0])} floordiv -{c}"  # as it was written, most likely
+        return f"{_operand(n)} floordiv {_operand(c)}"
     if isinstance(e, Mod):
         return f"{_operand(e.numerator)} mod {_operand(e.divisor)}"
     if isinstance(e, Product):

@@ -21,6 +21,9 @@ __all__ = ["MAPS_LIMIT", "composed", "fusion_maps", "maps_from"]
 MAPS_LIMIT = 64
 """How many different maps to one value are kept; a value that is read in more ways gets one unknown map that says so."""
 
+COST_LIMIT = 4000
+"""How many operations and variables a composed map may have: what grows beyond is of no use to anyone."""
+
 _MEMO: Memo[Any, IndexingMap] = Memo(1 << 15)
 
 
@@ -29,7 +32,11 @@ def composed(first: IndexingMap, second: IndexingMap) -> IndexingMap:
     key = (first.spelling, second.spelling)
     done = _MEMO.get(key)
     if done is None:
-        done = _MEMO.keep(key, compose(first, second).simplify().remove_unused())
+        done = compose(first, second).simplify().remove_unused()
+        cost = sum(e.cost for e in done.results) + sum(c.expression.cost for c in done.constraints)
+        if cost > COST_LIMIT:
+            done = IndexingMap.unknown_because(f"its expressions have {cost} parts, of at most {COST_LIMIT}")
+        _MEMO.keep(key, done)
     return done
 
 

@@ -16,9 +16,10 @@ from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import default_storage_range
 from indexing.bounds import Interval
 from indexing.expr import ExprLike, substitute
+from indexing.extrema import maximum, minimum
 from indexing.map import IndexingMap
 from indexing.simplifier import simplify
-from indexing.terms import Const, Expr, Var, as_expr, maximum, minimum
+from indexing.terms import Const, Expr, Var, as_expr
 
 __all__ = ["clamped", "known_element"]
 

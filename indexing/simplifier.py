@@ -12,21 +12,8 @@ from math import gcd
 
 from indexing.bounds import EVERYTHING, Bounds, Interval
 from indexing.caches import Memo
-from indexing.terms import (
-    Const,
-    Expr,
-    FloorDiv,
-    Maximum,
-    Minimum,
-    Mod,
-    Product,
-    Var,
-    floordiv,
-    from_terms,
-    maximum,
-    minimum,
-    mod,
-)
+from indexing.extrema import maximum, minimum
+from indexing.terms import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var, floordiv, from_terms, mod
 
 __all__ = ["BUDGET", "DIVISION_RULES", "MODULO_RULES", "SUM_RULES", "Simplifier", "simplify"]
 

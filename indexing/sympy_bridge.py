@@ -12,7 +12,8 @@ from sympy.functions.elementary.integers import floor
 from sympy.functions.elementary.miscellaneous import Max, Min
 
 from indexing.expr import fold
-from indexing.terms import Const, Expr, FloorDiv, Mod, Var, maximum, minimum
+from indexing.extrema import maximum, minimum
+from indexing.terms import Const, Expr, FloorDiv, Mod, Var
 
 __all__ = ["FloorQuotient", "Remainder", "from_sympy", "to_sympy"]
 

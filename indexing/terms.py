@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import operator
 import re
-import threading
-import weakref
 from collections.abc import Iterable, Mapping
 from math import gcd
 from typing import Any, SupportsIndex, TypeVar
+
+from indexing.interning import intern, lookup
 
 __all__ = [
     "Const",
@@ -33,46 +33,14 @@ __all__ = [
     "divide",
     "floordiv",
     "from_terms",
-    "maximum",
-    "minimum",
+    "make_atom",
     "mod",
+    "shift",
 ]
 
 Key = tuple[Any, ...]
 Terms = tuple[tuple["Expr", int], ...]
 E = TypeVar("E", bound="Expr")
-
-
-class _Ref(weakref.ref[Any]):
-    __slots__ = ("key",)
-    key: Key
-
-
-_TABLE: dict[Key, _Ref] = {}
-_LOCK = threading.RLock()  # reentrant: a collection inside the guarded block may run `_forget`
-
-
-def _forget(ref: _Ref) -> None:
-    with _LOCK:
-        if _TABLE.get(ref.key) is ref:
-            del _TABLE[ref.key]
-
-
-def _lookup(key: Key) -> Any:
-    ref: _Ref | None = _TABLE.get(key)
-    return None if ref is None else ref()
-
-
-def _intern(key: Key, node: E) -> E:
-    with _LOCK:
-        ref = _TABLE.get(key)
-        known = None if ref is None else ref()
-        if known is not None:
-            return known  # type: ignore[no-any-return]
-        new = _Ref(node, _forget)
-        new.key = key
-        _TABLE[key] = new
-        return node
 
 
 class Expr:
@@ -103,14 +71,14 @@ class Expr:
 
     def __add__(self, other: ExprLike) -> Expr:
         if type(other) is int:
-            return _shift(self, other) if other else self
+            return shift(self, other) if other else self
         b = _coerce(other)
         if b is None:
             return NotImplemented
         if not b.terms:
-            return self if b.constant == 0 else _shift(self, b.constant)
+            return self if b.constant == 0 else shift(self, b.constant)
         if not self.terms:
-            return b if self.constant == 0 else _shift(b, self.constant)
+            return b if self.constant == 0 else shift(b, self.constant)
         total = dict(self.terms)
         for atom, k in b.terms:
             total[atom] = total.get(atom, 0) + k
@@ -123,13 +91,13 @@ class Expr:
 
     def __sub__(self, other: ExprLike) -> Expr:
         if type(other) is int:
-            return _shift(self, -other) if other else self
+            return shift(self, -other) if other else self
         b = _coerce(other)
         return NotImplemented if b is None else self + _scale(b, -1)
 
     def __rsub__(self, other: ExprLike) -> Expr:
         if type(other) is int:
-            return _shift(_scale(self, -1), other)
+            return shift(_scale(self, -1), other)
         b = _coerce(other)
         return NotImplemented if b is None else b + _scale(self, -1)
 
@@ -193,14 +161,14 @@ class Const(Expr):
 
     def __new__(cls, value: int) -> Const:
         key = ("c", value)
-        node: Const | None = _lookup(key)
+        node: Const | None = lookup(key)
         if node is None:
             node = object.__new__(cls)
             node.value = node.constant = value
             node.terms = node.variables = ()
             node.order = (6, value)
             node.cost = 1
-            node = _intern(key, node)
+            node = intern(key, node)
         return node
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -219,7 +187,7 @@ class Var(Expr):
 
     def __new__(cls, name: str) -> Var:
         key = ("v", name)
-        node: Var | None = _lookup(key)
+        node: Var | None = lookup(key)
         if node is None:
             node = object.__new__(cls)
             node.name = name
@@ -229,7 +197,7 @@ class Var(Expr):
             node.variables = (node,)
             node.terms = ((node, 1),)
             node.cost = 1
-            node = _intern(key, node)
+            node = intern(key, node)
         return node
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -284,6 +252,8 @@ class Minimum(Expr):
     arguments: tuple[Expr, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from indexing.extrema import minimum
+
         return minimum, self.arguments
 
 
@@ -294,6 +264,8 @@ class Maximum(Expr):
     arguments: tuple[Expr, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from indexing.extrema import maximum
+
         return maximum, self.arguments
 
 
@@ -341,7 +313,7 @@ def from_terms(constant: int, terms: Mapping[Expr, int]) -> Expr:
 
 def _sum(constant: int, items: Terms) -> Expr:
     key = (constant, items)
-    node: Sum | None = _lookup(key)
+    node: Sum | None = lookup(key)
     if node is None:
         node = object.__new__(Sum)
         node.constant = constant
@@ -354,7 +326,7 @@ def _sum(constant: int, items: Terms) -> Expr:
             plain = plain and type(a) is Var
         node.cost = cost
         node.variables = tuple([a for a, _ in items]) if plain else _union(a for a, _ in items)  # type: ignore[misc]
-        node = _intern(key, node)
+        node = intern(key, node)
     return node
 
 
@@ -362,7 +334,7 @@ def _sum_from_pickle(constant: int, items: Terms) -> Expr:
     return from_terms(constant, dict(items))
 
 
-def _shift(e: Expr, by: int) -> Expr:
+def shift(e: Expr, by: int) -> Expr:
     constant = e.constant + by
     if not e.terms:
         return Const(constant)
@@ -383,7 +355,7 @@ def _scale(e: Expr, by: int) -> Expr:
     return _sum(constant, items)
 
 
-def _atom(cls: type[E], key: Key, order: Key, parts: tuple[Expr, ...]) -> E:
+def make_atom(cls: type[E], key: Key, order: Key, parts: tuple[Expr, ...]) -> E:
     node = object.__new__(cls)
     node.constant = 0
     node.terms = ((node, 1),)
@@ -396,17 +368,17 @@ def _atom(cls: type[E], key: Key, order: Key, parts: tuple[Expr, ...]) -> E:
 def divide(kind: str, n: Expr, c: int | Expr) -> Expr:
     """The atom n // c or n % c as it is, without looking for a simpler form."""
     key = (kind, n, c)
-    node: FloorDiv | Mod | None = _lookup(key)
+    node: FloorDiv | Mod | None = lookup(key)
     if node is None:
         symbolic = isinstance(c, Expr)
         place = 1 if kind == "//" else 2
         order = (place, n.order, (1, c.order) if isinstance(c, Expr) else (0, c))
         parts = (n, c) if isinstance(c, Expr) else (n,)
-        node = _atom(FloorDiv, key, order, parts) if kind == "//" else _atom(Mod, key, order, parts)
+        node = make_atom(FloorDiv, key, order, parts) if kind == "//" else make_atom(Mod, key, order, parts)
         node.numerator = n
         node.divisor = c
         node.cost += 0 if symbolic else 1
-        node = _intern(key, node)
+        node = intern(key, node)
     return node
 
 
@@ -429,11 +401,11 @@ def _product(a: Expr, b: Expr) -> Expr:
 def _make_product(factors: tuple[Expr, ...]) -> Expr:
     factors = tuple(sorted(factors, key=lambda f: f.order))
     key = ("*", factors)
-    node: Product | None = _lookup(key)
+    node: Product | None = lookup(key)
     if node is None:
-        node = _atom(Product, key, (3, tuple(f.order for f in factors)), factors)
+        node = make_atom(Product, key, (3, tuple(f.order for f in factors)), factors)
         node.factors = factors
-        node = _intern(key, node)
+        node = intern(key, node)
     return node
 
 
@@ -515,12 +487,11 @@ def _mod(n: Expr, c: int) -> Expr:
     common, moves = c, abs(n.constant) >= c
     for _, k in n.terms:
         common = gcd(common, k)
-        moves = moves or k >= c or -k >= c
+        moves = moves or not -c < 2 * k < 2 * c
     if moves:
-        # Remainders keep their sign: (d0 - 3) mod 7 is shorter than (d0 + 4) mod 7 when d0 >= 3.
-        rest = {a: (k % c if k > 0 else -(-k % c)) for a, k in n.terms}
-        k0 = n.constant
-        return _mod(from_terms(k0 % c if k0 >= 0 else -(-k0 % c), rest), c)
+        # The constant keeps its sign: (d0 - 5) mod 7 is shorter than (d0 + 2) mod 7 when d0 >= 5.
+        constant = n.constant % c if n.constant >= 0 else -(-n.constant % c)
+        return _mod(from_terms(constant, {a: _residue(k, c) for a, k in n.terms}), c)
     if common > 1:
         q, r = divmod(n.constant, common)
         return common * _mod(from_terms(q, {a: k // common for a, k in n.terms}), c // common) + r
@@ -530,6 +501,12 @@ def _mod(n: Expr, c: int) -> Expr:
         if n.divisor <= c:
             return n
     return divide("%", n, c)
+
+
+def _residue(k: int, c: int) -> int:
+    """k modulo c: in [0, c - 1], or nearer to 0 below it for a negative k."""
+    r = k % c
+    return r if k >= 0 or 2 * r <= c else r - c
 
 
 def _multiples(n: Expr, c: Expr) -> tuple[Expr, Expr]:
@@ -563,49 +540,3 @@ def _symbolic_mod(n: Expr, c: Expr) -> Expr:
         return n
     _, rest = _multiples(n, c)
     return rest if not rest.terms and rest.constant == 0 else divide("%", rest, c)
-
-
-def minimum(*arguments: ExprLike) -> Expr:
-    """The least of the arguments. Raises ValueError without any.
-
-    >>> t = Var("t0")
-    >>> str(minimum(t * 8 + 8, 100, minimum(120, t)))
-    'min(t0, t0 * 8 + 8, 100)'
-    """
-    return _extremum("min", arguments)
-
-
-def maximum(*arguments: ExprLike) -> Expr:
-    """The greatest of the arguments. Raises ValueError without any.
-
-    >>> str(maximum(Var("t0"), 0, -3))
-    'max(t0, 0)'
-    """
-    return _extremum("max", arguments)
-
-
-def _extremum(kind: str, arguments: tuple[ExprLike, ...]) -> Expr:
-    cls: type[Minimum] | type[Maximum] = Minimum if kind == "min" else Maximum
-    flat: list[Expr] = []
-    for a in arguments:
-        e = as_expr(a)
-        flat.extend(e.arguments if isinstance(e, cls) else (e,))
-    if not flat:
-        raise ValueError(f"{kind} of nothing")
-    # Arguments that differ by a constant are decided here: one of each linear part is kept.
-    best: dict[Terms, int] = {}
-    for e in flat:
-        known = best.get(e.terms)
-        better = known is None or (e.constant < known if kind == "min" else e.constant > known)
-        if better:
-            best[e.terms] = e.constant
-    kept = sorted((_shift(from_terms(0, dict(t)), k) for t, k in best.items()), key=lambda e: e.order)
-    if len(kept) == 1:
-        return kept[0]
-    key = (kind, tuple(kept))
-    node: Minimum | Maximum | None = _lookup(key)
-    if node is None:
-        node = _atom(cls, key, (4, kind, tuple(e.order for e in kept)), tuple(kept))
-        node.arguments = tuple(kept)
-        node = _intern(key, node)
-    return node

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hlo import ParseError
-from indexing import IndexingMap, compose, invert, parse_map
+from indexing import IndexingMap, compose, invert, parse_expr, parse_map
 from indexing.isl import is_equal
 
 ROUND_TRIP = [
@@ -38,6 +38,7 @@ def test_text_round_trips(text: str) -> None:
         ("(d0) -> (d0), domain: d0 in [0; 1]", "unexpected ';'", 31),
         ("(d0) -> (d0, domain: d0 in [0, 1]", "undeclared variable domain", 14),
         ("d0 -> (d0)", "expected '('", 1),
+        ("(d0) -> (" + "(" * 200 + "d0" + ")" * 200 + "), domain: d0 in [0, 1]", "at most 64 parentheses", 74),
     ],
 )
 def test_broken_text_names_its_place(text: str, message: str, column: int) -> None:
@@ -45,6 +46,25 @@ def test_broken_text_names_its_place(text: str, message: str, column: int) -> No
         parse_map(text)
     assert caught.value.location is not None
     assert caught.value.location.column == column
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("(d0 floordiv 2) floordiv -7", "(d0 floordiv 2) floordiv -7"),
+        ("d0 ceildiv 4", "-(d0 floordiv -4)"),
+        ("(-d0) mod 2", "d0 mod 2"),
+        ("d0 * -3 mod 4", "d0 mod 4"),
+        ("-(d0 + 1) floordiv 2", "-((d0 + 1) floordiv 2)"),
+        ("-d0 floordiv 2", "d0 floordiv -2"),
+        ("16d0 - 2 * 3", "d0 * 16 - 6"),
+        ("min(d0, 4) + max(d0, 1, 2)", "max(d0, 2) + min(d0, 4)"),
+    ],
+)
+def test_expressions_of_the_notation(text: str, printed: str) -> None:
+    e = parse_expr(text)
+    assert str(e) == printed
+    assert parse_expr(printed) is e
 
 
 def test_evaluates_ints_and_arrays() -> None:
