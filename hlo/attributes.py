@@ -1,7 +1,8 @@
 """Attribute values that are more than a number, a string or a tuple, and the names of attribute kinds.
 
 An attribute that an op's definition knows is held as a plain Python value, in the form that its *kind* says (`KINDS`). What
-no definition knows is held in the forms of the text: `TypedInteger`, `TypedFloat`, `TypedArray`, `Enumerated`, `Struct`, `SymbolPath`, `UNIT`,
+no definition knows is held in the forms of the text: `TypedInteger`, `TypedFloat`, `TypedArray`, `Enumerated`, `Struct`,
+`SymbolPath`, `UNIT`,
 bool, str, tuple, dict, types, `DenseArray`, and `Foreign` for another dialect's text.
 """
 

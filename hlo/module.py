@@ -41,7 +41,7 @@ class DenseArray:
         if not isinstance(other, DenseArray) or self.type != other.type:
             return NotImplemented if not isinstance(other, DenseArray) else False
         if self.is_splat and other.is_splat and self.array.size:
-            return self.array.flat[0].tobytes() == other.array.flat[0].tobytes()
+            return bool(self.array.flat[0].tobytes() == other.array.flat[0].tobytes())
         return self.array.tobytes() == other.array.tobytes()
 
     def __hash__(self) -> int:

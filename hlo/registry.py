@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo.attributes import TypedArray
 from hlo.access import AccessFunction, Index
+from hlo.attributes import TypedArray
 from hlo.errors import Declined, VerificationError
 from hlo.module import Module, Op
 from hlo.types import Type
@@ -25,8 +25,8 @@ __all__ = [
     "Literal",
     "ModuleConstraint",
     "Move",
-    "Operand",
     "OpDefinition",
+    "Operand",
     "Semantics",
     "SumOfProducts",
     "definition",

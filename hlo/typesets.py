@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import isfinite
+from typing import Any
 
 import ml_dtypes
 
@@ -13,16 +14,16 @@ from hlo.types import ELEMENT_TYPES, ElementKind, ElementType, QuantizedType, Te
 __all__ = [
     "ANY",
     "ANY_TYPE",
-    "B",
-    "C",
     "DIMENSIONS",
-    "F",
-    "S",
     "TENSOR",
     "TENSOR_OR_TOKEN",
     "TOKEN",
     "TUPLE",
     "TYPE_SETS",
+    "B",
+    "C",
+    "F",
+    "S",
     "TypeSet",
     "U",
     "quantized_problem",
@@ -47,7 +48,7 @@ class TypeSet(str):
 @cache
 def _finite_range(name: str) -> tuple[float, float]:
     """The largest and the smallest positive normal number of a floating-point type."""
-    info = ml_dtypes.finfo(ELEMENT_TYPES[name].dtype)
+    info: Any = ml_dtypes.finfo(ELEMENT_TYPES[name].dtype)  # type: ignore[no-untyped-call]
     return float(info.max), float(info.smallest_normal)
 
 
@@ -84,7 +85,9 @@ def _is_static_enough(t: TensorType) -> bool:
     return len(unknown) == 1 and t.bounds is not None and len(t.bounds) == len(t.shape) and t.bounds[unknown[0]] is not None
 
 
-def tensors(*kinds: ElementKind, quantized: str = "", rank: int | None = None, index: bool = False, static: bool = False) -> TypeSet:
+def tensors(
+    *kinds: ElementKind, quantized: str = "", rank: int | None = None, index: bool = False, static: bool = False
+) -> TypeSet:
     """Ranked tensors of these element kinds; `quantized` is "", "per-tensor" or "any"; `rank` fixes the rank.
     `static` asks for known dimensions, but for one that is bounded."""
     allowed = frozenset((*kinds, ElementKind.INDEX) if index else kinds)
@@ -94,7 +97,11 @@ def tensors(*kinds: ElementKind, quantized: str = "", rank: int | None = None, i
         names = ["integer", *(k.value for k in kinds if k not in (S, U))]
     else:
         names = [k.value for k in kinds]
-    what = ("" if rank is None else f"{rank}-dimensional ") + "tensor" + (" of " + " or ".join(names) if names != ["any kind"] else "")
+    what = (
+        ("" if rank is None else f"{rank}-dimensional ")
+        + "tensor"
+        + (" of " + " or ".join(names) if names != ["any kind"] else "")
+    )
     if quantized:
         what += " or quantized" if quantized == "any" else " or per-tensor quantized"
 

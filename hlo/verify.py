@@ -1,7 +1,9 @@
 """The verifier: a module against the definitions of its ops.
 
-For every op: operands, attributes, regions and results are there in the numbers and forms that the definition says; its constraints
-hold; and the stated result types are those that can be inferred (an unknown dimension agrees with any). For the module: calls agree with
+For every op: operands, attributes, regions and results are there in the numbers and forms that the definition says; its
+constraints
+hold; and the stated result types are those that can be inferred (an unknown dimension agrees with any). For the module:
+calls agree with
 the functions they call, functions return what they say, and no function calls itself, directly or through others.
 """
 
@@ -182,9 +184,7 @@ def _function(m: Module, f: Function) -> None:
     returned = [v.type for v in f.body.results]
     if f.body.terminator.name != "func.return":
         returned = list(f.result_types)  # stablehlo.return says nothing about the function's results
-    if len(returned) != len(f.result_types) or any(
-        not _returns(a, b) for a, b in zip(returned, f.result_types, strict=True)
-    ):
+    if len(returned) != len(f.result_types) or any(not _returns(a, b) for a, b in zip(returned, f.result_types, strict=True)):
         raise VerificationError(
             f"@{f.name} returns ({', '.join(map(str, returned))}), but says ({', '.join(map(str, f.result_types))})",
             f.body.terminator.location,

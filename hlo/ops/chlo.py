@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hlo.access import AccessBuilder, Index
 from hlo.attributes import RaggedDotDimensions
@@ -10,7 +11,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import broadcast_shapes, fail, identity_access, tensor
 from hlo.ops.rules import baseline, eq, input_type, inputs, law, result_type, returned, same_shapes, within
-from hlo.registry import Attribute, Constraint, Elementwise, Operand, OpDefinition, Semantics, register
+from hlo.registry import Attribute, Constraint, Elementwise, OpDefinition, Operand, Semantics, register
 from hlo.types import ELEMENT_TYPES, OpaqueType, TensorType, Type
 from hlo.typesets import ANY, ANY_TYPE, B, C, F, S, TypeSet, U, tensors
 
@@ -36,7 +37,11 @@ def _same(op: Op) -> bool | str:
     types = [v.type for v in (*op.operands, *op.results)]
     first = tensor(op, 0)
     for t in types[1:]:
-        if not isinstance(t, TensorType) or not same_shapes(t.shape, first.shape) or baseline(t.element) != baseline(first.element):
+        if (
+            not isinstance(t, TensorType)
+            or not same_shapes(t.shape, first.shape)
+            or baseline(t.element) != baseline(first.element)
+        ):
             return f"expected {first} everywhere, found {t}"
     return True
 
@@ -113,8 +118,10 @@ def broadcast_maps(op: Op) -> tuple[tuple[int | None, ...], list[tuple[int, ...]
     maps: list[tuple[int, ...]] = []
     for t in types:
         if dims is not None and t.rank < rank:
-            if len(dims) != t.rank or any(not 0 <= k < rank for k in dims) or any(a >= b for a, b in zip(dims, dims[1:], strict=False)):
-                raise fail(op, f"expected {t.rank} ascending dimensions below {rank} in broadcast_dimensions, found {list(dims)}", "C2")
+            if len(dims) != t.rank or any(not 0 <= k < rank for k in dims) or any(a >= b for a, b in pairwise(dims)):
+                raise fail(
+                    op, f"expected {t.rank} ascending dimensions below {rank} in broadcast_dimensions, found {list(dims)}", "C2"
+                )
             maps.append(tuple(dims))
         else:
             maps.append(tuple(range(rank - t.rank, rank)))
@@ -189,14 +196,31 @@ def _define_broadcast(name: str, accepts: TypeSet, infer: object = _infer_broadc
     )
 
 
-for _name in ("add", "atan2", "divide", "maximum", "minimum", "multiply", "next_after", "polygamma", "power", "remainder", "subtract", "zeta"):
+for _name in (
+    "add",
+    "atan2",
+    "divide",
+    "maximum",
+    "minimum",
+    "multiply",
+    "next_after",
+    "polygamma",
+    "power",
+    "remainder",
+    "subtract",
+    "zeta",
+):
     _define_broadcast(_name, _VALUE)
 for _name in ("and", "or", "xor"):
     _define_broadcast(_name, tensors(B, S, U))
 for _name in ("shift_left", "shift_right_arithmetic", "shift_right_logical"):
     _define_broadcast(_name, _VALUE)
-_define_broadcast("compare", _VALUE, _infer_broadcast_compare,
-                  (Attribute("comparison_direction", "enum", domain="chlo."), Attribute("compare_type", "enum", None, "chlo.comparison_type")))  # fmt: skip
+_define_broadcast(
+    "compare",
+    _VALUE,
+    _infer_broadcast_compare,
+    (Attribute("comparison_direction", "enum", domain="chlo."), Attribute("compare_type", "enum", None, "chlo.comparison_type")),
+)
 _define_broadcast("complex", tensors(F), _infer_broadcast_complex)
 
 
@@ -216,11 +240,16 @@ register(
         access=_broadcast_access,
         semantics=Elementwise("select"),
         constraints=(
-            law("C1", "on_true and on_false have the same element type",
-                lambda op: _any_unranked(op) or tensor(op, 1).element == tensor(op, 2).element, "on_true", "on_false"),
+            law(
+                "C1",
+                "on_true and on_false have the same element type",
+                lambda op: _any_unranked(op) or tensor(op, 1).element == tensor(op, 2).element,
+                "on_true",
+                "on_false",
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- constants
 
@@ -239,12 +268,17 @@ register(
         access=_no_access,
         semantics=Declined("rewritten to a constant of the operand's shape"),
         constraints=(
-            law("C1", "the value's type is the result's element type",
+            law(
+                "C1",
+                "the value's type is the result's element type",
                 lambda op: _any_unranked(op) or getattr(op.attr("value"), "type", None) == str(result_type(op).element),
-                "value", "result", result=True),
+                "value",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 register(
     OpDefinition(
         name="chlo.constant",
@@ -336,7 +370,10 @@ def _group_sizes(op: Op, mode: str, lhs: TensorType, rhs: TensorType, sizes: Ten
     if not sizes.rank:
         return "expected group_sizes of rank 1 or more"
     if mode == "free":
-        prefix = [*r.dot.lhs_batching, *(k for k in range(lhs.rank) if k < m and k not in r.dot.lhs_batching + r.dot.lhs_contracting)]
+        prefix = [
+            *r.dot.lhs_batching,
+            *(k for k in range(lhs.rank) if k < m and k not in r.dot.lhs_batching + r.dot.lhs_contracting),
+        ]
     elif mode == "contracting":
         prefix = [*r.dot.lhs_batching, *(k for k in r.dot.lhs_contracting[: r.dot.lhs_contracting.index(m)])]
     else:
@@ -363,18 +400,27 @@ register(
         name="chlo.ragged_dot",
         spec="CHLO: ragged_dot",
         operands=(Operand("lhs", tensors(*ANY)), Operand("rhs", tensors(*ANY)), Operand("group_sizes", tensors(S, U))),
-        attributes=(Attribute("ragged_dot_dimension_numbers", "ragged_dot"), Attribute("precision_config", "enums", (), "chlo.precision")),
+        attributes=(
+            Attribute("ragged_dot_dimension_numbers", "ragged_dot"),
+            Attribute("precision_config", "enums", (), "chlo.precision"),
+        ),
         infer=Declined("the result's element type is the program's choice"),
         access=Declined("which group an element belongs to depends on group_sizes"),
         semantics=Declined("which group an element belongs to depends on group_sizes"),
         constraints=(
             law("C1", "dimension numbers and group sizes fit the operands", _ragged_problem),
-            law("C2", "the result has batching, free lhs and free rhs dimensions in order",
-                lambda op: same_shapes(_ragged_shape(op), result_type(op).shape) or
-                f"expected shape {list(_ragged_shape(op))}, found {result_type(op)}", result=True),
+            law(
+                "C2",
+                "the result has batching, free lhs and free rhs dimensions in order",
+                lambda op: (
+                    same_shapes(_ragged_shape(op), result_type(op).shape)
+                    or f"expected shape {list(_ragged_shape(op))}, found {result_type(op)}"
+                ),
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- scan
 
@@ -396,19 +442,24 @@ def _scan_body(op: Op) -> bool | str:
     outputs = len(op.results) - len(inits)
     if len(out) != len(op.results) or outputs < 0:
         return f"expected {len(op.results)} results of the body, found {len(out)}"
-    for k, (t, r) in enumerate(zip(out, op.results, strict=True)):
-        if not isinstance(t, TensorType) or not isinstance(r.type, TensorType) or t.element != r.type.element:
+    for k, (made, r) in enumerate(zip(out, op.results, strict=True)):
+        if not isinstance(made, TensorType) or not isinstance(r.type, TensorType) or made.element != r.type.element:
             return f"expected result {k} to have the element type that the body returns, found {r.type}"
         if k < outputs and not axis < r.type.rank:
             return f"expected result {k} to have the scanned dimension, found {r.type}"
         shape = _scan_without(r.type, axis) if k < outputs else r.type.shape
-        if not same_shapes(t.shape, shape):
-            return f"expected result {k} to be made of the body's {t}, found {r.type}"
+        if not same_shapes(made.shape, shape):
+            return f"expected result {k} to be made of the body's {made}, found {r.type}"
     return True
 
 
-_SCAN_RANK = within("C1", "dimension", "the inputs' dimensions", lambda op: min([t.rank for t in inputs(op, "inputs")], default=1 << 62))
-_SCAN: tuple[Constraint, ...] = (_SCAN_RANK, law("C2", "the body takes slices and carries and returns slices and carries", _scan_body, result=True))
+_SCAN_RANK = within(
+    "C1", "dimension", "the inputs' dimensions", lambda op: min([t.rank for t in inputs(op, "inputs")], default=1 << 62)
+)
+_SCAN: tuple[Constraint, ...] = (
+    _SCAN_RANK,
+    law("C2", "the body takes slices and carries and returns slices and carries", _scan_body, result=True),
+)
 register(
     OpDefinition(
         name="chlo.scan",

@@ -10,8 +10,8 @@ from hlo.module import Module, Op
 from hlo.ops.common import fail
 from hlo.ops.control import can_be
 from hlo.ops.rules import eq, input_type, inputs, law, one_element, reducer_problem, result_type, returned, same_shapes, within
-from hlo.registry import Attribute, Constraint, ModuleConstraint, Operand, OpDefinition, register
-from hlo.types import ELEMENT_TYPES, OpaqueType, TensorType, TokenType, Type
+from hlo.registry import Attribute, Constraint, ModuleConstraint, OpDefinition, Operand, register
+from hlo.types import ELEMENT_TYPES, OpaqueType, TensorType, Type
 from hlo.typesets import ANY, ANY_TYPE, TypeSet, tensors
 
 __all__: list[str] = []
@@ -176,15 +176,32 @@ register(
             law("C4", "0 < split_count", lambda op: op.attr("split_count") > 0, "split_count"),
             law("C2", "split_count divides the split dimension", _splits, "operands", "split_count"),
             *_group_rules("C5", "C6", "C7", even=True),
-            law("C8", "groups have split_count members", lambda op: eq(_group_size(op), op.attr("split_count")), "replica_groups", "split_count"),
-            law("C9", "results are the operands, split and concatenated", lambda op: len(op.results) == len(op.operands) and all(
-                same_shapes(_to_all_shape(t, op), result_type(op, k).shape) and one_element(t, result_type(op, k))
-                for k, t in enumerate(inputs(op, "operands"))), "operands", "results", result=True),
+            law(
+                "C8",
+                "groups have split_count members",
+                lambda op: eq(_group_size(op), op.attr("split_count")),
+                "replica_groups",
+                "split_count",
+            ),
+            law(
+                "C9",
+                "results are the operands, split and concatenated",
+                lambda op: (
+                    len(op.results) == len(op.operands)
+                    and all(
+                        same_shapes(_to_all_shape(t, op), result_type(op, k).shape) and one_element(t, result_type(op, k))
+                        for k, t in enumerate(inputs(op, "operands"))
+                    )
+                ),
+                "operands",
+                "results",
+                result=True,
+            ),
         ),
         module_constraints=_MESH,
         result_names=("results",),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- reducing
 
@@ -211,11 +228,25 @@ def _infer_all_reduce(op: Op) -> Sequence[Type]:
 
 
 _REDUCED = (
-    law("C6", "results have the operands' shapes", lambda op: len(op.results) == len(op.operands) and all(same_shapes(t.shape,
-        result_type(op, k).shape) for k, t in enumerate(inputs(op, "operands"))), "operands", "results", result=True),
-    law("C7", "results have the element type that the computation returns", lambda op: all(result_type(op, k).element ==
-        _element_of_body(op) for k in range(len(op.results))), "results", result=True),
-)  # fmt: skip
+    law(
+        "C6",
+        "results have the operands' shapes",
+        lambda op: (
+            len(op.results) == len(op.operands)
+            and all(same_shapes(t.shape, result_type(op, k).shape) for k, t in enumerate(inputs(op, "operands")))
+        ),
+        "operands",
+        "results",
+        result=True,
+    ),
+    law(
+        "C7",
+        "results have the element type that the computation returns",
+        lambda op: all(result_type(op, k).element == _element_of_body(op) for k in range(len(op.results))),
+        "results",
+        result=True,
+    ),
+)
 register(
     OpDefinition(
         name="stablehlo.all_reduce",
@@ -229,7 +260,11 @@ register(
         constraints=(
             *_group_rules("C1", "C2", "C3"),
             law("C4", "use_global_device_ids needs a positive channel id", _global_ids, "replica_groups"),
-            law("C5", "the computation takes two scalars and returns one, of a type that the operands' is promotable to", _computed),
+            law(
+                "C5",
+                "the computation takes two scalars and returns one, of a type that the operands' is promotable to",
+                _computed,
+            ),
             *_REDUCED,
         ),
         module_constraints=_MESH,
@@ -267,7 +302,8 @@ def _infer_collective_reduce(op: Op) -> Sequence[Type]:
 def _reduced_data(op: Op) -> bool:
     data = _data(op)
     return len(op.results) == len(data) and all(
-        same_shapes(t.shape, result_type(op, k).shape) and result_type(op, k).element == _element_of_body(op) for k, t in enumerate(data)
+        same_shapes(t.shape, result_type(op, k).shape) and result_type(op, k).element == _element_of_body(op)
+        for k, t in enumerate(data)
     )
 
 
@@ -290,15 +326,31 @@ register(
             *_group_rules("C1", "C2", "C3"),
             law("C4", "use_global_device_ids needs a positive channel id", _global_ids, "replica_groups"),
             law("C5", "a dynamic root comes after the data, one entry for each", _data_and_root),
-            law("C6", "the computation takes two scalars and returns one", lambda op: next((p for t in _data(op) if (p := reducer_problem(
-                op.regions[0], [TensorType((), t.element)], [TensorType((), t.element)]))), True)),
-            law("C7", "results have the data's shapes and the element type that the computation returns", _reduced_data, "operands", "results",
-                result=True),
+            law(
+                "C6",
+                "the computation takes two scalars and returns one",
+                lambda op: next(
+                    (
+                        p
+                        for t in _data(op)
+                        if (p := reducer_problem(op.regions[0], [TensorType((), t.element)], [TensorType((), t.element)]))
+                    ),
+                    True,
+                ),
+            ),
+            law(
+                "C7",
+                "results have the data's shapes and the element type that the computation returns",
+                _reduced_data,
+                "operands",
+                "results",
+                result=True,
+            ),
         ),
         module_constraints=_MESH,
         result_names=("results",),
     )
-)  # fmt: skip
+)
 
 
 def _scattered(op: Op) -> bool | str:
@@ -337,14 +389,23 @@ register(
             *_group_rules("C3", "C4", "C5", even=True),
             law("C1", "the group's size divides the scattered dimension", _scatter_divides),
             law("C6", "use_global_device_ids needs a positive channel id", _global_ids, "replica_groups"),
-            law("C7", "the computation takes two scalars and returns one, of a type that the operand's is promotable to", _computed),
+            law(
+                "C7",
+                "the computation takes two scalars and returns one, of a type that the operand's is promotable to",
+                _computed,
+            ),
             law("C8", "the result is the operand, shorter in scatter_dimension", _scattered, result=True),
-            law("C9", "the result has the element type that the computation returns", lambda op: result_type(op).element ==
-                _element_of_body(op), "result", result=True),
+            law(
+                "C9",
+                "the result has the element type that the computation returns",
+                lambda op: result_type(op).element == _element_of_body(op),
+                "result",
+                result=True,
+            ),
         ),
         module_constraints=_MESH,
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- broadcasting and permuting
 
@@ -383,14 +444,31 @@ register(
         access=_EXCHANGE,
         semantics=_EXCHANGE,
         constraints=(
-            law("C1", "source_target_pairs are pairs", lambda op: all(len(p) == 2 for p in op.attr("source_target_pairs")), "source_target_pairs"),
+            law(
+                "C1",
+                "source_target_pairs are pairs",
+                lambda op: all(len(p) == 2 for p in op.attr("source_target_pairs")),
+                "source_target_pairs",
+            ),
             law("C2", "sources are distinct", lambda op: len(set(_pairs(op, 0))) == len(_pairs(op, 0)), "source_target_pairs"),
             law("C3", "targets are distinct", lambda op: len(set(_pairs(op, 1))) == len(_pairs(op, 1)), "source_target_pairs"),
-            law("C4", "0 <= source_target_pairs", lambda op: all(m >= 0 for p in op.attr("source_target_pairs") for m in p), "source_target_pairs"),
-            law("C5", "the result has the operand's type", lambda op: can_be(input_type(op, 0), result_type(op)), "operand", "result", result=True),
+            law(
+                "C4",
+                "0 <= source_target_pairs",
+                lambda op: all(m >= 0 for p in op.attr("source_target_pairs") for m in p),
+                "source_target_pairs",
+            ),
+            law(
+                "C5",
+                "the result has the operand's type",
+                lambda op: can_be(input_type(op, 0), result_type(op)),
+                "operand",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 register(
     OpDefinition(
         name="stablehlo.cross-replica-sum",
@@ -420,9 +498,21 @@ for _name in ("replica_id", "partition_id"):
 # ---------------------------------------------------------------- asynchronous pairs
 
 _FUTURE = TypeSet("future", lambda t: isinstance(t, OpaqueType) and t.text.startswith("!stablehlo.future<"))
-_ASYNC_OPS = frozenset(f"stablehlo.{n}" for n in (
-    "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "collective_reduce", "reduce_scatter",
-    "slice", "dynamic_slice", "dynamic_update_slice"))  # fmt: skip
+_ASYNC_OPS = frozenset(
+    f"stablehlo.{n}"
+    for n in (
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "collective_reduce",
+        "reduce_scatter",
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+    )
+)
 
 
 def future_of(types: Sequence[Type]) -> OpaqueType:
@@ -469,11 +559,15 @@ register(
         access=_EXCHANGE,
         semantics=_EXCHANGE,
         constraints=(
-            law("C1", "results are the values inside the future", lambda op: future_of([r.type for r in op.results]) == op.operands[0].type,
-                "operand", "results", result=True),
+            law(
+                "C1",
+                "results are the values inside the future",
+                lambda op: future_of([r.type for r in op.results]) == op.operands[0].type,
+                "operand",
+                "results",
+                result=True,
+            ),
         ),
         result_names=("results",),
     )
 )
-
-_ = TokenType

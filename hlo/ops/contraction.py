@@ -10,11 +10,9 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail, same_shape, tensor
 from hlo.ops.rules import (
-    baseline,
     distinct,
     eq,
     inputs,
-    is_quantized,
     law,
     one_element,
     reducer_problem,
@@ -23,7 +21,7 @@ from hlo.ops.rules import (
     same_shapes,
     within,
 )
-from hlo.registry import Attribute, Constraint, Fold, Operand, OpDefinition, SumOfProducts, register
+from hlo.registry import Attribute, Constraint, Fold, OpDefinition, Operand, SumOfProducts, register
 from hlo.types import ElementType, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, tensors
 
@@ -107,10 +105,22 @@ register(
             law("C2", "inputs and init_values have the same element types", _reduce_inits),
             within("C4", "dimensions", "the inputs' dimensions", lambda op: tensor(op, 0).rank),
             distinct("C5", "dimensions"),
-            law("C6", "the body takes 2N scalars and returns N, of types that inputs and init values are promotable to", _reduce_body),
+            law(
+                "C6",
+                "the body takes 2N scalars and returns N, of types that inputs and init values are promotable to",
+                _reduce_body,
+            ),
             law("C7", "the results lack the reduced dimensions", _reduced_shapes, result=True),
-            law("C8", "results have the element types that the body returns", lambda op: [getattr(t, "element", None) for t in
-                returned(op.regions[0])] == [result_type(op, k).element for k in range(len(op.results))], "results", result=True),
+            law(
+                "C8",
+                "results have the element types that the body returns",
+                lambda op: (
+                    [getattr(t, "element", None) for t in returned(op.regions[0])]
+                    == [result_type(op, k).element for k in range(len(op.results))]
+                ),
+                "results",
+                result=True,
+            ),
         ),
         result_names=("results",),
     )
@@ -167,8 +177,12 @@ def _dot_rules() -> tuple[Constraint, ...]:
         return lambda op: getattr(_dims(op), name)
 
     def paired(label: str, kind: str) -> Constraint:
-        return law(label, f"as many lhs as rhs {kind} dimensions", lambda op: len(getattr(_dims(op), f"lhs_{kind}")) ==
-                   len(getattr(_dims(op), f"rhs_{kind}")), "dot_dimension_numbers")  # fmt: skip
+        return law(
+            label,
+            f"as many lhs as rhs {kind} dimensions",
+            lambda op: len(getattr(_dims(op), f"lhs_{kind}")) == len(getattr(_dims(op), f"rhs_{kind}")),
+            "dot_dimension_numbers",
+        )
 
     def both(side: str) -> Callable[[Op], tuple[int, ...]]:
         return lambda op: getattr(_dims(op), f"{side}_batching") + getattr(_dims(op), f"{side}_contracting")
@@ -219,8 +233,24 @@ def _dot_hybrid(op: Op) -> bool:
     return a is not None or b is None or _element(op, 0) == b.expressed == _element(op, 2)
 
 
-_TYPES_OF_ALGORITHMS = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ", "f8E3M4", "f8E4M3", "f8E8M0FNU", "f6E2M3FN",
-                        "f6E3M2FN", "f4E2M1FN", "bf16", "f16", "f32", "f64", "tf32")  # fmt: skip
+_TYPES_OF_ALGORITHMS = (
+    "f8E4M3FN",
+    "f8E5M2",
+    "f8E4M3FNUZ",
+    "f8E5M2FNUZ",
+    "f8E4M3B11FNUZ",
+    "f8E3M4",
+    "f8E4M3",
+    "f8E8M0FNU",
+    "f6E2M3FN",
+    "f6E3M2FN",
+    "f4E2M1FN",
+    "bf16",
+    "f16",
+    "f32",
+    "f64",
+    "tf32",
+)
 
 
 def _algorithm(op: Op) -> DotAlgorithm | None:
@@ -263,25 +293,65 @@ def _known_types(op: Op) -> bool:
 
 
 _DOT_RESULT = (
-    law("C12", "the result's shape is batching, free lhs and free rhs dimensions in order", lambda op: same_shapes(_dot_shape(op),
-        result_type(op).shape), "lhs", "rhs", "dot_dimension_numbers", "result", result=True),
-    law("C14", "lhs and result are both quantized or neither is, and rhs is where any is", _dot_quantized, "lhs", "rhs", "result", result=True),
-    law("C15", "zero points of rhs are 0", lambda op: (b := _quantized_dot(op)[1]) is None or not any(b.zero_points), "rhs", result=True),
+    law(
+        "C12",
+        "the result's shape is batching, free lhs and free rhs dimensions in order",
+        lambda op: same_shapes(_dot_shape(op), result_type(op).shape),
+        "lhs",
+        "rhs",
+        "dot_dimension_numbers",
+        "result",
+        result=True,
+    ),
+    law(
+        "C14",
+        "lhs and result are both quantized or neither is, and rhs is where any is",
+        _dot_quantized,
+        "lhs",
+        "rhs",
+        "result",
+        result=True,
+    ),
+    law(
+        "C15",
+        "zero points of rhs are 0",
+        lambda op: (b := _quantized_dot(op)[1]) is None or not any(b.zero_points),
+        "rhs",
+        result=True,
+    ),
     law("C16", "rhs is not quantized along a contracting dimension", _dot_axis, "rhs", "dot_dimension_numbers", result=True),
-    law("C17", "quantized lhs and rhs have one storage type", lambda op: (q := _quantized_dot(op))[0] is None or q[1] is None or
-        q[0].storage == q[1].storage, "lhs", "rhs", result=True),
+    law(
+        "C17",
+        "quantized lhs and rhs have one storage type",
+        lambda op: (q := _quantized_dot(op))[0] is None or q[1] is None or q[0].storage == q[1].storage,
+        "lhs",
+        "rhs",
+        result=True,
+    ),
     law("C18", "quantized operands and result have one expressed type", _dot_expressed, "lhs", "rhs", "result", result=True),
-    law("C19", "the result is per-tensor quantized where rhs is", lambda op: (q := _quantized_dot(op))[0] is None or q[1] is None or
-        q[2] is None or q[1].axis is not None or q[2].axis is None, "rhs", "result", result=True),
+    law(
+        "C19",
+        "the result is per-tensor quantized where rhs is",
+        lambda op: (
+            (q := _quantized_dot(op))[0] is None or q[1] is None or q[2] is None or q[1].axis is not None or q[2].axis is None
+        ),
+        "rhs",
+        "result",
+        result=True,
+    ),
     law("C20", "plain lhs and result have rhs's expressed type", _dot_hybrid, "lhs", "rhs", "result", result=True),
-    law("C21", "precisions are DEFAULT where an algorithm is given", lambda op: _algorithm(op) is None or all(p == "DEFAULT" for p in
-        op.attr("precision_config") or ()), "precision_config"),
+    law(
+        "C21",
+        "precisions are DEFAULT where an algorithm is given",
+        lambda op: _algorithm(op) is None or all(p == "DEFAULT" for p in op.attr("precision_config") or ()),
+        "precision_config",
+    ),
     law("C22", "0 < lhs_component_count", _count("lhs_component_count"), "algorithm"),
     law("C23", "0 < rhs_component_count", _count("rhs_component_count"), "algorithm"),
     law("C24", "0 < num_primitive_operations", _count("num_primitive_operations"), "algorithm"),
     law("algorithm", "the algorithm is one that hardware knows", _known_algorithm, "algorithm"),
     law("I8", "an algorithm names floating-point types", _known_types, "algorithm"),
-)  # fmt: skip
+)
 
 register(
     OpDefinition(
@@ -300,5 +370,3 @@ register(
         constraints=(*_dot_rules(), *_DOT_RESULT),
     )
 )
-
-_ = (baseline, is_quantized)

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 
 from hlo.access import AccessBuilder, Index
-from hlo.attributes import UNIT, Unit
 from hlo.errors import Declined
-from hlo.module import Block, Module, Op
-from hlo.ops.common import fail
+from hlo.module import Module, Op
+from hlo.ops.common import fail, identity_access
 from hlo.ops.rules import baseline, input_type, inputs, law, returned, same_shapes, within_bounds
-from hlo.registry import Attribute, ModuleConstraint, Operand, OpDefinition, register
+from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, BufferType, TensorType, TokenType, TupleType, Type
-from hlo.typesets import ANY, ANY_TYPE, B, TENSOR, TUPLE, TypeSet, tensors
+from hlo.typesets import ANY, ANY_TYPE, TENSOR, TUPLE, B, TypeSet, tensors
 
 __all__ = ["can_be"]
 
@@ -141,7 +140,9 @@ register(
     )
 )
 
-_I32_SCALAR = TypeSet("0-dimensional tensor of i32", lambda t: isinstance(t, TensorType) and not t.shape and t.element == ELEMENT_TYPES["i32"])
+_I32_SCALAR = TypeSet(
+    "0-dimensional tensor of i32", lambda t: isinstance(t, TensorType) and not t.shape and t.element == ELEMENT_TYPES["i32"]
+)
 register(
     OpDefinition(
         name="stablehlo.case",
@@ -164,8 +165,10 @@ register(
 
 # ---------------------------------------------------------------- optimization_barrier, tuples
 
-_BARRED = TypeSet("tensor, per-tensor quantized tensor, token or tuple", lambda t: tensors(*ANY, quantized="per-tensor").has(t)
-                  or isinstance(t, TokenType | TupleType))  # fmt: skip
+_BARRED = TypeSet(
+    "tensor, per-tensor quantized tensor, token or tuple",
+    lambda t: tensors(*ANY, quantized="per-tensor").has(t) or isinstance(t, TokenType | TupleType),
+)
 register(
     OpDefinition(
         name="stablehlo.optimization_barrier",
@@ -174,8 +177,16 @@ register(
         infer=lambda op: tuple(_types(op.operands)),
         access=lambda op, output, d, ix: ix.read(output, d),
         semantics=Declined("a barrier: results are the operands, and nothing moves across"),
-        constraints=(law("C1", "results have the operands' types", lambda op: _types(op.results) == _types(op.operands), "operand", "results",
-                         result=True),),
+        constraints=(
+            law(
+                "C1",
+                "results have the operands' types",
+                lambda op: _types(op.results) == _types(op.operands),
+                "operand",
+                "results",
+                result=True,
+            ),
+        ),
         result_names=("results",),
     )
 )
@@ -189,11 +200,16 @@ register(
         access=_TUPLES,
         semantics=_TUPLES,
         constraints=(
-            law("C1", "the result is the tuple of the operands' types",
-                lambda op: TupleType(tuple(_types(op.operands))) == op.results[0].type, "result", result=True),
+            law(
+                "C1",
+                "the result is the tuple of the operands' types",
+                lambda op: TupleType(tuple(_types(op.operands))) == op.results[0].type,
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 
 def _tuple_elements(op: Op) -> tuple[Type, ...]:
@@ -213,12 +229,25 @@ register(
         access=_TUPLES,
         semantics=_TUPLES,
         constraints=(
-            law("C1", "0 <= index < size(operand)", lambda op: 0 <= op.attr("index") < len(_tuple_elements(op)), "index", "operand"),
-            law("C2", "the result has the element's type", lambda op: can_be(_tuple_elements(op)[op.attr("index")], op.results[0].type),
-                "operand", "index", "result", result=True),
+            law(
+                "C1",
+                "0 <= index < size(operand)",
+                lambda op: 0 <= op.attr("index") < len(_tuple_elements(op)),
+                "index",
+                "operand",
+            ),
+            law(
+                "C2",
+                "the result has the element's type",
+                lambda op: can_be(_tuple_elements(op)[op.attr("index")], op.results[0].type),
+                "operand",
+                "index",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- sort, map
 
@@ -257,14 +286,19 @@ register(
         constraints=(
             law("C1", "at least one input", lambda op: bool(op.operands) or "found none"),
             law("C3", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
-            law("C4", "-R <= dimension < R", lambda op: -input_type(op, 0).rank <= op.attr("dimension") < input_type(op, 0).rank, "dimension",
-                "inputs"),
+            law(
+                "C4",
+                "-R <= dimension < R",
+                lambda op: -input_type(op, 0).rank <= op.attr("dimension") < input_type(op, 0).rank,
+                "dimension",
+                "inputs",
+            ),
             law("C5", "the comparator takes two scalars for each input and returns tensor<i1>", _comparator),
             law("C2", "results have the inputs' types", lambda op: _results_are(_types(op.operands), op), result=True),
         ),
         result_names=("results",),
     )
-)  # fmt: skip
+)
 
 
 def _computation(op: Op) -> bool | str:
@@ -281,7 +315,9 @@ def _infer_map(op: Op) -> Sequence[Type]:
     (t,) = returned(op.regions[0])
     if not isinstance(t, TensorType):
         raise fail(op, f"expected a tensor from the computation, found {t}", "C4")
-    shape = [next((n for n in column if n is not None), None) for column in zip(*(x.shape for x in inputs(op, "inputs")), strict=True)]
+    shape = [
+        next((n for n in column if n is not None), None) for column in zip(*(x.shape for x in inputs(op, "inputs")), strict=True)
+    ]
     return (TensorType(tuple(shape), t.element),)
 
 
@@ -293,13 +329,18 @@ register(
         attributes=(Attribute("dimensions", "i64s"),),
         regions=("computation",),
         infer=_infer_map,
-        access=lambda op, output, d, ix: [ix.read(k, d) for k in range(len(op.operands))] and None,
+        access=identity_access,
         semantics=Declined("the region is applied to each element; inline it first"),
         constraints=(
             law("C2", "at least one input", lambda op: bool(op.operands) or "found none"),
             law("C1", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
-            law("C3", "dimensions are all dimensions in order", lambda op: list(op.attr("dimensions")) == list(range(input_type(op, 0).rank)),
-                "dimensions", "inputs"),
+            law(
+                "C3",
+                "dimensions are all dimensions in order",
+                lambda op: list(op.attr("dimensions")) == list(range(input_type(op, 0).rank)),
+                "dimensions",
+                "inputs",
+            ),
             law("C4", "the computation takes a scalar for each input and returns one", _computation),
         ),
     )
@@ -341,17 +382,28 @@ register(
         access=_COMPOSITE,
         semantics=_COMPOSITE,
         constraints=(
-            law("C1", "name is a dialect and a name: letters, digits and underscores around dots",
-                lambda op: bool(_NAMESPACED.match(op.attr("name"))), "name"),
+            law(
+                "C1",
+                "name is a dialect and a name: letters, digits and underscores around dots",
+                lambda op: bool(_NAMESPACED.match(op.attr("name"))),
+                "name",
+            ),
         ),
-        module_constraints=(ModuleConstraint("C2", "the decomposition is a function of the inputs' and results' types", _decomposition),),
+        module_constraints=(
+            ModuleConstraint("C2", "the decomposition is a function of the inputs' and results' types", _decomposition),
+        ),
         result_names=("results",),
     )
-)  # fmt: skip
+)
 
 _CUSTOM = Declined("what a custom call does is known to its target only")
-API_VERSIONS = ("API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
-                "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI")  # fmt: skip
+API_VERSIONS = (
+    "API_VERSION_UNSPECIFIED",
+    "API_VERSION_ORIGINAL",
+    "API_VERSION_STATUS_RETURNING",
+    "API_VERSION_STATUS_RETURNING_UNIFIED",
+    "API_VERSION_TYPED_FFI",
+)
 
 
 def _backend_config(op: Op) -> bool | str:
@@ -453,7 +505,12 @@ def _create_buffer(ins: Sequence[Type], outs: Sequence[Type]) -> bool | str:
 
 
 def _matching(tensor: Type, buffer: Type) -> bool:
-    return isinstance(tensor, TensorType) and isinstance(buffer, BufferType) and tensor.shape == buffer.shape and tensor.element == buffer.element
+    return (
+        isinstance(tensor, TensorType)
+        and isinstance(buffer, BufferType)
+        and tensor.shape == buffer.shape
+        and tensor.element == buffer.element
+    )
 
 
 def _pin(ins: Sequence[Type], outs: Sequence[Type]) -> bool | str:
@@ -485,7 +542,12 @@ register(
         access=_CUSTOM,
         semantics=_CUSTOM,
         constraints=(
-            law("backend_config", "the configuration has the form that the API version asks for", _backend_config, "backend_config"),
+            law(
+                "backend_config",
+                "the configuration has the form that the API version asks for",
+                _backend_config,
+                "backend_config",
+            ),
             law("layouts", "operand and result layouts come together, and are permutations", _layouts, result=True),
             law("output_operand_aliases", "aliases join parts of one type", _aliases, result=True),
             law("buffers", "every buffer takes part in one alias", _buffer_aliases, result=True),
@@ -494,5 +556,3 @@ register(
         result_names=("results",),
     )
 )
-
-_ = (UNIT, Unit, Block)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail
-from hlo.ops.rules import baseline, eq, input_type, is_quantized, law, one_element, result_type, within
-from hlo.registry import Attribute, Constraint, Operand, OpDefinition, register
+from hlo.ops.rules import eq, input_type, law, one_element, result_type, within
+from hlo.registry import Attribute, Constraint, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, QuantizedType, TensorType, Type
-from hlo.typesets import ANY, C, DIMENSIONS, F, S, TypeSet, U, tensors
+from hlo.typesets import ANY, DIMENSIONS, C, F, S, TypeSet, U, tensors
 
 __all__ = ["axis_rules", "constant_of", "same_element_type"]
 
@@ -34,7 +34,11 @@ def same_element_type(op: Op) -> bool:
     a, r = input_type(op, 0).element, result_type(op).element
     if isinstance(a, QuantizedType) and isinstance(r, QuantizedType) and a.axis is not None:
         return r.axis is not None and (a.storage, a.expressed, a.storage_min, a.storage_max) == (
-            r.storage, r.expressed, r.storage_min, r.storage_max)  # fmt: skip
+            r.storage,
+            r.expressed,
+            r.storage_min,
+            r.storage_max,
+        )
     return a == r
 
 
@@ -72,7 +76,7 @@ def _sizes_fit(op: Op) -> bool | str:
     return True
 
 
-def _stated_shape(operand: int) -> object:
+def _stated_shape(operand: int) -> Callable[[Op], bool | str]:
     def holds(op: Op) -> bool | str:
         values, r = constant_of(op, operand), result_type(op)
         if values is None:
@@ -90,28 +94,52 @@ register(
         spec="StableHLO: dynamic_broadcast_in_dim",
         operands=(Operand("operand", _ANY_VALUE), Operand("output_dimensions", DIMENSIONS)),
         results=(Operand("result", _ANY_VALUE),),
-        attributes=(Attribute("broadcast_dimensions", "i64s"), Attribute(_KNOWN[0], "i64s", None), Attribute(_KNOWN[1], "i64s", None)),
+        attributes=(
+            Attribute("broadcast_dimensions", "i64s"),
+            Attribute(_KNOWN[0], "i64s", None),
+            Attribute(_KNOWN[1], "i64s", None),
+        ),
         infer=Declined("the result's shape is a value of the program"),
         access=_RUNTIME,
         semantics=_RUNTIME,
         constraints=(
-            law("C2", "as many broadcast_dimensions as operand dimensions", lambda op: len(_dims(op)) == input_type(op, 0).rank,
-                "broadcast_dimensions", "operand"),
-            law("C4", "broadcast_dimensions differ from each other", lambda op: len(set(_dims(op))) == len(_dims(op)), "broadcast_dimensions"),
-            law("C8", "known expanding and nonexpanding dimensions differ from each other", lambda op: len(set(k := (op.attr(_KNOWN[0]) or ())
-                + (op.attr(_KNOWN[1]) or ()))) == len(k), *_KNOWN),
+            law(
+                "C2",
+                "as many broadcast_dimensions as operand dimensions",
+                lambda op: len(_dims(op)) == input_type(op, 0).rank,
+                "broadcast_dimensions",
+                "operand",
+            ),
+            law(
+                "C4",
+                "broadcast_dimensions differ from each other",
+                lambda op: len(set(_dims(op))) == len(_dims(op)),
+                "broadcast_dimensions",
+            ),
+            law(
+                "C8",
+                "known expanding and nonexpanding dimensions differ from each other",
+                lambda op: len(set(k := (op.attr(_KNOWN[0]) or ()) + (op.attr(_KNOWN[1]) or ()))) == len(k),
+                *_KNOWN,
+            ),
             within("C9", _KNOWN[0], "the operand's dimensions", lambda op: input_type(op, 0).rank),
             within("C10", _KNOWN[1], "the operand's dimensions", lambda op: input_type(op, 0).rank),
             law("C1", "the result has the operand's element type", same_element_type, "operand", "result", result=True),
-            law("C7", "as many output_dimensions as dimensions of the result", lambda op: eq(input_type(op, 1).shape[0], result_type(op).rank),
-                "output_dimensions", "result", result=True),
+            law(
+                "C7",
+                "as many output_dimensions as dimensions of the result",
+                lambda op: eq(input_type(op, 1).shape[0], result_type(op).rank),
+                "output_dimensions",
+                "result",
+                result=True,
+            ),
             within("C3", "broadcast_dimensions", "the result's dimensions", lambda op: result_type(op).rank, result=True),
             law("C5", "an operand dimension is 1 or the result's at its place", _sizes_fit, result=True),
             axis_rules("C6"),
-            law("output_dimensions", "a constant shape is the result's", _stated_shape(1), result=True),  # type: ignore[arg-type]
+            law("output_dimensions", "a constant shape is the result's", _stated_shape(1), result=True),
         ),
     )
-)  # fmt: skip
+)
 
 
 def _stated_count(op: Op) -> bool | str:
@@ -154,13 +182,19 @@ register(
             law("C1", "the result has the operand's element type", same_element_type, "operand", "result", result=True),
             law("C2", "operand and result have as many elements", elements_agree, "operand", "result", result=True),
             law("C3", "a per-axis quantized dimension keeps its place", axis_keeps_place, "operand", "result", result=True),
-            law("C4", "as many entries of output_shape as dimensions of the result", lambda op: eq(input_type(op, 1).shape[0],
-                result_type(op).rank), "output_shape", "result", result=True),
-            law("output_shape", "a constant shape is the result's", _stated_shape(1), result=True),  # type: ignore[arg-type]
+            law(
+                "C4",
+                "as many entries of output_shape as dimensions of the result",
+                lambda op: eq(input_type(op, 1).shape[0], result_type(op).rank),
+                "output_shape",
+                "result",
+                result=True,
+            ),
+            law("output_shape", "a constant shape is the result's", _stated_shape(1), result=True),
             law("output_shape", "a constant shape has as many elements as the operand", _stated_count, "operand"),
         ),
     )
-)  # fmt: skip
+)
 
 
 register(
@@ -174,14 +208,26 @@ register(
         access=_RUNTIME,
         semantics=_RUNTIME,
         constraints=(
-            law("C1", "0 <= iota_dimension < size(output_shape)", lambda op: 0 <= op.attr("iota_dimension") < result_type(op).rank,
-                "iota_dimension", "output_shape", result=True),
-            law("C2", "as many entries of output_shape as dimensions of the result", lambda op: eq(input_type(op, 0).shape[0],
-                result_type(op).rank), "output_shape", "result", result=True),
-            law("output_shape", "a constant shape is the result's", _stated_shape(0), result=True),  # type: ignore[arg-type]
+            law(
+                "C1",
+                "0 <= iota_dimension < size(output_shape)",
+                lambda op: 0 <= op.attr("iota_dimension") < result_type(op).rank,
+                "iota_dimension",
+                "output_shape",
+                result=True,
+            ),
+            law(
+                "C2",
+                "as many entries of output_shape as dimensions of the result",
+                lambda op: eq(input_type(op, 0).shape[0], result_type(op).rank),
+                "output_shape",
+                "result",
+                result=True,
+            ),
+            law("output_shape", "a constant shape is the result's", _stated_shape(0), result=True),
         ),
     )
-)  # fmt: skip
+)
 
 
 # ---------------------------------------------------------------- padding and slicing
@@ -189,7 +235,7 @@ register(
 _SPANS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 
 
-def _one_for_each(names: Sequence[str]) -> object:
+def _one_for_each(names: Sequence[str]) -> Callable[[Op], bool]:
     return lambda op: all(eq(input_type(op, n).shape[0], input_type(op, "operand").rank) for n in names)
 
 
@@ -221,14 +267,21 @@ register(
         access=_RUNTIME,
         semantics=_RUNTIME,
         constraints=(
-            law("C2", "as many entries of each padding as dimensions of the operand", _one_for_each(_SPANS), "operand", *_SPANS),  # type: ignore[arg-type]
+            law("C2", "as many entries of each padding as dimensions of the operand", _one_for_each(_SPANS), "operand", *_SPANS),
             law("C3", "0 <= interior_padding", lambda op: all(n >= 0 for n in constant_of(op, 4) or ()), "interior_padding"),
-            law("C1", "operand, padding_value and result have the same element type", lambda op: one_element(input_type(op, 0),
-                input_type(op, 1), result_type(op)), "operand", "padding_value", "result", result=True),
+            law(
+                "C1",
+                "operand, padding_value and result have the same element type",
+                lambda op: one_element(input_type(op, 0), input_type(op, 1), result_type(op)),
+                "operand",
+                "padding_value",
+                "result",
+                result=True,
+            ),
             law("C4", "the result's shape is the padded one", _padded, result=True),
         ),
     )
-)  # fmt: skip
+)
 
 _BOUNDS = ("start_indices", "limit_indices", "strides")
 _INDICES = tensors(S, U, rank=1, index=True, static=True)
@@ -242,14 +295,30 @@ register(
         access=_RUNTIME,
         semantics=_RUNTIME,
         constraints=(
-            law("C1", "start_indices, limit_indices and strides have one type", lambda op: len({input_type(op, n).element for n in _BOUNDS}) == 1,
-                *_BOUNDS),
-            law("C2", "as many start indices, limit indices and strides as dimensions of the operand", _one_for_each(_BOUNDS), "operand", *_BOUNDS),  # type: ignore[arg-type]
-            law("C3", "operand and result have the same rank and element type", lambda op: input_type(op, 0).rank == result_type(op).rank and
-                one_element(input_type(op, 0), result_type(op)), "operand", "result", result=True),
+            law(
+                "C1",
+                "start_indices, limit_indices and strides have one type",
+                lambda op: len({input_type(op, n).element for n in _BOUNDS}) == 1,
+                *_BOUNDS,
+            ),
+            law(
+                "C2",
+                "as many start indices, limit indices and strides as dimensions of the operand",
+                _one_for_each(_BOUNDS),
+                "operand",
+                *_BOUNDS,
+            ),
+            law(
+                "C3",
+                "operand and result have the same rank and element type",
+                lambda op: input_type(op, 0).rank == result_type(op).rank and one_element(input_type(op, 0), result_type(op)),
+                "operand",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- sizes
 
@@ -272,7 +341,9 @@ register(
     )
 )
 
-_SIZE = TypeSet("0-dimensional tensor of i32", lambda t: isinstance(t, TensorType) and not t.shape and t.element == ELEMENT_TYPES["i32"])
+_SIZE = TypeSet(
+    "0-dimensional tensor of i32", lambda t: isinstance(t, TensorType) and not t.shape and t.element == ELEMENT_TYPES["i32"]
+)
 
 
 def _infer_set_size(op: Op) -> Sequence[Type]:
@@ -300,5 +371,3 @@ register(
         constraints=(within("C1", "dimension", "the operand's dimensions", lambda op: input_type(op, 0).rank),),
     )
 )
-
-_ = (baseline, is_quantized)

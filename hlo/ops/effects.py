@@ -8,9 +8,9 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.dynamic import constant_of
 from hlo.ops.rules import eq, input_type, law, result_type, same_shapes
-from hlo.registry import Attribute, Constraint, Operand, OpDefinition, register
-from hlo.types import ELEMENT_TYPES, ElementType, TensorType, TokenType
-from hlo.typesets import ANY_TYPE, DIMENSIONS, TENSOR, TOKEN, B, F, S, TypeSet, U, tensors
+from hlo.registry import Attribute, Constraint, OpDefinition, Operand, register
+from hlo.types import ELEMENT_TYPES, ElementType, TokenType
+from hlo.typesets import DIMENSIONS, TENSOR, TOKEN, B, F, S, TypeSet, U, tensors
 
 __all__: list[str] = []
 
@@ -46,10 +46,21 @@ def _tensors_then_token(first: int) -> tuple[Constraint, ...]:
     """0 < size(results); all but the last are tensors; the last is a token."""
     return (
         law(f"C{first}", "at least one result", lambda op: bool(op.results) or "found none", result=True),
-        law(f"C{first + 1}", "all results but the last are tensors", lambda op: all(TENSOR.has(r.type) for r in op.results[:-1]), "results",
-            result=True),
-        law(f"C{first + 2}", "the last result is a token", lambda op: isinstance(op.results[-1].type, TokenType), "results", result=True),
-    )  # fmt: skip
+        law(
+            f"C{first + 1}",
+            "all results but the last are tensors",
+            lambda op: all(TENSOR.has(r.type) for r in op.results[:-1]),
+            "results",
+            result=True,
+        ),
+        law(
+            f"C{first + 2}",
+            "the last result is a token",
+            lambda op: isinstance(op.results[-1].type, TokenType),
+            "results",
+            result=True,
+        ),
+    )
 
 
 def _layout(op: Op) -> bool | str:
@@ -103,7 +114,10 @@ _PAIRS = Attribute("source_target_pairs", "pairs", None)
 def _channel_type(host: int) -> Constraint:
     def holds(op: Op) -> bool | str:
         kind, expected = op.attr("channel_handle").type, host if op.attr("is_host_transfer") else 1
-        return kind == expected or f"expected channel type {expected} with is_host_transfer = {op.attr('is_host_transfer')}, found {kind}"
+        return (
+            kind == expected
+            or f"expected channel type {expected} with is_host_transfer = {op.attr('is_host_transfer')}, found {kind}"
+        )
 
     return law("C1", "the channel's type fits is_host_transfer", holds)
 
@@ -166,14 +180,22 @@ register(
         access=_RANDOM,
         semantics=_RANDOM,
         constraints=(
-            law("C2", "a normal distribution has floating-point parameters", lambda op: op.attr("rng_distribution") != "NORMAL" or
-                (isinstance(e := input_type(op, 0).element, ElementType) and e.is_float), "a", "rng_distribution"),
+            law(
+                "C2",
+                "a normal distribution has floating-point parameters",
+                lambda op: (
+                    op.attr("rng_distribution") != "NORMAL"
+                    or (isinstance(e := input_type(op, 0).element, ElementType) and e.is_float)
+                ),
+                "a",
+                "rng_distribution",
+            ),
             law("C1", "a, b and result have the same element type", _rng_elements, "a", "b", "result", result=True),
             law("C3", "the result has the shape that is asked for", _rng_shape, result=True),
         ),
         is_pure=False,
     )
-)  # fmt: skip
+)
 
 
 def _state_size(op: Op) -> bool | str:
@@ -198,11 +220,18 @@ register(
         semantics=_RANDOM,
         constraints=(
             law("C2", "the state has the size that the algorithm asks for", _state_size),
-            law("C1", "initial_state and output_state have the same type", lambda op: same_shapes(input_type(op, 0).shape,
-                result_type(op).shape) and input_type(op, 0).element == result_type(op).element, "initial_state", "result", result=True),
+            law(
+                "C1",
+                "initial_state and output_state have the same type",
+                lambda op: (
+                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
+                    and input_type(op, 0).element == result_type(op).element
+                ),
+                "initial_state",
+                "result",
+                result=True,
+            ),
         ),
         result_names=("output_state", "output"),
     )
-)  # fmt: skip
-
-_ = (ANY_TYPE, TensorType)
+)

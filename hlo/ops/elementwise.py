@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from hlo.access import AccessBuilder, Index
+from hlo.access import AccessBuilder, AccessFunction, Index
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import broadcast_shapes, fail, identity_access, rule, same_shape, tensor
 from hlo.ops.rules import baseline, input_type, is_quantized, law, result_type, same_shapes
-from hlo.registry import Attribute, Constraint, Elementwise, Operand, OpDefinition, register
+from hlo.registry import Attribute, Constraint, Elementwise, InferFunction, Operand, OpDefinition, register
 from hlo.types import ELEMENT_TYPES, ElementKind, ElementType, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, B, C, F, S, TypeSet, U, tensors
 
@@ -42,9 +42,15 @@ def _infer_same(op: Op) -> Sequence[Type]:
     return (TensorType(shape, first.element, first.bounds if first.shape == shape else None),)
 
 
-def _define(name: str, arity: int, kinds: Kinds, quantized: str = "per-tensor", function: str | None = None,
-            constraints: tuple[Constraint, ...] = (_same_type,), attributes: tuple[Attribute, ...] = (),
-            ) -> None:  # fmt: skip
+def _define(
+    name: str,
+    arity: int,
+    kinds: Kinds,
+    quantized: str = "per-tensor",
+    function: str | None = None,
+    constraints: tuple[Constraint, ...] = (_same_type,),
+    attributes: tuple[Attribute, ...] = (),
+) -> None:
     accepts = tensors(*kinds, quantized=quantized)
     names = ("operand",) if arity == 1 else ("lhs", "rhs")
     register(
@@ -77,22 +83,49 @@ def _tolerances(op: Op) -> bool | str:
 
 _ACCURATE = (_same_type, law("ResultAccuracy", "tolerances are given in mode TOLERANCE and nowhere else", _tolerances))
 _ACCURACY = (Attribute("result_accuracy", "accuracy", None),)
-for _name in ("cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt", "sine", "sqrt",
-              "tan", "tanh"):  # fmt: skip
+for _name in (
+    "cbrt",
+    "cosine",
+    "exponential",
+    "exponential_minus_one",
+    "log",
+    "log_plus_one",
+    "logistic",
+    "rsqrt",
+    "sine",
+    "sqrt",
+    "tan",
+    "tanh",
+):
     _define(_name, 1, FLOATING, attributes=_ACCURACY, constraints=_ACCURATE)
 for _name, _kinds, _quantized in (
-    ("ceil", (F,), "per-tensor"), ("floor", (F,), "per-tensor"), ("count_leading_zeros", INTEGER, ""),
-    ("negate", NUMERIC, "per-tensor"), ("not", LOGIC, ""), ("popcnt", INTEGER, ""),
-    ("round_nearest_afz", (F,), "per-tensor"), ("round_nearest_even", (F,), "per-tensor"), ("sign", (S, F, C), "per-tensor"),
-):  # fmt: skip
+    ("ceil", (F,), "per-tensor"),
+    ("floor", (F,), "per-tensor"),
+    ("count_leading_zeros", INTEGER, ""),
+    ("negate", NUMERIC, "per-tensor"),
+    ("not", LOGIC, ""),
+    ("popcnt", INTEGER, ""),
+    ("round_nearest_afz", (F,), "per-tensor"),
+    ("round_nearest_even", (F,), "per-tensor"),
+    ("sign", (S, F, C), "per-tensor"),
+):
     _define(_name, 1, _kinds, _quantized)
 for _name, _kinds, _quantized in (
-    ("and", LOGIC, ""), ("atan2", FLOATING, "per-tensor"), ("divide", NUMERIC, "per-tensor"),
-    ("maximum", ANY, "per-tensor"), ("minimum", ANY, "per-tensor"), ("multiply", ANY, "per-tensor"), ("or", LOGIC, ""),
-    ("power", NUMERIC, "per-tensor"), ("remainder", NUMERIC, "per-tensor"), ("shift_left", INTEGER, ""),
-    ("shift_right_arithmetic", INTEGER, ""), ("shift_right_logical", INTEGER, ""),
-    ("subtract", NUMERIC, "per-tensor"), ("xor", LOGIC, ""),
-):  # fmt: skip
+    ("and", LOGIC, ""),
+    ("atan2", FLOATING, "per-tensor"),
+    ("divide", NUMERIC, "per-tensor"),
+    ("maximum", ANY, "per-tensor"),
+    ("minimum", ANY, "per-tensor"),
+    ("multiply", ANY, "per-tensor"),
+    ("or", LOGIC, ""),
+    ("power", NUMERIC, "per-tensor"),
+    ("remainder", NUMERIC, "per-tensor"),
+    ("shift_left", INTEGER, ""),
+    ("shift_right_arithmetic", INTEGER, ""),
+    ("shift_right_logical", INTEGER, ""),
+    ("subtract", NUMERIC, "per-tensor"),
+    ("xor", LOGIC, ""),
+):
     _define(_name, 2, _kinds, _quantized)
 
 
@@ -121,7 +154,7 @@ def _add_axes(op: Op) -> bool:
     return q is None or (q[0].axis is not None or q[1].axis is not None) == (q[2].axis is not None)
 
 
-def _add_axis_of(which: int) -> object:
+def _add_axis_of(which: int) -> Callable[[Op], bool]:
     def holds(op: Op) -> bool:
         q = _quants(op)
         return q is None or q[which].axis is None or q[which].axis == q[2].axis
@@ -145,32 +178,85 @@ _define(
     ANY,
     "any",
     constraints=(
-        law("C1", "operands and result have the same shape, and the same type where nothing is quantized", _add_plain, "lhs", "rhs", "result",
-            result=True),
-        law("C2", "operands and result are all quantized or none is",
-            lambda op: len({is_quantized(t) for t in _three(op)}) == 1, "lhs", "rhs", "result", result=True),
-        law("C3", "quantized operands and result have one storage type",
-            lambda op: (q := _quants(op)) is None or len({x.storage for x in q}) == 1, "lhs", "rhs", "result", result=True),
-        law("C4", "quantized operands and result have one expressed type",
-            lambda op: (q := _quants(op)) is None or len({x.expressed for x in q}) == 1, "lhs", "rhs", "result", result=True),
+        law(
+            "C1",
+            "operands and result have the same shape, and the same type where nothing is quantized",
+            _add_plain,
+            "lhs",
+            "rhs",
+            "result",
+            result=True,
+        ),
+        law(
+            "C2",
+            "operands and result are all quantized or none is",
+            lambda op: len({is_quantized(t) for t in _three(op)}) == 1,
+            "lhs",
+            "rhs",
+            "result",
+            result=True,
+        ),
+        law(
+            "C3",
+            "quantized operands and result have one storage type",
+            lambda op: (q := _quants(op)) is None or len({x.storage for x in q}) == 1,
+            "lhs",
+            "rhs",
+            "result",
+            result=True,
+        ),
+        law(
+            "C4",
+            "quantized operands and result have one expressed type",
+            lambda op: (q := _quants(op)) is None or len({x.expressed for x in q}) == 1,
+            "lhs",
+            "rhs",
+            "result",
+            result=True,
+        ),
         law("C5", "the result is per-axis quantized where lhs or rhs is", _add_axes, "lhs", "rhs", "result", result=True),
-        law("C6", "a per-axis quantized lhs has the result's quantization dimension", _add_axis_of(0), "lhs", "result",  # type: ignore[arg-type]
-            result=True),
-        law("C7", "a per-axis quantized rhs has the result's quantization dimension", _add_axis_of(1), "rhs", "result",  # type: ignore[arg-type]
-            result=True),
+        law(
+            "C6",
+            "a per-axis quantized lhs has the result's quantization dimension",
+            _add_axis_of(0),
+            "lhs",
+            "result",
+            result=True,
+        ),
+        law(
+            "C7",
+            "a per-axis quantized rhs has the result's quantization dimension",
+            _add_axis_of(1),
+            "rhs",
+            "result",
+            result=True,
+        ),
     ),
-)  # fmt: skip
+)
 
 
 # ---------------------------------------------------------------- those whose result type differs
 
-_SHAPE_OF_OPERAND = law("C1", "the result has the operand's shape",
-                        lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape), "operand", "result",
-                        result=True)  # fmt: skip
+_SHAPE_OF_OPERAND = law(
+    "C1",
+    "the result has the operand's shape",
+    lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
+    "operand",
+    "result",
+    result=True,
+)
 
 
-def _special(name: str, operands: tuple[Operand, ...], result: TypeSet, infer: object, constraints: tuple[Constraint, ...],
-             attributes: tuple[Attribute, ...] = (), access: object = identity_access, function: str | None = None) -> None:  # fmt: skip
+def _special(
+    name: str,
+    operands: tuple[Operand, ...],
+    result: TypeSet,
+    infer: InferFunction | Declined,
+    constraints: tuple[Constraint, ...],
+    attributes: tuple[Attribute, ...] = (),
+    access: AccessFunction | Declined = identity_access,
+    function: str | None = None,
+) -> None:
     register(
         OpDefinition(
             name=f"stablehlo.{name}",
@@ -178,8 +264,8 @@ def _special(name: str, operands: tuple[Operand, ...], result: TypeSet, infer: o
             operands=operands,
             results=(Operand("result", result),),
             attributes=attributes,
-            infer=infer,  # type: ignore[arg-type]
-            access=access,  # type: ignore[arg-type]
+            infer=infer,
+            access=access,
             semantics=Elementwise(function or name),
             constraints=constraints,
         )
@@ -195,12 +281,22 @@ def _infer_real(op: Op) -> Sequence[Type]:
     return (TensorType(t.shape, _real_part(t.element), t.bounds),)
 
 
-_REAL_ELEMENT = law("C2", "the result's element type is that of the operand's parts",
-                    lambda op: baseline(result_type(op).element) == baseline(_real_part(input_type(op, 0).element)),
-                    "operand", "result", result=True)  # fmt: skip
+_REAL_ELEMENT = law(
+    "C2",
+    "the result's element type is that of the operand's parts",
+    lambda op: baseline(result_type(op).element) == baseline(_real_part(input_type(op, 0).element)),
+    "operand",
+    "result",
+    result=True,
+)
 
-_special("abs", (Operand("operand", tensors(S, F, C, quantized="per-tensor")),), tensors(S, F, quantized="per-tensor"), _infer_real,
-         (_SHAPE_OF_OPERAND, _REAL_ELEMENT))  # fmt: skip
+_special(
+    "abs",
+    (Operand("operand", tensors(S, F, C, quantized="per-tensor")),),
+    tensors(S, F, quantized="per-tensor"),
+    _infer_real,
+    (_SHAPE_OF_OPERAND, _REAL_ELEMENT),
+)
 for _name in ("real", "imag"):
     _special(_name, (Operand("operand", tensors(F, C)),), tensors(F), _infer_real, (_SHAPE_OF_OPERAND, _REAL_ELEMENT))
 
@@ -213,9 +309,22 @@ def _infer_boolean(op: Op) -> Sequence[Type]:
     return (TensorType(shape, ELEMENT_TYPES["i1"], t.bounds if t.shape == shape else None),)
 
 
-_special("is_finite", (Operand("x", tensors(F, quantized="per-tensor")),), tensors(B), _infer_boolean,
-         (law("C1", "x and y have the same shape", lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape), "x",
-              "result", result=True),))  # fmt: skip
+_special(
+    "is_finite",
+    (Operand("x", tensors(F, quantized="per-tensor")),),
+    tensors(B),
+    _infer_boolean,
+    (
+        law(
+            "C1",
+            "x and y have the same shape",
+            lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
+            "x",
+            "result",
+            result=True,
+        ),
+    ),
+)
 
 
 def _infer_complex(op: Op) -> Sequence[Type]:
@@ -227,14 +336,40 @@ def _infer_complex(op: Op) -> Sequence[Type]:
 
 
 _WIDE = TypeSet("tensor of f32 or f64", lambda t: tensors(F).has(t) and isinstance(t, TensorType) and t.element.bits in (32, 64))
-_special("complex", (Operand("lhs", _WIDE), Operand("rhs", _WIDE)), tensors(C), _infer_complex, (
-    law("C1", "lhs and rhs have the same type", lambda op: same_shapes(input_type(op, 0).shape, input_type(op, 1).shape)
-        and input_type(op, 0).element == input_type(op, 1).element, "lhs", "rhs"),
-    law("C2", "the result has the shape of lhs", lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape), "lhs", "result",
-        result=True),
-    law("C3", "the result's element type is complex of that of lhs", lambda op: result_type(op).element == ELEMENT_TYPES.get(
-        f"complex<{input_type(op, 0).element}>"), "lhs", "result", result=True),
-))  # fmt: skip
+_special(
+    "complex",
+    (Operand("lhs", _WIDE), Operand("rhs", _WIDE)),
+    tensors(C),
+    _infer_complex,
+    (
+        law(
+            "C1",
+            "lhs and rhs have the same type",
+            lambda op: (
+                same_shapes(input_type(op, 0).shape, input_type(op, 1).shape)
+                and input_type(op, 0).element == input_type(op, 1).element
+            ),
+            "lhs",
+            "rhs",
+        ),
+        law(
+            "C2",
+            "the result has the shape of lhs",
+            lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
+            "lhs",
+            "result",
+            result=True,
+        ),
+        law(
+            "C3",
+            "the result's element type is complex of that of lhs",
+            lambda op: result_type(op).element == ELEMENT_TYPES.get(f"complex<{input_type(op, 0).element}>"),
+            "lhs",
+            "result",
+            result=True,
+        ),
+    ),
+)
 
 
 @rule("C1", "lhs and rhs have the same element type")
@@ -251,9 +386,14 @@ def _compare_shapes(op: Op) -> str | None:
 
 # The specification's C3 (the compare type that belongs to an element type) is not checked: programs break it, and it changes
 # nothing but for floats, where TOTALORDER is the only one that differs.
-_special("compare", (Operand("lhs", tensors(*ANY, quantized="per-tensor")), Operand("rhs", tensors(*ANY, quantized="per-tensor"))),
-         tensors(B), _infer_boolean, (_compare_elements, _compare_shapes),
-         (Attribute("comparison_direction", "enum"), Attribute("compare_type", "enum", None, "comparison_type")))  # fmt: skip
+_special(
+    "compare",
+    (Operand("lhs", tensors(*ANY, quantized="per-tensor")), Operand("rhs", tensors(*ANY, quantized="per-tensor"))),
+    tensors(B),
+    _infer_boolean,
+    (_compare_elements, _compare_shapes),
+    (Attribute("comparison_direction", "enum"), Attribute("compare_type", "enum", None, "comparison_type")),
+)
 
 
 @rule("C1", "pred is a scalar or has the shape of on_true")
@@ -282,40 +422,78 @@ def _infer_select(op: Op) -> Sequence[Type]:
 
 
 _VALUE = tensors(*ANY, quantized="per-tensor")
-_special("select", (Operand("pred", tensors(B)), Operand("on_true", _VALUE), Operand("on_false", _VALUE)), _VALUE, _infer_select,
-         (_select_pred, _select_types))  # fmt: skip
+_special(
+    "select",
+    (Operand("pred", tensors(B)), Operand("on_true", _VALUE), Operand("on_false", _VALUE)),
+    _VALUE,
+    _infer_select,
+    (_select_pred, _select_types),
+)
 
 
 def _infer_clamp(op: Op) -> Sequence[Type]:
     return (tensor(op, 1),)
 
 
-def _bound_shape(name: str) -> object:
+def _bound_shape(name: str) -> Callable[[Op], bool]:
     return lambda op: not input_type(op, name).shape or same_shapes(input_type(op, name).shape, input_type(op, "operand").shape)
 
 
-_special("clamp", (Operand("min", _VALUE), Operand("operand", _VALUE), Operand("max", _VALUE)), _VALUE, _infer_clamp, (
-    law("C1", "min is a scalar or has the operand's shape", _bound_shape("min"), "min", "operand"),  # type: ignore[arg-type]
-    law("C2", "max is a scalar or has the operand's shape", _bound_shape("max"), "max", "operand"),  # type: ignore[arg-type]
-    law("C3", "min, operand and max have the same element type", lambda op: len({baseline(input_type(op, k).element) for k in range(3)}) == 1,
-        "min", "operand", "max"),
-    law("C4", "the result has the operand's type", lambda op: same_shapes(input_type(op, 1).shape, result_type(op).shape) and
-        baseline(input_type(op, 1).element) == baseline(result_type(op).element), "operand", "result", result=True),
-))  # fmt: skip
+_special(
+    "clamp",
+    (Operand("min", _VALUE), Operand("operand", _VALUE), Operand("max", _VALUE)),
+    _VALUE,
+    _infer_clamp,
+    (
+        law("C1", "min is a scalar or has the operand's shape", _bound_shape("min"), "min", "operand"),
+        law("C2", "max is a scalar or has the operand's shape", _bound_shape("max"), "max", "operand"),
+        law(
+            "C3",
+            "min, operand and max have the same element type",
+            lambda op: len({baseline(input_type(op, k).element) for k in range(3)}) == 1,
+            "min",
+            "operand",
+            "max",
+        ),
+        law(
+            "C4",
+            "the result has the operand's type",
+            lambda op: (
+                same_shapes(input_type(op, 1).shape, result_type(op).shape)
+                and baseline(input_type(op, 1).element) == baseline(result_type(op).element)
+            ),
+            "operand",
+            "result",
+            result=True,
+        ),
+    ),
+)
 
-_special("convert", (Operand("operand", tensors(*ANY)),), tensors(*ANY), Declined("the result's element type is the program's choice"),
-         (_SHAPE_OF_OPERAND,))  # fmt: skip
+_special(
+    "convert",
+    (Operand("operand", tensors(*ANY)),),
+    tensors(*ANY),
+    Declined("the result's element type is the program's choice"),
+    (_SHAPE_OF_OPERAND,),
+)
 
 
-def _precision(name: str, low: int) -> object:
+def _precision(name: str, low: int) -> Callable[[Op], bool]:
     return lambda op: op.attr(name) >= low
 
 
-_special("reduce_precision", (Operand("operand", tensors(F, quantized="per-tensor")),), tensors(F, quantized="per-tensor"), _infer_same, (
-    _same_type,
-    law("C2", "1 <= exponent_bits", _precision("exponent_bits", 1), "exponent_bits"),  # type: ignore[arg-type]
-    law("C3", "0 <= mantissa_bits", _precision("mantissa_bits", 0), "mantissa_bits"),  # type: ignore[arg-type]
-), (Attribute("exponent_bits", "i32"), Attribute("mantissa_bits", "i32")))  # fmt: skip
+_special(
+    "reduce_precision",
+    (Operand("operand", tensors(F, quantized="per-tensor")),),
+    tensors(F, quantized="per-tensor"),
+    _infer_same,
+    (
+        _same_type,
+        law("C2", "1 <= exponent_bits", _precision("exponent_bits", 1), "exponent_bits"),
+        law("C3", "0 <= mantissa_bits", _precision("mantissa_bits", 0), "mantissa_bits"),
+    ),
+    (Attribute("exponent_bits", "i32"), Attribute("mantissa_bits", "i32")),
+)
 
 
 # ---------------------------------------------------------------- quantization
@@ -329,23 +507,46 @@ def _infer_dequantize(op: Op) -> Sequence[Type]:
 
 
 _QUANTIZED = tensors(quantized="any")
-_special("uniform_dequantize", (Operand("operand", _QUANTIZED),), tensors(F), _infer_dequantize, (
-    _SHAPE_OF_OPERAND,
-    law("C2", "the result's element type is the operand's expressed type", lambda op: isinstance(q := input_type(op, 0).element, QuantizedType)
-        and q.expressed == result_type(op).element, "operand", "result", result=True),
-))  # fmt: skip
+_special(
+    "uniform_dequantize",
+    (Operand("operand", _QUANTIZED),),
+    tensors(F),
+    _infer_dequantize,
+    (
+        _SHAPE_OF_OPERAND,
+        law(
+            "C2",
+            "the result's element type is the operand's expressed type",
+            lambda op: isinstance(q := input_type(op, 0).element, QuantizedType) and q.expressed == result_type(op).element,
+            "operand",
+            "result",
+            result=True,
+        ),
+    ),
+)
 
 
 def _expressed(e: ElementType | QuantizedType) -> ElementType:
     return e.expressed if isinstance(e, QuantizedType) else e
 
 
-_special("uniform_quantize", (Operand("operand", tensors(F, quantized="any")),), _QUANTIZED,
-         Declined("the result's quantization parameters are the program's choice"), (
-    _SHAPE_OF_OPERAND,
-    law("C2", "the result's expressed type is the operand's element type (or expressed type)",
-        lambda op: _expressed(input_type(op, 0).element) == _expressed(result_type(op).element), "operand", "result", result=True),
-))  # fmt: skip
+_special(
+    "uniform_quantize",
+    (Operand("operand", tensors(F, quantized="any")),),
+    _QUANTIZED,
+    Declined("the result's quantization parameters are the program's choice"),
+    (
+        _SHAPE_OF_OPERAND,
+        law(
+            "C2",
+            "the result's expressed type is the operand's element type (or expressed type)",
+            lambda op: _expressed(input_type(op, 0).element) == _expressed(result_type(op).element),
+            "operand",
+            "result",
+            result=True,
+        ),
+    ),
+)
 
 
 # ---------------------------------------------------------------- bitcast_convert
@@ -377,9 +578,31 @@ def _bitcast_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder
         ix.read(0, (*d, ix.range(a.static_shape[-1])))
 
 
-_special("bitcast_convert", (Operand("operand", tensors(*ANY, quantized="any")),), tensors(*ANY, quantized="any"),
-         Declined("the result's element type is the program's choice"), (
-    law("C1", "the shapes agree, but for a last dimension that makes up for different widths", _bitcast_shape, "operand", "result", result=True),
-    law("C2", "operand and result are both complex or neither is", lambda op: len({isinstance(t.element, ElementType) and t.element.is_complex
-        for t in (input_type(op, 0), result_type(op))}) == 1, "operand", "result", result=True),
-), access=_bitcast_access)  # fmt: skip
+_special(
+    "bitcast_convert",
+    (Operand("operand", tensors(*ANY, quantized="any")),),
+    tensors(*ANY, quantized="any"),
+    Declined("the result's element type is the program's choice"),
+    (
+        law(
+            "C1",
+            "the shapes agree, but for a last dimension that makes up for different widths",
+            _bitcast_shape,
+            "operand",
+            "result",
+            result=True,
+        ),
+        law(
+            "C2",
+            "operand and result are both complex or neither is",
+            lambda op: (
+                len({isinstance(t.element, ElementType) and t.element.is_complex for t in (input_type(op, 0), result_type(op))})
+                == 1
+            ),
+            "operand",
+            "result",
+            result=True,
+        ),
+    ),
+    access=_bitcast_access,
+)

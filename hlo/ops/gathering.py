@@ -1,4 +1,5 @@
-"""Ops that read or write at positions given by values: gather, scatter, dynamic_slice, dynamic_update_slice, torch_index_select."""
+"""Ops that read or write at positions given by values: gather, scatter, dynamic_slice, dynamic_update_slice,
+torch_index_select."""
 
 from __future__ import annotations
 
@@ -6,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hlo.access import AccessBuilder, Condition, Index
-from hlo.attributes import GatherDimensions, ScatterDimensions
+from hlo.attributes import GatherDimensions
 from hlo.errors import Declined
 from hlo.module import Op
-from hlo.ops.common import fail
 from hlo.ops.dynamic import constant_of
 from hlo.ops.rules import (
     attributes_size,
@@ -20,18 +20,16 @@ from hlo.ops.rules import (
     law,
     le,
     one_element,
-    reducer_problem,
     result_type,
-    returned,
     same_shapes,
     sorted_distinct,
     within,
 )
-from hlo.registry import Attribute, Constraint, Move, Operand, OpDefinition, register
-from hlo.types import TensorType, Type
+from hlo.registry import Attribute, Constraint, Move, OpDefinition, Operand, register
+from hlo.types import TensorType
 from hlo.typesets import ANY, DIMENSIONS, S, U, tensors
 
-__all__: list[str] = []
+__all__ = ["SORTED", "field_of", "paired_sizes", "vector_size", "without"]
 
 _VALUE = tensors(*ANY, quantized="per-tensor")
 _INDEX = tensors(S, U, rank=0)
@@ -63,17 +61,35 @@ register(
         access=_dynamic_slice_access,
         semantics=Move(),
         constraints=(
-            law("C2", "as many start indices and slice sizes as dimensions of the operand", lambda op: len(_starts(op)) ==
-                len(op.attr("slice_sizes")) == input_type(op, 0).rank, "operand", "start_indices", "slice_sizes"),
+            law(
+                "C2",
+                "as many start indices and slice sizes as dimensions of the operand",
+                lambda op: len(_starts(op)) == len(op.attr("slice_sizes")) == input_type(op, 0).rank,
+                "operand",
+                "start_indices",
+                "slice_sizes",
+            ),
             law("C3", "start indices have one type", lambda op: len({t.element for t in _starts(op)}) <= 1, "start_indices"),
             law("C4", "0 <= slice_sizes <= the operand's shape", _slice_sizes_fit, "operand", "slice_sizes"),
-            law("C1", "operand and result have the same element type", lambda op: one_element(input_type(op, 0), result_type(op)), "operand",
-                "result", result=True),
-            law("C5", "the result's shape is slice_sizes", lambda op: same_shapes(result_type(op).shape, op.attr("slice_sizes")), "slice_sizes",
-                "result", result=True),
+            law(
+                "C1",
+                "operand and result have the same element type",
+                lambda op: one_element(input_type(op, 0), result_type(op)),
+                "operand",
+                "result",
+                result=True,
+            ),
+            law(
+                "C5",
+                "the result's shape is slice_sizes",
+                lambda op: same_shapes(result_type(op).shape, op.attr("slice_sizes")),
+                "slice_sizes",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 
 def _dynamic_update_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
@@ -95,18 +111,49 @@ register(
         access=_dynamic_update_access,
         semantics=Declined("the operand where the update is not: two reads, of which the first that holds counts"),
         constraints=(
-            law("C2", "update has the operand's element type", lambda op: one_element(input_type(op, 0), input_type(op, 1)), "operand", "update"),
-            law("C3", "update has the operand's rank", lambda op: input_type(op, 0).rank == input_type(op, 1).rank, "operand", "update"),
-            law("C4", "as many start indices as dimensions of the operand", lambda op: len(_starts(op)) == input_type(op, 0).rank, "operand",
-                "start_indices"),
+            law(
+                "C2",
+                "update has the operand's element type",
+                lambda op: one_element(input_type(op, 0), input_type(op, 1)),
+                "operand",
+                "update",
+            ),
+            law(
+                "C3",
+                "update has the operand's rank",
+                lambda op: input_type(op, 0).rank == input_type(op, 1).rank,
+                "operand",
+                "update",
+            ),
+            law(
+                "C4",
+                "as many start indices as dimensions of the operand",
+                lambda op: len(_starts(op)) == input_type(op, 0).rank,
+                "operand",
+                "start_indices",
+            ),
             law("C5", "start indices have one type", lambda op: len({t.element for t in _starts(op)}) <= 1, "start_indices"),
-            law("C6", "update fits into the operand", lambda op: all(le(a, b) for a, b in
-                zip(input_type(op, 1).shape, input_type(op, 0).shape, strict=True)), "operand", "update"),
-            law("C1", "operand and result have the same type", lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape) and
-                one_element(input_type(op, 0), result_type(op)), "operand", "result", result=True),
+            law(
+                "C6",
+                "update fits into the operand",
+                lambda op: all(le(a, b) for a, b in zip(input_type(op, 1).shape, input_type(op, 0).shape, strict=True)),
+                "operand",
+                "update",
+            ),
+            law(
+                "C1",
+                "operand and result have the same type",
+                lambda op: (
+                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
+                    and one_element(input_type(op, 0), result_type(op))
+                ),
+                "operand",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- gather
 
@@ -116,16 +163,16 @@ def _g(op: Op) -> GatherDimensions:
     return numbers
 
 
-def _field(of: Callable[[Op], Any], name: str) -> Callable[[Op], tuple[int, ...]]:
+def field_of(of: Callable[[Op], Any], name: str) -> Callable[[Op], tuple[int, ...]]:
     return lambda op: getattr(of(op), name)
 
 
-def _vector_size(indices: TensorType, dim: int) -> int | None:
+def vector_size(indices: TensorType, dim: int) -> int | None:
     """How many components an index vector has."""
     return indices.shape[dim] if 0 <= dim < indices.rank else 1
 
 
-def _without(shape: Sequence[int | None], *dims: int) -> list[int | None]:
+def without(shape: Sequence[int | None], *dims: int) -> list[int | None]:
     return [n for k, n in enumerate(shape) if k not in dims]
 
 
@@ -148,12 +195,12 @@ def _gather_rank(op: Op) -> int:
 
 def _gather_shape(op: Op) -> tuple[int | None, ...]:
     g, indices = _g(op), input_type(op, 1)
-    batch = iter(_without(indices.shape, g.index_vector_dim))
-    offset = iter(_without(_gather_sizes(op), *g.collapsed_slice_dims, *g.operand_batching_dims))
+    batch = iter(without(indices.shape, g.index_vector_dim))
+    offset = iter(without(_gather_sizes(op), *g.collapsed_slice_dims, *g.operand_batching_dims))
     return tuple(next(offset) if k in g.offset_dims else next(batch) for k in range(_gather_rank(op)))
 
 
-def _paired_sizes(t: TensorType, indices: TensorType, left: Sequence[int], right: Sequence[int]) -> bool:
+def paired_sizes(t: TensorType, indices: TensorType, left: Sequence[int], right: Sequence[int]) -> bool:
     return all(eq(t.shape[i], indices.shape[j]) for i, j in zip(left, right, strict=True))
 
 
@@ -162,46 +209,115 @@ def _slice_at_most_one(dims: str) -> Callable[[Op], bool]:
 
 
 def _gather_rules(sizes: Constraint) -> tuple[Constraint, ...]:
-    rank_of_operand = lambda op: input_type(op, 0).rank  # noqa: E731
-    rank_of_indices = lambda op: input_type(op, 1).rank  # noqa: E731
-    both = lambda a, b: lambda op: getattr(_g(op), a) + getattr(_g(op), b)  # noqa: E731
+    def rank_of_operand(op: Op) -> int:
+        return input_type(op, 0).rank
+
+    def rank_of_indices(op: Op) -> int:
+        return input_type(op, 1).rank
+
+    def both(a: str, b: str) -> Callable[[Op], tuple[int, ...]]:
+        return lambda op: getattr(_g(op), a) + getattr(_g(op), b)
+
     return (
-        law("C1", "rank(operand) is the number of offset, collapsed and batching dimensions", lambda op: input_type(op, 0).rank ==
-            len(_g(op).offset_dims) + len(_g(op).collapsed_slice_dims) + len(_g(op).operand_batching_dims), "operand", "dimension_numbers"),
-        within("C2", "index_vector_dim", "0 and rank(start_indices), inclusive", lambda op: input_type(op, 1).rank + 1,
-               lambda op: (_g(op).index_vector_dim,)),
-        law("C3", "start_index_map has an entry for each component of an index vector", lambda op: eq(len(_g(op).start_index_map),
-            _vector_size(input_type(op, 1), _g(op).index_vector_dim)), "start_indices", "dimension_numbers"),
-        sorted_distinct("C4", "offset_dims", _field(_g, "offset_dims")),
-        within("C5", "offset_dims", "the result's dimensions", _gather_rank, _field(_g, "offset_dims")),
+        law(
+            "C1",
+            "rank(operand) is the number of offset, collapsed and batching dimensions",
+            lambda op: (
+                input_type(op, 0).rank
+                == len(_g(op).offset_dims) + len(_g(op).collapsed_slice_dims) + len(_g(op).operand_batching_dims)
+            ),
+            "operand",
+            "dimension_numbers",
+        ),
+        within(
+            "C2",
+            "index_vector_dim",
+            "0 and rank(start_indices), inclusive",
+            lambda op: input_type(op, 1).rank + 1,
+            lambda op: (_g(op).index_vector_dim,),
+        ),
+        law(
+            "C3",
+            "start_index_map has an entry for each component of an index vector",
+            lambda op: eq(len(_g(op).start_index_map), vector_size(input_type(op, 1), _g(op).index_vector_dim)),
+            "start_indices",
+            "dimension_numbers",
+        ),
+        sorted_distinct("C4", "offset_dims", field_of(_g, "offset_dims")),
+        within("C5", "offset_dims", "the result's dimensions", _gather_rank, field_of(_g, "offset_dims")),
         distinct("C6", "collapsed_slice_dims and operand_batching_dims", both("collapsed_slice_dims", "operand_batching_dims")),
-        sorted_distinct("C7", "collapsed_slice_dims", _field(_g, "collapsed_slice_dims"), unique=False),
-        within("C8", "collapsed_slice_dims", "the operand's dimensions", rank_of_operand, _field(_g, "collapsed_slice_dims")),
-        sorted_distinct("C10", "operand_batching_dims", _field(_g, "operand_batching_dims"), unique=False),
-        within("C11", "operand_batching_dims", "the operand's dimensions", rank_of_operand, _field(_g, "operand_batching_dims")),
-        distinct("C13", "start_indices_batching_dims", _field(_g, "start_indices_batching_dims")),
-        within("C14", "start_indices_batching_dims", "the dimensions of start_indices", rank_of_indices,
-               _field(_g, "start_indices_batching_dims")),
-        law("C15", "index_vector_dim is not in start_indices_batching_dims", lambda op: _g(op).index_vector_dim not in
-            _g(op).start_indices_batching_dims, "dimension_numbers"),
-        law("C16", "as many operand_batching_dims as start_indices_batching_dims", lambda op: len(_g(op).operand_batching_dims) ==
-            len(_g(op).start_indices_batching_dims), "dimension_numbers"),
-        law("C17", "batching dimensions of operand and start_indices have equal sizes", lambda op: _paired_sizes(input_type(op, 0),
-            input_type(op, 1), _g(op).operand_batching_dims, _g(op).start_indices_batching_dims), "operand", "start_indices"),
+        sorted_distinct("C7", "collapsed_slice_dims", field_of(_g, "collapsed_slice_dims"), unique=False),
+        within("C8", "collapsed_slice_dims", "the operand's dimensions", rank_of_operand, field_of(_g, "collapsed_slice_dims")),
+        sorted_distinct("C10", "operand_batching_dims", field_of(_g, "operand_batching_dims"), unique=False),
+        within(
+            "C11", "operand_batching_dims", "the operand's dimensions", rank_of_operand, field_of(_g, "operand_batching_dims")
+        ),
+        distinct("C13", "start_indices_batching_dims", field_of(_g, "start_indices_batching_dims")),
+        within(
+            "C14",
+            "start_indices_batching_dims",
+            "the dimensions of start_indices",
+            rank_of_indices,
+            field_of(_g, "start_indices_batching_dims"),
+        ),
+        law(
+            "C15",
+            "index_vector_dim is not in start_indices_batching_dims",
+            lambda op: _g(op).index_vector_dim not in _g(op).start_indices_batching_dims,
+            "dimension_numbers",
+        ),
+        law(
+            "C16",
+            "as many operand_batching_dims as start_indices_batching_dims",
+            lambda op: len(_g(op).operand_batching_dims) == len(_g(op).start_indices_batching_dims),
+            "dimension_numbers",
+        ),
+        law(
+            "C17",
+            "batching dimensions of operand and start_indices have equal sizes",
+            lambda op: paired_sizes(
+                input_type(op, 0), input_type(op, 1), _g(op).operand_batching_dims, _g(op).start_indices_batching_dims
+            ),
+            "operand",
+            "start_indices",
+        ),
         distinct("C18", "start_index_map and operand_batching_dims", both("start_index_map", "operand_batching_dims")),
-        within("C19", "start_index_map", "the operand's dimensions", rank_of_operand, _field(_g, "start_index_map")),
+        within("C19", "start_index_map", "the operand's dimensions", rank_of_operand, field_of(_g, "start_index_map")),
         sizes,
-        law("C9", "slice_sizes of collapsed dimensions are at most 1", _slice_at_most_one("collapsed_slice_dims"), "dimension_numbers"),
-        law("C12", "slice_sizes of batching dimensions are at most 1", _slice_at_most_one("operand_batching_dims"), "dimension_numbers"),
-    )  # fmt: skip
+        law(
+            "C9",
+            "slice_sizes of collapsed dimensions are at most 1",
+            _slice_at_most_one("collapsed_slice_dims"),
+            "dimension_numbers",
+        ),
+        law(
+            "C12",
+            "slice_sizes of batching dimensions are at most 1",
+            _slice_at_most_one("operand_batching_dims"),
+            "dimension_numbers",
+        ),
+    )
 
 
 _GATHER_RESULT = (
-    law("C22", "the result's shape is made of batch and slice dimensions", lambda op: same_shapes(_gather_shape(op), result_type(op).shape),
-        "operand", "start_indices", "result", result=True),
-    law("C23", "operand and result have the same element type", lambda op: one_element(input_type(op, 0), result_type(op)), "operand", "result",
-        result=True),
-)  # fmt: skip
+    law(
+        "C22",
+        "the result's shape is made of batch and slice dimensions",
+        lambda op: same_shapes(_gather_shape(op), result_type(op).shape),
+        "operand",
+        "start_indices",
+        "result",
+        result=True,
+    ),
+    law(
+        "C23",
+        "operand and result have the same element type",
+        lambda op: one_element(input_type(op, 0), result_type(op)),
+        "operand",
+        "result",
+        result=True,
+    ),
+)
 
 
 def _gather_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
@@ -227,13 +343,13 @@ def _gather_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder)
 
 
 _GATHER = (Attribute("dimension_numbers", "gather"),)
-_SORTED = Attribute("indices_are_sorted", "bool", False)
+SORTED = Attribute("indices_are_sorted", "bool", False)
 register(
     OpDefinition(
         name="stablehlo.gather",
         spec="StableHLO: gather",
         operands=(Operand("operand", _VALUE), Operand("start_indices", tensors(S, U))),
-        attributes=(*_GATHER, Attribute("slice_sizes", "i64s"), _SORTED),
+        attributes=(*_GATHER, Attribute("slice_sizes", "i64s"), SORTED),
         infer=lambda op: (TensorType(_gather_shape(op), input_type(op, 0).element),),
         access=_gather_access,
         semantics=Move(),
@@ -249,139 +365,23 @@ register(
         name="stablehlo.dynamic_gather",
         spec="StableHLO: dynamic_gather",
         operands=(Operand("operand", _VALUE), Operand("start_indices", tensors(S, U)), Operand("slice_sizes", DIMENSIONS)),
-        attributes=(*_GATHER, _SORTED),
+        attributes=(*_GATHER, SORTED),
         infer=lambda op: (TensorType(_gather_shape(op), input_type(op, 0).element),),
         access=Declined("slice_sizes are values of the program, so the result's shape is known only at run time"),
         semantics=Declined("slice_sizes are values of the program, so the result's shape is known only at run time"),
         constraints=(
-            law("C20", "as many slice_sizes as dimensions of the operand", lambda op: eq(input_type(op, 2).shape[0], input_type(op, 0).rank),
-                "operand", "slice_sizes"),
+            law(
+                "C20",
+                "as many slice_sizes as dimensions of the operand",
+                lambda op: eq(input_type(op, 2).shape[0], input_type(op, 0).rank),
+                "operand",
+                "slice_sizes",
+            ),
             *_gather_rules(law("C21", "0 <= slice_sizes <= the operand's shape", _constant_sizes_fit, "operand", "slice_sizes")),
             *_GATHER_RESULT,
         ),
     )
-)  # fmt: skip
-
-# ---------------------------------------------------------------- scatter
-
-
-def _s(op: Op) -> ScatterDimensions:
-    numbers: ScatterDimensions = op.attr("scatter_dimension_numbers")
-    return numbers
-
-
-def _first(op: Op) -> TensorType:
-    return inputs(op, "inputs")[0]
-
-
-def _indices(op: Op) -> TensorType:
-    return inputs(op, "scatter_indices")[0]
-
-
-def _update(op: Op) -> TensorType:
-    return inputs(op, "updates")[0]
-
-
-def _scatter_update_rank(op: Op) -> int:
-    s, indices = _s(op), _indices(op)
-    return len(s.update_window_dims) + indices.rank - (1 if s.index_vector_dim < indices.rank else 0)
-
-
-def _scatter_update_shape(op: Op) -> bool | str:
-    s, update, indices = _s(op), _update(op), _indices(op)
-    if update.rank != _scatter_update_rank(op):
-        return f"expected updates of rank {_scatter_update_rank(op)}, found {update}"
-    scatter = iter(_without(indices.shape, s.index_vector_dim))
-    window = iter(_without(_first(op).shape, *s.inserted_window_dims, *s.input_batching_dims))
-    for k, n in enumerate(update.shape):
-        if k in s.update_window_dims:
-            bound = next(window)
-            if not le(n, bound):
-                return f"expected a window of at most {bound} in dimension {k} of updates, found {update}"
-        elif not eq(n, bound := next(scatter)):
-            return f"expected {bound} in dimension {k} of updates, found {update}"
-    return True
-
-
-def _counted(op: Op) -> bool | str:
-    n = len(op.operands)
-    return (n >= 3 and n % 2 == 1) or f"expected N inputs, indices and N updates, found {n} operands"
-
-
-def _infer_scatter(op: Op) -> Sequence[Type]:
-    types: list[Type] = []
-    for t, r in zip(inputs(op, "inputs"), returned(op.regions[0]), strict=True):
-        if not isinstance(r, TensorType):
-            raise fail(op, f"expected tensors from the body, found {r}", "C23")
-        types.append(TensorType(t.shape, r.element, t.bounds))
-    return types
-
-
-_sd = lambda name: _field(_s, name)  # noqa: E731
-_SCATTERS = Declined("which updates land on an element depends on the values of scatter_indices")
-register(
-    OpDefinition(
-        name="stablehlo.scatter",
-        spec="StableHLO: scatter",
-        operands=(
-            Operand("inputs", _VALUE, variadic=True),
-            Operand("scatter_indices", tensors(S, U, index=True)),
-            Operand("updates", _VALUE, variadic=True),
-        ),
-        attributes=(
-            Attribute("scatter_dimension_numbers", "scatter"),
-            _SORTED,
-            Attribute("unique_indices", "bool", False),
-        ),
-        regions=("update_computation",),
-        infer=_infer_scatter,
-        access=_SCATTERS,
-        semantics=_SCATTERS,
-        constraints=(
-            law("C5", "as many updates as inputs, at least one", _counted),
-            law("C1", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
-            law("C3", "updates have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "updates"))), "updates"),
-            law("C6", "updates have the inputs' element types", lambda op: all(one_element(a, b) for a, b in
-                zip(inputs(op, "inputs"), inputs(op, "updates"), strict=True)), "inputs", "updates"),
-            within("C22", "index_vector_dim", "0 and rank(scatter_indices), inclusive", lambda op: _indices(op).rank + 1,
-                   lambda op: (_s(op).index_vector_dim,)),
-            law("C2", "rank(inputs) is the number of window, inserted and batching dimensions", lambda op: _first(op).rank ==
-                len(_s(op).update_window_dims) + len(_s(op).inserted_window_dims) + len(_s(op).input_batching_dims), "inputs",
-                "scatter_dimension_numbers"),
-            sorted_distinct("C7", "update_window_dims", _sd("update_window_dims")),
-            within("C8", "update_window_dims", "the dimensions of updates", lambda op: _update(op).rank, _sd("update_window_dims")),
-            distinct("C9", "inserted_window_dims and input_batching_dims", lambda op: _s(op).inserted_window_dims + _s(op).input_batching_dims),
-            sorted_distinct("C10", "inserted_window_dims", _sd("inserted_window_dims"), unique=False),
-            within("C11", "inserted_window_dims", "the inputs' dimensions", lambda op: _first(op).rank, _sd("inserted_window_dims")),
-            sorted_distinct("C12", "input_batching_dims", _sd("input_batching_dims"), unique=False),
-            within("C13", "input_batching_dims", "the inputs' dimensions", lambda op: _first(op).rank, _sd("input_batching_dims")),
-            distinct("C14", "scatter_indices_batching_dims", _sd("scatter_indices_batching_dims")),
-            within("C15", "scatter_indices_batching_dims", "the dimensions of scatter_indices", lambda op: _indices(op).rank,
-                   _sd("scatter_indices_batching_dims")),
-            law("C16", "index_vector_dim is not in scatter_indices_batching_dims", lambda op: _s(op).index_vector_dim not in
-                _s(op).scatter_indices_batching_dims, "scatter_dimension_numbers"),
-            law("C17", "as many input_batching_dims as scatter_indices_batching_dims", lambda op: len(_s(op).input_batching_dims) ==
-                len(_s(op).scatter_indices_batching_dims), "scatter_dimension_numbers"),
-            law("C18", "batching dimensions of inputs and scatter_indices have equal sizes", lambda op: _paired_sizes(_first(op), _indices(op),
-                _s(op).input_batching_dims, _s(op).scatter_indices_batching_dims), "inputs", "scatter_indices"),
-            law("C19", "scatter_dims_to_operand_dims has an entry for each component of an index vector", lambda op:
-                eq(len(_s(op).scatter_dims_to_operand_dims), _vector_size(_indices(op), _s(op).index_vector_dim)), "scatter_indices",
-                "scatter_dimension_numbers"),
-            distinct("C20", "scatter_dims_to_operand_dims and input_batching_dims",
-                     lambda op: _s(op).scatter_dims_to_operand_dims + _s(op).input_batching_dims),
-            within("C21", "scatter_dims_to_operand_dims", "the inputs' dimensions", lambda op: _first(op).rank,
-                   _sd("scatter_dims_to_operand_dims")),
-            law("C4", "the shape of updates is made of scatter and window dimensions", _scatter_update_shape),
-            law("C23", "the body takes 2N scalars and returns N, of types that the inputs are promotable to", lambda op: reducer_problem(
-                op.regions[0], inputs(op, "updates"), [TensorType((), t.element) for t in inputs(op, "inputs")]) or True),
-            law("C24", "results have the inputs' shapes", lambda op: len(op.results) == len(inputs(op, "inputs")) and all(same_shapes(
-                result_type(op, k).shape, t.shape) for k, t in enumerate(inputs(op, "inputs"))), "inputs", "results", result=True),
-            law("C25", "results have the element types that the body returns", lambda op: [result_type(op, k).element for k in
-                range(len(op.results))] == [getattr(t, "element", None) for t in returned(op.regions[0])], "results", result=True),
-        ),
-        result_names=("results",),
-    )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- torch_index_select (deprecated)
 
@@ -409,10 +409,21 @@ register(
         semantics=Move(),
         constraints=(
             within("C1", "dim", "the operand's dimensions", lambda op: input_type(op, 0).rank),
-            within("C2", "batch_dims", "0 and min(dim, rank(index)), inclusive",
-                   lambda op: min(op.attr("dim"), input_type(op, 1).rank) + 1),
-            law("C3", "batch dimensions of operand and index have equal sizes", lambda op: same_shapes(
-                input_type(op, 0).shape[: op.attr("batch_dims")], input_type(op, 1).shape[: op.attr("batch_dims")]), "operand", "index"),
+            within(
+                "C2",
+                "batch_dims",
+                "0 and min(dim, rank(index)), inclusive",
+                lambda op: min(op.attr("dim"), input_type(op, 1).rank) + 1,
+            ),
+            law(
+                "C3",
+                "batch dimensions of operand and index have equal sizes",
+                lambda op: same_shapes(
+                    input_type(op, 0).shape[: op.attr("batch_dims")], input_type(op, 1).shape[: op.attr("batch_dims")]
+                ),
+                "operand",
+                "index",
+            ),
         ),
     )
-)  # fmt: skip
+)

@@ -9,7 +9,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail
 from hlo.ops.rules import baseline, eq, input_type, law, one_element, result_type, same_shapes, within
-from hlo.registry import Attribute, Constraint, Move, Operand, OpDefinition, SumOfProducts, register
+from hlo.registry import Attribute, Constraint, Move, OpDefinition, Operand, SumOfProducts, register
 from hlo.types import ELEMENT_TYPES, TensorType, Type
 from hlo.typesets import ANY, C, F, tensors
 
@@ -33,8 +33,17 @@ _SOLVES = Declined("an element depends on its whole matrix, through a recurrence
 
 
 def _like(label: str, operand: int, what: str) -> Constraint:
-    return law(label, f"the result has the type of {what}", lambda op: same_shapes(input_type(op, operand).shape, result_type(op).shape) and
-               one_element(input_type(op, operand), result_type(op)), what, "result", result=True)  # fmt: skip
+    return law(
+        label,
+        f"the result has the type of {what}",
+        lambda op: (
+            same_shapes(input_type(op, operand).shape, result_type(op).shape)
+            and one_element(input_type(op, operand), result_type(op))
+        ),
+        what,
+        "result",
+        result=True,
+    )
 
 
 register(
@@ -49,7 +58,12 @@ register(
         semantics=_SOLVES,
         constraints=(
             law("C2", "2 <= rank(a)", lambda op: input_type(op, 0).rank >= 2, "a"),
-            law("C3", "the last two dimensions of a are equal", lambda op: eq(input_type(op, 0).shape[-2], input_type(op, 0).shape[-1]), "a"),
+            law(
+                "C3",
+                "the last two dimensions of a are equal",
+                lambda op: eq(input_type(op, 0).shape[-2], input_type(op, 0).shape[-1]),
+                "a",
+            ),
             _like("C1", 0, "a"),
         ),
     )
@@ -82,10 +96,17 @@ register(
         access=_all_but(2),  # type: ignore[arg-type]
         semantics=_SOLVES,
         constraints=(
-            law("C1", "a and b have the same element type", lambda op: one_element(input_type(op, 0), input_type(op, 1)), "a", "b"),
+            law(
+                "C1", "a and b have the same element type", lambda op: one_element(input_type(op, 0), input_type(op, 1)), "a", "b"
+            ),
             law("C2", "2 <= rank(a) = rank(b)", lambda op: 2 <= input_type(op, 0).rank == input_type(op, 1).rank, "a", "b"),
             law("C3", "a holds square matrices that b's fit to", _solvable),
-            law("transpose_a", "transpose_a is no TRANSPOSE_INVALID", lambda op: op.attr("transpose_a") != "TRANSPOSE_INVALID", "transpose_a"),
+            law(
+                "transpose_a",
+                "transpose_a is no TRANSPOSE_INVALID",
+                lambda op: op.attr("transpose_a") != "TRANSPOSE_INVALID",
+                "transpose_a",
+            ),
             _like("C4", 1, "b"),
         ),
     )
@@ -152,14 +173,27 @@ register(
         semantics=Declined("a sum with complex weights over the transformed dimensions"),
         constraints=(
             law("C3", "1 <= size(fft_length) <= 3", lambda op: 1 <= len(_lengths(op)) <= 3, "fft_length"),
-            law("C1", "size(fft_length) <= rank(operand)", lambda op: len(_lengths(op)) <= input_type(op, 0).rank, "fft_length", "operand"),
+            law(
+                "C1",
+                "size(fft_length) <= rank(operand)",
+                lambda op: len(_lengths(op)) <= input_type(op, 0).rank,
+                "fft_length",
+                "operand",
+            ),
             law("C2", "the element type is the one that fft_type transforms", _fft_element, "operand", "fft_type"),
             law("C4", "the transformed dimensions have the sizes of fft_length", _fft_sizes),
-            law("C5", "the result has the shape of the transform", lambda op: same_shapes(_infer_fft(op)[0].shape, result_type(op).shape),  # type: ignore[union-attr]
-                "operand", "fft_type", "result", result=True),
+            law(
+                "C5",
+                "the result has the shape of the transform",
+                lambda op: same_shapes(_infer_fft(op)[0].shape, result_type(op).shape),  # type: ignore[union-attr]
+                "operand",
+                "fft_type",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------- batch normalisation
 
@@ -169,23 +203,48 @@ def _feature(op: Op) -> int:
     return k
 
 
-def _batch_norm(name: str, operands: Sequence[str], results: Sequence[str], labels: dict[str, str], infer: object, access: object,
-                semantics: object) -> None:  # fmt: skip
+def _batch_norm(
+    name: str,
+    operands: Sequence[str],
+    results: Sequence[str],
+    labels: dict[str, str],
+    infer: object,
+    access: object,
+    semantics: object,
+) -> None:
     """One of the three; `labels` maps each one-dimensional operand to its constraint."""
     wide, thin = tensors(F, quantized="per-tensor"), tensors(F, quantized="per-tensor", rank=1)
     big = ("operand", "grad_output", "output", "result", "grad_operand")
 
     def length_rule(operand: str, label: str) -> Constraint:
-        return law(label, f"{operand} has an element for each feature", lambda op: eq(input_type(op, operand).shape[0],
-                   input_type(op, 0).shape[_feature(op)]), operand, "operand")  # fmt: skip
+        return law(
+            label,
+            f"{operand} has an element for each feature",
+            lambda op: eq(input_type(op, operand).shape[0], input_type(op, 0).shape[_feature(op)]),
+            operand,
+            "operand",
+        )
 
     one_thin = [o for o in operands if o not in big]
     extra: list[Constraint] = []
     if "grad_output" in operands:
-        extra.append(law("C3", "operand and grad_output have the same shape", lambda op: same_shapes(input_type(op, 0).shape,
-                     input_type(op, "grad_output").shape), "operand", "grad_output"))  # fmt: skip
-        extra.append(law("C4", "scale, mean and variance have the same shape", lambda op: same_shapes(*(input_type(op, o).shape for o in
-                     one_thin)), *one_thin))  # fmt: skip
+        extra.append(
+            law(
+                "C3",
+                "operand and grad_output have the same shape",
+                lambda op: same_shapes(input_type(op, 0).shape, input_type(op, "grad_output").shape),
+                "operand",
+                "grad_output",
+            )
+        )
+        extra.append(
+            law(
+                "C4",
+                "scale, mean and variance have the same shape",
+                lambda op: same_shapes(*(input_type(op, o).shape for o in one_thin)),
+                *one_thin,
+            )
+        )
     register(
         OpDefinition(
             name=f"stablehlo.{name}",
@@ -198,14 +257,18 @@ def _batch_norm(name: str, operands: Sequence[str], results: Sequence[str], labe
             semantics=semantics,  # type: ignore[arg-type]
             constraints=(
                 within("C1", "feature_index", "the operand's dimensions", lambda op: input_type(op, 0).rank),
-                law("C2", "operands have the same element type", lambda op: len({baseline(input_type(op, k).element) for k in
-                    range(len(op.operands))}) == 1, *operands),
+                law(
+                    "C2",
+                    "operands have the same element type",
+                    lambda op: len({baseline(input_type(op, k).element) for k in range(len(op.operands))}) == 1,
+                    *operands,
+                ),
                 *extra,
                 *(length_rule(o, label) for o, label in labels.items()),
             ),
             result_names=tuple(results),
         )
-    )  # fmt: skip
+    )
 
 
 def _thin(op: Op) -> TensorType:
@@ -224,13 +287,33 @@ def _inference_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuild
 
 
 _REDUCES = Declined("several reductions over all but the feature dimension; rewritten to plain ops first")
-_batch_norm("batch_norm_inference", ("operand", "scale", "offset", "mean", "variance"), ("result",),
-            {"scale": "C3", "offset": "C4", "mean": "C5", "variance": "C6"}, lambda op: (input_type(op, 0),), _inference_access,
-            Declined("(operand - mean) * scale / sqrt(variance + epsilon) + offset; rewritten to plain ops first"))  # fmt: skip
-_batch_norm("batch_norm_training", ("operand", "scale", "offset"), ("output", "batch_mean", "batch_var"), {"scale": "C3", "offset": "C4"},
-            _infer_training, _REDUCES, _REDUCES)  # fmt: skip
-_batch_norm("batch_norm_grad", ("operand", "scale", "mean", "variance", "grad_output"), ("grad_operand", "grad_scale", "grad_offset"),
-            {"scale": "C5"}, _infer_training, _REDUCES, _REDUCES)  # fmt: skip
+_batch_norm(
+    "batch_norm_inference",
+    ("operand", "scale", "offset", "mean", "variance"),
+    ("result",),
+    {"scale": "C3", "offset": "C4", "mean": "C5", "variance": "C6"},
+    lambda op: (input_type(op, 0),),
+    _inference_access,
+    Declined("(operand - mean) * scale / sqrt(variance + epsilon) + offset; rewritten to plain ops first"),
+)
+_batch_norm(
+    "batch_norm_training",
+    ("operand", "scale", "offset"),
+    ("output", "batch_mean", "batch_var"),
+    {"scale": "C3", "offset": "C4"},
+    _infer_training,
+    _REDUCES,
+    _REDUCES,
+)
+_batch_norm(
+    "batch_norm_grad",
+    ("operand", "scale", "mean", "variance", "grad_output"),
+    ("grad_operand", "grad_scale", "grad_offset"),
+    {"scale": "C5"},
+    _infer_training,
+    _REDUCES,
+    _REDUCES,
+)
 
 # ---------------------------------------------------------------- dot, einsum, broadcast (deprecated)
 
@@ -267,11 +350,18 @@ register(
         constraints=(
             law("C1", "lhs and rhs are vectors or matrices with an inner dimension in common", _dot_fits),
             law("C3", "two precisions, or none", lambda op: len(op.attr("precision_config") or ()) in (0, 2), "precision_config"),
-            law("C2", "the result has the outer dimensions", lambda op: same_shapes(_dot_shape(op), result_type(op).shape), "lhs", "rhs", "result",
-                result=True),
+            law(
+                "C2",
+                "the result has the outer dimensions",
+                lambda op: same_shapes(_dot_shape(op), result_type(op).shape),
+                "lhs",
+                "rhs",
+                "result",
+                result=True,
+            ),
         ),
     )
-)  # fmt: skip
+)
 
 
 def _einsum_parts(op: Op) -> tuple[list[str], str]:
@@ -322,7 +412,11 @@ for _name, _operands in (("einsum", ("lhs", "rhs")), ("unary_einsum", ("operand"
             infer=Declined("the result's element type is the program's choice"),
             access=_einsum_access,
             semantics=SumOfProducts() if _name == "einsum" else Declined("a sum over the letters that the result lacks"),
-            constraints=(law("C1", "letters name dimensions of one size, and the result's are the operands'", _einsum_problem, result=True),),
+            constraints=(
+                law(
+                    "C1", "letters name dimensions of one size, and the result's are the operands'", _einsum_problem, result=True
+                ),
+            ),
         )
     )
 
@@ -340,6 +434,8 @@ register(
         infer=lambda op: (TensorType((*op.attr("broadcast_sizes"), *input_type(op, 0).shape), input_type(op, 0).element),),
         access=_broadcast_access,
         semantics=Move(),
-        constraints=(law("C1", "0 <= broadcast_sizes", lambda op: all(n >= 0 for n in op.attr("broadcast_sizes")), "broadcast_sizes"),),
+        constraints=(
+            law("C1", "0 <= broadcast_sizes", lambda op: all(n >= 0 for n in op.attr("broadcast_sizes")), "broadcast_sizes"),
+        ),
     )
 )

@@ -11,8 +11,8 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail, rule, same_shape, tensor
 from hlo.ops.dynamic import axis_keeps_place, axis_rules, same_element_type
-from hlo.ops.rules import input_type, law, one_element, result_type
-from hlo.registry import Attribute, Generate, Literal, Move, Operand, OpDefinition, register
+from hlo.ops.rules import law, one_element, result_type
+from hlo.registry import Attribute, Generate, Literal, Move, OpDefinition, Operand, register
 from hlo.types import QuantizedType, TensorType, Type
 from hlo.typesets import ANY, C, F, S, U, tensors
 
@@ -65,7 +65,9 @@ def _constant_type(op: Op) -> str | None:
     v, r = op.attr("value").type, result_type(op)
     element = r.element.storage if isinstance(r.element, QuantizedType) else r.element
     # A quantized storage type prints as a signless one.
-    same = v.shape == r.shape and (v.element == element or (v.element.bits == element.bits and isinstance(r.element, QuantizedType)))
+    same = v.shape == r.shape and (
+        v.element == element or (v.element.bits == element.bits and isinstance(r.element, QuantizedType))
+    )
     return None if same or v == r else f"expected {v}, found {r}"
 
 
@@ -147,8 +149,14 @@ def _same_element(op: Op) -> str | None:
     return None if one_element(t, r) else f"expected {t.element}, found {r.element}"
 
 
-_MOVED_ELEMENT = law("C1", "the result has the operand's element type (a per-axis quantized one may change its axis)", same_element_type,
-                     "operand", "result", result=True)  # fmt: skip
+_MOVED_ELEMENT = law(
+    "C1",
+    "the result has the operand's element type (a per-axis quantized one may change its axis)",
+    same_element_type,
+    "operand",
+    "result",
+    result=True,
+)
 _VALUE = tensors(*ANY, quantized="per-tensor")
 _ANY_VALUE = tensors(*ANY, quantized="any")
 
@@ -398,8 +406,9 @@ register(
 def _pad_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
     index: list[Index] = []
     where: list[Condition] = []
-    spans = zip(d, tensor(op, 0).static_shape, op.attr("edge_padding_low"), op.attr("interior_padding"), op.results[0].shape,
-                strict=True)  # fmt: skip
+    spans = zip(
+        d, tensor(op, 0).static_shape, op.attr("edge_padding_low"), op.attr("interior_padding"), op.results[0].shape, strict=True
+    )
     for x, n, low, inner, out in spans:
         step = inner + 1
         first, last = low, low + (n - 1) * step
@@ -444,7 +453,9 @@ def _pad_elements(op: Op) -> str | None:
     a, b = tensor(op, 0), tensor(op, 1)
     if b.rank != 0:
         return f"expected a scalar padding value, found {b}"
-    return None if one_element(a, b, result_type(op)) else f"expected {a.element}, found {b.element} and {result_type(op).element}"
+    return (
+        None if one_element(a, b, result_type(op)) else f"expected {a.element}, found {b.element} and {result_type(op).element}"
+    )
 
 
 register(

@@ -1,13 +1,13 @@
 """Rules that many ops share, and the small helpers that rules are written with.
 
-A rule states what it expects in its text; when it fails, the message adds what was found. Unknown dimensions agree with everything:
+A rule states what it expects in its text; when it fails, the message adds what was found. Unknown dimensions agree with
+everything:
 `eq`, `le` and the shape helpers say "can be".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from hlo.module import Block, Op
 from hlo.ops.common import fail
@@ -15,6 +15,7 @@ from hlo.registry import Constraint
 from hlo.types import ElementType, QuantizedType, TensorType, Type
 
 __all__ = [
+    "at_least",
     "attributes_size",
     "baseline",
     "distinct",
@@ -152,7 +153,9 @@ def promotable(a: ElementType | QuantizedType, b: ElementType | QuantizedType) -
     return a.kind is b.kind and a.bits <= b.bits
 
 
-def num_windows(n: int | None, window: int | None, stride: int, low: int, high: int, base: int = 1, dilation: int = 1) -> int | None:
+def num_windows(
+    n: int | None, window: int | None, stride: int, low: int, high: int, base: int = 1, dilation: int = 1
+) -> int | None:
     """How many windows fit over a dimension of size n after dilation and padding.
 
     >>> num_windows(10, 3, 2, 1, 1)
@@ -194,8 +197,9 @@ def sorted_distinct(label: str, what: str, get: str | Get | None = None, unique:
     return law(label, f"{what} are in ascending order" + (" and distinct" if unique else ""), holds)
 
 
-def within(label: str, what: str, of: str, limit: Callable[[Op], int], get: str | Get | None = None, low: int = 0, result: bool = False
-           ) -> Constraint:  # fmt: skip
+def within(
+    label: str, what: str, of: str, limit: Callable[[Op], int], get: str | Get | None = None, low: int = 0, result: bool = False
+) -> Constraint:
     """low <= what < limit, for one integer or a list."""
     read = get if callable(get) else (lambda op, n=get or what: op.attr(n))
 
@@ -203,16 +207,25 @@ def within(label: str, what: str, of: str, limit: Callable[[Op], int], get: str 
         value = read(op)
         values = (value,) if isinstance(value, int) else tuple(value or ())
         top = limit(op)
-        return all(low <= v < top for v in values) or f"expected {low} <= {what} < {top}, found {list(values) if values != (value,) else value}"
+        return (
+            all(low <= v < top for v in values)
+            or f"expected {low} <= {what} < {top}, found {list(values) if values != (value,) else value}"
+        )
 
     return law(label, f"{what} lie within {of}", holds, result=result)
+
+
+def at_least(label: str, name: str, least: int) -> Constraint:
+    """least <= every entry of an attribute."""
+    return law(label, f"{least} <= {name}", lambda op: all(n >= least for n in op.attr(name) or ()), name)
 
 
 def attributes_size(label: str, what: str, size: Callable[[Op], int], of: str, get: str | Get | None = None) -> Constraint:
     """size(what) = size(op)."""
     read = _getter(get or what)
-    return law(label, f"as many {what} as {of}",
-               lambda op: len(read(op)) == size(op) or f"expected {size(op)}, found {len(read(op))}")  # fmt: skip
+    return law(
+        label, f"as many {what} as {of}", lambda op: len(read(op)) == size(op) or f"expected {size(op)}, found {len(read(op))}"
+    )
 
 
 # ---------------------------------------------------------------- reducers
@@ -241,7 +254,11 @@ def reducer_problem(
         if not isinstance(acc, TensorType):
             return f"expected tensors from the body, found {acc}"
         for t in (left, right):
-            if not isinstance(t, TensorType) or not same_shapes(t.shape, acc.shape) or baseline(t.element) != baseline(acc.element):
+            if (
+                not isinstance(t, TensorType)
+                or not same_shapes(t.shape, acc.shape)
+                or baseline(t.element) != baseline(acc.element)
+            ):
                 return f"expected arguments and results of one type in the body, found {t} and {acc}"
         if not promotable(init_types[i].element, acc.element):
             return f"expected init value {i} ({init_types[i].element}) to be promotable to the body's {acc.element}"

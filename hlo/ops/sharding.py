@@ -6,7 +6,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import identity_access
 from hlo.ops.rules import law
-from hlo.registry import Attribute, Move, Operand, OpDefinition, register
+from hlo.registry import Attribute, Move, OpDefinition, Operand, register
 from hlo.typesets import ANY_TYPE, TENSOR
 
 __all__: list[str] = []
@@ -58,7 +58,11 @@ register(
         name="sdy.manual_computation",
         spec="Shardy: manual_computation",
         operands=(Operand("tensors", ANY_TYPE, variadic=True),),
-        attributes=(Attribute("in_shardings", "any", None), Attribute("out_shardings", "any", None), Attribute("manual_axes", "any", None)),
+        attributes=(
+            Attribute("in_shardings", "any", None),
+            Attribute("out_shardings", "any", None),
+            Attribute("manual_axes", "any", None),
+        ),
         regions=("body",),
         infer=Declined("the results' shapes follow from their shardings"),
         access=_PER_DEVICE,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from hlo.errors import Declined
 from hlo.module import Module, Op
-from hlo.registry import Attribute, ModuleConstraint, Operand, OpDefinition, register
+from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, register
 from hlo.types import FunctionType
 
 __all__: list[str] = []
 
 _INLINED = Declined("calls are inlined before analysis; ask for the maps of the called function's ops")
-
 
 
 def _called(op: Op, module: Module) -> str | None:

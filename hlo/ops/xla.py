@@ -10,9 +10,9 @@ from hlo.module import Op
 from hlo.ops.common import identity_access
 from hlo.ops.movement import delinearize, linearize, matching_groups
 from hlo.ops.rules import input_type, law, one_element, result_type, returned, same_shapes
-from hlo.registry import Attribute, Move, Operand, OpDefinition, register
+from hlo.registry import Attribute, Move, OpDefinition, Operand, register
 from hlo.types import TensorType, Type
-from hlo.typesets import ANY, ANY_TYPE, TENSOR, B, F, S, U, tensors
+from hlo.typesets import ANY_TYPE, TENSOR, B, F, S, U, tensors
 
 __all__: list[str] = []
 
@@ -90,10 +90,21 @@ register(
         infer=lambda op: (op.operands[0].type,),
         access=identity_access,
         semantics=Move(),
-        constraints=(law("type", "operand and result have the same type, layouts aside", lambda op: same_shapes(input_type(op, 0).shape,
-                         result_type(op).shape) and one_element(input_type(op, 0), result_type(op)), "operand", "result", result=True),),
+        constraints=(
+            law(
+                "type",
+                "operand and result have the same type, layouts aside",
+                lambda op: (
+                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
+                    and one_element(input_type(op, 0), result_type(op))
+                ),
+                "operand",
+                "result",
+                result=True,
+            ),
+        ),
     )
-)  # fmt: skip
+)
 
 
 def _no_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
@@ -152,10 +163,23 @@ register(
 
 _PAIR = Declined("one half of an asynchronous pair: the value is known when the other half is done")
 for _name in (
-    "async_start", "async_update", "async_done", "copy_start", "copy_done", "send_done", "recv_done", "all_reduce_start", "all_reduce_done",
-    "all_gather_start", "all_gather_done", "collective_permute_start", "collective_permute_done", "ragged_all_to_all", "rng_get_and_update_state",
+    "async_start",
+    "async_update",
+    "async_done",
+    "copy_start",
+    "copy_done",
+    "send_done",
+    "recv_done",
+    "all_reduce_start",
+    "all_reduce_done",
+    "all_gather_start",
+    "all_gather_done",
+    "collective_permute_start",
+    "collective_permute_done",
+    "ragged_all_to_all",
+    "rng_get_and_update_state",
     "scan",
-):  # fmt: skip
+):
     register(
         OpDefinition(
             name=f"xla.{_name}",
@@ -170,5 +194,3 @@ for _name in (
             result_names=("results",),
         )
     )
-
-_ = ANY

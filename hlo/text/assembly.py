@@ -12,15 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hlo.attributes import Unit
 from hlo.module import Op, Value
 from hlo.registry import Attribute, OpDefinition
 from hlo.text.attribute_text import dictionary_text
 from hlo.text.kinds import FORMS
-from hlo.types import ELEMENT_TYPES, ElementType, FunctionType, OpaqueType, TensorType, TupleType, Type
+from hlo.types import ElementType, FunctionType, OpaqueType, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from hlo.text.mlir_parser import MlirParser
@@ -269,7 +268,9 @@ def types_text(style: str, inputs: list[Type], outputs: list[Type]) -> str:
     if style == "to":
         return f"{inputs[0]} to {outputs[0]}"
     if style == "chlo":
-        return ", ".join(map(str, inputs)) + " -> " + (str(outputs[0]) if len(outputs) == 1 else f"({', '.join(map(str, outputs))})")
+        return (
+            ", ".join(map(str, inputs)) + " -> " + (str(outputs[0]) if len(outputs) == 1 else f"({', '.join(map(str, outputs))})")
+        )
     short = STYLES[style].shorten(inputs, outputs)
     return function_text(inputs, outputs) if short is None else ", ".join(map(str, short))
 
@@ -393,7 +394,7 @@ _PIECE = re.compile(r"(\$\w+)|(\{\})|:(\w+)|(\[\[)|(\]\])|@(\w+)|((?:(?!\$\w|\{\
 _TOKEN = re.compile(r"[A-Za-z_]\w*|->|\S")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(text: str, d: OpDefinition, key: int) -> Format:
     from hlo.text.formats import CUSTOM
 
@@ -441,6 +442,3 @@ def compile_format(text: str, d: OpDefinition) -> Format:
 def attribute_words(op: Op) -> Iterator[str]:
     """The names of the attributes that an op has."""
     yield from op.attributes
-
-
-_ = (ELEMENT_TYPES, Unit)

@@ -6,7 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hlo.attributes import ConvDimensions, Enumerated, Foreign, Struct, SymbolPath, TypedArray, TypedFloat, TypedInteger, Unit, Word
+from hlo.attributes import (
+    ConvDimensions,
+    Enumerated,
+    Foreign,
+    Struct,
+    SymbolPath,
+    TypedArray,
+    TypedFloat,
+    TypedInteger,
+    Unit,
+    Word,
+)
 from hlo.module import DenseArray
 from hlo.text import literals
 from hlo.types import ELEMENT_TYPES, Type

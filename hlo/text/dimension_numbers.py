@@ -148,7 +148,9 @@ def _read_algorithm(value: Any) -> DotAlgorithm:
 
 
 def _write_algorithm(d: DotAlgorithm) -> Struct:
-    return Struct("stablehlo.dot_algorithm", tuple((n, Word(v) if isinstance(v := getattr(d, n), str) else v) for n in _ALGORITHM))
+    return Struct(
+        "stablehlo.dot_algorithm", tuple((n, Word(v) if isinstance(v := getattr(d, n), str) else v) for n in _ALGORITHM)
+    )
 
 
 def _read_channel(value: Any) -> ChannelHandle:

@@ -303,7 +303,11 @@ def _parse_arith(p: MlirParser, parts: OpParts) -> None:
         p.attribute_dictionary(parts)
     value = p.values.attribute()
     parts.attributes["value"] = value
-    kind = value.type if isinstance(value, DenseArray) else OpaqueType("i1" if isinstance(value, bool) else str(getattr(value, "type", "?")))
+    kind = (
+        value.type
+        if isinstance(value, DenseArray)
+        else OpaqueType("i1" if isinstance(value, bool) else str(getattr(value, "type", "?")))
+    )
     parts.result_types = (kind,)
 
 
@@ -322,6 +326,10 @@ def _parse_sharding(p: MlirParser, parts: OpParts) -> None:
     begin, end = lx.start, lx.balanced()
     lx.seek(end)
     parts.attributes["sharding"] = Foreign(_SHARDING + lx.text[begin:end])
+
+
+def _at_batching(p: MlirParser) -> bool:
+    return p.lexer.at_word("batching_dims")
 
 
 CUSTOM: dict[str, Custom] = {
@@ -345,7 +353,7 @@ CUSTOM: dict[str, Custom] = {
         lambda op, names: f"batching_dims = {list(_dims(op).lhs_batching)} x {list(_dims(op).rhs_batching)}",
         ("dot_dimension_numbers",),
         lambda op: bool(_dims(op).lhs_batching or _dims(op).rhs_batching),
-        lambda p: p.lexer.at_word("batching_dims"),
+        _at_batching,
     ),
     "contracting_dims": Custom(
         _parse_contracting,

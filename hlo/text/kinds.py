@@ -1,6 +1,7 @@
 """Attribute kinds: how the text's form of an attribute becomes the canonical value that an op holds, and back.
 
-One `Form` for each kind of `hlo.attributes.KINDS`. `read` takes the parsed attribute, `write` gives it back; `bare` and `plain` are the
+One `Form` for each kind of `hlo.attributes.KINDS`. `read` takes the parsed attribute, `write` gives it back; `bare` and
+`plain` are the
 short form of the pretty syntax (`[0, 1]` for `array<i64: 0, 1>`), parsed at the cursor and printed.
 """
 
@@ -87,7 +88,12 @@ def _numbers(element: str) -> Callable[[Any, Attribute], tuple[Any, ...]]:
         if isinstance(value, TypedArray) and value.element == element:
             return value.values
         # The older form of the same attribute, a one-dimensional constant.
-        if isinstance(value, DenseArray) and value.type.rank == 1 and str(value.type.element) == element and value.array.size < 4096:
+        if (
+            isinstance(value, DenseArray)
+            and value.type.rank == 1
+            and str(value.type.element) == element
+            and value.array.size < 4096
+        ):
             return tuple(value.array.tolist())
         raise WrongForm(f"expected array<{element}: …>, found {show(value)}")
 
@@ -262,7 +268,9 @@ def _dictionary(value: Any, attribute: Attribute) -> dict[str, Any]:
 
 def _struct_form(kind: str) -> Form:
     read, write = read_struct[kind], write_struct[kind]
-    return Form(lambda v, a: read(v), lambda v, a: write(v), lambda p, a: _struct_bare(p, a, read), lambda v: _struct_plain(write(v)))
+    return Form(
+        lambda v, a: read(v), lambda v, a: write(v), lambda p, a: _struct_bare(p, a, read), lambda v: _struct_plain(write(v))
+    )
 
 
 def _struct_bare(parser: ValueParser, attribute: Attribute, read: Callable[[Any], Any]) -> Any:

@@ -34,7 +34,8 @@ _SPACE = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+)*+")
 class Lexer:
     """A cursor over the text. `kind`, `start` and `end` describe the current token; a mark's kind is the mark itself.
 
-    Kinds: value (`%0`, `%0#1`), word, symbol (`@f`), float, int, string, hash (`#name`), bang (`!name`), caret (`^bb0`), end, bad.
+    Kinds: value (`%0`, `%0#1`), word, symbol (`@f`), float, int, string, hash (`#name`), bang (`!name`), caret (`^bb0`),
+    end, bad.
     """
 
     __slots__ = ("_lines", "_match", "end", "kind", "source", "start", "text")
@@ -79,7 +80,7 @@ class Lexer:
         at = self.start if position is None else position
         if self._lines is None:
             self._lines = [0]
-            find, text, i = self.text.find, self.text, 0
+            find, i = self.text.find, 0
             while (i := find("\n", i) + 1) > 0:
                 self._lines.append(i)
         line = bisect_right(self._lines, at)
@@ -173,7 +174,7 @@ class Lexer:
         return self.unescape(name[1:-1], at + 1) if name.startswith('"') else name
 
     def balanced(self) -> int:
-        """With an opening bracket as the current token: the position after the one that closes it, strings and nesting skipped."""
+        """With an opening bracket as the current token: the position after the one that closes it."""
         closers = {"<": ">", "(": ")", "[": "]", "{": "}"}
         stack = [closers[self.kind]]
         begin = self.start

@@ -71,8 +71,8 @@ class MlirParser:
     """Parses one text. `lexer` is the cursor, `values` parses types and attributes at it."""
 
     def __init__(self, source: Source) -> None:
-        self.lexer = Lexer(source)
-        self.values = ValueParser(self.lexer)
+        self.lexer: Lexer = Lexer(source)
+        self.values: ValueParser = ValueParser(self.lexer)
         self.scope = _Scope()
         self._operand_names: dict[str, str] = {}
 
@@ -439,7 +439,7 @@ class MlirParser:
             return self._with_regions(ops, results, parts, whole.parse(self, parts))
         fmt = format_of(d.name)
         if fmt is None:
-            raise lx.error(f"{d.name} has no pretty form; write it as \"{d.name}\"(…)", at)
+            raise lx.error(f'{d.name} has no pretty form; write it as "{d.name}"(…)', at)
         fmt.parse(self, parts)
         self._finish(ops, results, parts, ())
         return None
@@ -628,4 +628,3 @@ class MlirParser:
             text = self.values.location_text()
             if op is not None:
                 op.debug = text
-

@@ -1,6 +1,7 @@
 """A module as StableHLO text that parses back to the same module.
 
-Pretty forms where the op has one, the generic form otherwise. Regions are printed from an explicit stack, so nesting has no limit.
+Pretty forms where the op has one, the generic form otherwise. Regions are printed from an explicit stack, so nesting has no
+limit.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hlo.module import Block, Function, Module, Op, Value
-from hlo.text.assembly import function_text, remaining_attributes
-from hlo.text.attribute_text import attribute_text, dictionary_text, quoted, symbol_text
+from hlo.text.assembly import function_text
+from hlo.text.attribute_text import dictionary_text, quoted, symbol_text
 from hlo.text.formats import FITS, format_of
 from hlo.text.kinds import FORMS
 from hlo.text.region_formats import PRINTABLE, REGION_FORMATS
@@ -232,6 +233,3 @@ def _fits(op: Op) -> bool:
 
 def _suffix(attributes: tuple[Mapping[str, Any], ...], i: int) -> str:
     return " " + dictionary_text(attributes[i]) if i < len(attributes) and attributes[i] else ""
-
-
-_ = (attribute_text, remaining_attributes)

@@ -1,6 +1,7 @@
 """The pretty syntax of the ops whose regions stand inside it: reduce and while.
 
-A parser here is a generator: it yields the parsers of its regions and returns the list of regions. A printer is one too: it yields
+A parser here is a generator: it yields the parsers of its regions and returns the list of regions. A printer is one too: it
+yields
 `(op's regions to print, …)` pieces for `hlo.text.printer`.
 """
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hlo.attributes import Foreign
 from hlo.module import Block, Op, Value
 from hlo.registry import lookup
-from hlo.text.assembly import Names, OpParts, function_text, remaining_attributes
+from hlo.text.assembly import OpParts, function_text, remaining_attributes
 from hlo.types import TensorType
 
 if TYPE_CHECKING:
@@ -137,9 +138,7 @@ def _print_reduce(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
         body = op.regions[0]
         pr.enter()
         names = [pr.define(a) for a in body.arguments]
-        couples = [
-            f"({names[i]}: {body.arguments[i].type}, {names[n + i]}: {body.arguments[n + i].type})" for i in range(n)
-        ]
+        couples = [f"({names[i]}: {body.arguments[i].type}, {names[n + i]}: {body.arguments[n + i].type})" for i in range(n)]
         yield "\n" + pr.indent(1) + "reducer" + " ".join(couples) + " {\n"
         yield (body, "")
         pr.leave()
@@ -212,9 +211,11 @@ def _print_while(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
 
 def _printable_while(op: Op) -> bool:
     types = [v.type for v in op.operands]
-    return len(op.regions) == 2 and all([a.type for a in r.arguments] == types for r in op.regions) and [
-        r.type for r in op.results
-    ] == types
+    return (
+        len(op.regions) == 2
+        and all([a.type for a in r.arguments] == types for r in op.regions)
+        and [r.type for r in op.results] == types
+    )
 
 
 def _parse_scan(p: MlirParser, parts: OpParts) -> Steps:
@@ -251,7 +252,9 @@ def _print_scan(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
     body = op.regions[0]
     lists = [", ".join(map(pr.use, op.segment(n))) for n in ("inputs", "inits")]
     extra = remaining_attributes(op, frozenset(("dimension",)))
-    yield f" ({lists[0]}) inits ({lists[1]}) dimension={op.attr('dimension')}" + (f" attributes {extra}" if extra else "") + " {\n"
+    yield (
+        f" ({lists[0]}) inits ({lists[1]}) dimension={op.attr('dimension')}" + (f" attributes {extra}" if extra else "") + " {\n"
+    )
     pr.enter()
     label = ", ".join(f"{pr.define(a)}: {a.type}" for a in body.arguments)
     yield (body, f"{pr.indent(0)}^bb0({label}):\n")
@@ -259,8 +262,11 @@ def _print_scan(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
     yield pr.indent(0) + "} : " + function_text([v.type for v in op.operands], [r.type for r in op.results])
 
 
-_MANUAL = {"in_shardings": ("#sdy.sharding_per_value<", ">"), "out_shardings": ("#sdy.sharding_per_value<", ">"),
-           "manual_axes": ("#sdy<manual_axes", ">")}  # fmt: skip
+_MANUAL = {
+    "in_shardings": ("#sdy.sharding_per_value<", ">"),
+    "out_shardings": ("#sdy.sharding_per_value<", ">"),
+    "manual_axes": ("#sdy<manual_axes", ">"),
+}
 
 
 def _parse_manual(p: MlirParser, parts: OpParts) -> Steps:
@@ -326,9 +332,10 @@ REGION_FORMATS: dict[str, RegionFormat] = {
     "sdy.manual_computation": RegionFormat(_parse_manual, _print_manual),
 }
 
-PRINTABLE: dict[str, Callable[[Op], bool]] = {"stablehlo.reduce": _printable_reduce, "stablehlo.while": _printable_while,
-                                                "sdy.manual_computation": _printable_manual,
-                                                "chlo.scan": lambda op: len(op.regions) == 1 and bool(op.regions[0].arguments)}  # fmt: skip
+PRINTABLE: dict[str, Callable[[Op], bool]] = {
+    "stablehlo.reduce": _printable_reduce,
+    "stablehlo.while": _printable_while,
+    "sdy.manual_computation": _printable_manual,
+    "chlo.scan": lambda op: len(op.regions) == 1 and bool(op.regions[0].arguments),
+}
 """Whether the pretty form can say an op; where it cannot, the generic form does."""
-
-_ = Names

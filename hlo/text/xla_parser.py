@@ -1,7 +1,9 @@
 """HLO text (as XLA dumps it) to the same module that StableHLO text becomes.
 
-Computations are read into `Computation` records first. Then the entry and what `call` names become functions, and each computation that
-an op applies becomes a region of that op. HLO's tuples of several results become several results; a tuple value is made only where
+Computations are read into `Computation` records first. Then the entry and what `call` names become functions, and each
+computation that
+an op applies becomes a region of that op. HLO's tuples of several results become several results; a tuple value is made
+only where
 one is used as a whole.
 """
 
@@ -216,7 +218,7 @@ class _Reader:
             m = _NAME.match(text, skip(text, m.end()))
             if m is None:
                 raise self.error("expected an instruction after ROOT", position)
-        at, name = m.start(), m.group(1)
+        name = m.group(1)
         position = skip(text, m.end())
         if not text.startswith("=", position):
             raise self.error("expected '='", position)
@@ -373,8 +375,18 @@ class _Builder:
 
     # ------------------------------------------------------------ values
 
-    def _emit(self, block: Block, name: str, operands: Sequence[Value], attributes: dict[str, Any], regions: Sequence[Block],
-              types: Sequence[Type], at: int, names: Sequence[str | None] = (), extra: dict[str, Any] | None = None) -> Op:  # fmt: skip
+    def _emit(
+        self,
+        block: Block,
+        name: str,
+        operands: Sequence[Value],
+        attributes: dict[str, Any],
+        regions: Sequence[Block],
+        types: Sequence[Type],
+        at: int,
+        names: Sequence[str | None] = (),
+        extra: dict[str, Any] | None = None,
+    ) -> Op:
         d = lookup(name)
         if d is None:
             raise self.error(f"no definition of {name}", at)
@@ -427,7 +439,9 @@ class _Builder:
             if name is None:
                 raise self.error(f"{i.opcode} needs {key}=", i.at)
             regions.append((yield self._region(name.lstrip("%"), i.at, flatten)))
-        called = [n.strip().lstrip("%") for n in i.attributes.get("called_computations", "{}").strip("{}").split(",") if n.strip()]
+        called = [
+            n.strip().lstrip("%") for n in i.attributes.get("called_computations", "{}").strip("{}").split(",") if n.strip()
+        ]
         for name in called:
             c = self.reader.computations.get(name)
             if c is None:
@@ -534,7 +548,7 @@ class _Builder:
         return self._emit(block, op, (operands[0],), {}, regions, (i.type,), i.at, (i.name,), extra).result
 
     def all_to_all(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
-        """`all-to-all(x), replica_groups={{0,1}}, dimensions={0}` splits and concatenates one dimension; the tuple form is kept."""
+        """`all-to-all(x), replica_groups={{0,1}}, dimensions={0}`; the form with a tuple is kept."""
         if isinstance(i.type, TupleType) or "dimensions" not in i.attributes:
             return self._kept_as(block, i, operands, "xla.ragged_all_to_all")
         try:
@@ -544,7 +558,12 @@ class _Builder:
             raise self.error(f"all-to-all: {e}", i.at) from None
         if len(dims) != 1 or not groups:
             raise self.error("all-to-all needs one dimension and replica groups", i.at)
-        attributes = {"split_dimension": dims[0], "concat_dimension": dims[0], "split_count": len(groups[0]), "replica_groups": groups}
+        attributes = {
+            "split_dimension": dims[0],
+            "concat_dimension": dims[0],
+            "split_count": len(groups[0]),
+            "replica_groups": groups,
+        }
         values = [self._value(block, t, i.at) for t in operands]
         extra = self._extra(i, ("replica_groups", "dimensions"))
         return self._emit(block, "stablehlo.all_to_all", values, attributes, (), (i.type,), i.at, (i.name,), extra).result
@@ -569,7 +588,9 @@ class _Builder:
         size = self._emit(block, "stablehlo.constant", (), {"value": DenseArray(t, shape)}, (), (t,), i.at).result
         values = [*(self._value(block, x, i.at) for x in operands), size]
         extra = self._extra(i, ("distribution",))
-        return self._emit(block, "stablehlo.rng", values, {"rng_distribution": kind}, (), (i.type,), i.at, (i.name,), extra).result
+        return self._emit(
+            block, "stablehlo.rng", values, {"rng_distribution": kind}, (), (i.type,), i.at, (i.name,), extra
+        ).result
 
     def transfer(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
         """send and recv: their result is a triple, which the matching -done takes; kept."""
@@ -585,8 +606,17 @@ class _Builder:
         attributes = {"infeed_config": string(i.attributes["infeed_config"])} if "infeed_config" in i.attributes else {}
         values = [self._value(block, x, i.at) for x in operands]
         names = [f"{i.name}#{k}" for k in range(len(types) + 1)]
-        op = self._emit(block, "stablehlo.infeed", values, attributes, (), (*types, t.elements[1]), i.at, names,
-                        self._extra(i, ("infeed_config",)))  # fmt: skip
+        op = self._emit(
+            block,
+            "stablehlo.infeed",
+            values,
+            attributes,
+            (),
+            (*types, t.elements[1]),
+            i.at,
+            names,
+            self._extra(i, ("infeed_config",)),
+        )
         head: Tree = op.results[:-1] if isinstance(data, TupleType) else op.results[0]
         return (head, op.results[-1])
 

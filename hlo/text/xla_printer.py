@@ -1,13 +1,14 @@
 """A module as HLO text: the entry last, before it the computations that it applies.
 
-HLO has no values from outside in a computation: what a branch uses from around it becomes its parameter, as a tuple where it is several.
+HLO has no values from outside in a computation: what a branch uses from around it becomes its parameter, as a tuple where
+it is several.
 Several results become a tuple. What HLO cannot say is declined in words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from hlo.errors import Declined
@@ -89,7 +90,9 @@ class _Writer:
         for f in self._ordered(entry):
             self.functions[f.name] = self._function(f)
         head = f"HloModule {_WORD.sub('_', self.module.name or entry.name)}"
-        head += "".join(f", {k[4:]}={v}" for k, v in self.module.attributes.items() if k.startswith("xla.") and isinstance(v, str))
+        head += "".join(
+            f", {k[4:]}={v}" for k, v in self.module.attributes.items() if k.startswith("xla.") and isinstance(v, str)
+        )
         out = [head, ""]
         for c in self.done:
             is_entry = c.name == self.functions[entry.name]
@@ -215,7 +218,7 @@ class _Writer:
             texts.append(f"{key}=%{name}")
         self._finish(c, op, row.opcode, texts)
 
-    def _computation(self, op: Op, key: str, region: Block) -> Iterator[Any]:
+    def _computation(self, op: Op, key: str, region: Block) -> Generator[Any, Any, str]:
         """A region as a computation without captured values; returns its name."""
         if _captured(region):
             raise _Unsaid(f"{op.name} at {op.location} uses values from around its region")
@@ -255,8 +258,11 @@ class _Writer:
     def _finish(self, c: _Computation, op: Op, opcode: str, texts: list[str], operands: list[str] | None = None) -> None:
         """The instruction, and an element of its tuple for each of several results."""
         used = {f"xla.{k}" for r in (_BY_OP.get(op.name),) if r is not None for k in r.regions}
-        texts = texts + [f"{k[4:]}={v}" for k, v in op.extra.items() if k.startswith("xla.") and k not in used and isinstance(v, str)
-                         and k != "xla.branch_computations"]  # fmt: skip
+        texts = texts + [
+            f"{k[4:]}={v}"
+            for k, v in op.extra.items()
+            if k.startswith("xla.") and k not in used and isinstance(v, str) and k != "xla.branch_computations"
+        ]
         args = ", ".join(c.names[v] for v in op.operands) if operands is None else ", ".join(operands)
         call = f"{opcode}({args})" + "".join(f", {t}" for t in texts)
         if len(op.results) == 1:
@@ -265,7 +271,9 @@ class _Writer:
         t = "(" + ", ".join(type_text(r.type) for r in op.results) + ")"
         whole = c.add(c.fresh(op.results[0].name if op.results else opcode), t, call)
         for k, r in enumerate(op.results):
-            c.names[r] = c.add(c.fresh(f"{(r.name or 'v').partition('#')[0]}.{k}"), type_text(r.type), f"get-tuple-element({whole}), index={k}")
+            c.names[r] = c.add(
+                c.fresh(f"{(r.name or 'v').partition('#')[0]}.{k}"), type_text(r.type), f"get-tuple-element({whole}), index={k}"
+            )
 
     def constant(self, c: _Computation, op: Op) -> None:
         """`constant({…})`."""
@@ -316,18 +324,27 @@ class _Writer:
         """`all-to-all(…), dimensions={k}`."""
         if op.attr("split_dimension") != op.attr("concat_dimension"):
             raise _Unsaid("HLO's all-to-all splits and concatenates one dimension")
-        self._finish(c, op, "all-to-all", [f"replica_groups={plain_rows(op.attr('replica_groups'))}", f"dimensions={{{op.attr('split_dimension')}}}"])
+        self._finish(
+            c,
+            op,
+            "all-to-all",
+            [f"replica_groups={plain_rows(op.attr('replica_groups'))}", f"dimensions={{{op.attr('split_dimension')}}}"],
+        )
 
     def rng(self, c: _Computation, op: Op) -> None:
         """`rng(a, b), distribution=rng_uniform`."""
-        self._finish(c, op, "rng", [f"distribution=rng_{op.attr('rng_distribution').lower()}"], [c.names[v] for v in op.operands[:2]])
+        self._finish(
+            c, op, "rng", [f"distribution=rng_{op.attr('rng_distribution').lower()}"], [c.names[v] for v in op.operands[:2]]
+        )
 
     def infeed(self, c: _Computation, op: Op) -> None:
         """`((data…), token[]) infeed(token)`."""
         data = TupleType(tuple(r.type for r in op.results[:-1]))
         t = type_text(TupleType((data, op.results[-1].type)))
         config = op.attr("infeed_config")
-        whole = c.add(c.fresh("infeed"), t, f"infeed({c.names[op.operands[0]]})" + (f', infeed_config="{config}"' if config else ""))
+        whole = c.add(
+            c.fresh("infeed"), t, f"infeed({c.names[op.operands[0]]})" + (f', infeed_config="{config}"' if config else "")
+        )
         inner = c.add(c.fresh("data"), type_text(data), f"get-tuple-element({whole}), index=0")
         for k, r in enumerate(op.results[:-1]):
             c.names[r] = c.add(c.fresh(r.name), type_text(r.type), f"get-tuple-element({inner}), index={k}")

@@ -1,6 +1,7 @@
 """HLO opcodes as rows: which op each becomes, and how its attributes are written.
 
-A `Row` serves both directions. A `Field` is one HLO attribute with its reader and writer; rows whose attributes do not map one to one have a
+A `Row` serves both directions. A `Field` is one HLO attribute with its reader and writer; rows whose attributes do not map
+one to one have a
 pair of functions instead (`read` gives attributes from the raw texts, `write` the texts from the op).
 """
 
@@ -287,7 +288,12 @@ def _write_conv(op: Op) -> dict[str, str]:
     d: ConvDimensions = op.attr("dimension_numbers")
     size = [op.operands[1].tensor.static_shape[k] for k in d.kernel_spatial]
     texts = _write_window(
-        size, op.attr("window_strides"), op.attr("padding"), op.attr("lhs_dilation"), op.attr("rhs_dilation"), op.attr("window_reversal")
+        size,
+        op.attr("window_strides"),
+        op.attr("padding"),
+        op.attr("lhs_dilation"),
+        op.attr("rhs_dilation"),
+        op.attr("window_reversal"),
     )
     texts["dim_labels"] = _labels(d)
     for name in ("feature_group_count", "batch_group_count"):
@@ -329,8 +335,12 @@ def _precision(texts: Texts) -> tuple[str, ...]:
     return tuple(w.strip().upper() for w in text.strip("{}").split(",") if w.strip())
 
 
-_DOT = (("lhs_batch_dims", "lhs_batching"), ("rhs_batch_dims", "rhs_batching"), ("lhs_contracting_dims", "lhs_contracting"),
-        ("rhs_contracting_dims", "rhs_contracting"))  # fmt: skip
+_DOT = (
+    ("lhs_batch_dims", "lhs_batching"),
+    ("rhs_batch_dims", "rhs_batching"),
+    ("lhs_contracting_dims", "lhs_contracting"),
+    ("rhs_contracting_dims", "rhs_contracting"),
+)
 
 
 def _read_dot(texts: Texts, types: list[TensorType]) -> dict[str, Any]:
@@ -373,8 +383,13 @@ def _write_gather(op: Op) -> dict[str, str]:
     return texts
 
 
-_SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
-            "scatter_dims_to_operand_dims")  # fmt: skip
+_SCATTER = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "input_batching_dims",
+    "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims",
+)
 
 
 def _read_scatter(texts: Texts, types: list[TensorType]) -> dict[str, Any]:
@@ -421,7 +436,8 @@ def _rng_algorithm(text: str) -> str:
 
 _SAME = """abs add and atan2 cbrt ceil clamp complex convert cosine divide exponential floor imag is-finite logistic log maximum
     minimum multiply negate not or popcnt power real remainder round-nearest-afz round-nearest-even rsqrt select shift-left
-    shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor bitcast-convert reshape after-all partition-id replica-id
+    shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor bitcast-convert reshape after-all
+    partition-id replica-id
     count-leading-zeros dynamic-update-slice""".split()
 
 ROWS: tuple[Row, ...] = (
@@ -445,36 +461,87 @@ ROWS: tuple[Row, ...] = (
     Row("dot", "stablehlo.dot_general", read=_read_dot, write=_write_dot, consumes=(*(h for h, _ in _DOT), "operand_precision")),
     Row("reduce", "stablehlo.reduce", (ints("dimensions"),), ("to_apply",)),
     Row("reduce-window", "stablehlo.reduce_window", (), ("to_apply",), _read_reduce_window, _write_reduce_window, ("window",)),
-    Row("select-and-scatter", "stablehlo.select_and_scatter", (), ("select", "scatter"), _read_select_window, _write_select_window, ("window",)),
-    Row("convolution", "stablehlo.convolution", (), (), _read_conv, _write_conv,
-        ("window", "dim_labels", "feature_group_count", "batch_group_count")),
-    Row("gather", "stablehlo.gather", (), (), _read_gather, _write_gather, (*_GATHER, "index_vector_dim", "slice_sizes", "indices_are_sorted")),
-    Row("scatter", "stablehlo.scatter", (), ("to_apply",), _read_scatter, _write_scatter,
-        (*_SCATTER, "index_vector_dim", "indices_are_sorted", "unique_indices")),
+    Row(
+        "select-and-scatter",
+        "stablehlo.select_and_scatter",
+        (),
+        ("select", "scatter"),
+        _read_select_window,
+        _write_select_window,
+        ("window",),
+    ),
+    Row(
+        "convolution",
+        "stablehlo.convolution",
+        (),
+        (),
+        _read_conv,
+        _write_conv,
+        ("window", "dim_labels", "feature_group_count", "batch_group_count"),
+    ),
+    Row(
+        "gather",
+        "stablehlo.gather",
+        (),
+        (),
+        _read_gather,
+        _write_gather,
+        (*_GATHER, "index_vector_dim", "slice_sizes", "indices_are_sorted"),
+    ),
+    Row(
+        "scatter",
+        "stablehlo.scatter",
+        (),
+        ("to_apply",),
+        _read_scatter,
+        _write_scatter,
+        (*_SCATTER, "index_vector_dim", "indices_are_sorted", "unique_indices"),
+    ),
     Row("sort", "stablehlo.sort", (only("dimensions", "dimension"), flag("is_stable")), ("to_apply",)),
     Row("map", "stablehlo.map", (ints("dimensions"),), ("to_apply",)),
     Row("topk", "chlo.top_k", (one("k"),)),
     Row("cholesky", "stablehlo.cholesky", (flag("lower"),)),
-    Row("triangular-solve", "stablehlo.triangular_solve", (flag("left_side", default=False), flag("lower", default=False), flag("unit_diagonal",
-        default=False), Field("transpose_a", "transpose_a", words("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), str, "NO_TRANSPOSE"))),
+    Row(
+        "triangular-solve",
+        "stablehlo.triangular_solve",
+        (
+            flag("left_side", default=False),
+            flag("lower", default=False),
+            flag("unit_diagonal", default=False),
+            Field("transpose_a", "transpose_a", words("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), str, "NO_TRANSPOSE"),
+        ),
+    ),
     Row("fft", "stablehlo.fft", (Field("fft_type", "fft_type", words("FFT", "IFFT", "RFFT", "IRFFT"), str), ints("fft_length"))),
     Row("batch-norm-inference", "stablehlo.batch_norm_inference", _NORM),
     Row("batch-norm-training", "stablehlo.batch_norm_training", _NORM),
     Row("batch-norm-grad", "stablehlo.batch_norm_grad", _NORM),
     Row("get-dimension-size", "stablehlo.get_dimension_size", (only("dimensions", "dimension"),)),
     Row("set-dimension-size", "stablehlo.set_dimension_size", (only("dimensions", "dimension"),)),
-    Row("rng-bit-generator", "stablehlo.rng_bit_generator", (Field("algorithm", "rng_algorithm", _rng_algorithm,
-        lambda v: f"rng_{v.lower()}"),)),
+    Row(
+        "rng-bit-generator",
+        "stablehlo.rng_bit_generator",
+        (Field("algorithm", "rng_algorithm", _rng_algorithm, lambda v: f"rng_{v.lower()}"),),
+    ),
     Row("while", "stablehlo.while", (), ("condition", "body")),
     Row("all-gather", "stablehlo.all_gather", (only("dimensions", "all_gather_dim"), _GROUPS, _CHANNEL, _GLOBAL)),
     Row("all-reduce", "stablehlo.all_reduce", (_GROUPS, _CHANNEL, _GLOBAL), ("to_apply",)),
-    Row("reduce-scatter", "stablehlo.reduce_scatter", (only("dimensions", "scatter_dimension"), _GROUPS, _CHANNEL, _GLOBAL), ("to_apply",)),
+    Row(
+        "reduce-scatter",
+        "stablehlo.reduce_scatter",
+        (only("dimensions", "scatter_dimension"), _GROUPS, _CHANNEL, _GLOBAL),
+        ("to_apply",),
+    ),
     Row("collective-permute", "stablehlo.collective_permute", (_PAIRS, _CHANNEL)),
     Row("collective-broadcast", "stablehlo.collective_broadcast", (_GROUPS, _CHANNEL)),
-    Row("custom-call", "stablehlo.custom_call", (
-        Field("custom_call_target", "call_target_name", string, quoted),
-        flag("custom_call_has_side_effect", "has_side_effect"),
-        Field("backend_config", "backend_config", string, lambda v: quoted(str(v))))),
+    Row(
+        "custom-call",
+        "stablehlo.custom_call",
+        (
+            Field("custom_call_target", "call_target_name", string, quoted),
+            flag("custom_call_has_side_effect", "has_side_effect"),
+            Field("backend_config", "backend_config", string, lambda v: quoted(str(v))),
+        ),
+    ),
     Row("outfeed", "stablehlo.outfeed", (Field("outfeed_config", "outfeed_config", string, quoted),)),
     Row("fusion", "xla.fusion", (Field("kind", "kind", str, str, "kLoop"),), ("calls",)),
     Row("bitcast", "xla.bitcast"),
@@ -482,13 +549,28 @@ ROWS: tuple[Row, ...] = (
     Row("add-dependency", "xla.add_dependency"),
     Row("domain", "xla.domain", (Field("domain", "domain", str, str),)),
     Row("stochastic-convert", "xla.stochastic_convert"),
-)  # fmt: skip
+)
 """Every opcode that becomes one op by a table; `parameter`, `constant`, `tuple`, `get-tuple-element`, `call`, `conditional` and
 `all-to-all` have code of their own, the halves of asynchronous pairs are kept with their attributes as text."""
 
 OPCODES: dict[str, Row] = {r.opcode: r for r in ROWS}
 
-KEPT = ("async-start", "async-update", "async-done", "copy-start", "copy-done", "send-done", "recv-done", "all-reduce-start",
-        "all-reduce-done", "all-gather-start", "all-gather-done", "collective-permute-start", "collective-permute-done",
-        "ragged-all-to-all", "rng-get-and-update-state", "scan")  # fmt: skip
+KEPT = (
+    "async-start",
+    "async-update",
+    "async-done",
+    "copy-start",
+    "copy-done",
+    "send-done",
+    "recv-done",
+    "all-reduce-start",
+    "all-reduce-done",
+    "all-gather-start",
+    "all-gather-done",
+    "collective-permute-start",
+    "collective-permute-done",
+    "ragged-all-to-all",
+    "rng-get-and-update-state",
+    "scan",
+)
 """Opcodes whose attributes are kept as one text."""

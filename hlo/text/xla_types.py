@@ -16,7 +16,11 @@ from hlo.types import ELEMENT_TYPES, ElementType, Layout, OpaqueType, TensorType
 
 __all__ = ["HLO_ELEMENTS", "element_name", "literal_text", "parse_literal", "parse_type", "type_text"]
 
-HLO_ELEMENTS: dict[str, ElementType] = {"pred": ELEMENT_TYPES["i1"], "c64": ELEMENT_TYPES["complex<f32>"], "c128": ELEMENT_TYPES["complex<f64>"]}
+HLO_ELEMENTS: dict[str, ElementType] = {
+    "pred": ELEMENT_TYPES["i1"],
+    "c64": ELEMENT_TYPES["complex<f32>"],
+    "c128": ELEMENT_TYPES["complex<f64>"],
+}
 for _t in ELEMENT_TYPES.values():
     if _t.is_float:
         HLO_ELEMENTS[_t.name.lower()] = _t
@@ -108,7 +112,9 @@ def type_text(t: Type) -> str:
     if not isinstance(t, TensorType) or not isinstance(t.element, ElementType):
         raise TypeError(f"HLO text has no type {t}")
     bounds = t.bounds or (None,) * t.rank
-    dims = ",".join("?" if n is None and b is None else f"<={b}" if n is None else str(n) for n, b in zip(t.shape, bounds, strict=True))
+    dims = ",".join(
+        "?" if n is None and b is None else f"<={b}" if n is None else str(n) for n, b in zip(t.shape, bounds, strict=True)
+    )
     return f"{element_name(t.element)}[{dims}]" + (str(t.layout) if t.layout is not None else "")
 
 
@@ -197,7 +203,11 @@ def _number(x: Any, e: ElementType) -> str:
         return {"nan": "nan", "inf": "inf", "-inf": "-inf"}[str(wide).lower()]
     if e.bits == 64:
         return repr(wide)
-    return np.format_float_positional(np.float32(wide), unique=True, trim="-") if 1e-4 < abs(wide) < 1e9 or not wide else str(np.float32(wide))
+    return (
+        np.format_float_positional(np.float32(wide), unique=True, trim="-")
+        if 1e-4 < abs(wide) < 1e9 or not wide
+        else str(np.float32(wide))
+    )
 
 
 def literal_text(value: DenseArray) -> str:
