@@ -197,16 +197,16 @@ def is_empty(m: IndexingMap) -> bool | Declined:
     return answer
 
 
-def is_equal(a: IndexingMap, b: IndexingMap) -> bool | Declined:
+def is_equal(a: IndexingMap, b: IndexingMap, operations: int | None = None) -> bool | Declined:
     """Whether both relate the same dimensions and runtime values to the same results.
 
-    Runtime variables correspond by their order. Decided by isl, within `MAX_OPERATIONS`.
+    Runtime variables correspond by their order. Decided by isl, within `operations` (`MAX_OPERATIONS`).
     """
     if a.unknown is not None or b.unknown is not None:
         return a.unknown == b.unknown
     if (len(a.dims), len(a.results), len(a.runtimes)) != (len(b.dims), len(b.results), len(b.runtimes)):
         return False
-    return bounded(lambda: bool(relation(a).is_equal(relation(b))))
+    return bounded(lambda: bool(relation(a).is_equal(relation(b))), operations)
 
 
 def prove_same(before: IndexingMap, after: IndexingMap) -> None:

@@ -13,10 +13,11 @@ from hlo import Module, Op, TensorType, Value
 from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
 from indexing.caches import Memo
 from indexing.derive import output_to_input
+from indexing.inverse import invert
 from indexing.map import IndexingMap, compose
 from indexing.mapset import MapSet
 
-__all__ = ["MAPS_LIMIT", "composed", "fusion_maps", "maps_from"]
+__all__ = ["MAPS_LIMIT", "composed", "fusion_maps", "maps_from", "maps_into"]
 
 MAPS_LIMIT = 64
 """How many different maps to one value are kept; a value that is read in more ways gets one unknown map that says so."""
@@ -87,6 +88,19 @@ def _reads(
 
 def _to_scalar(op: Op, output: int) -> IndexingMap:
     return replace(IndexingMap.identity(op.results[output].shape), results=())
+
+
+def maps_into(value: Value, root: Value, module: Module | None = None) -> MapSet:
+    """From an index of `value` to the elements of `root` that depend on it (an epilogue's maps): the inverses of `maps_from`.
+
+    >>> import hlo
+    >>> text = "func.func @main(%a: tensor<4x6xf32>) -> tensor<24xf32> {"
+    >>> text += " %0 = stablehlo.reshape %a : (tensor<4x6xf32>) -> tensor<24xf32> return %0 : tensor<24xf32> }"
+    >>> m = hlo.parse(text)
+    >>> print(maps_into(m.entry.arguments[0], m.root.result).only)
+    (d0, d1) -> (d0 * 6 + d1), domain: d0 in [0, 3], d1 in [0, 5]
+    """
+    return MapSet(invert(m, value.shape) for m in maps_from(root, (), None, module).get(value, ()))
 
 
 def fusion_maps(op: Op, output: int = 0) -> list[list[IndexingMap]]:
