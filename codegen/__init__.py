@@ -1,6 +1,7 @@
 """Code generation: from plans to numba source to compiled, callable programs."""
 
 from codegen.executable import ArgumentError, Executable, Kernel, RunStats, compile
+from codegen.plans import remembered_plan
 from codegen.supports import supports
 
-__all__ = ["ArgumentError", "Executable", "Kernel", "RunStats", "compile", "supports"]
+__all__ = ["ArgumentError", "Executable", "Kernel", "RunStats", "compile", "remembered_plan", "supports"]

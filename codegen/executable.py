@@ -16,6 +16,7 @@ from codegen.emit import PhaseSource, emit_phase
 from codegen.fallback import evaluate_op, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
 from codegen.lifetimes import Lifetime, place
+from codegen.plans import remembered_plan
 from codegen.supports import supports
 from hlo.errors import Declined, TilewrightError
 from hlo.module import DenseArray, Module, Value
@@ -355,4 +356,4 @@ def compile(module_or_plan: Module | Plan, entry: str = "main", threads: int | N
             return Executable(given, threads)
         # A plan made without knowing what can be generated: made again with it.
         return Executable(plan(given.module, given.program.name, given.machine, supports), threads)
-    return Executable(plan(module_or_plan, entry, supports=supports), threads)
+    return Executable(remembered_plan(module_or_plan, entry), threads)

@@ -91,12 +91,10 @@ def _prepare(args: argparse.Namespace, clock: Clock) -> tuple[Module, Function, 
 
 def _compile(module: Module, function: Function, threads: int | None, clock: Clock) -> tuple[Plan, Executable]:
     with clock.step("planning", "plan"):
-        import tiling
-
-        plan: Plan = _made(tiling.plan(module, entry=function.name))
-    with clock.step("compiling", "compile"):
         import codegen
 
+        plan: Plan = _made(codegen.remembered_plan(module, function.name))
+    with clock.step("compiling", "compile"):
         executable: Executable = _made(codegen.compile(plan, threads=threads))
     return plan, executable
 
@@ -263,11 +261,12 @@ def _chosen_ops(function: Function, wanted: str | None) -> Iterator[tuple[int, O
 
 def plan(args: argparse.Namespace) -> int:
     """`tilewright plan`: the fusions, their tiles, and why."""
+    import codegen
     import tiling
 
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
-    made: Plan = _made(tiling.plan(module, entry=function.name))
+    made: Plan = _made(tiling.plan(module, entry=function.name, supports=codegen.supports))
     if args.json:
         _print_json(
             {

@@ -1,7 +1,8 @@
 """Tiles, fusions and schedules: which ops become one kernel, in which loops, with what in which buffer."""
 
 from tiling.machine import Machine
-from tiling.plan import Decision, EvaluatorStep, Fusion, Plan, plan
+from tiling.plan import Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.planner import plan
 from tiling.schedule import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Machine",
     "Nest",
     "Phase",
+    "Pin",
     "Plan",
     "Schedule",
     "Scope",

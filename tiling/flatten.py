@@ -19,7 +19,7 @@ from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
 from hlo.registry import definition
 from hlo.types import TensorType
 
-__all__ = ["Program", "captured_values", "clone_block", "flatten"]
+__all__ = ["Program", "captured_values", "clone_block", "flatten", "freeze_attributes", "region_key"]
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class _Builder:
             name, operands, attributes = "stablehlo.constant", [], {"value": folded}
         key: Hashable = None
         if op.definition.is_pure and not any(captured_values(b) for b in op.regions):
-            regions = tuple(_region_key(b) for b in op.regions)
-            key = (name, tuple(map(id, operands)), _freeze(attributes), tuple(r.type for r in op.results), regions)
+            regions = tuple(region_key(b) for b in op.regions)
+            key = (name, tuple(map(id, operands)), freeze_attributes(attributes), tuple(r.type for r in op.results), regions)
             twin = self.known.get(key)
             if twin is not None:
                 env.update(zip(op.results, twin.results, strict=True))
@@ -102,21 +102,22 @@ class _Builder:
         env.update(zip(op.results, new.results, strict=True))
 
 
-def _region_key(block: Block) -> Hashable:
+def region_key(block: Block) -> Hashable:
     """Equal for regions that compute the same in the same way."""
     number: dict[Value, int] = {}
     parts: list[Hashable] = [tuple(a.type for a in block.arguments)]
     for v in block.arguments:
         number[v] = len(number)
     for op in block.ops:
-        parts.append((op.name, tuple(number.get(v, -1) for v in op.operands), _freeze(op.attributes),
-                      tuple(_region_key(b) for b in op.regions), tuple(r.type for r in op.results)))  # fmt: skip
+        parts.append((op.name, tuple(number.get(v, -1) for v in op.operands), freeze_attributes(op.attributes),
+                      tuple(region_key(b) for b in op.regions), tuple(r.type for r in op.results)))  # fmt: skip
         for r in op.results:
             number[r] = len(number)
     return tuple(parts)
 
 
-def _freeze(attributes: Mapping[str, object]) -> Hashable:
+def freeze_attributes(attributes: Mapping[str, object]) -> Hashable:
+    """An op's attributes as something that can be a key."""
     return tuple(sorted(((k, _hashable(v)) for k, v in attributes.items()), key=lambda kv: kv[0]))
 
 

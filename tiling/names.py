@@ -34,6 +34,8 @@ class Names:
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self._values: list[Value] = []
+        for v in self.in_memory.values():
+            self.of(v)  # in program order, so that the same program always gets the same names
 
     def of(self, v: Value) -> str:
         """A value's identifier, the same whenever it is asked for."""

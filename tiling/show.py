@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hlo.module import Op
 from tiling.element import Apply, IndexNode, Load, Node, Scalar, Test
@@ -12,7 +12,7 @@ from tiling.schedule import Contract, Nest, Schedule
 if TYPE_CHECKING:
     from tiling.plan import Plan
 
-__all__ = ["op_summary", "show_plan", "show_schedule"]
+__all__ = ["op_summary", "plan_document", "show_plan", "show_schedule"]
 
 
 def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
@@ -105,3 +105,38 @@ def show_plan(plan: Plan) -> str:
         for d in plan.decisions:
             lines.append(f"  {d.producer} {'into' if d.fused else 'not into'} {d.consumer}: {d.reason}")
     return "\n".join(lines).rstrip()
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-ready data, with the same content as the text."""
+    from tiling.plan import Fusion
+
+    steps: list[dict[str, Any]] = []
+    for step in plan.steps:
+        if not isinstance(step, Fusion):
+            steps.append({"kind": "evaluator", "name": step.name, "op": step.op.name, "reason": step.reason})
+            continue
+        f = step
+        steps.append(
+            {
+                "kind": "fusion",
+                "name": f.name,
+                "ops": [op.name for op in f.ops],
+                "results": [plan.names.of(v) for v in f.outputs],
+                "reads": [plan.names.of(v) for v in f.inputs],
+                "tile_sizes": list(f.tile_sizes),
+                "shape": list(f.stages[-1].values[0].shape),
+                "candidates": f.candidates,
+                "scratch_bytes": f.scratch_bytes,
+                "bytes_fused": f.bytes_fused,
+                "bytes_unfused": f.bytes_unfused,
+                "predicted_seconds": f.estimate.seconds,
+                "schedule": show_schedule(f.schedule).splitlines(),
+            }
+        )
+    decisions = [
+        {"producer": d.producer, "consumer": d.consumer, "fused": d.fused, "reason": d.reason, "seconds_together": d.together,
+         "seconds_apart": d.apart}
+        for d in plan.decisions
+    ]  # fmt: skip
+    return {"schema": "tilewright.plan/1", "machine": str(plan.machine), "steps": steps, "decisions": decisions}

@@ -1,0 +1,66 @@
+"""Remembered plans: found again in another process, harmless when damaged, not used for another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import codegen
+import hlo
+from codegen import object_cache, plans
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_NO_CACHE", raising=False)
+    return tmp_path
+
+
+def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    import tiling.planner
+
+    calls: list[int] = []
+    original = tiling.planner.best_tiles
+
+    def counted(*args, **kwargs):  # type: ignore[no-untyped-def]
+        calls.append(1)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(tiling.planner, "best_tiles", counted)
+    return calls
+
+
+def test_a_second_plan_searches_nothing_and_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_searches(monkeypatch)
+    module = hlo.load(EXAMPLES / "gelu_mlp.mlir")
+    first = codegen.remembered_plan(module)
+    assert calls
+    calls.clear()
+    second = codegen.remembered_plan(hlo.load(EXAMPLES / "gelu_mlp.mlir"))
+    assert not calls
+    assert second.explain() == first.explain()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"pins": 1}', b'{"pins": [[[99], [1]]], "decisions": [], "looked_at": [1]}']
+)
+def test_a_damaged_record_is_made_anew(folder: Path, damage: bytes) -> None:
+    module = hlo.load(EXAMPLES / "softmax.mlir")
+    key = plans._key(module, "main", codegen.remembered_plan(module).machine)
+    object_cache.write(key, damage)
+    assert len(codegen.remembered_plan(module).fusions) == 1
+    for path in (folder / "objects").iterdir():
+        path.write_bytes(path.read_bytes()[:-3])
+    assert len(codegen.remembered_plan(module).fusions) == 1
+
+
+def test_programs_that_differ_in_an_attribute_have_different_keys() -> None:
+    text = (EXAMPLES / "softmax.mlir").read_text()
+    module = hlo.parse(text)
+    machine = codegen.remembered_plan(module).machine
+    other = hlo.parse(text.replace("dense<0.000000e+00>", "dense<1.000000e+00>"))
+    assert plans._key(module, "main", machine) != plans._key(other, "main", machine)

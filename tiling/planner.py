@@ -1,0 +1,363 @@
+"""The planner: which stages are computed together, with what tiles, and why.
+
+Each stage starts as a kernel of its own. A kernel joins the one that reads its result when all readers are there, the tiles
+agree, and the cost model finds the two together cheaper than apart. Every decision is kept with its reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo.errors import Declined
+from hlo.module import Module, Op
+from hlo.registry import Literal, SumOfProducts
+from tiling.cost import estimate
+from tiling.flatten import Program, captured_values, flatten
+from tiling.lower import FusionRequest, lower
+from tiling.machine import Machine
+from tiling.names import Names
+from tiling.plan import Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.stages import Stage, find_stages
+from tiling.structure import structure_key
+from tiling.tiles import Candidate, best_tiles
+
+__all__ = ["Supports", "plan"]
+
+Supports = Callable[[Op], Declined | None]
+"""Whether code can be generated for an op: None, or why not."""
+
+
+def plan(
+    module: Module,
+    entry: str = "main",
+    machine: Machine | None = None,
+    supports: Supports = lambda op: None,
+    pins: Sequence[Pin] = (),
+    budget_seconds: float | None = None,
+) -> Plan:
+    """Plans the fusions and tiles of a module's entry function.
+
+    `supports` tells which ops the code generator has rules for (`codegen.supports`); without it all that has maps is planned.
+    `pins` are fusions that are wanted as they are; the rest is planned around them. When `budget_seconds` are over, what has
+    not been decided stays apart, and its decisions say so.
+
+    Never fails on a verified module: what cannot be compiled becomes an `EvaluatorStep` with its reason.
+    Raises KeyError when the module has no function `entry`, ValueError for pins that name no stage, overlap, or have no schedule.
+
+    >>> import hlo
+    >>> p = plan(hlo.parse('''func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    ...   %0 = stablehlo.tanh %x : tensor<8x8xf32>
+    ...   %1 = stablehlo.add %0, %x : tensor<8x8xf32>
+    ...   return %1 : tensor<8x8xf32>
+    ... }'''))
+    >>> [len(f.ops) for f in p.fusions]
+    [2]
+    """
+    program = flatten(module, entry)
+    machine = machine or Machine.detect()
+    refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
+    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+    while True:
+        planner = _Planner(program, machine, module, refused, tuple(pins), deadline)
+        made = planner.run()
+        if not planner.newly_refused:
+            return made
+        # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
+        refused.update(planner.newly_refused)
+
+
+@dataclass(eq=False)
+class _Kernel:
+    stages: list[Stage]
+    candidate: Candidate
+    pinned: bool = False
+
+
+@dataclass(eq=False)
+class _Planner:
+    program: Program
+    machine: Machine
+    module: Module
+    refused: Mapping[int, Declined]
+    pins: tuple[Pin, ...]
+    deadline: float | None
+    decisions: list[Decision] = field(default_factory=list)
+    newly_refused: dict[int, Declined] = field(default_factory=dict)
+    known_tiles: dict[Hashable, tuple[tuple[int, ...], int] | Declined] = field(default_factory=dict)
+
+    def run(self) -> Plan:
+        self.stages = find_stages(self.program, self.refused)
+        self.order = {id(s): i for i, s in enumerate(self.stages)}
+        self.stage_of = {id(v): s for s in self.stages for v in s.values}
+        self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
+        self.needs = {id(s): self._needs(s) for s in self.stages}
+        self.readers: dict[int, list[Stage]] = {id(s): [] for s in self.stages}
+        for s in self.stages:
+            for producer in self.needs[id(s)]:
+                self.readers[id(producer)].append(s)
+        self.results = {id(v) for v in self.program.results}
+        self.kernel_of: dict[int, _Kernel | EvaluatorStep] = {}
+        self._pin()
+        for s in self.stages:
+            if id(s) not in self.kernel_of:
+                self.kernel_of[id(s)] = self._alone(s)
+        self._join_epilogues()
+        for s in reversed(self.stages):
+            self._try_join(s)
+        return Plan(self.program, self.machine, self._steps(), tuple(self.decisions), self.names, self.module)
+
+    def _needs(self, stage: Stage) -> list[Stage]:
+        """The stages whose values a stage loads, through what is computed in place."""
+        found: dict[int, Stage] = {}
+        seen: set[int] = set()
+        todo = list(stage.op.operands)
+        if stage.op.regions:
+            todo += [v for b in stage.op.regions for v in captured_values(b)]
+        while todo:
+            v = todo.pop()
+            if id(v) in seen or v.op is None:
+                continue
+            seen.add(id(v))
+            producer = self.stage_of.get(id(v))
+            if producer is not None:
+                found[id(producer)] = producer
+            else:
+                todo.extend(v.op.operands)
+        return sorted(found.values(), key=lambda s: self.order[id(s)])
+
+    def _stored(self, stages: Sequence[Stage]) -> frozenset[int]:
+        """The values of a set of stages that are read outside of it, or are results of the program."""
+        inside = {id(s) for s in stages}
+        stored: set[int] = set()
+        for s in stages:
+            outside = any(id(r) not in inside for r in self.readers[id(s)])
+            stored.update(id(v) for v in s.values if outside or id(v) in self.results)
+        return frozenset(stored)
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def _best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Declined:
+        """The best tiles of a fusion; one of a structure that was searched before takes the sizes found then."""
+        key = (structure_key(stages, stored, self.stage_of), thorough)
+        known = self.known_tiles.get(key)
+        if known is None:
+            found = best_tiles(stages, stored, self.machine, self.names, thorough)
+            self.known_tiles[key] = (
+                found if isinstance(found, Declined) else (found.schedule.tile_sizes, found.looked_at)
+            )
+            return found
+        if isinstance(known, Declined):
+            return known
+        return self._with_tiles(stages, stored, *known)
+
+    def _with_tiles(
+        self, stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], looked_at: int
+    ) -> Candidate | Declined:
+        schedule = lower(FusionRequest(tuple(stages), stored, sizes), self.machine, self.names)
+        return (
+            schedule
+            if isinstance(schedule, Declined)
+            else Candidate(schedule, estimate(schedule, self.machine), looked_at)
+        )
+
+    def _pin(self) -> None:
+        """Makes the pinned fusions. Raises ValueError for pins that cannot be."""
+        by_number = {k: s for k, op in enumerate(self.program.ops) for s in [self._stage_of_op(op)] if s is not None}
+        for pin in self.pins:
+            if not pin.ops or any(k not in by_number for k in pin.ops):
+                raise ValueError(
+                    f"pin {pin.ops}: expected numbers of ops with loops of their own, {sorted(by_number)}"
+                )
+            chosen = sorted(
+                {id(by_number[k]): by_number[k] for k in pin.ops}.values(), key=lambda s: self.order[id(s)]
+            )
+            if any(id(s) in self.kernel_of or s.declined is not None for s in chosen):
+                raise ValueError(f"pin {pin.ops}: an op is pinned twice, or runs in the evaluator")
+            if pin.ops[-1] in by_number and by_number[pin.ops[-1]] is not chosen[-1]:
+                chosen.remove(by_number[pin.ops[-1]])
+                chosen.append(by_number[pin.ops[-1]])
+            stored = self._stored(chosen)
+            if pin.tile_sizes is None:
+                found = self._best(chosen, stored, thorough=True)
+            elif len(pin.tile_sizes) != chosen[-1].values[0].rank or min(pin.tile_sizes, default=1) < 1:
+                raise ValueError(
+                    f"pin {pin.ops}: expected {chosen[-1].values[0].rank} positive tile sizes, found {pin.tile_sizes}"
+                )
+            else:
+                found = self._with_tiles(chosen, stored, pin.tile_sizes, 1)
+            if isinstance(found, Declined):
+                raise ValueError(f"pin {pin.ops}: {found.reason}")
+            kernel = _Kernel(chosen, found, pinned=True)
+            for s in chosen:
+                self.kernel_of[id(s)] = kernel
+        for made in {id(k): k for k in self.kernel_of.values()}.values():
+            if isinstance(made, _Kernel) and self._waits_for_itself(made.stages):
+                raise ValueError("a pinned fusion would wait for its own results")
+
+    def _stage_of_op(self, op: Op) -> Stage | None:
+        return self.stage_of.get(id(op.results[0])) if op.results else None
+
+    def _waits_for_itself(self, together: Sequence[Stage]) -> bool:
+        """True when something outside of these stages reads one of them and is, itself, needed by one of them."""
+        inside = {id(s) for s in together}
+        first = min(self.order[id(s)] for s in together)
+        seen: set[int] = set()
+        todo = [p for s in together for p in self.needs[id(s)] if id(p) not in inside]
+        while todo:
+            s = todo.pop()
+            if id(s) in seen or self.order[id(s)] < first:
+                continue
+            seen.add(id(s))
+            if id(s) in inside:
+                return True
+            kernel = self.kernel_of.get(id(s))
+            mates = kernel.stages if isinstance(kernel, _Kernel) else [s]
+            todo.extend(p for m in mates for p in self.needs[id(m)])
+            todo.extend(m for m in mates if id(m) in inside)
+        return False
+
+    def _alone(self, stage: Stage) -> _Kernel | EvaluatorStep:
+        if stage.declined is not None:
+            return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason)
+        found = self._best([stage], frozenset(id(v) for v in stage.values))
+        if isinstance(found, Declined):
+            self.newly_refused[id(stage.op)] = found
+            return EvaluatorStep(self.names.stage(stage), stage.op, found.reason)
+        return _Kernel([stage], found)
+
+    # ------------------------------------------------------------ joining
+
+    def _join_epilogues(self) -> None:
+        """A contraction whose only reader is elementwise joins it first: the reader is its epilogue."""
+        for s in self.stages:
+            readers = self.readers[id(s)]
+            if isinstance(s.op.definition.semantics, SumOfProducts) and len(readers) == 1:
+                reader = readers[0]
+                if (
+                    not isinstance(reader.op.definition.semantics, SumOfProducts)
+                    and reader.values[0].shape == s.values[0].shape
+                ):
+                    self._try_join(s)
+
+    def _try_join(self, stage: Stage) -> None:
+        kernel = self.kernel_of[id(stage)]
+        readers = self.readers[id(stage)]
+        if not readers or isinstance(kernel, EvaluatorStep) or kernel.stages[-1] is not stage:
+            return
+        me = self.names.stage(stage)
+        targets = list({id(self.kernel_of[id(r)]): self.kernel_of[id(r)] for r in readers}.values())
+        if len(targets) > 1:
+            who = ", ".join(self._kernel_name(t) for t in targets)
+            self.decisions.append(
+                Decision(me, who, False, f"{len(targets)} kernels read %{me}: it is stored once for all of them")
+            )
+            return
+        target = targets[0]
+        if target is kernel:
+            return
+        if self._late():
+            self.decisions.append(
+                Decision(me, self._kernel_name(target), False, "not tried: the planner's time was over")
+            )
+            return
+        if isinstance(target, EvaluatorStep):
+            self.decisions.append(
+                Decision(me, target.name, False, f"its reader runs in the evaluator: {target.reason}")
+            )
+            return
+        name = self._kernel_name(target)
+        if kernel.pinned or target.pinned:
+            self.decisions.append(Decision(me, name, False, "one of them is pinned"))
+            return
+        together = sorted([*kernel.stages, *target.stages], key=lambda s: self.order[id(s)])
+        if together[-1] is not target.stages[-1]:
+            together.remove(target.stages[-1])
+            together.append(target.stages[-1])
+        if self._waits_for_itself(together):
+            self.decisions.append(
+                Decision(me, name, False, "another kernel reads one of their results and makes an input of the other")
+            )
+            return
+        found = self._best(together, self._stored(together))
+        if isinstance(found, Declined):
+            self.decisions.append(Decision(me, name, False, found.reason))
+            return
+        apart = kernel.candidate.estimate.seconds + target.candidate.estimate.seconds
+        cost = found.estimate.seconds
+        fused = cost <= apart
+        reason = (
+            f"{cost * 1e6:.1f} us together, {apart * 1e6:.1f} us apart; "
+            f"{found.estimate.memory_bytes} bytes together, "
+            f"{kernel.candidate.estimate.memory_bytes + target.candidate.estimate.memory_bytes} bytes apart"
+        )
+        self.decisions.append(Decision(me, name, fused, reason, cost, apart))
+        if fused:
+            joined = _Kernel(together, found)
+            for s in together:
+                self.kernel_of[id(s)] = joined
+
+    def _kernel_name(self, kernel: _Kernel | EvaluatorStep) -> str:
+        return kernel.name if isinstance(kernel, EvaluatorStep) else self.names.stage(kernel.stages[-1])
+
+    # ------------------------------------------------------------ the result
+
+    def _steps(self) -> tuple[Fusion | EvaluatorStep, ...]:
+        kernels = list({id(k): k for k in self.kernel_of.values()}.values())
+        done: list[Fusion | EvaluatorStep] = []
+        for position, kernel in enumerate(_in_order(kernels, self)):
+            if isinstance(kernel, EvaluatorStep):
+                done.append(kernel)
+                continue
+            name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
+            final: Candidate | Declined = kernel.candidate
+            if not kernel.pinned and not self._late():
+                final = self._best(kernel.stages, self._stored(kernel.stages), thorough=True)
+            assert isinstance(final, Candidate), "a fusion that could be scheduled still can"
+            done.append(
+                Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,
+                       self.machine.cores, final.looked_at)
+            )  # fmt: skip
+        return tuple(done)
+
+    def _ops(self, stages: Sequence[Stage]) -> tuple[Op, ...]:
+        inside = {id(s.op) for s in stages}
+        todo = [v for s in stages for v in s.op.operands]
+        seen: set[int] = set()
+        while todo:
+            v = todo.pop()
+            if id(v) in seen or v.op is None or id(v) in self.stage_of:
+                continue
+            seen.add(id(v))
+            if not isinstance(v.op.definition.semantics, Literal):
+                inside.add(id(v.op))
+            todo.extend(v.op.operands)
+        return tuple(op for op in self.program.ops if id(op) in inside)
+
+
+def _in_order(kernels: Sequence[_Kernel | EvaluatorStep], planner: _Planner) -> list[_Kernel | EvaluatorStep]:
+    """Kernels so that each comes after those whose results it reads."""
+    members: dict[int, list[Stage]] = {id(k): [] for k in kernels}
+    for s in planner.stages:
+        members[id(planner.kernel_of[id(s)])].append(s)
+    waits: Mapping[int, set[int]] = {
+        id(k): {id(planner.kernel_of[id(p)]) for s in members[id(k)] for p in planner.needs[id(s)]} - {id(k)}
+        for k in kernels
+    }
+    order: list[_Kernel | EvaluatorStep] = []
+    placed: set[int] = set()
+    waiting = sorted(kernels, key=lambda k: planner.order[id(members[id(k)][0])])
+    while waiting:
+        rest = []
+        for k in waiting:
+            if waits[id(k)] <= placed:
+                placed.add(id(k))
+                order.append(k)
+            else:
+                rest.append(k)
+        if len(rest) == len(waiting):
+            raise RuntimeError("kernels wait for each other: the planner joined what it must not")
+        waiting = rest
+    return order
