@@ -207,27 +207,28 @@ def _conv_rules() -> tuple[Constraint, ...]:
         ),
         law(
             "C12",
-            "as many input, kernel and output spatial dimensions as the rank less 2",
-            lambda op: all(
-                len(x) == _rank_minus_2(op)
-                for x in (_numbers(op).input_spatial, _numbers(op).kernel_spatial, _numbers(op).output_spatial)
-            ),
+            "as many input spatial dimensions as the rank less 2",
+            lambda op: len(_numbers(op).input_spatial) == _rank_minus_2(op),
+            "dimension_numbers",
+            "lhs",
+        ),
+        law(
+            "C17",
+            "as many kernel spatial dimensions as the rank less 2",
+            lambda op: len(_numbers(op).kernel_spatial) == _rank_minus_2(op),
+            "dimension_numbers",
+            "lhs",
+        ),
+        law(
+            "C19",
+            "as many output spatial dimensions as the rank less 2",
+            lambda op: len(_numbers(op).output_spatial) == _rank_minus_2(op),
             "dimension_numbers",
             "lhs",
         ),
         _number_rules("C13", "input", _INPUT),
         _number_rules("C18", "kernel", _KERNEL),
         _number_rules("C20", "output", _OUTPUT),
-        law(
-            "C17",
-            "as many kernel spatial dimensions as the rank less 2",
-            lambda op: len(_numbers(op).kernel_spatial) == _rank_minus_2(op),
-        ),
-        law(
-            "C19",
-            "as many output spatial dimensions as the rank less 2",
-            lambda op: len(_numbers(op).output_spatial) == _rank_minus_2(op),
-        ),
         _per_window("C2", "window_strides"),
         at_least("C3", "window_strides", 1),
         _per_window("C5", "lhs_dilation"),

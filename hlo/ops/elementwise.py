@@ -9,7 +9,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import broadcast_shapes, fail, identity_access, rule, same_shape, tensor
 from hlo.ops.rules import baseline, input_type, is_quantized, law, result_type, same_shapes
-from hlo.registry import Attribute, Constraint, Elementwise, InferFunction, Operand, OpDefinition, register
+from hlo.registry import Attribute, Constraint, Elementwise, InferFunction, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, ElementKind, ElementType, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, B, C, F, S, TypeSet, U, tensors
 

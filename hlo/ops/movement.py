@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -12,7 +12,7 @@ from hlo.module import Op
 from hlo.ops.common import fail, rule, same_shape, tensor
 from hlo.ops.dynamic import axis_keeps_place, axis_rules, same_element_type
 from hlo.ops.rules import law, one_element, result_type
-from hlo.registry import Attribute, Generate, Literal, Move, OpDefinition, Operand, register
+from hlo.registry import Attribute, Generate, InferFunction, Literal, Move, OpDefinition, Operand, register
 from hlo.types import QuantizedType, TensorType, Type
 from hlo.typesets import ANY, C, F, S, U, tensors
 
@@ -198,6 +198,14 @@ def _infer_transpose(op: Op) -> Sequence[Type]:
     return (TensorType(tuple(t.shape[k] for k in p), element, bounds),)
 
 
+_TRANSPOSED = "the result's dimensions are the operand's in the permutation's order"
+
+
+def _transposed_shape(op: Op) -> bool:
+    t, p = tensor(op, 0), op.attr("permutation")
+    return same_shape([t.shape[k] for k in p], result_type(op).shape)
+
+
 def _transposed_axis(op: Op) -> bool | str:
     a, r, p = tensor(op, 0).element, result_type(op).element, op.attr("permutation")
     if not (isinstance(a, QuantizedType) and isinstance(r, QuantizedType)) or a.axis is None or r.axis is None:
@@ -218,6 +226,7 @@ register(
         constraints=(
             _MOVED_ELEMENT,
             _transpose_permutation,
+            law("C3", _TRANSPOSED, _transposed_shape, "operand", "permutation", "result", result=True),
             law("C4", "the quantization dimension moves along", _transposed_axis, result=True),
         ),
     )
@@ -289,19 +298,46 @@ def _slice_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) 
     ix.read(0, [i * s + o for i, s, o in zip(d, op.attr("strides"), op.attr("start_indices"), strict=True)])
 
 
-def _infer_slice(op: Op) -> Sequence[Type]:
+_SLICE = ("start_indices", "limit_indices", "strides")
+
+
+def _slice_limits(op: Op) -> bool:
     t = tensor(op, 0)
-    spans = (op.attr("start_indices"), op.attr("limit_indices"), op.attr("strides"))
-    if any(len(s) != t.rank for s in spans):
-        raise fail(op, f"expected {t.rank} start indices, limit indices and strides, found {[len(s) for s in spans]}", "C2")
     bounds = t.bounds if t.bounds and len(t.bounds) == t.rank else (None,) * t.rank
     most = [b if n is None else n for n, b in zip(t.shape, bounds, strict=True)]
-    for n, lo, hi, step in zip(most, *spans, strict=True):
-        if lo < 0 or hi < lo or (n is not None and hi > n):
-            raise fail(op, f"expected 0 <= start <= limit <= {n}, found [{lo}:{hi}]", "C3")
-        if step <= 0:
-            raise fail(op, f"expected positive strides, found {step}", "C4")
-    return (TensorType(tuple(-(-(hi - lo) // step) for lo, hi, step in zip(*spans, strict=True)), t.element),)
+    rows = zip(most, op.attr("start_indices"), op.attr("limit_indices"), strict=True)
+    return all(0 <= lo <= hi and le(hi, n) for n, lo, hi in rows)
+
+
+_SLICE_RULES = (
+    law(
+        "C2",
+        "as many start indices, limit indices and strides as dimensions of the operand",
+        lambda op: all(len(op.attr(n)) == tensor(op, 0).rank for n in _SLICE),
+        "operand",
+        *_SLICE,
+    ),
+    law("C3", "0 <= start_indices <= limit_indices <= the operand's shape", _slice_limits, "operand", *_SLICE[:2]),
+    at_least("C4", "strides", 1),
+)
+
+
+def _infer_slice(op: Op) -> Sequence[Type]:
+    require(op, *_SLICE_RULES)
+    rows = zip(*(op.attr(n) for n in _SLICE), strict=True)
+    return (TensorType(tuple(-(-(hi - lo) // step) for lo, hi, step in rows), tensor(op, 0).element),)
+
+
+_INFERRED_SHAPE = "the result has the inferred shape"
+
+
+def _shape_is_inferred(infer: InferFunction) -> Callable[[Op], bool | str]:
+    def holds(op: Op) -> bool | str:
+        (expected,) = infer(op)
+        found = result_type(op)
+        return same_shape(expected.shape, found.shape) or f"expected {expected}, found {found}"  # type: ignore[union-attr]
+
+    return holds
 
 
 register(
@@ -317,7 +353,7 @@ register(
         infer=_infer_slice,
         access=_slice_access,
         semantics=Move(),
-        constraints=(_same_element,),
+        constraints=(*_SLICE_RULES, _same_element, law("C5", _INFERRED_SHAPE, _shape_is_inferred(_infer_slice), result=True)),
     )
 )
 
@@ -369,24 +405,28 @@ def _concatenate_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBui
         start += n
 
 
+def _alike_but_for_axis(op: Op) -> bool:
+    axis = op.attr("dimension")
+    shapes = [t.shape for t in inputs(op, "inputs")]
+    if not 0 <= axis < len(shapes[0]):
+        return len({len(x) for x in shapes}) == 1  # C4 tells
+    return same_shapes(*((*x[:axis], None, *x[axis + 1 :]) if axis < len(x) else x for x in shapes))
+
+
+_CONCATENATE_RULES = (
+    law("C3", "at least one input", lambda op: bool(op.operands) or "found none"),
+    law("C1", "inputs have one element type", lambda op: one_element(*inputs(op, "inputs")), "inputs"),
+    law("C2", "inputs have one shape but for the concatenated dimension", _alike_but_for_axis, "inputs", "dimension"),
+    within("C4", "dimension", "the inputs' dimensions", lambda op: tensor(op, 0).rank),
+)
+
+
 def _infer_concatenate(op: Op) -> Sequence[Type]:
-    if not op.operands:
-        raise fail(op, "expected at least one input, found none", "C3")
+    require(op, *_CONCATENATE_RULES)
     axis, first = op.attr("dimension"), tensor(op, 0)
-    if not 0 <= axis < first.rank:
-        raise fail(op, f"expected a dimension of {first}, found {axis}", "C4")
-    total: int | None = 0
-    for k in range(len(op.operands)):
-        t = tensor(op, k)
-        others = [None if i == axis else n for i, n in enumerate(t.shape)]
-        if not one_element(t, first):
-            raise fail(op, f"expected operands of one element type, found {first} and {t}", "C1")
-        if not same_shape(others, [None if i == axis else n for i, n in enumerate(first.shape)]):
-            raise fail(op, f"expected operands alike but for dimension {axis}, found {first} and {t}", "C2")
-        n = t.shape[axis]
-        total = None if n is None or total is None else total + n
-    merged = [[tensor(op, k).shape[i] for k in range(len(op.operands))] for i in range(first.rank)]
-    shape = tuple(total if i == axis else next((n for n in m if n is not None), None) for i, m in enumerate(merged))
+    columns = list(zip(*(t.shape for t in inputs(op, "inputs")), strict=True))
+    total = None if None in columns[axis] else sum(n for n in columns[axis] if n is not None)
+    shape = tuple(total if i == axis else next((n for n in c if n is not None), None) for i, c in enumerate(columns))
     return (TensorType(shape, first.element),)
 
 
@@ -399,6 +439,18 @@ register(
         infer=_infer_concatenate,
         access=_concatenate_access,
         semantics=Move(),
+        constraints=(
+            *_CONCATENATE_RULES,
+            law(
+                "C5",
+                "the result has the inputs' element type",
+                lambda op: one_element(tensor(op, 0), result_type(op)),
+                "inputs",
+                "result",
+                result=True,
+            ),
+            law("C6", _INFERRED_SHAPE, _shape_is_inferred(_infer_concatenate), result=True),
+        ),
     )
 )
 
@@ -421,19 +473,33 @@ def _pad_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) ->
     ix.read(1, ())
 
 
+_PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
+
+
+def _padded(op: Op) -> tuple[int | None, ...]:
+    rows = zip(tensor(op, 0).shape, *(op.attr(n) for n in _PADDINGS), strict=True)
+    return tuple(None if n is None else low + n + max(n - 1, 0) * inner + high for n, low, high, inner in rows)
+
+
+_PAD_RULES = (
+    law(
+        "C2",
+        "as many entries of each padding as dimensions of the operand",
+        lambda op: all(len(op.attr(n)) == tensor(op, 0).rank for n in _PADDINGS),
+        "operand",
+        *_PADDINGS,
+    ),
+    at_least("C3", "interior_padding", 0),
+    law(
+        "C4", "the padded shape is not negative", lambda op: all(n is None or n >= 0 for n in _padded(op)), "operand", *_PADDINGS
+    ),
+)
+
+
 def _infer_pad(op: Op) -> Sequence[Type]:
+    require(op, *_PAD_RULES)
     t = tensor(op, 0)
-    spans = (op.attr("edge_padding_low"), op.attr("edge_padding_high"), op.attr("interior_padding"))
-    if any(len(s) != t.rank for s in spans):
-        raise fail(op, f"expected {t.rank} entries in each padding attribute, found {[len(s) for s in spans]}", "C2")
-    shape: list[int | None] = []
-    for n, low, high, inner in zip(t.shape, *spans, strict=True):
-        if inner < 0:
-            raise fail(op, f"expected interior padding of 0 or more, found {inner}", "C3")
-        shape.append(None if n is None else low + n + max(n - 1, 0) * inner + high)
-        if n is not None and (shape[-1] or 0) < 0:
-            raise fail(op, f"expected a result of size 0 or more, found {shape[-1]}", "C4")
-    return (TensorType(tuple(shape), t.element, _padded_bounds(op, t)),)
+    return (TensorType(_padded(op), t.element, _padded_bounds(op, t)),)
 
 
 def _padded_bounds(op: Op, t: TensorType) -> tuple[int | None, ...] | None:
@@ -471,6 +537,6 @@ register(
         infer=_infer_pad,
         access=_pad_access,
         semantics=Move(otherwise=1),
-        constraints=(_pad_elements,),
+        constraints=(*_PAD_RULES, _pad_elements, law("C4", _INFERRED_SHAPE, _shape_is_inferred(_infer_pad), result=True)),
     )
 )

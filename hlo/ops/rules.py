@@ -29,6 +29,7 @@ __all__ = [
     "one_element",
     "promotable",
     "reducer_problem",
+    "require",
     "result_type",
     "same_shapes",
     "sorted_distinct",
@@ -67,6 +68,14 @@ def describe(op: Op, names: Sequence[str]) -> str:
             value = op.attr(n)
             parts.append(f"{n} = {list(value) if isinstance(value, tuple) else value}")
     return "; ".join(parts) or ", ".join(str(v.type) for v in op.operands)
+
+
+def require(op: Op, *rules: Constraint) -> None:
+    """Raises VerificationError for the first rule that does not hold: what an inference needs before it can begin."""
+    for rule in rules:
+        found = rule.check(op)
+        if found is not None:
+            raise fail(op, f"{rule.text}: {found}", rule.label)
 
 
 # ---------------------------------------------------------------- accessors
