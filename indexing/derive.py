@@ -67,7 +67,7 @@ class Reads:
         """
         found: list[list[IndexingMap]] = [[] for _ in self.op.operands]
         for operand, index, where in self.reads:
-            found[operand].append(build(self.dims, index, self.ranges, self.runtimes, where))
+            found[operand].append(self._map(index, where))
         asked: dict[int, list[tuple[Expr, ...]]] = {}
         told = zip(self.runtime_operands, [v.element for v in self.runtimes], strict=True)
         for operand, element in (*self.known, *told):
@@ -86,9 +86,16 @@ class Reads:
             values = sorted(e[k].constant for e in elements)
             if values == list(range(values[0], values[0] + len(values))):
                 v = Variable(usual("s", len(self.ranges)), Interval(values[0], values[-1]))
-                element = (*first[:k], v.var, *first[k + 1 :])
-                return [build(self.dims, element, [*self.ranges, v], self.runtimes, ())]
-        return [build(self.dims, e, self.ranges, self.runtimes, ()) for e in elements]
+                return [self._map((*first[:k], v.var, *first[k + 1 :]), (), v)]
+        return [self._map(e, ()) for e in elements]
+
+    def _map(self, index: Sequence[Expr], where: Sequence[Constraint], extra: Variable | None = None) -> IndexingMap:
+        """One read's map. Variables that it does not name are no part of it: an empty reduction still reads its init value."""
+        used = {v for e in (*index, *(c.expression for c in where)) for v in e.variables}
+        runtimes = [v for v in self.runtimes if v.var in used]
+        used.update(x for v in runtimes for e in v.element for x in e.variables)
+        ranges = [v for v in self.ranges if v.var in used]
+        return build(self.dims, index, [*ranges, extra] if extra is not None else ranges, runtimes, where)
 
 
 def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:

@@ -229,3 +229,16 @@ func.func @main(%a: tensor<4x6xf32>) -> tensor<24xf32> {
     start = parse_map("(t0)[s0] -> (t0 * 6 + s0), domain: t0 in [0, 3], s0 in [0, 5]")
     found = maps_from(module.root.result, start=start)[module.entry.arguments[0]]
     assert str(found.only) == "(t0)[s0] -> (t0, s0), domain: t0 in [0, 3], s0 in [0, 5]"
+
+
+def test_an_empty_reduction_reads_its_init_value() -> None:
+    module = hlo.parse("""
+func.func @main(%a: tensor<0x3xf32>, %z: tensor<f32>) -> tensor<3xf32> {
+  %0 = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<0x3xf32>, tensor<f32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}""")
+    data, init = output_to_input(module.root)
+    assert str(data.only) == "KNOWN EMPTY"
+    assert str(init.only) == "(d0) -> (), domain: d0 in [0, 2]"
+    assert str(input_to_output(module.root, 1)[0].only) == "()[s0] -> (s0), domain: s0 in [0, 2]"
