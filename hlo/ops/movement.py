@@ -11,7 +11,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail, rule, same_shape, tensor
 from hlo.ops.dynamic import axis_keeps_place, axis_rules, same_element_type
-from hlo.ops.rules import law, one_element, result_type
+from hlo.ops.rules import at_least, inputs, law, le, one_element, require, result_type, same_shapes, within
 from hlo.registry import Attribute, Generate, InferFunction, Literal, Move, OpDefinition, Operand, register
 from hlo.types import QuantizedType, TensorType, Type
 from hlo.typesets import ANY, C, F, S, U, tensors
