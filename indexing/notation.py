@@ -285,6 +285,11 @@ def parse_map(text: str) -> IndexingMap:
     if p.take("domain"):
         p.expect(":")
         while p.at < len(p.tokens):
+            if p.take("is_simplified"):  # a mark that some versions of XLA print at the end
+                p.expect(":")
+                if not (p.take("true") or p.take("false")):
+                    raise p.error(f"expected true or false, found {p.peek() or 'the end'!r}")
+                continue
             e = p.sum()
             p.expect("in")
             b = p.interval()

@@ -67,6 +67,22 @@ def test_expressions_of_the_notation(text: str, printed: str) -> None:
     assert parse_expr(printed) is e
 
 
+def test_what_other_versions_of_xla_print_is_read() -> None:
+    text = """
+      (d0, d1)[s0]{rt0} -> (d0 + s0, d1 mod 3 + rt0),
+      domain:
+      d0 in [0, 9],
+      d1 in [0, 9],
+      s0 in [0, 3],
+      rt0 in [0, 1],
+      d0 + s0 in [0, 7],
+      is_simplified: true"""
+    assert str(parse_map(text)) == (
+        "(d0, d1)[s0]{rt0} -> (d0 + s0, rt0 + d1 mod 3), domain: d0 in [0, 9], d1 in [0, 9], s0 in [0, 3], rt0 in [0, 1],"
+        " d0 + s0 in [0, 7]"
+    )
+
+
 def test_evaluates_ints_and_arrays() -> None:
     m = parse_map(
         "(d0, d1)[s0]{rt0} -> (d0 * 4 + s0, (d1 + rt0) mod 3), domain: d0 in [0, 9], d1 in [0, 9], s0 in [0, 3], rt0 in [0, 1]"
