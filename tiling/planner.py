@@ -91,6 +91,7 @@ class _Planner:
         self.stages = find_stages(self.program, self.refused)
         self.order = {id(s): i for i, s in enumerate(self.stages)}
         self.stage_of = {id(v): s for s in self.stages for v in s.values}
+        self.stage_by_op = {id(s.op): s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
         self.needs = {id(s): self._needs(s) for s in self.stages}
         self.readers: dict[int, list[Stage]] = {id(s): [] for s in self.stages}
@@ -237,67 +238,76 @@ class _Planner:
             if isinstance(s.op.definition.semantics, SumOfProducts) and len(readers) == 1:
                 reader = readers[0]
                 if (
-                    not isinstance(reader.op.definition.semantics, SumOfProducts)
+                    reader.declined is None
+                    and not isinstance(reader.op.definition.semantics, SumOfProducts)
                     and reader.values[0].shape == s.values[0].shape
                 ):
                     self._try_join(s)
 
     def _try_join(self, stage: Stage) -> None:
+        """Moves a kernel into one that reads its result: the first of its readers' for which that pays.
+
+        Where other kernels read it, too, it is also stored, by the kernel that now computes it.
+        """
         kernel = self.kernel_of[id(stage)]
         readers = self.readers[id(stage)]
         if not readers or isinstance(kernel, EvaluatorStep) or kernel.stages[-1] is not stage:
             return
-        me = self.names.stage(stage)
         targets = list({id(self.kernel_of[id(r)]): self.kernel_of[id(r)] for r in readers}.values())
-        if len(targets) > 1:
-            who = ", ".join(self._kernel_name(t) for t in targets)
-            self.decisions.append(
-                Decision(me, who, False, f"{len(targets)} kernels read %{me}: it is stored once for all of them")
-            )
-            return
-        target = targets[0]
-        if target is kernel:
-            return
-        if self._late():
-            self.decisions.append(
-                Decision(me, self._kernel_name(target), False, "not tried: the planner's time was over")
-            )
-            return
-        if isinstance(target, EvaluatorStep):
-            self.decisions.append(
-                Decision(me, target.name, False, f"its reader runs in the evaluator: {target.reason}")
-            )
-            return
-        name = self._kernel_name(target)
-        if kernel.pinned or target.pinned:
-            self.decisions.append(Decision(me, name, False, "one of them is pinned"))
-            return
-        together = sorted([*kernel.stages, *target.stages], key=lambda s: self.order[id(s)])
-        if together[-1] is not target.stages[-1]:
-            together.remove(target.stages[-1])
-            together.append(target.stages[-1])
-        if self._waits_for_itself(together):
-            self.decisions.append(
-                Decision(me, name, False, "another kernel reads one of their results and makes an input of the other")
-            )
-            return
+        for target in sorted(targets, key=self._position):
+            if target is not kernel and self._join(stage, kernel, target):
+                return
+
+    def _position(self, kernel: _Kernel | EvaluatorStep) -> int:
+        last = kernel.stages[-1] if isinstance(kernel, _Kernel) else self.stage_by_op[id(kernel.op)]
+        return self.order[id(last)]
+
+    def _join(self, stage: Stage, kernel: _Kernel, target: _Kernel | EvaluatorStep) -> bool:
+        """Decides whether `kernel`, whose root is `stage`, becomes a part of `target`, and keeps the reason."""
+        me, name = self.names.stage(stage), self._kernel_name(target)
+        refusal = self._refusal(kernel, target)
+        if isinstance(target, EvaluatorStep) or refusal is not None:
+            self.decisions.append(Decision(me, name, False, refusal or "its reader runs in the evaluator"))
+            return False
+        together = self._in_one(kernel, target)
         found = self._best(together, self._stored(together))
         if isinstance(found, Declined):
             self.decisions.append(Decision(me, name, False, found.reason))
-            return
+            return False
         apart = kernel.candidate.estimate.seconds + target.candidate.estimate.seconds
         cost = found.estimate.seconds
-        fused = cost <= apart
+        bytes_apart = kernel.candidate.estimate.memory_bytes + target.candidate.estimate.memory_bytes
         reason = (
             f"{cost * 1e6:.1f} us together, {apart * 1e6:.1f} us apart; "
-            f"{found.estimate.memory_bytes} bytes together, "
-            f"{kernel.candidate.estimate.memory_bytes + target.candidate.estimate.memory_bytes} bytes apart"
+            f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
         )
-        self.decisions.append(Decision(me, name, fused, reason, cost, apart))
-        if fused:
-            joined = _Kernel(together, found)
-            for s in together:
-                self.kernel_of[id(s)] = joined
+        self.decisions.append(Decision(me, name, cost <= apart, reason, cost, apart))
+        if cost > apart:
+            return False
+        joined = _Kernel(together, found)
+        for s in together:
+            self.kernel_of[id(s)] = joined
+        return True
+
+    def _refusal(self, kernel: _Kernel, target: _Kernel | EvaluatorStep) -> str | None:
+        """Why two kernels must not become one, whatever it costs."""
+        if self._late():
+            return "not tried: the planner's time was over"
+        if isinstance(target, EvaluatorStep):
+            return f"its reader runs in the evaluator: {target.reason}"
+        if kernel.pinned or target.pinned:
+            return "one of them is pinned"
+        if self._waits_for_itself(self._in_one(kernel, target)):
+            return "another kernel reads one of their results and makes an input of the other"
+        return None
+
+    def _in_one(self, kernel: _Kernel, target: _Kernel) -> list[Stage]:
+        """The stages of both in dependency order, the target's root last."""
+        root = target.stages[-1]
+        return [
+            *sorted((s for s in (*kernel.stages, *target.stages) if s is not root), key=lambda s: self.order[id(s)]),
+            root,
+        ]
 
     def _kernel_name(self, kernel: _Kernel | EvaluatorStep) -> str:
         return kernel.name if isinstance(kernel, EvaluatorStep) else self.names.stage(kernel.stages[-1])

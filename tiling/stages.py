@@ -29,6 +29,7 @@ COST: dict[str, float] = {
 """What a scalar function costs in additions; 1 for what is not listed."""
 
 EXPENSIVE = 8.0
+WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,7 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
         if not cut and not isinstance(op.definition.semantics, (Literal, Generate)):
             r = op.results[0]
             again = len(users[id(r)]) > 1 and isinstance(op.definition.semantics, Elementwise)
-            more_bytes = sum(sources[id(r)].values()) > 1.5 * _bytes(r)
+            more_bytes = sum(sources[id(r)].values()) > 1.5 * _bytes(r) and _bytes(r) >= WORTH_STORING_BYTES
             cut = again and (weight[id(r)] >= EXPENSIVE or more_bytes)
         if cut:
             stages.append(Stage(op, op.results, declined[id(op)]))

@@ -75,13 +75,15 @@ def test_a_fusion_must_not_wait_for_itself() -> None:
     module = hlo.parse("""
     func.func @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
       %c = stablehlo.constant dense<0.0> : tensor<f32>
-      %a = stablehlo.reduce(%x init: %c) applies stablehlo.add across dimensions = [1] : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
-      %b = stablehlo.reduce(%a init: %c) applies stablehlo.add across dimensions = [0] : (tensor<64xf32>, tensor<f32>) -> tensor<f32>
+      %a = stablehlo.reduce(%x init: %c) applies stablehlo.add across dimensions = [1]
+        : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
+      %b = stablehlo.reduce(%a init: %c) applies stablehlo.add across dimensions = [0]
+        : (tensor<64xf32>, tensor<f32>) -> tensor<f32>
       %d = stablehlo.broadcast_in_dim %a, dims = [0] : (tensor<64xf32>) -> tensor<64x64xf32>
       %e = stablehlo.broadcast_in_dim %b, dims = [] : (tensor<f32>) -> tensor<64x64xf32>
       %f = stablehlo.add %d, %e : tensor<64x64xf32>
       return %f : tensor<64x64xf32>
-    }""")  # noqa: E501
+    }""")
     plan = tiling.plan(module)
     names = [op.name for op in plan.program.ops]
     first, last = names.index("stablehlo.reduce"), names.index("stablehlo.add")
@@ -99,10 +101,12 @@ def test_a_spent_budget_leaves_stages_apart_and_says_so() -> None:
 
 def test_layers_of_equal_structure_get_equal_tiles() -> None:
     layer = """
-      %m{0} = stablehlo.reduce(%x{0} init: %c) applies stablehlo.add across dimensions = [1] : (tensor<64x256xf32>, tensor<f32>) -> tensor<64xf32>
+      %m{0} = stablehlo.reduce(%x{0} init: %c) applies stablehlo.add across dimensions = [1]
+        : (tensor<64x256xf32>, tensor<f32>) -> tensor<64xf32>
       %b{0} = stablehlo.broadcast_in_dim %m{0}, dims = [0] : (tensor<64xf32>) -> tensor<64x256xf32>
       %s{0} = stablehlo.subtract %x{0}, %b{0} : tensor<64x256xf32>
-      %x{1} = stablehlo.dot_general %s{0}, %w, contracting_dims = [1] x [0] : (tensor<64x256xf32>, tensor<256x256xf32>) -> tensor<64x256xf32>
+      %x{1} = stablehlo.dot_general %s{0}, %w, contracting_dims = [1] x [0]
+        : (tensor<64x256xf32>, tensor<256x256xf32>) -> tensor<64x256xf32>
     """
     body = "".join(layer.format(k, k + 1) for k in range(6))
     module = hlo.parse(f"""

@@ -133,7 +133,7 @@ def test_a_value_that_two_kernels_need_is_stored_once() -> None:
         "(tensor<64xf32>, tensor<64xf32>)",
     )
     plan = tiling.plan(module)
-    (decision,) = [d for d in plan.decisions if d.producer.startswith("tanh")]
-    assert not decision.fused
-    assert "2 kernels" in decision.reason
-    assert sum(any(n.startswith("tanh") for n in _reads(f)) for f in plan.fusions) == 2
+    reading = [f for f in plan.fusions if any(n.startswith("tanh") for n in _reads(f))]
+    storing = [f for f in plan.fusions if any(b.name.startswith("tanh") for b in f.schedule.buffers_in(Scope.RESULT))]
+    assert len(storing) == 1 and len(reading) == len(plan.fusions) - 1
+    assert any(d.producer.startswith("tanh") and d.reason for d in plan.decisions)
