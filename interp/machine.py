@@ -81,12 +81,33 @@ class TraceEvent:
 
 
 class Budget:
-    """What the processes of one run have used, together, of what they may."""
+    """What the processes of one run have used, together, of what they may.
+
+    Memory is counted by buffer: arrays that are views of one buffer count once, as the whole buffer.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.steps = 0
         self.live_bytes = 0
+        self._holders: dict[int, int] = {}
+
+    def hold(self, value: Any) -> None:
+        """A name has come to stand for `value`."""
+        for buffer in _buffers(value):
+            count = self._holders.get(id(buffer), 0)
+            self._holders[id(buffer)] = count + 1
+            if not count:
+                self.live_bytes += buffer.nbytes
+
+    def release(self, value: Any) -> None:
+        """A name that stood for `value` is gone."""
+        for buffer in _buffers(value):
+            count = self._holders.pop(id(buffer)) - 1
+            if count:
+                self._holders[id(buffer)] = count
+            else:
+                self.live_bytes -= buffer.nbytes
 
 
 @dataclass
@@ -147,9 +168,10 @@ class _Frame:
 class _Pending:
     """A rule in the middle of its work, waiting for a block or for other processes."""
 
-    __slots__ = ("frame", "generator", "inputs", "op")
+    __slots__ = ("frame", "generator", "inputs", "op", "rule")
 
-    def __init__(self, op: Op, inputs: tuple[Any, ...], frame: _Frame, generator: Generator[Any, Any, Any]) -> None:
+    def __init__(self, rule: Rule, op: Op, inputs: tuple[Any, ...], frame: _Frame, generator: Generator[Any, Any, Any]) -> None:
+        self.rule = rule
         self.op = op
         self.inputs = inputs
         self.frame = frame
@@ -218,15 +240,18 @@ class Machine:
         return results
 
     def _store(self, frame: _Frame, name: Value, value: Any) -> None:
-        if self.context.budget.limits.memory_bytes is not None:
-            self.context.budget.live_bytes += _bytes_of(value) - _bytes_of(frame.values.get(name))
-            self.context.reserve(name.owner if isinstance(name.owner, Op) else frame.block.ops[-1], 0)
+        budget = self.context.budget
+        if budget.limits.memory_bytes is not None:
+            budget.hold(value)
+            budget.release(frame.values.get(name))
+            if isinstance(name.owner, Op):
+                self.context.reserve(name.owner, 0)
         frame.values[name] = value
 
     def _forget(self, frame: _Frame, name: Value) -> None:
         gone = frame.values.pop(name, None)
         if self.context.budget.limits.memory_bytes is not None:
-            self.context.budget.live_bytes -= _bytes_of(gone)
+            self.context.budget.release(gone)
 
     # ------------------------------------------------------------ ops
 
@@ -243,11 +268,17 @@ class Machine:
                 outputs = self._on_lanes(found, op, inputs, captured, frame)
             else:
                 self._reserve_results(found, op)
+                if found.is_elementwise and len(inputs) > 1:
+                    self._check_shapes(op, inputs)
                 outputs = found.function(self.context, op, *inputs)
         except MemoryError as e:
             raise self._exhausted(op, e) from e
+        except (ValueError, IndexError) as e:
+            if found.calls_out:
+                raise
+            raise self._misfit(op, inputs, e) from e
         if isinstance(outputs, Generator):
-            self._stack.append(_Pending(op, inputs, frame, outputs))
+            self._stack.append(_Pending(found, op, inputs, frame, outputs))
         else:
             self._finish(op, inputs, outputs, frame)
 
@@ -260,6 +291,10 @@ class Machine:
             return None
         except MemoryError as e:
             raise self._exhausted(pending.op, e) from e
+        except (ValueError, IndexError) as e:
+            if pending.rule.calls_out:
+                raise
+            raise self._misfit(pending.op, pending.inputs, e) from e
         if isinstance(request, Wait):
             return request
         self._enter(request, pending.frame)
@@ -308,6 +343,17 @@ class Machine:
                 total += r.type.size_bytes
         self.context.reserve(op, total)
 
+    def _check_shapes(self, op: Op, inputs: tuple[Any, ...]) -> None:
+        """Operands of an elementwise op have one shape or none; NumPy would stretch dimensions of 1."""
+        shapes = {x.shape for x in inputs if x.ndim}
+        if len(shapes) > 1:
+            raise self.context.error(op, "expected operands of one shape, found " + ", ".join(str(list(x.shape)) for x in inputs))
+
+    def _misfit(self, op: Op, inputs: tuple[Any, ...], error: Exception) -> ExecutionError:
+        """Sizes that only turn out at run time may not fit each other; NumPy says so in its own words."""
+        shapes = ", ".join(str(list(x.shape)) if isinstance(x, np.ndarray) else type(x).__name__ for x in inputs)
+        return self.context.error(op, f"operands of shapes {shapes or '(none)'} do not fit: {error}")
+
     def _exhausted(self, op: Op, error: MemoryError) -> LimitError:
         return LimitError(f"the machine's memory does not suffice: {error}", *at(op, self.context.module), op=op.name)
 
@@ -346,6 +392,7 @@ class Machine:
         collected: list[tuple[Any, ...]] = []
         frame.has_lanes = False
         for lane in np.ndindex(*shape):
+            self.context.step(op)
             frame.values.update({v: _slice(w, lane) for v, w in varying.items()})
             outputs = found.function(self.context, op, *(_slice(v, lane) for v in inputs))
             if isinstance(outputs, Generator):
@@ -388,15 +435,14 @@ def _aligned(inputs: tuple[Any, ...], rank: int) -> list[Any]:
     return aligned
 
 
-def _bytes_of(value: Any) -> int:
-    """Bytes that a value occupies; a dimension repeated by a stride of 0 counts once."""
+def _buffers(value: Any) -> list[np.ndarray[Any, Any]]:
+    """The arrays that own the memory of a value."""
     if isinstance(value, Lanes):
         value = value.array
-    if isinstance(value, np.ndarray):
-        n = value.itemsize
-        for size, stride in zip(value.shape, value.strides, strict=True):
-            n *= size if stride else 1
-        return n
     if isinstance(value, tuple):
-        return sum(map(_bytes_of, value))
-    return 0
+        return [b for v in value for b in _buffers(v)]
+    if not isinstance(value, np.ndarray):
+        return []
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    return [value]

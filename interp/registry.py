@@ -22,6 +22,7 @@ class Rule:
     is_elementwise  the function works on arrays of any one shape (scalars broadcast), element by element
     is_view         the result takes no memory of its own; on scalars the function is the identity or elementwise
     is_transparent  the function passes operands on to a block (or to its result) without looking into them
+    calls_out       the function runs the caller's own code, whose exceptions pass through
     declined        why the op is not evaluated; its function raises that
     dequantizes     quantized operands are dequantized first and results quantized last (dequantize_op_quantize)
     """
@@ -33,13 +34,19 @@ class Rule:
     is_transparent: bool = False
     dequantizes: bool = False
     declined: Declined | None = None
+    calls_out: bool = False
 
 
 _RULES: dict[str, Rule] = {}
 
 
 def rule(
-    *names: str, elementwise: bool = False, view: bool = False, transparent: bool = False, dequantizes: bool | None = None
+    *names: str,
+    elementwise: bool = False,
+    view: bool = False,
+    transparent: bool = False,
+    dequantizes: bool | None = None,
+    calls_out: bool = False,
 ) -> Callable[[F], F]:
     """Decorator: registers a function as the rule of the ops `names`. Raises ValueError for a name that has one.
 
@@ -51,7 +58,7 @@ def rule(
         for name in names:
             if name in _RULES:
                 raise ValueError(f"interp.rules has two rules for {name}")
-            _RULES[name] = Rule(name, function, elementwise, view, transparent, through)
+            _RULES[name] = Rule(name, function, elementwise, view, transparent, through, calls_out=calls_out)
         return function
 
     return add

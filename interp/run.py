@@ -11,7 +11,7 @@ import numpy as np
 from hlo import Block, Function, Module
 from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
-from interp.errors import InputError
+from interp.errors import InputError, LimitError
 from interp.grid import Grid, ProcessId
 from interp.machine import Budget, Context, Limits, Machine, TraceEvent
 
@@ -120,6 +120,11 @@ def _run(
             values = [_checked(next(rest), a.type, i, function) for i, a in enumerate(function.arguments)]
             machines[process].start(function.body, values)
         Grid(machines).run()
+    final = [v for m in machines.values() for v in m.results or () if isinstance(v, np.ndarray)]
+    if budget.limits.memory_bytes is not None and sum(v.nbytes for v in final) > budget.limits.memory_bytes:
+        raise LimitError(
+            f"the results take {sum(v.nbytes for v in final)} bytes, more than the limit of {budget.limits.memory_bytes} bytes"
+        )
     taken = {id(x) for x in inputs}
     return {p: tuple(_own(v, taken) for v in m.results or ()) for p, m in machines.items()}
 

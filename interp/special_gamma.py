@@ -101,7 +101,7 @@ def lgamma(x: Array) -> Array:
     reflected = x < 0.5
     positive = _lgamma_positive(np.where(reflected, 1 - x, np.maximum(x, 0.5)))
     sine = np.abs(np.sin(np.pi * _fraction_of_turn(x)))
-    mirrored = np.log(np.pi) - np.log(sine) - positive
+    mirrored = np.log(np.pi) - np.log(np.where(sine == 0, 1.0, sine)) - positive  # where it is 0, a pole is put below
     direct = (x > 0) & reflected  # 1 - x loses digits of a small x
     small = _lgamma_positive(np.where(direct, x, 1.0))
     result = np.where(direct, small, np.where(reflected, mirrored, positive))

@@ -18,8 +18,10 @@ from interp.rules import (
     random,
     reduction,
     scattering,
+    sharding,
     sorting,
     windows,
+    xla,
 )
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "random",
     "reduction",
     "scattering",
+    "sharding",
     "sorting",
     "windows",
+    "xla",
 ]

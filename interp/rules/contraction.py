@@ -7,6 +7,7 @@ summed in float64 and rounded once. Integers are exact modulo 2**bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -70,6 +71,9 @@ def result_dtype(op: Op) -> np.dtype[Any]:
 
 def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) -> Array:
     """out[batch, free lhs, free rhs] = sum over contracting dimensions of lhs * rhs, as `dtype`."""
+    pairs = zip(dims.lhs_batching + dims.lhs_contracting, dims.rhs_batching + dims.rhs_contracting, strict=True)
+    if any(lhs.shape[i] != rhs.shape[j] for i, j in pairs):
+        raise ValueError("batching and contracting dimensions differ in size")
     left_free, right_free = dims.free("lhs", lhs.ndim), dims.free("rhs", rhs.ndim)
     a = _as_matrices(lhs, dims.lhs_batching, left_free, dims.lhs_contracting)
     b = _as_matrices(rhs, dims.rhs_batching, dims.rhs_contracting, right_free)
@@ -97,6 +101,7 @@ def _as_matrices(x: Array, batch: Sequence[int], rows: Sequence[int], columns: S
 @rule("stablehlo.dot_general", dequantizes=True)
 def dot_general(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
     dims, dtype, algorithm = op.attr("dot_dimension_numbers"), result_dtype(op), op.attr("algorithm")
+    ctx.reserve(op, 8 * (lhs.size + rhs.size))
     if algorithm is None:
         return contract(lhs, rhs, dims, dtype)
     return by_algorithm(ctx, op, lhs, rhs, dims, algorithm, dtype)
@@ -108,10 +113,11 @@ def by_algorithm(
     """The factors as sums of components of the precision types; the most significant products of components, summed
     in the accumulation type. Specification: dot_general, `algorithm`.
     """
-    left = _components(lhs, algorithm.lhs_precision_type, algorithm.lhs_component_count)
-    right = _components(rhs, algorithm.rhs_precision_type, algorithm.rhs_component_count)
-    pairs = sorted((i + j, i, j) for i in range(len(left)) for j in range(len(right)))
-    pairs = pairs[: algorithm.num_primitive_operations]
+    count = algorithm.num_primitive_operations
+    enough = math.isqrt(count - 1) + 1 if count > 1 else 1  # components for so many products: 3 need 2, 6 and 9 need 3
+    left = _components(lhs, algorithm.lhs_precision_type, max(algorithm.lhs_component_count, enough))
+    right = _components(rhs, algorithm.rhs_precision_type, max(algorithm.rhs_component_count, enough))
+    pairs = sorted((i + j, i, j) for i in range(len(left)) for j in range(len(right)))[:count]
     accumulation = _precision(algorithm.accumulation_type)
     floats = is_float(accumulation)
     total: Any = 0

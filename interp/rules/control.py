@@ -102,7 +102,7 @@ _KNOWN_TARGETS = {
 }
 
 
-@rule("stablehlo.custom_call")
+@rule("stablehlo.custom_call", calls_out=True)
 def custom_call(ctx: Any, op: Op, *operands: Any) -> Any:
     """What the caller's function for the target gives: one array, or a tuple of results."""
     target = op.attr("call_target_name")

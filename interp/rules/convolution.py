@@ -49,6 +49,8 @@ def convolved(ctx: Any, op: Op, lhs: Array, rhs: Array, padding: Sequence[Sequen
     sizes, strides, dilations = kernel.shape[:spatial], op.attr("window_strides"), op.attr("rhs_dilation")
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     interior = [n - 1 for n in op.attr("lhs_dilation")]
+    lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(x.shape[1:-1], low, high, interior, strict=True)]
+    ctx.reserve(op, 16 * (prod(lengths) * x.shape[0] * x.shape[-1] + kernel.size))
     x = padded(x, np.zeros((), x.dtype), [0, *low, 0], [0, *high, 0], [0, *interior, 0])
     spans = [(n - 1) * k + 1 if n else 0 for n, k in zip(sizes, dilations, strict=True)]
     out_sizes = [window_count(n, m, s) for n, m, s in zip(x.shape[1:-1], spans, strides, strict=True)]
@@ -59,7 +61,6 @@ def convolved(ctx: Any, op: Op, lhs: Array, rhs: Array, padding: Sequence[Sequen
     else:
         x = np.moveaxis(x.reshape(*x.shape[:-1], features, x.shape[-1] // features), -2, 0)
     kernel = np.moveaxis(kernel.reshape(*kernel.shape[:-1], groups, kernel.shape[-1] // groups), -2, 0)
-    ctx.reserve(op, 8 * (x.size + kernel.size))
     terms = prod(sizes) * x.shape[-1]
     if terms <= FEW_TERMS and (is_float(dtype) or is_complex(dtype)):  # as in dot_general
         left, right = widen(convert(x, dtype)), widen(convert(kernel, dtype))

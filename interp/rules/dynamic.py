@@ -34,7 +34,9 @@ def claim(ctx: Any, op: Op, sizes: Sequence[int], itemsize: int) -> None:
 
 @rule("stablehlo.dynamic_iota", view=True, dequantizes=True)
 def dynamic_iota(ctx: Any, op: Op, shape: Array) -> Array:
-    return counted(sizes_of(ctx, op, shape), op.attr("iota_dimension"), expressed_dtype(op.results[0].tensor))
+    sizes, axis = sizes_of(ctx, op, shape), op.attr("iota_dimension")
+    ctx.reserve(op, 16 * sizes[axis])
+    return counted(sizes, axis, expressed_dtype(op.results[0].tensor))
 
 
 @rule("stablehlo.dynamic_broadcast_in_dim", view=True)

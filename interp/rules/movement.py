@@ -6,6 +6,7 @@ Where a result is a NumPy view, it is left one; nothing writes into values.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ def counted(shape: Sequence[int], axis: int, dtype: np.dtype[Any]) -> Array:
 
 @rule("stablehlo.iota", view=True, dequantizes=True)
 def iota(ctx: Any, op: Op) -> Array:
-    return counted(op.results[0].shape, op.attr("iota_dimension"), expressed_dtype(op.results[0].tensor))
+    shape, axis = op.results[0].shape, op.attr("iota_dimension")
+    ctx.reserve(op, 16 * shape[axis])
+    return counted(shape, axis, expressed_dtype(op.results[0].tensor))
 
 
 def spread(x: Array, dimensions: Sequence[int], shape: Sequence[int]) -> Array:
@@ -72,6 +75,12 @@ def reshape(ctx: Any, op: Op, x: Array) -> Array:
 
 def reshaped(ctx: Any, op: Op, x: Array, shape: Sequence[int]) -> Array:
     """`x` in row-major order under another shape. Raises ExecutionError when the sizes differ."""
+    if not x.flags.c_contiguous and x.size > 1:
+        if not any(x.strides):  # one element everywhere
+            x = np.broadcast_to(x[(0,) * x.ndim], (x.size,))
+            if -1 not in shape and prod(shape) == x.size:
+                return np.broadcast_to(x[0], tuple(shape))
+        ctx.reserve(op, x.nbytes)
     try:
         return x.reshape(shape)
     except ValueError:
@@ -96,11 +105,12 @@ def concatenate(ctx: Any, op: Op, *inputs: Array) -> Array:
 
 def padded(x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
     """x with `interior` copies of `value` between neighbours and `low`, `high` at the ends (negative: cut off)."""
-    for axis, (lo, hi, inner) in enumerate(zip(low, high, interior, strict=True)):
+    lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(x.shape, low, high, interior, strict=True)]
+    # Dimensions that shrink come first, so that nothing on the way is larger than the result or the operand.
+    for axis in sorted(range(x.ndim), key=lambda k: lengths[k] / max(x.shape[k], 1)):
+        lo, hi, inner, n, length = low[axis], high[axis], interior[axis], x.shape[axis], lengths[axis]
         if lo == hi == inner == 0:
             continue
-        n = x.shape[axis]
-        length = lo + n + max(n - 1, 0) * inner + hi
         out = np.full((*x.shape[:axis], length, *x.shape[axis + 1 :]), value, dtype=x.dtype)
         places = lo + np.arange(n) * (inner + 1)
         kept = (places >= 0) & (places < length)

@@ -11,7 +11,7 @@ from interp.numbers import Array, bits_of, is_complex
 from interp.quantization import dequantize, quantize, quantized_element
 from interp.registry import rule
 
-__all__: list[str] = []
+__all__ = ["from_bits", "to_bits"]
 
 
 @rule("stablehlo.uniform_quantize")
@@ -30,14 +30,14 @@ def uniform_dequantize(ctx: Any, op: Op, x: Array) -> Array:
     return dequantize(x, have)
 
 
-def _to_bits(x: Array) -> Array:
+def to_bits(x: Array) -> Array:
     """[…, n] elements as […, n * width] bits, the lowest bit of each element first."""
     width = bits_of(x.dtype)
     data = np.ascontiguousarray(x).reshape(*x.shape, 1).view(np.uint8)
     return np.unpackbits(data, axis=-1, bitorder="little")[..., :width]
 
 
-def _from_bits(bits: Array, dtype: np.dtype[Any]) -> Array:
+def from_bits(bits: Array, dtype: np.dtype[Any]) -> Array:
     """The inverse: the last dimension holds the bits of one element. Sub-byte integers are extended by their sign."""
     width = bits_of(dtype)
     if dtype.kind == "b":
@@ -70,9 +70,9 @@ def bitcast_convert(ctx: Any, op: Op, x: Array) -> Array:
         if have > want:
             return np.ascontiguousarray(x).reshape(*x.shape, 1).view(goal)
         return np.ascontiguousarray(x).view(goal)[..., 0]
-    bits = _to_bits(x)
+    bits = to_bits(x)
     if have > want:
-        return _from_bits(bits.reshape(*x.shape, have // want, want), goal)
+        return from_bits(bits.reshape(*x.shape, have // want, want), goal)
     if have < want:
-        return _from_bits(bits.reshape(*x.shape[:-1], want), goal)
-    return _from_bits(bits, goal)
+        return from_bits(bits.reshape(*x.shape[:-1], want), goal)
+    return from_bits(bits, goal)

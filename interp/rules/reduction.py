@@ -57,6 +57,7 @@ def reduce(ctx: Any, op: Op, *operands: Array) -> Generator[Any, Any, tuple[Arra
         size *= inputs[0].shape[i]
     if not size:
         return tuple(starts)
+    ctx.reserve(op, 2 * sum(x.size * x.itemsize for x in inputs))
     # One axis of `size` elements in row-major order of the reduced dimensions, in front of the kept ones.
     flat = [x.transpose((*dims, *kept)).reshape((size, *shape)) for x in inputs]
     folded = yield from fold_axis(body, flat, 0)

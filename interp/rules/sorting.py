@@ -145,6 +145,7 @@ def sort(ctx: Any, op: Op, *inputs: Array) -> Generator[Any, Any, tuple[Array, .
         axis %= rank
     if not rank or inputs[0].size == 0 or inputs[0].shape[axis] == 1:
         return tuple(inputs)
+    ctx.reserve(op, 24 * inputs[0].size)
     moved = [np.moveaxis(x, axis, -1) for x in inputs]
     shape = moved[0].shape
     rows = [np.ascontiguousarray(x).reshape(-1, shape[-1]) for x in moved]

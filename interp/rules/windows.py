@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ def slide(body: Block, arrays: Sequence[Array], size: int, stride: int, dilation
     n = arrays[0].shape[0]
     span = (size - 1) * dilation + 1
     count = (n - span) // stride + 1 if n and span <= n else 0
-    if count == 0 or (size - 1) * count <= n * (size - 1).bit_length():
+    if count == 0:
+        return [x[:0] for x in arrays]
+    if (size - 1) * count <= n * (size - 1).bit_length():
         rows = [[_taken(x, k * dilation, count, stride) for k in range(size)] for x in arrays]
         while len(rows[0]) > 1:
             merged: list[list[Array]] = [[] for _ in rows]
@@ -94,8 +97,9 @@ def windowed(
     inputs, inits = values[:n], values[n : 2 * n]
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     interior = [d - 1 for d in op.attr("base_dilations")]
+    lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(inputs[0].shape, low, high, interior, strict=True)]
+    ctx.reserve(op, 3 * prod(lengths) * sum(x.itemsize for x in inputs))
     grown = [padded(x, i, low, high, interior) for x, i in zip(inputs, inits, strict=True)]
-    ctx.reserve(op, 2 * sum(g.nbytes for g in grown))
     spans = (op.attr("window_dimensions"), op.attr("window_strides"), op.attr("window_dilations"))
     folded = yield from reduce_windows(body, grown, *spans)
     starts = [np.broadcast_to(i, f.shape) for i, f in zip(inits, folded, strict=True)]
@@ -119,6 +123,7 @@ def select_and_scatter(ctx: Any, op: Op, operand: Array, source: Array, init: Ar
     ]
     chosen = np.full(source.shape, -1, np.int64)  # row-major position in operand; -1: nothing yet
     value = np.broadcast_to(np.zeros((), operand.dtype), source.shape)
+    ctx.reserve(op, 40 * source.size + 2 * operand.nbytes)
     flat = np.ascontiguousarray(operand).reshape(-1)
     for offset in np.ndindex(*sizes):
         inside = np.ones(source.shape, bool)
