@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from codegen.fold import FoldSource, fold_source
 from codegen.scalars import REPEATS_OPERAND, constant_source, number_type, scalar_source
+from codegen.scan import scan_body, scan_width
 from codegen.scope import Writer, index_source
 from codegen.split import Segment, split_innermost
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
 from indexing.expr import EVERYTHING, Const, Expr, Var
-from tiling.contract import address
 from tiling.element import (
     Apply,
     Choose,
@@ -27,8 +27,9 @@ from tiling.element import (
     node_variables,
     runtimes_of,
 )
+from tiling.linear import address
 from tiling.order import order_loops
-from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
+from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 
 __all__ = ["PhaseSource", "emit_phase"]
 
@@ -65,6 +66,7 @@ class _PhaseEmitter:
             # A buffer that is used in place belongs to several values.
             if isinstance(step, Contract):
                 self.by_value.setdefault(id(step.value), step.out.buffer)
+            if not isinstance(step, Nest):
                 continue
             self.by_value.update({id(s.value): s.buffer for s in step.stores if s.value is not None})
             self.by_value.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
@@ -128,8 +130,19 @@ class _PhaseEmitter:
         for step_ in self.phase.steps:
             if isinstance(step_, Contract):
                 self._contract(step_)
+            elif isinstance(step_, Turn):
+                self._turn(step_)
             else:
-                _NestEmitter(self, order_loops(step_, self.buffer_of)).run()
+                NestEmitter(self, order_loops(step_, self.buffer_of)).run()
+
+    def _turn(self, t: Turn) -> None:
+        sizes = [_count(x.upper, self) for x in (t.rows, t.columns)]
+        for b in (t.source.buffer, t.target.buffer):
+            self.used[b] = None
+        self.out.line(
+            f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
+            f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
+        )
 
     # ------------------------------------------------------------ contractions
 
@@ -150,7 +163,7 @@ class _PhaseEmitter:
             out.line(f"for {k0} in range(0, {c.k}, {c.k_block}):")
             out.depth += 1
         for nest in c.pack:
-            _NestEmitter(self, order_loops(nest, self.buffer_of)).run()
+            NestEmitter(self, order_loops(nest, self.buffer_of)).run()
         size = str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
         right = self.expr(c.right.base) + (f" + {c.right.row_stride}*{k0}" if blocks > 1 else "")
         start = self.expr(c.left.base)
@@ -173,7 +186,7 @@ def _stop(lower: str, loop: Loop, emitter: _PhaseEmitter) -> str:
     return stop if lower == "0" else f"{lower}, {stop}"
 
 
-class _NestEmitter:
+class NestEmitter:
     """Emits one nest: code is collected per loop level, then written out from the outside in.
 
     The innermost loop is cut where a condition on its variable changes (`codegen.split`), so that no iteration tests it.
@@ -190,9 +203,21 @@ class _NestEmitter:
         self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]
         self.keep: list[Node] = []
         self.level_by_id: dict[int, int] = {}
+        self.steps: dict[Var, int] = {}
+
+    def use(self, roots: Sequence[Node]) -> None:
+        """Says which nodes are about to be written, so that what is used twice gets a name."""
+        self.users = _users(roots)
 
     def run(self) -> None:
         nest = self.nest
+        if any(x.kind is LoopKind.SCAN for x in nest.loops):
+            width = scan_width(nest)
+            if width > 1:
+                self.steps[nest.loops[-2].variable] = width
+            whole = Segment(nest.loops[-1].lower, nest.loops[-1].upper, (), nest.folds)
+            self._write([(whole, scan_body(self, width))])
+            return
         first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         in_registers = all(x.kind is LoopKind.REDUCTION for x in nest.loops[first_reduction:])
         accumulators = [self._accumulators(f, first_reduction, in_registers) for f in nest.folds]
@@ -241,14 +266,16 @@ class _NestEmitter:
         if loop.extent == 1 and upper is Const(0):
             return
         start, stop = self.phase.expr(lower), self.phase.expr(upper + 1)
-        out.line(f"for {self.phase.name(loop.variable)} in range({stop if start == '0' else f'{start}, {stop}'}):")
+        step = self.steps.get(loop.variable, 1)
+        span = f"{start}, {stop}, {step}" if step > 1 else stop if start == "0" else f"{start}, {stop}"
+        out.line(f"for {self.phase.name(loop.variable)} in range({span}):")
         out.depth += 1
 
     # ------------------------------------------------------------ folds
 
     def _accumulators(self, f: FoldStep, first_reduction: int, in_registers: bool) -> list[str]:
         """Where a fold's running results are: local variables, or the result's own memory."""
-        source = self._fold_source(f)
+        source = self.fold_source(f)
         at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
         if not in_registers:
             return at
@@ -258,14 +285,14 @@ class _NestEmitter:
         self.after[first_reduction] += [f"{b} = {a}" for b, a in zip(at, source.finish(names), strict=True)]
         return names
 
-    def _fold_source(self, f: FoldStep) -> FoldSource:
+    def fold_source(self, f: FoldStep) -> FoldSource:
         source = fold_source(f)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         return source
 
     def _combine(self, f: FoldStep, into: Sequence[str], body: list[str]) -> None:
-        source = self._fold_source(f)
+        source = self.fold_source(f)
         if len(f.nodes) == 1 and source.is_neutral(f.nodes[0]):
             return
         values = [self.number(n, self.depth) for n in f.nodes]
@@ -287,7 +314,7 @@ class _NestEmitter:
             at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
             lines: list[str] = []
             self.users = _users(f.inits)
-            self._start(f, self._fold_source(f), at, lines, first_reduction)
+            self._start(f, self.fold_source(f), at, lines, first_reduction)
             out.extend(lines)
         self.lines[first_reduction] += out.lines
 

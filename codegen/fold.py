@@ -16,6 +16,7 @@ from hlo.registry import Elementwise, Literal, SumOfProducts
 from hlo.types import ElementType
 from tiling.element import Node, Scalar
 from tiling.schedule import FoldStep
+from tiling.windows import combined_function
 
 __all__ = ["FoldSource", "fold_source"]
 
@@ -57,7 +58,7 @@ def fold_source(f: FoldStep) -> FoldSource | Declined:
         number = number_type(element)
         if isinstance(number, Declined):
             return number
-    simple = _single_op(body)
+    simple = combined_function(body)
     if simple is not None:
         word = ASSOCIATIVE[simple]
 
@@ -77,18 +78,6 @@ def fold_source(f: FoldStep) -> FoldSource | Declined:
         return lines
 
     return FoldSource(general, _same)
-
-
-def _single_op(body: Block) -> str | None:
-    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
-    if len(body.ops) != 2 or len(body.arguments) != 2:
-        return None
-    op = body.ops[0]
-    semantics = op.definition.semantics
-    if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
-        return None
-    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
-    return semantics.function if reads_both and body.results == op.results else None
 
 
 def _written_out(

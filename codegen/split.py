@@ -13,8 +13,8 @@ import numpy as np
 
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, maximum, minimum, simplify
-from tiling.contract import linear
 from tiling.element import Choose, Node, Scalar, Test, children, has_runtimes, rebuild
+from tiling.linear import linear
 from tiling.schedule import FoldStep, Nest, Store
 
 __all__ = ["Segment", "split_innermost"]

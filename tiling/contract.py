@@ -7,7 +7,7 @@ The roles follow from the reads: m occurs in the left operand's index alone, n i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -15,12 +15,13 @@ from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
 from tiling.element import Load, Node, Renamer, has_runtimes, loads, node_variables
+from tiling.linear import address, linear
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store
 from tiling.stages import Stage
 
-__all__ = ["ContractionContext", "LoweredContraction", "address", "lower_contraction"]
+__all__ = ["ContractionContext", "LoweredContraction", "lower_contraction"]
 
 DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
@@ -53,28 +54,6 @@ class ContractionContext:
     machine: Machine
     names: Names
     is_member: Callable[[Value], bool]
-
-
-def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
-    """Where element `index` lies in the buffer: sum of (index_k - origin_k) * stride_k, simplified."""
-    total: Expr = Const(0)
-    for i, o, s in zip(index, buffer.origin, buffer.strides, strict=True):
-        total = total + simplify(i - o, ranges) * s
-    return simplify(total, ranges)
-
-
-def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | None:
-    """(rest, coefficients) with e = rest + sum of coefficient * variable, or None when some variable occurs otherwise."""
-    counts = dict.fromkeys(wanted, 0)
-    rest: Expr = Const(e.constant)
-    for atom, k in e.terms:
-        if isinstance(atom, Var) and atom in counts:
-            counts[atom] = k
-        elif any(v in counts for v in atom.variables):
-            return None
-        else:
-            rest = rest + atom * k
-    return rest, tuple(counts.values())
 
 
 def lower_contraction(c: ContractionContext) -> LoweredContraction | None:

@@ -14,13 +14,15 @@ from math import prod
 from indexing.expr import Expr, Var
 from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
 from tiling.machine import Machine
-from tiling.schedule import Buffer, Contract, Loop, Nest, Phase, Schedule, Scope
+from tiling.schedule import Buffer, Contract, Loop, Nest, Phase, Schedule, Scope, Turn
 from tiling.stages import COST
 
 __all__ = ["Estimate", "estimate"]
 
 TASK_SECONDS = 20e-9
 NEST_SECONDS = 10e-9
+IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
+SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 
 
@@ -61,7 +63,7 @@ class _Phase:
         self.memo: dict[int, frozenset[Var]] = {}
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
-        self.seen: dict[Buffer, int] = {}
+        self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
 
     def estimate(self) -> Estimate:
         m = self.machine
@@ -70,6 +72,8 @@ class _Phase:
         for step in self.phase.steps:
             if isinstance(step, Contract):
                 a, c = self._contract(step)
+            elif isinstance(step, Turn):
+                a, c = self._turn(step)
             else:
                 a, c = self._nest(step)
             arithmetic += a
@@ -83,6 +87,9 @@ class _Phase:
         seconds = (
             max(compute, local * 0.5 + memory) + 0.3 * min(compute, memory) + waves * TASK_SECONDS + m.launch_seconds
         )
+        # Threads do not run equally fast: the fewer tasks each takes, the longer the others wait at the end.
+        if threads > 1:
+            seconds *= 1.0 + IMBALANCE / waves
         return Estimate(seconds, compute, local + memory, memory_bytes)
 
     # ------------------------------------------------------------ one task
@@ -126,10 +133,12 @@ class _Phase:
             times = self._upto(nest.loops, node_variables(load, self.memo))
             if stride not in (0, 1):
                 strided += times
+            self._note_run(buffer, load.index, nest.loops)
             traffic += self._touch(buffer, times, self._extents(nest.loops, node_variables(load, self.memo)))
         for s in nest.stores:
             if self._stride(s.buffer, s.index, inner) not in (0, 1):
                 strided += iterations
+            self._note_run(s.buffer, s.index, nest.loops)
             traffic += self._touch(s.buffer, iterations, iterations)
         for f in nest.folds:
             for b in f.buffers:
@@ -157,6 +166,15 @@ class _Phase:
             seconds += a * blocks
             traffic += t * blocks
         return seconds * around, traffic * around
+
+    def _turn(self, t: Turn) -> tuple[float, float]:
+        m, item = self.machine, t.target.buffer.element.itemsize_bytes
+        elements = t.rows.extent * t.columns.extent
+        run = t.columns.extent * item
+        self.runs[t.source.buffer] = min(self.runs.get(t.source.buffer, run), run)
+        traffic = self._touch(t.source.buffer, 0, elements) + self._touch(t.target.buffer, 0, elements)
+        # log2(lanes) shuffles for each vector, a load and a store.
+        return elements * 6.0 / (m.lanes(item) * m.hertz) + NEST_SECONDS, traffic
 
     def _upto(self, loops: Sequence[Loop], variables: frozenset[Var]) -> int:
         """How often something that depends on these variables is computed: once in the innermost loop that it depends on."""
@@ -186,6 +204,18 @@ class _Phase:
                     return -1
         return step
 
+    def _note_run(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> None:
+        """Records over how many consecutive bytes the loops walk: short runs far apart are slow to fetch."""
+        strides = [(self._stride(buffer, index, x.variable), x.extent) for x in loops]
+        run, grown = 1, True
+        while grown:
+            grown = False
+            for stride, extent in strides:
+                if stride == run and extent > 1:
+                    run, grown = run * extent, True
+        size = run * buffer.element.itemsize_bytes
+        self.runs[buffer] = min(self.runs.get(buffer, size), size)
+
     def _touch(self, buffer: Buffer, times: float, elements: int) -> float:
         """Records that a task touches `elements` of a buffer; seconds from the core's own caches for it."""
         m = self.machine
@@ -196,7 +226,7 @@ class _Phase:
                 if self.scratch_bytes <= m.l1_bytes // 2
                 else m.l2_bytes_per_second
                 if self.scratch_bytes <= m.l2_bytes * 3 // 4
-                else m.l3_bytes_per_second
+                else m.memory_bytes_per_second / (2 * m.cores)  # it drives everything else out of the shared cache
             )
             return size / rate
         known = self.task_bytes.get(buffer, 0)
@@ -218,6 +248,8 @@ class _Phase:
             whole = min(buffer.size_bytes, task_bytes * tasks)
             again = task_bytes * tasks - whole
             factor = 1.5 if buffer.scope is Scope.RESULT else 1.0  # a store reads the line first
+            if whole > m.l2_bytes and buffer in self.runs:
+                factor *= 1.0 + SHORT_RUN_BYTES / self.runs[buffer]
             outside = whole > m.l3_bytes // 4
             seconds += (
                 factor

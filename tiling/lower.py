@@ -21,7 +21,10 @@ from tiling.element import Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
 from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
+from tiling.split_fold import split_fold
 from tiling.stages import Stage, is_inlinable
+from tiling.turn import turn_loads
+from tiling.windows import tighten
 
 __all__ = ["FusionRequest", "lower"]
 
@@ -87,9 +90,15 @@ class _Lowering:
         steps: list[Step] = []
         for plan in self.plans:
             steps.extend(self._emit(plan))
-        main = Phase(tuple(self.tiles), tuple(_merge(steps, self.ranges)))
-        buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers]
-        return Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+        lanes = self.machine.lanes(4)
+        turned, scratch = turn_loads(_merge(steps, self.ranges), self._buffer_of, self.ranges, self.names, lanes)
+        main = Phase(tuple(self.tiles), tuple(turned))
+        buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
+        made = Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+        return split_fold(made, self.names) or made
+
+    def _buffer_of(self, load: Load) -> Buffer:
+        return load.buffer or self.buffers[id(load.value)]
 
     # ------------------------------------------------------------ tiles
 
@@ -262,7 +271,7 @@ class _Lowering:
             fold = FoldStep(
                 values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op
             )
-            return [Nest((*plan.loops, *plan.reduction), folds=(fold,))]
+            return [tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges)]
         (v,) = plan.stage.values
         return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))]
 
@@ -302,6 +311,8 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     if first.folds and any(a.kind is not b.kind for a, b in zip(first.loops, second.loops, strict=True)):
         return None
     if second.stores and any(k is LoopKind.REDUCTION for k in kinds):
+        return None
+    if any(x.kind is LoopKind.SCAN for x in (*first.loops, *second.loops)):
         return None
     roots = [s.node for s in second.stores] + [n for f in second.folds for n in (*f.nodes, *f.inits)]
     if has_runtimes(roots):

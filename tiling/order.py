@@ -54,7 +54,9 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         # A short innermost loop is worth less than its strides promise.
         return total * min(1.0, extent / 16)
 
-    best = max(reversed(nest.loops), key=lambda x: score(x.variable, x.extent))
+    # A loop whose variable bounds another one stays outside of it.
+    movable = [x for x in nest.loops if not any(x.variable in e.variables for y in nest.loops for e in (y.lower, y.upper))]
+    best = max(reversed(movable), key=lambda x: score(x.variable, x.extent))
     parallel = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x is not best]
-    reduction = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x is not best]
+    reduction = [x for x in nest.loops if x.kind is not LoopKind.PARALLEL and x is not best]
     return replace(nest, loops=(*parallel, *reduction, best))

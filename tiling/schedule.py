@@ -4,6 +4,7 @@
     Phase      = a grid of tasks that may run in parallel + the steps of one task
     Nest       = loops around stores and folds
     Contract   = a sum of products over a register-blocked micro-kernel
+    Turn       = a tile transposed in registers
 
 All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
 """
@@ -31,6 +32,7 @@ __all__ = [
     "Schedule",
     "Scope",
     "Store",
+    "Turn",
 ]
 
 
@@ -48,6 +50,7 @@ class LoopKind(enum.Enum):
 
     PARALLEL = "parallel"
     REDUCTION = "reduction"
+    SCAN = "scan"  # ascending: an iteration's result starts from the one before
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +176,18 @@ class Contract:
         return (self.value,)
 
 
-Step = Nest | Contract
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """target[c, r] = source[r, c], r over the loop `rows`, c over the loop `columns`: a tile transposed in registers."""
+
+    value: Value
+    rows: Loop
+    columns: Loop
+    source: Block2D
+    target: Block2D
+
+
+Step = Nest | Contract | Turn
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from tiling.cost import Estimate, estimate
 from tiling.lower import FusionRequest, lower
 from tiling.machine import Machine
 from tiling.names import Names
-from tiling.schedule import Schedule
+from tiling.schedule import Nest, Schedule, Scope, Turn
 from tiling.stages import Stage
 
 __all__ = ["Candidate", "best_tiles"]
@@ -42,9 +42,12 @@ def best_tiles(
     if isinstance(whole, Declined):
         return whole
     best = Candidate(whole, estimate(whole, machine))
+    if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
+        return best
     free = _free_dimensions(stages, stored, machine, names)
     count = 1
-    for sizes in dict.fromkeys(_candidates(stages, shape, free, machine, thorough)):
+    tried = [*_candidates(stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
+    for sizes in dict.fromkeys(tried):
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
         if isinstance(schedule, Declined):
             continue
@@ -91,11 +94,13 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
             around = [(x.variable, x.extent) for x in step.loops]
             yield step.values, [*around, (None, step.m), (None, step.n)]
             continue
+        if isinstance(step, Turn):
+            continue
         for s in step.stores:
             if s.value is not None:
                 yield (s.value,), [(x.variable, x.extent) for x in step.loops]
         for f in step.folds:
-            yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is LoopKind.PARALLEL]
+            yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is not LoopKind.REDUCTION]
 
 
 def _candidates(
@@ -115,6 +120,37 @@ def _candidates(
         for k in reversed(free):
             sizes[k] = min(shape[k], max(room, 1))
             room //= shape[k]
+        yield tuple(sizes)
+
+
+    # One dimension cut, so that rows stay long: reductions and scans over an outer dimension.
+    for k in free if (thorough and len(shape) > 1) or reduced > prod(shape) else []:
+        for pieces in (1, 2, 4, 16, 64):
+            size = -(-shape[k] // (machine.cores * pieces))
+            if size > 1:
+                yield tuple(size if i == k else n for i, n in enumerate(shape))
+
+
+def _is_split(schedule: Schedule) -> bool:
+    """True when the last phase only puts the pieces of a reduction together: which pieces must not depend on the machine."""
+    return all(isinstance(s, Nest) for p in schedule.phases for s in p.steps) and any(
+        f.buffers[0].scope is Scope.SHARED for s in schedule.phases[0].steps if isinstance(s, Nest) for f in s.folds
+    )
+
+
+def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Tiles with two long sides where something is read across its rows."""
+    turns = [t for t in whole.phases[-1].steps if isinstance(t, Turn)]
+    if not turns or len(free) < 2:
+        return
+    names = [f"i{k}" for k in range(len(shape))]
+    sides = [names.index(x.variable.name.partition("_")[0]) for x in (turns[-1].rows, turns[-1].columns)]
+    if not all(k in free for k in sides):
+        return
+    for long, short in ((256, 64), (128, 32), (64, 64), (256, 16), (512, 32)):
+        sizes = [1 if k in free else n for k, n in enumerate(shape)]
+        for k, size in zip(sides, (long, short), strict=True):
+            sizes[k] = min(size, shape[k])
         yield tuple(sizes)
 
 

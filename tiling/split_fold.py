@@ -1,0 +1,95 @@
+"""Reductions with too little around them to share among threads: folded in pieces, then the pieces' results.
+
+    out[i] = fold over r in [0, R - 1] of x[r, i]
+
+    part[c, i] = fold over r in [c S, c S + S - 1] of x[r, i]      one task for each c
+    out[i]     = fold over c of part[c, i]
+
+The pieces follow from the shapes alone: the result has the same bits on any number of threads.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from hlo.registry import Fold
+from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
+from tiling.element import Load, Renamer, Scalar, has_runtimes, loads
+from tiling.names import Names, make_buffer
+from tiling.schedule import FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
+from tiling.windows import combined_function, is_neutral
+
+__all__ = ["split_fold"]
+
+PIECES = 32
+MOST_RESULT_BYTES = 1 << 16  # a larger result is cut among threads itself
+LEAST_ELEMS = 1 << 17  # fewer elements are not worth a second phase
+MOST_REST_ELEMS = 1 << 16  # what may follow the reduction in its one task
+
+
+def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
+    """The schedule in two phases, or None where its one task does not start with a large reduction to a small result."""
+    if len(schedule.phases) != 1 or schedule.phases[0].tasks != 1 or not schedule.phases[0].steps:
+        return None
+    first, *rest = schedule.phases[0].steps
+    if not isinstance(first, Nest) or len(first.folds) != 1 or first.stores:
+        return None
+    if any(not isinstance(s, Nest) or prod(x.extent for x in s.loops) > MOST_REST_ELEMS for s in rest):
+        return None
+    (f,) = first.folds
+    if not _applies(first, f):
+        return None
+    parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
+    reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
+    r = max(reductions, key=lambda x: x.extent)
+    size = -(-r.extent // PIECES)
+    count = -(-r.extent // size)
+    if count < 2 or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
+        return None
+    ranges = schedule.ranges
+    tag = r.variable.name
+    c, inner = Var(f"c{tag}"), Var(f"{tag}_in_piece")
+    ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)
+    rename = Renamer({r.variable: c * size + inner}, ranges, {})
+    piece = Loop(inner, Const(0), simplify(minimum(size - 1, r.extent - 1 - c * size), ranges), size, LoopKind.REDUCTION)
+    value, result = f.values[0], f.buffers[0]
+    shape = (count, *result.shape)
+    part = make_buffer(names.scratch(value, "part"), Scope.SHARED, result.element, shape, shape, (0, *result.origin))
+    loops = tuple(piece if x is r else x for x in first.loops)
+    at = (as_expr(c), *f.index)
+    pieces = FoldStep(f.values, (part,), at, tuple(map(rename.node, f.nodes)), f.inits, f.op)
+    over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
+    whole = FoldStep(f.values, f.buffers, f.index, (Load(value, at, part),), f.inits, f.op)
+    return Schedule(
+        (
+            Phase(((c, count),), (Nest(loops, folds=(pieces,)),)),
+            Phase((), (Nest((*parallel, over), folds=(whole,)), *rest)),
+        ),
+        (*schedule.buffers, part),
+        schedule.tile_sizes,
+        ranges,
+    )
+
+
+def _applies(nest: Nest, f: FoldStep) -> bool:
+    results = prod(x.extent for x in nest.loops if x.kind is LoopKind.PARALLEL)
+    elements = prod(x.extent for x in nest.loops)
+    if results * f.buffers[0].element.itemsize_bytes > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
+        return False
+    if any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes((*f.nodes, *f.inits)):
+        return False
+    if not isinstance(f.op.definition.semantics, Fold) or len(f.inits) != 1:
+        return False
+    function, start = combined_function(f.op.regions[0]), f.inits[0]
+    if function is None or not isinstance(start, Scalar) or not is_neutral(function, start.value, start.element):
+        return False
+    # Rows enough to share, each reduced along memory: nothing to gain.
+    innermost = nest.loops[-1]
+    return results < PIECES or innermost.kind is not LoopKind.REDUCTION or _strided(nest, f)
+
+
+def _strided(nest: Nest, f: FoldStep) -> bool:
+    """True when the reduction walks across rows of what it reads: the last index is a parallel loop's."""
+    reduction = {x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION}
+    found = [x for x in loads(f.nodes) if x.index]
+    return bool(found) and all(not any(v in reduction for v in x.index[-1].variables) for x in found)

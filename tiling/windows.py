@@ -1,0 +1,181 @@
+"""Reductions over windows: conditions on a reduction's variable become its bounds, and windows that grow become scans.
+
+    for r in [0, n - 1]: a = f(a, x[i + r - c] if i + r - c >= 0 else e)   ->   for r in [max(0, c - i), n - 1]: a = f(a, x[…])
+    out[i] = fold over j in [0, i] of g(j)                                 ->   out[i] = f(out[i - 1], g(i))
+
+The first holds where e is neutral for f (or is zero in a sum of products), the second where g does not depend on i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Block
+from hlo.registry import Elementwise, Fold, SumOfProducts
+from hlo.types import ElementType, default_storage_range
+from indexing.expr import EVERYTHING, Const, Interval, Var, as_expr, maximum, minimum, simplify
+from tiling.algebra import simplify_node
+from tiling.element import Apply, Choose, Node, Renamer, Scalar, has_runtimes, node_variables
+from tiling.linear import linear
+from tiling.schedule import FoldStep, LoopKind, Nest, Store
+
+__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "tighten"]
+
+MOST_WRITTEN_OUT = 16
+
+ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+
+
+def combined_function(body: Block) -> str | None:
+    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
+    if len(body.ops) != 2 or len(body.arguments) != 2:
+        return None
+    op = body.ops[0]
+    semantics = op.definition.semantics
+    if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
+        return None
+    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
+    return semantics.function if reads_both and body.results == op.results else None
+
+
+def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:
+    """True when f(a, value) = a for every a that a fold from `value` reaches (so +0 is neutral for a sum from +0)."""
+    if element.is_boolean:
+        return function in ("and", "or") and bool(value) is (function == "and")
+    if element.is_float:
+        wanted = {"add": 0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}
+        return function in wanted and float(value) == wanted[function]
+    if not element.is_integer:
+        return False
+    low, high = default_storage_range(element)
+    ones = -1 if low < 0 else high
+    exact = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": ones, "or": 0}
+    return int(value) == exact[function]
+
+
+def tighten(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
+    """The nest with conditions on reduction variables taken into their bounds; a scan where that leaves a growing window."""
+    if len(nest.folds) != 1 or nest.stores:
+        return nest
+    bounded = _bounded(nest, ranges)
+    return _scanned(bounded, ranges) or _written_out(bounded, ranges) or bounded
+
+
+def _skippable(f: FoldStep) -> list[Choose]:
+    """The nodes whose `otherwise` changes nothing when it is folded in."""
+    chosen = [n for n in f.nodes if isinstance(n, Choose) and isinstance(n.otherwise, Scalar) and not n.runtimes]
+    if isinstance(f.op.definition.semantics, SumOfProducts):
+        return [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == 0]
+    function = combined_function(f.op.regions[0]) if isinstance(f.op.definition.semantics, Fold) else None
+    if function is None or len(f.nodes) != 1 or len(f.inits) != 1:
+        return []
+    kept = []
+    for n in chosen:
+        start, otherwise = f.inits[0], n.otherwise
+        same = isinstance(start, Scalar) and isinstance(otherwise, Scalar) and start.value == otherwise.value
+        if same and isinstance(otherwise, Scalar) and is_neutral(function, otherwise.value, otherwise.element):
+            kept.append(n)
+    return kept
+
+
+def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+    (f,) = nest.folds
+    chosen = _skippable(f)
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    bounds = {x.variable: (x.lower, x.upper) for x in reductions}
+    taken: set[Condition] = set()
+    for c in {c: None for n in chosen for c in n.conditions}:
+        parts = linear(c.expression, [x.variable for x in reductions])
+        if parts is None or sorted(map(abs, parts[1])) != [0] * (len(reductions) - 1) + [1]:
+            continue
+        rest, coefficients = parts
+        v, sign = next((x.variable, k) for x, k in zip(reductions, coefficients, strict=True) if k)
+        low = None if c.lower <= EVERYTHING.lower else c.lower
+        high = None if c.upper >= EVERYTHING.upper else c.upper
+        first, last = (
+            (None if low is None else low - rest, None if high is None else high - rest)
+            if sign > 0
+            else (None if high is None else rest - high, None if low is None else rest - low)
+        )
+        lower, upper = bounds[v]
+        if first is not None:
+            lower = simplify(maximum(lower, first), ranges)
+        if last is not None:
+            upper = simplify(minimum(upper, last), ranges)
+        bounds[v] = (lower, upper)
+        taken.add(c)
+    if not taken:
+        return nest
+
+    def without(n: Node) -> Node:
+        if not any(n is x for x in chosen) or not isinstance(n, Choose):
+            return n
+        left = tuple(c for c in n.conditions if c not in taken)
+        return Choose(left, n.then, n.otherwise, n.runtimes) if left else n.then
+
+    loops = tuple(
+        replace(x, lower=bounds[x.variable][0], upper=bounds[x.variable][1]) if x.variable in bounds else x
+        for x in nest.loops
+    )
+    return Nest(loops, folds=(replace(f, nodes=tuple(map(without, f.nodes))),))
+
+
+def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
+    (f,) = nest.folds
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
+    if len(reductions) != 1 or len(f.nodes) != 1 or has_runtimes(f.nodes):
+        return None
+    if not isinstance(f.op.definition.semantics, Fold) or combined_function(f.op.regions[0]) is None:
+        return None
+    (r,) = reductions
+    for i in nest.loops:
+        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or i.lower is not Const(0):
+            continue
+        last = Const(i.extent - 1)
+        if i.upper is not last:
+            continue
+        if r.upper is simplify(last, ranges) and r.lower is simplify(last - i.variable, ranges):
+            # j = i + r - last runs over [0, i]
+            shift, at_step = last - i.variable, as_expr(i.variable)
+        elif r.lower is Const(0) and r.upper is simplify(last - i.variable, ranges):
+            # j = i + r runs over [i, last]: counted from the end it is a growing window, too
+            shift, at_step = -1 * i.variable, last - i.variable
+        else:
+            continue
+        j = Var(f"j{r.variable.name}")
+        ranges[j] = Interval(0, i.extent - 1)
+        node = Renamer({r.variable: j + shift}, ranges, {}).node(f.nodes[0])
+        if i.variable in node_variables(node, {}):
+            continue
+        node = Renamer({j: at_step}, ranges, {}).node(node)
+        index = Renamer({i.variable: at_step}, ranges, {}).index(f.index)
+        others = [x for x in nest.loops if x is not i and x is not r]
+        return Nest((*others, replace(i, kind=LoopKind.SCAN)), folds=(replace(f, index=index, nodes=(node,)),))
+    return None
+
+
+def _written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
+    """A fold of few elements as one expression: f(f(init, x0), x1), so that the loops around it vectorise."""
+    (f,) = nest.folds
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    around = [x for x in nest.loops if x.kind is not LoopKind.REDUCTION]
+    if prod(x.extent for x in reductions) > MOST_WRITTEN_OUT or prod(x.extent for x in around) < 16:
+        return None
+    if not isinstance(f.op.definition.semantics, Fold) or len(f.inits) != 1 or has_runtimes((*f.nodes, *f.inits)):
+        return None
+    function = combined_function(f.op.regions[0])
+    steady = all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in reductions)
+    if function is None or not steady:
+        return None
+    inner, result = f.op.regions[0].ops[0], f.inits[0]
+    for point in product(*(range(x.extent) for x in reductions)):
+        at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
+        x = Renamer(at, ranges, {}).node(f.nodes[0])
+        result = simplify_node(Apply(inner, function, (result, x)), ranges)
+    return Nest(tuple(around), stores=(Store(f.values[0], f.buffers[0], f.index, result),))
