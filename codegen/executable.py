@@ -13,7 +13,7 @@ import numpy as np
 
 from codegen import launch, memory
 from codegen.emit import PhaseSource, emit_phase
-from codegen.fallback import evaluate_op, evaluate_program, op_reads
+from codegen.fallback import CustomCalls, evaluate_op, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.plans import remembered_plan
@@ -76,11 +76,12 @@ class Executable:
     """A compiled program. Call it with one array for each argument; it may be called from several threads at once.
 
     `plan` says what is computed where, `kernels` and `source` show the code, `fallbacks` what runs in the evaluator, `stats`
-    what compiling took and how much scratch a call uses.
+    what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
     """
 
     plan: Plan
     threads: int | None = None
+    custom_calls: CustomCalls | None = None
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
@@ -232,7 +233,7 @@ class Executable:
         program = self.plan.program
         given = self._arguments(arrays)
         if self.whole is not None:
-            return evaluate_program(self.plan.module, given, program.name)
+            return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
         slots = len(self._slots)
         addresses = np.zeros(slots, np.int64)
         views: dict[int, np.ndarray] = {}
@@ -286,7 +287,8 @@ class Executable:
             start = self._offsets[slot]
             return whole[start : start + t.size_bytes].view(t.dtype).reshape(t.static_shape)
 
-        results = evaluate_op(self.plan.module, step.op, [view(v) for v in op_reads(step.op)])
+        reads = [view(v) for v in op_reads(step.op)]
+        results = evaluate_op(self.plan.module, step.op, reads, self.custom_calls)
         for v, a in zip(step.op.results, results, strict=True):
             if id(v) in self._slots:
                 np.copyto(view(v), a)
@@ -297,17 +299,17 @@ class Executable:
             raise ArgumentError(f"expected {len(wanted)} arrays, found {len(arrays)}")
         given = []
         for k, (v, a) in enumerate(zip(wanted, arrays, strict=True)):
-            a = np.asarray(a)
             t = v.type
-            if isinstance(t, TensorType):
-                same = len(t.shape) == a.ndim and all(
-                    n is None or n == m for n, m in zip(t.shape, a.shape, strict=True)
+            if not isinstance(t, TensorType):
+                given.append(a)  # a token or a tuple: the evaluator runs such a program whole, and checks it
+                continue
+            a = np.asarray(a)
+            same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
+            if not same or a.dtype != t.dtype:
+                name = f" (%{v.name})" if v.name else ""
+                raise ArgumentError(
+                    f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}"
                 )
-                if not same or a.dtype != t.dtype:
-                    name = f" (%{v.name})" if v.name else ""
-                    raise ArgumentError(
-                        f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}"
-                    )
             if not a.flags.c_contiguous or not a.flags.aligned:
                 a = np.array(a, order="C")
             given.append(a)
@@ -344,16 +346,22 @@ def _whole_program_reason(made: Plan) -> str | None:
     return None
 
 
-def compile(module_or_plan: Module | Plan, entry: str = "main", threads: int | None = None) -> Executable:
+def compile(
+    module_or_plan: Module | Plan,
+    entry: str = "main",
+    threads: int | None = None,
+    custom_calls: CustomCalls | None = None,
+) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
+    `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`.
     """
     if isinstance(module_or_plan, Plan):
         given = module_or_plan
         if all(supports(op) is None for f in given.fusions for op in f.ops):
-            return Executable(given, threads)
+            return Executable(given, threads, custom_calls)
         # A plan made without knowing what can be generated: made again with it.
-        return Executable(plan(given.module, given.program.name, given.machine, supports), threads)
-    return Executable(remembered_plan(module_or_plan, entry), threads)
+        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
+    return Executable(remembered_plan(module_or_plan, entry), threads, custom_calls)

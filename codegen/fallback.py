@@ -5,7 +5,7 @@ The only place of this package that knows the evaluator; it is imported when the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ from hlo.module import Block, Function, Module, Op, Value
 from hlo.registry import definition
 from tiling.flatten import captured_values, clone_block
 
-__all__ = ["evaluate_op", "evaluate_program", "op_reads"]
+CustomCalls = Mapping[str, Callable[..., Any]]
+"""Target name -> function(op, *operands) that returns an array or a tuple of them, as the evaluator takes it."""
+
+__all__ = ["CustomCalls", "evaluate_op", "evaluate_program", "op_reads"]
 
 
 def op_reads(op: Op) -> list[Value]:
@@ -22,14 +25,18 @@ def op_reads(op: Op) -> list[Value]:
     return list(dict.fromkeys([*op.operands, *(v for b in op.regions for v in captured_values(b))]))
 
 
-def evaluate_program(module: Module, arrays: Sequence[np.ndarray], entry: str) -> tuple[Any, ...]:
+def evaluate_program(
+    module: Module, arrays: Sequence[np.ndarray], entry: str, custom_calls: CustomCalls | None = None
+) -> tuple[Any, ...]:
     """The results of a whole function."""
     import interp
 
-    return tuple(interp.evaluate(module, *arrays, entry=entry))
+    return tuple(interp.evaluate(module, *arrays, entry=entry, custom_calls=custom_calls))
 
 
-def evaluate_op(module: Module, op: Op, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+def evaluate_op(
+    module: Module, op: Op, arrays: Sequence[np.ndarray], custom_calls: CustomCalls | None = None
+) -> tuple[Any, ...]:
     """The results of one op of a flattened program; `arrays` are the values of `op_reads(op)`."""
     import interp
 
@@ -43,4 +50,5 @@ def evaluate_op(module: Module, op: Op, arrays: Sequence[np.ndarray]) -> tuple[A
     while name in module.functions:
         name += "_"
     step = Function(name, body, result_types=tuple(r.type for r in op.results))
-    return tuple(interp.evaluate(Module({**module.functions, name: step}, module.name), *arrays, entry=name))
+    program = Module({**module.functions, name: step}, module.name)
+    return tuple(interp.evaluate(program, *arrays, entry=name, custom_calls=custom_calls))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
     from tiling import Plan, plan
+    from tilewright.jax_bridge import from_jax, jit
 
 _HOME = {
     "Declined": "hlo",
@@ -30,7 +31,9 @@ _HOME = {
     "compile": "codegen",
     "compose": "indexing",
     "evaluate": "interp",
+    "from_jax": "tilewright.jax_bridge",
     "input_to_output": "indexing",
+    "jit": "tilewright.jax_bridge",
     "load": "hlo",
     "output_to_input": "indexing",
     "parse": "hlo",
@@ -52,7 +55,9 @@ __all__ = [
     "compile",
     "compose",
     "evaluate",
+    "from_jax",
     "input_to_output",
+    "jit",
     "load",
     "output_to_input",
     "parse",

@@ -65,7 +65,7 @@ class Names:
         return name
 
     def stage(self, stage: Stage) -> str:
-        return self.of(stage.values[0])
+        return self.of(stage.values[0]) if stage.values else stage.op.definition.mnemonic
 
     def scratch(self, v: Value, role: str = "tile") -> str:
         """A name for scratch that holds (a part of) a value."""

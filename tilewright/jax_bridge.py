@@ -1,0 +1,409 @@
+"""JAX functions in: `tilewright.jit(f)` runs one, `tilewright.from_jax(f, *args)` gives its module.
+
+JAX traces and lowers; everything after the StableHLO text is this project's. JAX's lowering for the CPU hides linear algebra
+and random bits behind custom calls and loops, so functions are lowered for a neutral target, where `cholesky` and
+`triangular_solve` stay ops and the random bits are plain arithmetic; what only the CPU's lowering knows (eigenvalues, singular
+values, callbacks) is lowered for it, and its LAPACK calls run through SciPy (`tilewright.lapack`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import hlo
+from hlo.errors import TilewrightError
+from hlo.module import Module
+from hlo.types import TensorType, TokenType
+from tilewright.lapack import CUSTOM_CALLS
+
+__all__ = ["JaxError", "Jitted", "from_jax", "jit"]
+
+
+class JaxError(TilewrightError):
+    """A JAX function that cannot be brought here, or no JAX to bring it with."""
+
+
+# What only the CPU's lowering has, or what other targets spell out as long iterations.
+_CPU_ONLY = frozenset(
+    "svd eigh eig schur hessenberg tridiagonal pure_callback io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3".split()
+)
+_NEUTRAL, _CPU = "tpu", "cpu"
+_CALLBACK_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
+
+
+def _jax() -> Any:
+    try:
+        import jax
+    except ImportError as e:
+        raise JaxError("this needs JAX, which is not installed: pip install 'tilewright[jax]'") from e
+    return jax
+
+
+# ---------------------------------------------------------------- lowering
+
+
+@dataclass(frozen=True, eq=False)
+class _Lowered:
+    """A module with what surrounds it: the tree of its results, their types, its callbacks."""
+
+    module: Module
+    out_tree: Any
+    out_avals: tuple[Any, ...]
+    custom_calls: Mapping[str, Callable[..., Any]]
+    donated: tuple[bool, ...]  # of each argument that is an array
+
+
+def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
+    """The names of all primitives in a jaxpr and in those inside it."""
+    for eqn in jaxpr.eqns:
+        found.add(eqn.primitive.name)
+        for value in eqn.params.values():
+            for v in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(v, "jaxpr", v)
+                if hasattr(inner, "eqns"):
+                    _primitives(inner, found)
+    return found
+
+
+def _lower(traced: Any, platforms: Iterable[str] | None = None) -> tuple[Any, Module]:
+    """JAX's lowering and the module parsed from its text, for the first platform that works."""
+    if platforms is None:
+        names = _primitives(traced.jaxpr.jaxpr, set())
+        platforms = (_CPU,) if names & _CPU_ONLY else (_NEUTRAL, _CPU)
+    platforms = tuple(platforms)
+    for k, platform in enumerate(platforms):
+        try:
+            lowered = traced.lower(lowering_platforms=(platform,))
+        except (NotImplementedError, ValueError):
+            # The neutral target lacks the primitive; the CPU is the next, and its error is the one to show.
+            if k == len(platforms) - 1:
+                raise
+            continue
+        module = _parsed(lowered)
+        if k == len(platforms) - 1 or not _unknown_targets(module):
+            return lowered, module
+    raise AssertionError("no platform to lower for")
+
+
+def _parsed(lowered: Any) -> Module:
+    state = lowered._lowering.compile_args.get("shape_poly_state")
+    if state is not None and state.uses_dim_vars:
+        # An export with symbolic dimensions, called with known ones: JAX's own pass puts the numbers in.
+        from jax._src.interpreters import mlir
+
+        refined = lowered.compiler_ir("stablehlo")
+        with refined.context:
+            text = mlir.module_to_string(mlir.refine_polymorphic_shapes(refined.operation.clone()))
+    else:
+        text = lowered.as_text()
+    module = hlo.parse(text, "<jax>")
+    hlo.verify(module)
+    return module
+
+
+def _unknown_targets(module: Module) -> list[str]:
+    known = {*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "shape_assertion"}
+    return [t for f in module.functions.values() for t in _targets(f.body) if t not in known]
+
+
+def _targets(block: Any) -> Iterable[str]:
+    for op in block.ops:
+        if op.name == "stablehlo.custom_call":
+            yield str(op.attr("call_target_name"))
+        for region in op.regions:
+            yield from _targets(region)
+
+
+def _callbacks(lowered: Any) -> dict[str, Callable[..., Any]]:
+    """The program's Python callbacks, as the evaluator calls them: by the number that JAX gave each."""
+    functions = lowered._lowering.compile_args.get("host_callbacks") or ()
+    if not functions:
+        return {}
+
+    def call(op: Any, *operands: Any) -> Any:
+        number = op.extra["mhlo.backend_config"]["index"]
+        results = functions[int(getattr(number, "value", number))](*operands) or ()  # a token, where ordered, is None
+        return tuple(
+            None if isinstance(r.type, TokenType) else np.asarray(x, r.type.dtype)
+            for x, r in zip(results, op.results, strict=True)
+        )
+
+    return dict.fromkeys(_CALLBACK_TARGETS, call)
+
+
+def _lower_all(function: Any, platforms: Iterable[str] | None, args: Any, kwargs: Any) -> _Lowered:
+    jax = _jax()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        lowered, module = _lower(function.trace(*args, **kwargs), platforms)
+    out_avals, out_tree = jax.tree_util.tree_flatten(lowered.out_info)
+    main = module.function()
+    attributes = main.argument_attributes or tuple({} for _ in main.arguments)
+    donated = tuple(
+        "tf.aliasing_output" in a or "jax.buffer_donor" in a
+        for a, v in zip(attributes, main.arguments, strict=True)
+        if not isinstance(v.type, TokenType)
+    )
+    return _Lowered(module, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **_callbacks(lowered)}, donated)
+
+
+def _staged(f: Any, **options: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """(what JAX traces, the platforms that are possible): an export was already lowered for those that it names."""
+    jax = _jax()
+    from jax import export
+
+    if isinstance(f, export.Exported):
+        return jax.jit(f.call, keep_unused=True, **options), tuple(f.platforms[:1])
+    if not callable(f):
+        raise JaxError(f"expected a function or a jax.export.Exported, found {type(f).__name__}")
+    # A function that is jitted already is called inside; its own static arguments must be given here again.
+    return jax.jit(f, keep_unused=True, **options), None
+
+
+def from_jax(f: Any, /, *args: Any, static_argnums: Any = None, static_argnames: Any = None, **kwargs: Any) -> Module:
+    """The verified `hlo.Module` of f(*args, **kwargs): what `jax.jit(f)` would compile, lowered for a neutral target.
+
+    Arguments are arrays, `jax.ShapeDtypeStruct`s or trees of them; each array is one argument of the module, unused ones too.
+    f may also be a `jax.export.Exported`: without `args` its module comes as exported, symbolic dimensions as `?`; with
+    them, for those shapes. Raises JaxError without JAX, and what JAX raises while tracing.
+
+    >>> import jax.numpy as jnp  # doctest: +SKIP
+    >>> print(from_jax(jnp.tanh, jnp.ones(3)).root)  # doctest: +SKIP
+    """
+    _jax()
+    from jax import export
+
+    if isinstance(f, export.Exported) and not args and not kwargs:
+        module = hlo.parse(f.mlir_module(), "<jax>")
+        hlo.verify(module)
+        return module
+    function, platforms = _staged(f, static_argnums=static_argnums, static_argnames=static_argnames)
+    return _lower_all(function, platforms, args, kwargs).module
+
+
+# ---------------------------------------------------------------- calling
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def _static(f: Any, numbers: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
+    """Static positions and names; where only one of the two is given, the other follows from f's signature, as in JAX."""
+    given_numbers, given_names = _numbers(numbers), _names(names)
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return frozenset(given_numbers), frozenset(given_names)
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if numbers is None and given_names:
+        given_numbers = tuple(k for k, n in enumerate(positional) if n in given_names)
+    if names is None and given_numbers:
+        given_names = tuple(positional[k] for k in given_numbers if -len(positional) <= k < len(positional))
+    return frozenset(given_numbers), frozenset(given_names)
+
+
+_CONFIGURATION = (
+    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable",
+    "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion", "jax_explicit_x64_dtypes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    lowered: _Lowered
+    executable: Any
+    dtypes: tuple[np.dtype[Any] | None, ...]  # of each argument; None for a token
+    token_results: int
+
+
+class Jitted:
+    """A JAX function that Tilewright compiles at the first call with each signature (see `jit`).
+
+    `executable(*args)` is the compiled program of a signature and `lower(*args)` its module; `cache_size` counts signatures.
+    """
+
+    def __init__(self, f: Any, output: str, threads: int | None, options: Mapping[str, Any]) -> None:
+        if output not in ("jax", "numpy"):
+            raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
+        self._function, self._platforms = _staged(f, **options)
+        self._output = output
+        self._threads = threads
+        self._numbers, self._names = _static(f, options.get("static_argnums"), options.get("static_argnames"))
+        self._made: dict[Any, _Compiled] = {}
+        self._lock = threading.Lock()
+        if callable(f):
+            functools.update_wrapper(self, f)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    @property
+    def cache_size(self) -> int:
+        """How many signatures were compiled."""
+        return len(self._made)
+
+    def clear_cache(self) -> None:
+        """Forgets the compiled programs. The kernels stay in the disk cache."""
+        with self._lock:
+            self._made.clear()
+
+    def lower(self, *args: Any, **kwargs: Any) -> Module:
+        """The module for these arguments."""
+        return _lower_all(self._function, self._platforms, args, kwargs).module
+
+    def executable(self, *args: Any, **kwargs: Any) -> Any:
+        """The `codegen.Executable` for these arguments: its plan, kernels, source and what runs in the evaluator."""
+        leaves, key = self._signature(args, kwargs)
+        return self._compiled(leaves, key, args, kwargs).executable
+
+    # ------------------------------------------------------------ signatures
+
+    def _signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], Any]:
+        """(arrays in order, key): the key holds all that the compiled program depends on."""
+        jax = _jax()
+        static_numbers = {n % len(args) if args and n < 0 else n for n in self._numbers}
+        dynamic = [a for k, a in enumerate(args) if k not in static_numbers]
+        named = {k: v for k, v in kwargs.items() if k not in self._names}
+        static = (
+            tuple((k, type(a), a) for k, a in enumerate(args) if k in static_numbers),
+            tuple(sorted(((k, type(v), v) for k, v in kwargs.items() if k in self._names), key=lambda s: s[0])),
+        )
+        leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
+        leaves = [_foreign(jax, leaf) for leaf in leaves]
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return leaves, None
+        config = tuple(getattr(jax.config, name, None) for name in _CONFIGURATION)
+        return leaves, (tree, tuple(_type(jax, leaf) for leaf in leaves), len(args), static, config)
+
+    def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> _Compiled:
+        try:
+            found = self._made.get(key)
+        except TypeError as e:
+            raise JaxError(f"static arguments must be hashable: {e}") from None
+        if found is None:
+            with self._lock:
+                found = self._made.get(key)
+                if found is None:
+                    found = self._made[key] = self._compile(args, kwargs)
+        return found
+
+    def _compile(self, args: Any, kwargs: Any) -> _Compiled:
+        import codegen
+
+        jax = _jax()
+        args, kwargs = jax.tree_util.tree_map(lambda leaf: _foreign(jax, leaf), (args, kwargs))
+        lowered = _lower_all(self._function, self._platforms, args, kwargs)
+        main = lowered.module.function()
+        executable = codegen.compile(lowered.module, main.name, threads=self._threads, custom_calls=lowered.custom_calls)
+        dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
+        tokens = sum(isinstance(t, TokenType) for t in main.result_types)
+        return _Compiled(lowered, executable, dtypes, tokens)
+
+    # ------------------------------------------------------------ the call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        jax = _jax()
+        leaves, key = self._signature(args, kwargs)
+        if key is None:  # inside another JAX transformation: JAX goes on tracing
+            return self._function(*args, **kwargs)
+        made = self._compiled(leaves, key, args, kwargs)
+        given = iter(leaves)
+        arrays = [None if t is None else _array(jax, next(given), t) for t in made.dtypes]
+        results = made.executable(*arrays)[made.token_results :]
+        for leaf, donated in zip(leaves, made.lowered.donated, strict=True):
+            if donated and isinstance(leaf, jax.Array):
+                leaf.delete()
+        outputs = [
+            self._result(jax, a, aval) for a, aval in zip(results, made.lowered.out_avals, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(made.lowered.out_tree, outputs)
+
+    def _result(self, jax: Any, a: np.ndarray, aval: Any) -> Any:
+        """One result in the caller's terms: keys wrapped, weak scalars weak, and JAX's arrays or NumPy's."""
+        if aval.dtype == jax.dtypes.float0:
+            return np.zeros(aval.shape, jax.dtypes.float0)
+        if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(jax.numpy.asarray(a), impl=_implementation(jax, aval.dtype))
+        if self._output == "numpy":
+            return a
+        if aval.weak_type and a.ndim == 0 and a.dtype != bool:
+            weak = jax.numpy.asarray(a.item())
+            if weak.dtype == a.dtype:
+                return weak
+        return jax.numpy.asarray(a)
+
+
+def _implementation(jax: Any, dtype: Any) -> str:
+    """The name of a key type's implementation."""
+    for name in ("threefry2x32", "rbg", "unsafe_rbg"):
+        if jax.eval_shape(functools.partial(jax.random.key, impl=name), 0).dtype == dtype:
+            return name
+    raise JaxError(f"keys of an implementation that is not JAX's own: {dtype}")
+
+
+def _foreign(jax: Any, leaf: Any) -> Any:
+    """An array of another library as NumPy's, through DLPack and without a copy; anything else as it is."""
+    if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.core.Tracer):
+        return np.from_dlpack(leaf)
+    return leaf
+
+
+def _type(jax: Any, leaf: Any) -> Any:
+    aval = jax.typeof(leaf)
+    return aval.shape, aval.dtype, aval.weak_type
+
+
+def _array(jax: Any, leaf: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """The elements of an argument; the leaf's own memory where type and layout allow."""
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    a = np.asarray(leaf)
+    return a if a.dtype == dtype else a.astype(dtype)
+
+
+def jit(
+    f: Any = None,
+    /,
+    *,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    output: str = "jax",
+    threads: int | None = None,
+) -> Any:
+    """f, compiled by Tilewright: the same arguments and results as `jax.jit(f)`, for every tree of arrays.
+
+    Compiled once for each signature: tree, shapes, types, static arguments, and JAX's settings for 64-bit types, precision and
+    random numbers. Arrays of JAX, NumPy and anything with DLPack come in without a copy where they are contiguous. Results are
+    JAX arrays, or NumPy's with output="numpy". Donated JAX arrays are deleted after the call where JAX could have reused them.
+    Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
+    symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
+
+    Raises JaxError without JAX or for static arguments that cannot be hashed, and what JAX raises while tracing.
+    """
+    options = {
+        name: value
+        for name, value in (
+            ("static_argnums", static_argnums), ("static_argnames", static_argnames),
+            ("donate_argnums", donate_argnums), ("donate_argnames", donate_argnames),
+        )
+        if value is not None
+    }  # fmt: skip
+    if f is None:
+        return lambda g: Jitted(g, output, threads, options)
+    return Jitted(f, output, threads, options)
