@@ -125,7 +125,7 @@ def digamma(x: Array) -> Array:
     value = np.where(np.abs(x - 1.4616321449683622) < 0.2, _digamma_at_root(x), value)
     pole = (x <= 0) & (x == np.floor(x))
     turn = np.pi * _fraction_of_turn(x)
-    value = np.where(reflected, value - np.pi / np.tan(np.where(pole, 1.0, turn)), value)
+    value = np.where(reflected, value - np.pi / np.tan(np.where(pole | ~reflected, 1.0, turn)), value)
     return np.where(pole | (x == -np.inf), np.nan, value)
 
 

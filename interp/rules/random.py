@@ -15,7 +15,7 @@ from hlo import Op
 from interp.numbers import Array, bits_of, convert, is_float
 from interp.registry import rule
 
-__all__ = ["philox_4x32", "random_bits", "threefry_2x32"]
+__all__ = ["generated", "philox_4x32", "random_bits", "threefry_2x32"]
 
 _U32 = np.uint32
 _MASK = np.uint64(0xFFFFFFFF)
@@ -110,12 +110,14 @@ def rng_bit_generator(ctx: Any, op: Op, initial: Array) -> tuple[Array, Array]:
 
     Philox with two words: the key is the upper half of the counter as well, as in XLA.
     """
-    return generated(ctx, op, initial, op.results[1].shape, op.results[1].tensor.dtype)
+    t = op.results[1].tensor
+    return generated(ctx, op, op.attr("rng_algorithm"), initial, t.static_shape, t.dtype)
 
 
-def generated(ctx: Any, op: Op, initial: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """rng_bit_generator with the shape given."""
-    algorithm = op.attr("rng_algorithm")
+def generated(
+    ctx: Any, op: Op, algorithm: str, initial: Array, shape: Sequence[int], dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """rng_bit_generator with algorithm and shape given."""
     words = np.ascontiguousarray(initial).view(np.uint64).copy()
     if algorithm == "THREE_FRY" and words.size != 2:
         raise ctx.error(op, f"expected a state of 2 64-bit words, found {words.size}")

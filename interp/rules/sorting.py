@@ -17,7 +17,7 @@ from interp.machine import Call, Lanes
 from interp.numbers import Array, is_complex, is_float, total_order_key, widen
 from interp.registry import rule
 
-__all__: list[str] = []
+__all__ = ["largest"]
 
 Less = Generator[Any, Any, Array]
 
@@ -156,6 +156,10 @@ def sort(ctx: Any, op: Op, *inputs: Array) -> Generator[Any, Any, tuple[Array, .
 
 @rule("chlo.top_k")
 def top_k(ctx: Any, op: Op, x: Array) -> tuple[Array, Array]:
-    """The k largest of each row in falling order and their places; of equal ones the first. NaN is the largest."""
-    order = np.argsort(_keys(x, True, True), axis=-1, kind="stable")[..., : op.attr("k")]
-    return np.take_along_axis(x, order, -1), order.astype(op.results[1].tensor.dtype)
+    return largest(x, op.attr("k"))
+
+
+def largest(x: Array, k: int) -> tuple[Array, Array]:
+    """The k largest of each row in falling order and their places as int32; of equal ones the first. NaN is the largest."""
+    order = np.argsort(_keys(x, True, True), axis=-1, kind="stable")[..., :k]
+    return np.take_along_axis(x, order, -1), order.astype(np.int32)

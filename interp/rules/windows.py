@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from interp.rules.movement import padded
 from interp.rules.reduction import combine
 from interp.rules.scattering import fold_into
 
-__all__ = ["reduce_windows", "slide"]
+__all__ = ["Windows", "reduce_windows", "slide", "windowed"]
 
 
 def _taken(x: Array, start: int, count: int, stride: int) -> Array:
@@ -83,25 +84,33 @@ def reduce_windows(
 
 @rule("stablehlo.reduce_window")
 def reduce_window(ctx: Any, op: Op, *operands: Array) -> Generator[Any, Any, tuple[Array, ...]]:
-    padding = [tuple(p) for p in op.attr("padding")]
-    return (yield from windowed(ctx, op, operands, padding))
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding")
+    return (yield from windowed(ctx, op, op.regions[0], operands, Windows(*(op.attr(n) for n in names))))
 
 
-def windowed(
-    ctx: Any, op: Op, operands: Sequence[Array], padding: Sequence[tuple[int, ...]]
-) -> Generator[Any, Any, tuple[Array, ...]]:
-    """reduce_window with the padding given: initial values around and between, each window folded, then once `init`."""
-    n, body = len(operands) // 2, op.regions[0]
+@dataclass(frozen=True)
+class Windows:
+    """Where the windows lie: one entry for each dimension."""
+
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    base_dilations: Sequence[int]
+    dilations: Sequence[int]
+    padding: Sequence[Sequence[int]]
+
+
+def windowed(ctx: Any, op: Op, body: Block, operands: Sequence[Array], w: Windows) -> Generator[Any, Any, tuple[Array, ...]]:
+    """Initial values are put around and between the elements, each window is folded, then once with its initial value."""
+    n = len(operands) // 2
     types = [a.type for a in body.arguments]
     values = [to_type(x, v.type, t) for x, v, t in zip(operands, op.operands, types, strict=False)]
     inputs, inits = values[:n], values[n : 2 * n]
-    low, high = [p[0] for p in padding], [p[1] for p in padding]
-    interior = [d - 1 for d in op.attr("base_dilations")]
+    low, high = [p[0] for p in w.padding], [p[1] for p in w.padding]
+    interior = [d - 1 for d in w.base_dilations]
     lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(inputs[0].shape, low, high, interior, strict=True)]
     ctx.reserve(op, 3 * prod(lengths) * sum(x.itemsize for x in inputs))
     grown = [padded(x, i, low, high, interior) for x, i in zip(inputs, inits, strict=True)]
-    spans = (op.attr("window_dimensions"), op.attr("window_strides"), op.attr("window_dilations"))
-    folded = yield from reduce_windows(body, grown, *spans)
+    folded = yield from reduce_windows(body, grown, w.sizes, w.strides, w.dilations)
     starts = [np.broadcast_to(i, f.shape) for i, f in zip(inits, folded, strict=True)]
     return tuple((yield from combine(body, starts, folded)))
 

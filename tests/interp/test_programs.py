@@ -467,3 +467,56 @@ def test_limits_leave_a_modest_program_alone() -> None:
     }"""
     x = np.ones(1000, np.float32)
     assert run(text, x, limits=interp.Limits(steps=4, memory_bytes=50_000))[0].tolist() == [2.0] * 1000
+
+
+# ---------------------------------------------------------------- the targets that exported programs use
+
+
+def test_dynamic_targets() -> None:
+    text = """func.func @main(%x: tensor<?xf32>, %k: tensor<i32>, %w: tensor<1xi64>, %p: tensor<1x2xi64>, %s: tensor<2xui64>, %n: tensor<1xi32>) -> (tensor<?xf32>, tensor<?xi32>, tensor<?xf32>, tensor<?xui32>) {
+      %one = stablehlo.constant dense<1> : tensor<1xi64>
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %v:2 = stablehlo.custom_call @stablehlo.dynamic_top_k(%x, %k) : (tensor<?xf32>, tensor<i32>) -> (tensor<?xf32>, tensor<?xi32>)
+      %r = stablehlo.custom_call @stablehlo.dynamic_reduce_window(%x, %z, %w, %one, %one, %one, %p) {called_computations = [@sum]} : (tensor<?xf32>, tensor<f32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>, tensor<1x2xi64>) -> tensor<?xf32>
+      %b:2 = stablehlo.custom_call @stablehlo.dynamic_rng_bit_generator(%s, %n) {rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>} : (tensor<2xui64>, tensor<1xi32>) -> (tensor<2xui64>, tensor<?xui32>)
+      return %v#0, %v#1, %r, %b#1 : tensor<?xf32>, tensor<?xi32>, tensor<?xf32>, tensor<?xui32>
+    }
+    func.func private @sum(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {
+      %c = stablehlo.add %a, %b : tensor<f32>
+      return %c : tensor<f32>
+    }"""
+    x = np.array([3, 1, 4, 1, 5], np.float32)
+    found = run(
+        text, x, np.array(2, np.int32), np.array([3]), np.array([[2, 0]]), np.array([1, 2], np.uint64), np.array([6], np.int32)
+    )
+    assert found[0].tolist() == [5, 4] and found[1].tolist() == [4, 2]
+    assert found[2].tolist() == [3, 4, 8, 6, 10]
+    static = """func.func @main(%s: tensor<2xui64>) -> (tensor<2xui64>, tensor<6xui32>) {
+      %a, %b = stablehlo.rng_bit_generator %s, algorithm = THREE_FRY : (tensor<2xui64>) -> (tensor<2xui64>, tensor<6xui32>)
+      return %a, %b : tensor<2xui64>, tensor<6xui32>
+    }"""
+    assert found[3].tolist() == run(static, np.array([1, 2], np.uint64))[1].tolist()
+
+
+# ---------------------------------------------------------------- XLA's HLO
+
+
+def test_hlo_with_a_fusion_and_layouts() -> None:
+    text = """HloModule m
+
+fused {
+  a = f32[2,3]{1,0} parameter(0)
+  b = f32[2,3]{1,0} add(a, a)
+  ROOT c = f32[3,2]{1,0} transpose(b), dimensions={1,0}
+}
+
+ENTRY e {
+  p = f32[2,3]{1,0} parameter(0)
+  f = f32[3,2]{1,0} fusion(p), kind=kLoop, calls=fused
+  g = f32[3,2]{0,1} copy(f)
+  ROOT r = f32[6]{0} bitcast(g)
+}
+"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (found,) = interp.evaluate(hlo.parse(text), x)
+    assert found.tolist() == (2 * x).reshape(-1).tolist()  # the layout {0,1} of the transposed array is the array's own memory
