@@ -1,7 +1,8 @@
 """Code generation: from plans to numba source to compiled, callable programs."""
 
+from codegen.autotune import Trial, autotune
 from codegen.executable import ArgumentError, Executable, Kernel, RunStats, compile
 from codegen.plans import remembered_plan
 from codegen.supports import supports
 
-__all__ = ["ArgumentError", "Executable", "Kernel", "RunStats", "compile", "remembered_plan", "supports"]
+__all__ = ["ArgumentError", "Executable", "Kernel", "RunStats", "Trial", "autotune", "compile", "remembered_plan", "supports"]

@@ -18,7 +18,7 @@ from hlo.module import Block, DenseArray, Module, Value
 from tiling import Decision, Machine, Pin, Plan, plan
 from tiling.flatten import flatten
 
-__all__ = ["remembered_plan"]
+__all__ = ["remember", "remembered_plan"]
 
 
 def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
@@ -37,13 +37,22 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
             steps = tuple(replace(s, candidates=counts[id(s)]) if id(s) in counts else s for s in made.steps)
             return replace(made, steps=steps, decisions=decisions)  # type: ignore[arg-type]
     made = plan(module, entry, machine, supports)
+    _write(key, made)
+    return made
+
+
+def remember(module: Module, entry: str, made: Plan) -> None:
+    """Makes `made` the plan that `remembered_plan` gives for this program on its machine from now on."""
+    _write(_key(module, entry, made.machine), made)
+
+
+def _write(key: str, made: Plan) -> None:
     document = {
         "pins": [[list(p.ops), list(p.tile_sizes or ())] for p in made.pins()],
         "decisions": [asdict(d) for d in made.decisions],
         "looked_at": [f.candidates for f in made.fusions],
     }
     object_cache.write(key, json.dumps(document).encode())
-    return made
 
 
 def _read(key: str) -> tuple[tuple[Pin, ...], tuple[Decision, ...], list[int]] | None:

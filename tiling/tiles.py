@@ -16,7 +16,7 @@ from tiling.names import Names
 from tiling.schedule import Nest, Schedule, Scope, Turn
 from tiling.stages import Stage
 
-__all__ = ["Candidate", "best_tiles"]
+__all__ = ["Candidate", "best_tiles", "ranked_tiles"]
 
 TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
@@ -37,25 +37,28 @@ def best_tiles(
 
     Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay.
     """
+    ranked = ranked_tiles(stages, stored, machine, names, thorough)
+    return ranked if isinstance(ranked, Declined) else Candidate(ranked[0].schedule, ranked[0].estimate, len(ranked))
+
+
+def ranked_tiles(
+    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = True
+) -> list[Candidate] | Declined:
+    """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
     shape = stages[-1].values[0].shape
     whole = lower(FusionRequest(tuple(stages), stored, shape), machine, names)
     if isinstance(whole, Declined):
         return whole
-    best = Candidate(whole, estimate(whole, machine))
+    found = [Candidate(whole, estimate(whole, machine))]
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
-        return best
+        return found
     free = _free_dimensions(stages, stored, machine, names)
-    count = 1
     tried = [*_candidates(stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
     for sizes in dict.fromkeys(tried):
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
-        if isinstance(schedule, Declined):
-            continue
-        count += 1
-        found = estimate(schedule, machine)
-        if found.seconds < best.estimate.seconds:
-            best = Candidate(schedule, found)
-    return Candidate(best.schedule, best.estimate, count)
+        if not isinstance(schedule, Declined):
+            found.append(Candidate(schedule, estimate(schedule, machine)))
+    return sorted(found, key=lambda c: c.estimate.seconds)
 
 
 def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> list[int]:

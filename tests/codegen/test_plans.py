@@ -64,3 +64,26 @@ def test_programs_that_differ_in_an_attribute_have_different_keys() -> None:
     machine = codegen.remembered_plan(module).machine
     other = hlo.parse(text.replace("dense<0.000000e+00>", "dense<1.000000e+00>"))
     assert plans._key(module, "main", machine) != plans._key(other, "main", machine)
+
+
+def test_autotune_is_remembered_and_right(folder: Path) -> None:
+    import numpy as np
+
+    import interp
+
+    module = hlo.parse("""
+    func.func @main(%x: tensor<96x128xf32>, %w: tensor<128x64xf32>) -> tensor<96x64xf32> {
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<96x128xf32>, tensor<128x64xf32>) -> tensor<96x64xf32>
+      %1 = stablehlo.tanh %0 : tensor<96x64xf32>
+      return %1 : tensor<96x64xf32>
+    }""")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) / 8 for v in module.entry.arguments]
+    tuned, trials = codegen.autotune(module, *arrays, candidates=3, repeat=2)
+    measured = {t.tile_sizes: t.measured_seconds for t in trials}
+    assert len(measured) >= 3
+    assert tuned.fusions[0].tile_sizes == min(measured, key=lambda t: measured[t])
+    executable = codegen.compile(module)
+    assert executable.plan.fusions[0].tile_sizes == tuned.fusions[0].tile_sizes
+    np.testing.assert_allclose(executable(*arrays)[0], interp.evaluate(module, *arrays)[0], rtol=1e-5, atol=1e-6)

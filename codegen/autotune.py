@@ -1,0 +1,75 @@
+"""Tile sizes by measurement: each fusion's most promising schedules are compiled, run and timed, and the best is remembered.
+
+autotune(module, *arrays)  ->  Plan whose tile sizes were the fastest; codegen.compile(module) finds it again
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from codegen.executable import Executable
+from codegen.plans import remember, remembered_plan
+from codegen.supports import supports
+from hlo.errors import Declined
+from hlo.module import Module
+from tiling import Pin, Plan, plan
+from tiling.tiles import ranked_tiles
+
+__all__ = ["Trial", "autotune"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One schedule that was measured: what the model predicted and what it took."""
+
+    fusion: str
+    tile_sizes: tuple[int, ...]
+    predicted_seconds: float
+    measured_seconds: float
+
+
+def autotune(
+    module: Module, *arrays: Any, entry: str = "main", candidates: int = 6, repeat: int = 5, seconds: float = 60.0
+) -> tuple[Plan, list[Trial]]:
+    """The plan with, for each fusion, the fastest of its `candidates` most promising tile sizes, and all trials.
+
+    Only sizes change, never which stages form a fusion. Stops when `seconds` are over and keeps the best so far. The plan is
+    remembered: later `codegen.compile` calls on this machine use it. Raises what a call with these arrays would raise.
+    """
+    best = remembered_plan(module, entry)
+    deadline = time.monotonic() + seconds
+    trials: list[Trial] = []
+    for number, fusion in enumerate(best.fusions):
+        ranked = ranked_tiles(fusion.stages, frozenset(id(v) for v in fusion.outputs), best.machine, best.names)
+        if isinstance(ranked, Declined):
+            continue
+        sizes = dict.fromkeys([fusion.tile_sizes, *(c.schedule.tile_sizes for c in ranked[:candidates])])
+        predicted = {c.schedule.tile_sizes: c.estimate.seconds for c in ranked}
+        timed: dict[tuple[int, ...], float] = {}
+        for tried in sizes:
+            if time.monotonic() > deadline and timed:
+                break
+            made = plan(module, entry, best.machine, supports, _with_sizes(best.pins(), number, tried))
+            timed[tried] = _seconds(Executable(made), made.fusions[number].name, arrays, repeat)
+            trials.append(Trial(fusion.name, tried, predicted.get(tried, fusion.estimate.seconds), timed[tried]))
+        fastest = min(timed, key=lambda t: timed[t])
+        if fastest != fusion.tile_sizes:
+            pins = _with_sizes(best.pins(), number, fastest)
+            best = replace(plan(module, entry, best.machine, supports, pins), decisions=best.decisions)
+    remember(module, entry, best)
+    return best, trials
+
+
+def _with_sizes(pins: Sequence[Pin], number: int, sizes: tuple[int, ...]) -> list[Pin]:
+    return [replace(p, tile_sizes=sizes) if k == number else p for k, p in enumerate(pins)]
+
+
+def _seconds(executable: Executable, fusion: str, arrays: Sequence[Any], repeat: int) -> float:
+    """The median seconds of a fusion's kernels over `repeat` profiled calls, after one that does not count."""
+    executable(*arrays)
+    mine = [k for k, kernel in enumerate(executable.kernels) if kernel.fusion.name == fusion]
+    return median(sum(t[k] for k in mine) for t in (executable.profile(*arrays)[1] for _ in range(repeat)))
