@@ -192,27 +192,6 @@ def _micro_kernel(
     masks = [mask if j == vectors - 1 else None for j in range(vectors)]
     c_at = [[b.add(c_off, b.add(_times(b, o.ldc, i), _c(j * lanes))) for j in range(vectors)] for i in range(rows)]
 
-    def read_c() -> list[Any]:
-        return [load_vector(b, o.c_kind, o.c, c_at[i][j], lanes, masks[j]).v for i in range(rows) for j in range(vectors)]
-
-    zeros = [constant(vector, 0)] * (rows * vectors)
-    flag = _known(o.accumulate)
-    if flag is None:
-        with b.if_else(o.accumulate) as (then, otherwise):
-            with then:
-                read = read_c()
-                read_block = b.block
-            with otherwise:
-                zero_block = b.block
-        start = []
-        for value, zero in zip(read, zeros, strict=True):
-            phi = b.phi(vector)
-            phi.add_incoming(value, read_block)
-            phi.add_incoming(zero, zero_block)
-            start.append(phi)
-    else:
-        start = read_c() if flag else zeros
-
     a_base = b.gep(o.a, [a_off])
     b_base = b.gep(o.b, [b_off])
 
@@ -235,18 +214,42 @@ def _micro_kernel(
     unroll = 4 if rows * vectors <= 12 else 2
     count = _known(o.k)
     head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
-    values = start
+    values = [constant(vector, 0)] * (rows * vectors)
     if count is None or count >= unroll:
         values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, t, unroll, acc))
     if count is None or count % unroll:
         done = b.mul(head, _c(unroll))
         rest = b.sub(o.k, done)
         values = _counted_loop(b, rest, values, lambda t, acc: step(b.add(done, t), acc))
-    index = 0
-    for i in range(rows):
-        for j in range(vectors):
-            store_vector(b, o.c_kind, o.c, c_at[i][j], Value(b, values[index]), masks[j])
-            index += 1
+    values = _added_to_c(b, o, values, lanes, [at for row in c_at for at in row], masks * rows)
+    for value, (i, j) in zip(values, np.ndindex(rows, vectors), strict=True):
+        store_vector(b, o.c_kind, o.c, c_at[i][j], Value(b, value), masks[j])
+
+
+def _added_to_c(b: Any, o: _Operands, values: list[Any], lanes: int, at: list[Any], masks: list[Any]) -> list[Any]:
+    """``values`` plus C where it accumulates. The sum of a block starts from 0 and is added at its end: rounding errors then
+    grow with the length of a block and the number of blocks, not with their product."""
+
+    def sums() -> list[Any]:
+        old = [load_vector(b, o.c_kind, o.c, place, lanes, mask) for place, mask in zip(at, masks, strict=True)]
+        return [(c + Value(b, v)).v for c, v in zip(old, values, strict=True)]
+
+    flag = _known(o.accumulate)
+    if flag is not None:
+        return sums() if flag else values
+    with b.if_else(o.accumulate) as (then, otherwise):
+        with then:
+            added = sums()
+            added_block = b.block
+        with otherwise:
+            plain_block = b.block
+    merged = []
+    for one, other in zip(added, values, strict=True):
+        phi = b.phi(one.type)
+        phi.add_incoming(one, added_block)
+        phi.add_incoming(other, plain_block)
+        merged.append(phi)
+    return merged
 
 
 def _repeat(b: Any, step: Callable[[Any, list[Any]], list[Any]], t: Any, times: int, acc: list[Any]) -> list[Any]:
