@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from codegen import object_cache
+from codegen.machine_memory import calibrated_machine
 from codegen.supports import supports
 from hlo.module import Block, DenseArray, Module, Value
 from tiling import Decision, Machine, Pin, Plan, plan
@@ -23,7 +24,7 @@ __all__ = ["remember", "remembered_plan"]
 
 def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
     """`tiling.plan` with what this machine found before. Raises KeyError when there is no function `entry`."""
-    machine = machine or Machine.detect()
+    machine = machine or calibrated_machine()
     key = _key(module, entry, machine)
     record = _read(key)
     if record is not None:

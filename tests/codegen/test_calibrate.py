@@ -1,0 +1,26 @@
+"""The measured machine: plausible rates, remembered, ignored when damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codegen import calibrated_machine, object_cache
+from codegen.calibrate import calibrate
+from codegen.machine_memory import _key
+from tiling import Machine
+
+
+def test_calibration_is_plausible_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_NO_CACHE", raising=False)
+    assert calibrated_machine() == Machine.detect()
+    found = calibrate(budget_seconds=0.06)
+    assert calibrated_machine() == found
+    assert 1e8 < found.hertz < 1e11
+    assert 1e8 < found.memory_bytes_per_second < 1e13
+    assert found.l1_bytes_per_second > 0.5 * found.l3_bytes_per_second
+    assert 0 < found.launch_seconds < 1e-2
+    object_cache.write(_key(), b'{"cores": "many"}')
+    assert calibrated_machine() == Machine.detect()
