@@ -349,8 +349,8 @@ _DOT_RESULT = (
     law("C22", "0 < lhs_component_count", _count("lhs_component_count"), "algorithm"),
     law("C23", "0 < rhs_component_count", _count("rhs_component_count"), "algorithm"),
     law("C24", "0 < num_primitive_operations", _count("num_primitive_operations"), "algorithm"),
-    law("algorithm", "the algorithm is one that hardware knows", _known_algorithm, "algorithm"),
     law("I8", "an algorithm names floating-point types", _known_types, "algorithm"),
+    law("algorithm", "the algorithm is one that hardware knows", _known_algorithm, "algorithm"),
 )
 
 register(

@@ -50,6 +50,7 @@ def _define(
     function: str | None = None,
     constraints: tuple[Constraint, ...] = (_same_type,),
     attributes: tuple[Attribute, ...] = (),
+    infer: InferFunction = _infer_same,
 ) -> None:
     accepts = tensors(*kinds, quantized=quantized)
     names = ("operand",) if arity == 1 else ("lhs", "rhs")
@@ -60,7 +61,7 @@ def _define(
             operands=tuple(Operand(n, accepts) for n in names),
             results=(Operand("result", accepts),),
             attributes=attributes,
-            infer=_infer_same,
+            infer=infer,
             access=identity_access,
             semantics=Elementwise(function or name),
             constraints=constraints,
@@ -177,6 +178,7 @@ _define(
     2,
     ANY,
     "any",
+    infer=_infer_add,
     constraints=(
         law(
             "C1",

@@ -32,7 +32,6 @@ _OPCODE = re.compile(r"[a-z][a-z0-9\-]*+", re.ASCII)
 _VALUE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,"{}()\[\]]++')
 _SECTION = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\s*\n(?:[ \t]*\d[^\n]*\n?)*")
 _FIRST_WORD = re.compile(r"(?:\s++|/\*.*?\*/|//[^\n]*+)*+(%?[\w.\-]+)?\s*(.)?", re.DOTALL)
-MAX_OPS = 2_000_000
 
 
 def looks_like_hlo(text: str) -> bool:
@@ -281,6 +280,8 @@ class _Builder:
     def __init__(self, reader: _Reader) -> None:
         self.reader = reader
         self.made = 0
+        # Each use of a computation is a copy of it; a small text must not become a huge module.
+        self.limit = 100_000 + 20 * sum(len(c.instructions) for c in reader.computations.values())
         self.open: list[str] = []
         self.result = Module()
 
@@ -355,8 +356,8 @@ class _Builder:
             if i.opcode == "parameter":
                 continue
             self.made += 1
-            if self.made > MAX_OPS:
-                raise self.error(f"computations that expand to more than {MAX_OPS} instructions", i.at)
+            if self.made > self.limit:
+                raise self.error(f"computations that expand to more than {self.limit} instructions", i.at)
             operands: list[Tree] = []
             for name, at in i.operands:
                 if name not in trees:
