@@ -31,7 +31,7 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
 
     Other loops keep their order, parallel ones before reductions.
     """
-    if len(nest.loops) < 2:
+    if len(nest.loops) < 2 or nest.order_is_fixed:
         return nest
     accesses: list[tuple[Buffer, tuple[Expr, ...], float]] = [(s.buffer, s.index, 1.1) for s in nest.stores]
     roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
