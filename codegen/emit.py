@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.fold import FoldSource, fold_source
+from codegen.ordering import emit_ordering
 from codegen.scalars import REPEATS_OPERAND, constant_source, number_type, scalar_source
 from codegen.scan import scan_body, scan_width
+from codegen.scatter import scatter_body
 from codegen.scope import Writer, index_source
 from codegen.split import Segment, split_innermost
 from hlo.access import Condition
@@ -29,7 +31,7 @@ from tiling.element import (
 )
 from tiling.linear import address
 from tiling.order import order_loops
-from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
+from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Ordering, Phase, Scatter, Schedule, Scope, Turn
 
 __all__ = ["PhaseSource", "emit_phase"]
 
@@ -53,12 +55,12 @@ class NotCompilable(Exception):
 def emit_phase(schedule: Schedule, phase: Phase, title: str) -> PhaseSource | Declined:
     """The source of one phase, or why it cannot be compiled (an element type or a scalar function without a rule)."""
     try:
-        return _PhaseEmitter(schedule, phase, title).run()
+        return PhaseEmitter(schedule, phase, title).run()
     except NotCompilable as reason:
         return Declined(str(reason))
 
 
-class _PhaseEmitter:
+class PhaseEmitter:
     def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
         self.schedule, self.phase, self.title = schedule, phase, title
         self.by_value: dict[int, Buffer] = {id(b.value): b for b in schedule.buffers if b.value is not None}
@@ -132,6 +134,11 @@ class _PhaseEmitter:
                 self._contract(step_)
             elif isinstance(step_, Turn):
                 self._turn(step_)
+            elif isinstance(step_, Ordering):
+                emit_ordering(self, step_)
+            elif isinstance(step_, Scatter):
+                scatter = NestEmitter(self, Nest(step_.loops))
+                scatter.write([(Segment(Const(0), step_.loops[-1].upper, (), ()), scatter_body(scatter, step_))])
             else:
                 NestEmitter(self, order_loops(step_, self.buffer_of)).run()
 
@@ -177,11 +184,11 @@ class _PhaseEmitter:
         out.depth = depth
 
 
-def _count(upper: Expr, emitter: _PhaseEmitter) -> str:
+def _count(upper: Expr, emitter: PhaseEmitter) -> str:
     return emitter.expr(upper + 1)
 
 
-def _stop(lower: str, loop: Loop, emitter: _PhaseEmitter) -> str:
+def _stop(lower: str, loop: Loop, emitter: PhaseEmitter) -> str:
     stop = emitter.expr(loop.upper + 1)
     return stop if lower == "0" else f"{lower}, {stop}"
 
@@ -192,7 +199,7 @@ class NestEmitter:
     The innermost loop is cut where a condition on its variable changes (`codegen.split`), so that no iteration tests it.
     """
 
-    def __init__(self, phase: _PhaseEmitter, nest: Nest) -> None:
+    def __init__(self, phase: PhaseEmitter, nest: Nest) -> None:
         self.phase, self.nest = phase, nest
         self.depth = len(nest.loops)
         self.memo: dict[int, frozenset[Var]] = {}
@@ -216,29 +223,35 @@ class NestEmitter:
             if width > 1:
                 self.steps[nest.loops[-2].variable] = width
             whole = Segment(nest.loops[-1].lower, nest.loops[-1].upper, (), nest.folds)
-            self._write([(whole, scan_body(self, width))])
+            self.write([(whole, scan_body(self, width))])
             return
         first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         in_registers = all(x.kind is LoopKind.REDUCTION for x in nest.loops[first_reduction:])
         accumulators = [self._accumulators(f, first_reduction, in_registers) for f in nest.folds]
+        # A fold over nothing (an outer product, a reduce over no dimension) starts and ends inside the innermost loop.
+        over_nothing = first_reduction == self.depth
+        starts, ends = (self.lines[self.depth], self.after[self.depth]) if over_nothing else ([], [])
+        if over_nothing:
+            self.after[self.depth] = []
         bodies: list[tuple[Segment, list[str]]] = []
         for segment in split_innermost(nest, self.phase.schedule.ranges):
             self.users = _users([s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes])
-            body: list[str] = []
+            body = list(starts)
             self.lines[self.depth] = body
             for s in segment.stores:
                 value = self.number(s.node, self.depth)
                 body.append(f"{s.buffer.name}[{self.phase.address(s.buffer, s.index)}] = {value}")
             for f, into in zip(segment.folds, accumulators, strict=True):
                 self._combine(f, into, body)
+            body += ends
             bodies.append((segment, body))
             # What was computed inside one segment is not there in the next.
             self.text = {k: t for k, t in self.text.items() if self.level_by_id.get(k, 0) < self.depth}
         if nest.folds and not in_registers:
             self._initialise(first_reduction)
-        self._write(bodies)
+        self.write(bodies)
 
-    def _write(self, bodies: Sequence[tuple[Segment, list[str]]]) -> None:
+    def write(self, bodies: Sequence[tuple[Segment, list[str]]]) -> None:
         out, depth = self.phase.out, self.phase.out.depth
         depths = [depth]
         if self.depth:

@@ -18,7 +18,7 @@ from tiling.element import Node, Scalar
 from tiling.schedule import FoldStep
 from tiling.windows import combined_function
 
-__all__ = ["FoldSource", "fold_source"]
+__all__ = ["FoldSource", "body_lines", "fold_source"]
 
 ASSOCIATIVE = {"add": "reduce_add", "multiply": "reduce_multiply", "maximum": "reduce_maximum", "minimum": "reduce_minimum",
                "and": "bit_and", "or": "bit_or"}  # fmt: skip
@@ -80,12 +80,25 @@ def fold_source(f: FoldStep) -> FoldSource | Declined:
     return FoldSource(general, _same)
 
 
-def _written_out(
-    op: Op, body: Block, accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]
+def body_lines(
+    op: Op, body: Block, names: dict[Value, str], fresh: Callable[[], str], wanted: Sequence[Value] | None = None
 ) -> list[str] | Declined:
-    names: dict[Value, str] = dict(zip(body.arguments, [*accumulators, *values], strict=True))
+    """The lines that compute a body's ops from its arguments, which `names` holds; `names` then holds the rest, too.
+
+    With `wanted`, only what those values need.
+    """
+    needed: set[int] | None = None
+    if wanted is not None:
+        needed, todo = set(), list(wanted)
+        while todo:
+            v = todo.pop()
+            if v.op is not None and id(v.op) not in needed:
+                needed.add(id(v.op))
+                todo.extend(v.op.operands)
     lines: list[str] = []
     for inner in body.ops[:-1]:
+        if needed is not None and id(inner) not in needed:
+            continue
         semantics = inner.definition.semantics
         if isinstance(semantics, Literal):
             dense: DenseArray = inner.attr("value")
@@ -103,6 +116,16 @@ def _written_out(
         name = fresh()
         lines.append(f"{name} = {text}")
         names[inner.results[0]] = name
+    return lines
+
+
+def _written_out(
+    op: Op, body: Block, accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]
+) -> list[str] | Declined:
+    names: dict[Value, str] = dict(zip(body.arguments, [*accumulators, *values], strict=True))
+    lines = body_lines(op, body, names, fresh)
+    if isinstance(lines, Declined):
+        return lines
     missing = [v for v in body.results if v not in names]
     if missing:
         return Declined(f"the body of {op.name} returns a value from outside")

@@ -8,7 +8,7 @@ The roles follow from the reads: m occurs in the left operand's index alone, n i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from hlo.module import Value
@@ -24,6 +24,7 @@ from tiling.stages import Stage
 __all__ = ["ContractionContext", "LoweredContraction", "lower_contraction"]
 
 DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
+MOST_WINDOW_DEPTH = 1536  # steps of k that a window of several dimensions is packed for at once
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 
 
@@ -92,6 +93,9 @@ class _Contraction:
         self.around = tuple(x for x in c.loops if x is not self.m and x is not self.n and x.extent > 1)
         blocks = -(-self.depth // DEPTH_BLOCK)
         self.k_block = min(self.depth, (self.depth // blocks + 8) // 8 * 8)
+        if len([x for x in c.depth if x.extent > 1]) > 1 and self.depth <= MOST_WINDOW_DEPTH:
+            self.k_block = self.depth  # packed by the window's own loops, which need no division
+            blocks = 1
         tag = c.names.stage(c.stage)
         self.k_start, self.k = Var(f"k0_{tag}"), Var(f"k_{tag}")
         c.ranges[self.k_start] = Interval(0, (blocks - 1) * self.k_block)
@@ -166,6 +170,13 @@ class _Contraction:
         buffer = make_buffer(c.names.scratch(self.value, "left"), Scope.THREAD, self.element, (self.m.extent, self.k_block),
                              (self.m.extent, width), (0, 0))  # fmt: skip
         self.new_buffers.append(buffer)
+        if self.k_block == self.depth and len(self.depth_loops) > 1:
+            flat: Expr = Const(0)
+            for x in self.depth_loops:
+                flat = flat * x.extent + x.variable
+            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops)
+            store = Store(None, buffer, (as_expr(self.m.variable), flat), c.nodes[0])
+            return Block2D(buffer, Const(0), width, 1), (Nest((self.m, *loops), (store,)),)
         rename = Renamer(self._depth_index(self.k_start + self.k), c.ranges, {})
         k_loop = Loop(
             self.k,

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from tiling.schedule import Buffer
 
 __all__ = [
-    "Runtime",
-    "has_runtimes",
-    "runtimes_of",
     "Apply",
     "Choose",
     "IndexNode",
     "Load",
     "Node",
     "Renamer",
+    "Runtime",
     "Scalar",
     "Test",
     "children",
+    "has_runtimes",
     "loads",
     "node_variables",
     "rebuild",
+    "runtimes_of",
 ]
 
 

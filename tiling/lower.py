@@ -13,13 +13,14 @@ from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify, substitute
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.box import Box, Span, covers, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, lower_contraction
-from tiling.element import Load, Node, Renamer, Scalar, has_runtimes, loads
+from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
+from tiling.routines import routine_of
 from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
 from tiling.split_fold import split_fold
 from tiling.stages import Stage, is_inlinable
@@ -48,7 +49,10 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
     Declined when a member would have to be computed by several tasks and is also stored, or cannot be expressed.
     """
     try:
-        return _Lowering(request, machine, names).run()
+        lowering = _Lowering(request, machine, names)
+        if any(routine_of(s.op) is not None for s in request.stages):
+            return lowering.routine()
+        return lowering.run()
     except LookupError as reason:
         return Declined(str(reason))
 
@@ -96,6 +100,15 @@ class _Lowering:
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         made = Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
         return split_fold(made, self.names) or made
+
+    def routine(self) -> Schedule:
+        """The schedule of an op that is a routine: it shares its kernel with no other stage."""
+        if len(self.request.stages) > 1:
+            raise LookupError(f"{self.request.root.op.name} runs in a kernel of its own")
+        op = self.request.root.op
+        found = routine_of(op)
+        assert found is not None
+        return found.lower(op, lambda ranges: ElementBuilder(ranges, self._is_in_memory), self.names)
 
     def _buffer_of(self, load: Load) -> Buffer:
         return load.buffer or self.buffers[id(load.value)]
@@ -164,7 +177,18 @@ class _Lowering:
             assert isinstance(element, ElementType)
             return Scalar(element.dtype.type(0), element)
 
-        return builder.reads(op, stage.values[0].index, index, provide, padding)
+        nodes = builder.reads(op, stage.values[0].index, index, provide, padding)
+        return nodes if isinstance(op.definition.semantics, Fold) else self._without_repeats(nodes)
+
+    def _without_repeats(self, nodes: list[Node]) -> list[Node]:
+        """A product's factors: where one factor is zero outside of some conditions, the others need not test them as well."""
+        first = nodes[0]
+        if not isinstance(first, Choose):
+            return nodes
+        for k, n in enumerate(nodes[1:], 1):
+            if isinstance(n, Choose) and n.conditions == first.conditions and _always_inside(n.then, self.ranges):
+                nodes[k] = n.then
+        return nodes
 
     def _own_node(self, value: Value, index: tuple[Expr, ...]) -> Node:
         """The node that computes a stage's element; the stage itself counts as not in memory here."""
@@ -266,7 +290,7 @@ class _Lowering:
                 self.extra_buffers.extend(lowered.buffers)
                 self.prepass.extend(lowered.prepass)
                 return list(lowered.steps)
-        if plan.reduction or isinstance(semantics, Fold):
+        if isinstance(semantics, (Fold, SumOfProducts)):  # also one over nothing: an outer product
             values = plan.stage.values
             fold = FoldStep(
                 values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op
@@ -274,6 +298,14 @@ class _Lowering:
             return [tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges)]
         (v,) = plan.stage.values
         return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))]
+
+
+def _always_inside(node: Node, ranges: Mapping[Var, Interval]) -> bool:
+    """True for a load whose index stays inside the value wherever the loops are."""
+    if not isinstance(node, Load) or node.runtimes:
+        return False
+    bounds = [interval(e, ranges) for e in node.index]
+    return all(b.lower >= 0 and b.upper < n for b, n in zip(bounds, node.value.shape, strict=True))
 
 
 # ---------------------------------------------------------------- merging nests over one domain

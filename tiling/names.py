@@ -5,12 +5,15 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
 from tiling.schedule import Buffer, Scope
-from tiling.stages import Stage
+
+if TYPE_CHECKING:
+    from tiling.stages import Stage
 
 __all__ = ["Names", "make_buffer"]
 

@@ -5,6 +5,8 @@
     Nest       = loops around stores and folds
     Contract   = a sum of products over a register-blocked micro-kernel
     Turn       = a tile transposed in registers
+    Ordering   = a row sorted, or its largest elements
+    Scatter    = updates folded in at places that values name
 
 All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
 """
@@ -28,9 +30,12 @@ __all__ = [
     "Loop",
     "LoopKind",
     "Nest",
+    "Ordering",
     "Phase",
+    "Scatter",
     "Schedule",
     "Scope",
+    "Start",
     "Store",
     "Turn",
 ]
@@ -122,11 +127,15 @@ class FoldStep:
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """Loops, outermost first, around stores and folds over one domain."""
+    """Loops, outermost first, around stores and folds over one domain.
+
+    The code generator may reorder them for the sake of strides, unless `order_is_fixed`.
+    """
 
     loops: tuple[Loop, ...]
     stores: tuple[Store, ...] = ()
     folds: tuple[FoldStep, ...] = ()
+    order_is_fixed: bool = False
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -187,7 +196,51 @@ class Turn:
     target: Block2D
 
 
-Step = Nest | Contract | Turn
+@dataclass(frozen=True, eq=False)
+class Ordering:
+    """A row of `count` elements, `step` apart, put into the order of the op's comparator; the first `kept` are stored.
+
+    The row starts at `start` in the sources and at `target_start` in the targets; `places` (or None) takes the elements' old
+    numbers. `scratch` is keys, room for them, and counts.
+    """
+
+    op: Op
+    row: Var
+    start: Expr
+    target_start: Expr
+    count: int
+    step: int
+    kept: int
+    sources: tuple[Buffer, ...]
+    targets: tuple[Buffer, ...]
+    places: Buffer | None
+    scratch: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """`variable` is the integer `node`; an update outside of [lower, upper] is left out. An expression is only tested."""
+
+    variable: Var | None
+    node: Node | Expr
+    lower: Expr
+    upper: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """target[index] = body(target[index], node) for each update in order; the first `outer` loops choose the places."""
+
+    op: Op
+    loops: tuple[Loop, ...]
+    outer: int
+    starts: tuple[Start, ...]
+    target: Buffer
+    index: tuple[Expr, ...]
+    node: Node
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter
 
 
 @dataclass(frozen=True, eq=False)

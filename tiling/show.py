@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo.module import Op
 from tiling.element import Apply, IndexNode, Load, Node, Scalar, Test
-from tiling.schedule import Contract, Nest, Schedule
+from tiling.schedule import Contract, Nest, Ordering, Scatter, Schedule, Turn
 
 if TYPE_CHECKING:
     from tiling.plan import Plan
@@ -50,6 +50,13 @@ def show_schedule(schedule: Schedule) -> str:
         grid = " x ".join(f"{v} in [0, {n - 1}]" for v, n in phase.tiles) or "one task"
         lines.append(f"phase {k}: parallel {grid}")
         for step in phase.steps:
+            if isinstance(step, Turn):
+                source, target = step.source.buffer.name, step.target.buffer.name
+                lines.append(f"  {target}[{step.columns.variable}, {step.rows.variable}] = {source} turned")
+                continue
+            if isinstance(step, (Ordering, Scatter)):
+                lines.append(f"  {step.op.name}")
+                continue
             lines += ["  " + x for x in (_contract(step) if isinstance(step, Contract) else _nest(step))]
     return "\n".join(lines)
 

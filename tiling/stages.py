@@ -18,6 +18,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
 from tiling.flatten import Program, captured_values
+from tiling.routines import routine_of
 
 __all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
 
@@ -58,6 +59,8 @@ def is_inlinable(op: Op) -> Declined | None:
 def compilable(op: Op) -> Declined | None:
     """None when loops can be made for the op, else why only the evaluator runs it."""
     definition = op.definition
+    if routine_of(op) is not None and not any(captured_values(b) for b in op.regions):
+        return None
     if any(captured_values(b) for b in op.regions):
         return Declined("its region reads values from outside")
     if isinstance(definition.semantics, Declined):
@@ -82,7 +85,9 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
     anchors = {
         id(op)
         for op in program.ops
-        if declined[id(op)] is not None or isinstance(op.definition.semantics, (Fold, SumOfProducts))
+        if declined[id(op)] is not None
+        or isinstance(op.definition.semantics, (Fold, SumOfProducts))
+        or routine_of(op) is not None
     }
     has_anchor: dict[int, bool] = {}
     weight: dict[int, float] = {}
@@ -127,7 +132,10 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
         for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))):
             here = evaluators.setdefault(id(v), set())
             here.update({id(op)} if cut else set().union(*users.values()))
-        if declined[id(op)] is not None:
+        routine = routine_of(op)
+        if declined[id(op)] is None and routine is not None:
+            wanted.update(id(v) for v in routine.in_memory(op))
+        elif declined[id(op)] is not None:
             wanted.update(id(v) for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))))
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
