@@ -39,7 +39,8 @@ MAX_NODES = 200_000
 
 _SIMPLE_TENSOR = re.compile(r"tensor<((?:(?:\d{1,18}|\?)x)*+)([a-zA-Z][\w]*+|complex<f\d\d>)>", re.ASCII)
 _DIMENSION = re.compile(r"\s*+(\d++|\?)\s*+x", re.ASCII)
-SCALAR = re.compile(r"(?:[su]?i\d+|b?f\d\w*|tf32|index|none)\Z", re.ASCII)
+_NAMES = "|".join(n for n in ELEMENT_TYPES if n.isalnum())
+SCALAR = re.compile(rf"(?:[su]?i\d{{1,8}}|f80|f128|tf32|none|{_NAMES})\Z", re.ASCII)
 _HEX_STRING = '"0x'
 
 

@@ -80,7 +80,10 @@ class ValueParser(TypeParser):
             text = lx.token
             lx.advance()
             value = -float(text) if negative else float(text)
-            return TypedFloat(value, self._scalar_type("f64"))
+            kind = self._scalar_type("f64")
+            if kind not in ELEMENT_TYPES or not ELEMENT_TYPES[kind].is_float:
+                raise lx.error(f"expected a floating-point type, found {kind}", at)
+            return TypedFloat(value, kind)
         begin = lx.start
         integer = lx.integer()
         is_hex = lx.text.startswith("0x", begin)
