@@ -10,9 +10,8 @@ attributes that stand nowhere else; `:style` are the types; `[[ … ]]` is there
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hlo.module import Op, Value
@@ -46,7 +45,6 @@ class OpParts:
     attributes: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     result_types: tuple[Type, ...] = ()
-    segments: dict[str, Any] = field(default_factory=dict)
 
     def flat(self) -> list[Value]:
         """All operands in the definition's order."""
@@ -394,8 +392,7 @@ _PIECE = re.compile(r"(\$\w+)|(\{\})|:(\w+)|(\[\[)|(\]\])|@(\w+)|((?:(?!\$\w|\{\
 _TOKEN = re.compile(r"[A-Za-z_]\w*|->|\S")
 
 
-@cache
-def _compiled(text: str, d: OpDefinition, key: int) -> Format:
+def _compiled(text: str, d: OpDefinition) -> Format:
     from hlo.text.formats import CUSTOM
 
     operands = {o.name: o for o in d.operands}
@@ -435,10 +432,5 @@ def compile_format(text: str, d: OpDefinition) -> Format:
     key = (d.name, text)
     found = _FORMATS.get(key)
     if found is None:
-        found = _FORMATS[key] = _compiled.__wrapped__(text, d, 0)
+        found = _FORMATS[key] = _compiled(text, d)
     return found
-
-
-def attribute_words(op: Op) -> Iterator[str]:
-    """The names of the attributes that an op has."""
-    yield from op.attributes

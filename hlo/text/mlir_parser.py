@@ -316,6 +316,8 @@ class MlirParser:
         if not isinstance(name, str) or not isinstance(t, FunctionType):
             raise lx.error('"func.func" needs the attributes sym_name and function_type', at)
         visibility = attributes.pop("sym_visibility", None)
+        if visibility not in (None, "public", "private", "nested"):
+            raise lx.error("expected public, private or nested as sym_visibility", at)
         arg_attributes = self._dictionaries(attributes.pop("arg_attrs", ()), len(t.inputs), "arg_attrs", at)
         res_attributes = self._dictionaries(attributes.pop("res_attrs", ()), len(t.results), "res_attrs", at)
         is_declaration = not block.ops

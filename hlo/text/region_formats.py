@@ -304,7 +304,10 @@ def _parse_manual(p: MlirParser, parts: OpParts) -> Steps:
 
 def _manual_piece(op: Op, name: str) -> str | None:
     before, after = _MANUAL[name]
-    text = str(op.attr(name))
+    value = op.attr(name)
+    text = value.text if isinstance(value, Foreign) else ""
+    if text[len(before) : len(before) + 1] not in ("[", "{"):
+        return None
     return text[len(before) : -len(after)] if text.startswith(before) and text.endswith(after) else None
 
 

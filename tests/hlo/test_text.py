@@ -4,6 +4,12 @@
 
 from __future__ import annotations
 
+import importlib
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -255,3 +261,62 @@ def test_names_from_programs_cannot_break_the_text() -> None:
     module = hlo.parse('func.func @"a\\22 b\\0A"(%x: tensor<f32> {"q\\22" = "\\FF"}) -> tensor<f32> { return %x : tensor<f32> }')
     assert list(module.functions) == ['a" b\n']
     assert str(hlo.parse(str(module))) == str(module)
+
+
+def jax_context() -> Any:
+    """A context that knows every dialect that JAX prints."""
+    ir = pytest.importorskip("jaxlib.mlir.ir")
+    registry = ir.DialectRegistry()
+    importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    for name in ("stablehlo", "chlo"):
+        importlib.import_module(f"jaxlib.mlir.dialects.{name}").register_dialect(context)
+    context.load_all_available_dialects()
+    return context
+
+
+@pytest.mark.jax
+def test_bytecode_is_read_through_jaxlib(tmp_path: Path) -> None:
+    ir = pytest.importorskip("jaxlib.mlir.ir")
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = "module {\n  func.func @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {\n    %0 = stablehlo.abs %arg0 : tensor<2xf32>\n    return %0 : tensor<2xf32>\n  }\n}\n"
+    with jax_context():
+        module = ir.Module.parse(text)
+        stream = io.BytesIO()
+        module.operation.write_bytecode(stream)
+        artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    for data in (stream.getvalue(), artifact):
+        path = tmp_path / "m.mlirbc"
+        path.write_bytes(data)
+        assert str(hlo.load(path)) == text
+    with pytest.raises(hlo.ParseError, match="no MLIR bytecode"):
+        hlo.parse(b"ML\xefR" + b"nonsense")
+
+
+def test_bytecode_without_jaxlib_is_declined_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jaxlib.mlir.ir", None)
+    with pytest.raises(hlo.ParseError, match="jaxlib is not installed"):
+        hlo.parse(b"ML\xefR")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(hlo.ParseError, match="cannot read the file"):
+        hlo.load(tmp_path / "missing.mlir")
+    path = tmp_path / "latin.mlir"
+    path.write_bytes(b"module {\n  // caf\xe9\n}")
+    with pytest.raises(hlo.ParseError, match="no UTF-8 text") as caught:
+        hlo.load(path)
+    assert caught.value.location == hlo.Location(str(path), 2, 9)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("generic", [False, True])
+def test_jax_reads_what_is_printed(generic: bool) -> None:
+    ir = pytest.importorskip("jaxlib.mlir.ir")
+    with jax_context():
+        for path in sorted((Path(__file__).parents[2] / "examples").glob("*.mlir")):
+            text = path.read_text()
+            printed = print_module(hlo.parse(text), generic=generic)
+            mine, theirs = (ir.Module.parse(t).operation.get_asm(print_generic_op_form=True) for t in (printed, text))
+            assert mine == theirs, path.name
