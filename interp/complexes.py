@@ -85,9 +85,10 @@ def log1p(z: Array) -> Array:
     s1, e1 = _two_sum(2 * x, np.maximum(xx, yy))
     s2, e2 = _two_sum(s1, np.minimum(xx, yy))
     careful = 0.5 * np.log1p(s2 + (e1 + e2 + xe + ye))
-    modulus = np.hypot(x, y)
-    moderate = (modulus < 1e3) & (modulus > 1e-140)
-    re = np.where(moderate, careful, np.where(modulus <= 1e-140, x, np.log(np.hypot(1 + x, y))))
+    modulus, shifted = np.hypot(x, y), np.hypot(1 + x, y)
+    # Near -1 the sum loses all digits, but 1 + x is exact; far away squares overflow.
+    plain = (shifted < 0.5) | (modulus > 1e3)
+    re = np.where(plain, np.log(of_parts(1 + x, y)).real, np.where(modulus <= 1e-140, x + 0.5 * (y * y), careful))
     return of_parts(re, np.arctan2(y, 1 + x))
 
 

@@ -20,10 +20,10 @@ from hlo.attributes import DotAlgorithm, DotDimensions
 from interp.numbers import Array, convert, is_complex, is_float, is_signed, narrow, reduce_bits, widen
 from interp.quantization import expressed_dtype
 from interp.registry import rule
+from interp.rules.elementwise import complex_multiply
+from interp.rules.reduction import FEW_TERMS
 
-__all__ = ["FEW_TERMS", "contract", "result_dtype", "working"]
-
-FEW_TERMS = 16
+__all__ = ["contract", "product", "result_dtype", "working"]
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,16 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) 
     return w.finish(np.matmul(w.left, w.right)).reshape(shape)
 
 
+def product(a: Array, b: Array) -> Array:
+    """a * b, complex numbers by their parts."""
+    return complex_multiply(a, b) if is_complex(a.dtype) else np.asarray(a * b)
+
+
 def _one_by_one(a: Array, b: Array) -> Array:
     """a @ b with every product and every sum rounded, in order of the contracted index."""
     total = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
     for k in range(a.shape[-1]):
-        total += a[..., :, k, None] * b[..., k, None, :]
+        total += product(a[..., :, k, None], b[..., k, None, :])
     return total
 
 

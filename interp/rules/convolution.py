@@ -12,8 +12,9 @@ from hlo import Op
 from hlo.attributes import ConvDimensions
 from interp.numbers import Array, convert, is_complex, is_float, narrow, widen
 from interp.registry import rule
-from interp.rules.contraction import FEW_TERMS, result_dtype, working
+from interp.rules.contraction import product, result_dtype, working
 from interp.rules.movement import padded
+from interp.rules.reduction import FEW_TERMS
 
 __all__: list[str] = []
 
@@ -107,7 +108,7 @@ def _sums(
             if one_by_one:
                 flat = out.reshape(groups, -1, features)
                 for c in range(channels):
-                    flat += rows[..., c, None] * columns[:, c, None, :]
+                    flat += product(rows[..., c, None], columns[:, c, None, :])
             else:
                 out += (rows @ columns).reshape(out.shape)
         return out

@@ -160,10 +160,11 @@ def _arithmetic(name: str, on_numbers: Binary, on_booleans: Binary | None = None
 
 
 def complex_multiply(x: Array, y: Array) -> Array:
-    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i, parts of complex64 rounded once."""
-    if x.dtype == np.complex64:
-        return np.multiply(x.astype(np.complex128), y.astype(np.complex128)).astype(np.complex64)
-    return np.multiply(x, y)
+    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i, every product and sum rounded in the parts' type."""
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+    out.real = x.real * y.real - x.imag * y.imag
+    out.imag = x.real * y.imag + x.imag * y.real
+    return out
 
 
 def _multiply(x: Array, y: Array) -> Array:

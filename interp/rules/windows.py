@@ -14,7 +14,7 @@ from interp.numbers import Array
 from interp.quantization import to_type
 from interp.registry import rule
 from interp.rules.movement import padded
-from interp.rules.reduction import combine
+from interp.rules.reduction import FEW_TERMS, combine, fold_few
 from interp.rules.scattering import fold_into
 
 __all__ = ["Windows", "reduce_windows", "slide", "windowed"]
@@ -110,9 +110,27 @@ def windowed(ctx: Any, op: Op, body: Block, operands: Sequence[Array], w: Window
     lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(inputs[0].shape, low, high, interior, strict=True)]
     ctx.reserve(op, 3 * prod(lengths) * sum(x.itemsize for x in inputs))
     grown = [padded(x, i, low, high, interior) for x, i in zip(inputs, inits, strict=True)]
+    if prod(w.sizes) <= FEW_TERMS:
+        return tuple((yield from _few(body, grown, inits, w)))
     folded = yield from reduce_windows(body, grown, w.sizes, w.strides, w.dilations)
     starts = [np.broadcast_to(i, f.shape) for i, f in zip(inits, folded, strict=True)]
     return tuple((yield from combine(body, starts, folded)))
+
+
+def _few(body: Block, grown: Sequence[Array], inits: Sequence[Array], w: Windows) -> Generator[Any, Any, list[Array]]:
+    """Windows of few elements, folded one element after the other in row-major order."""
+    spans = [(n - 1) * d + 1 for n, d in zip(w.sizes, w.dilations, strict=True)]
+    counts = [(n - m) // s + 1 if n and m <= n else 0 for n, m, s in zip(grown[0].shape, spans, w.strides, strict=True)]
+    starts = [np.broadcast_to(i, tuple(counts)) for i in inits]
+    if 0 in counts:
+        return starts
+
+    def at(offset: tuple[int, ...]) -> list[Array]:
+        firsts = [k * d for k, d in zip(offset, w.dilations, strict=True)]
+        cut = tuple(slice(f, f + (c - 1) * s + 1, s) for f, c, s in zip(firsts, counts, w.strides, strict=True))
+        return [x[cut] for x in grown]
+
+    return (yield from fold_few(body, starts, map(at, np.ndindex(*w.sizes))))
 
 
 @rule("stablehlo.select_and_scatter")
