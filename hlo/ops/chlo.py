@@ -59,7 +59,7 @@ def _infer_same(op: Op) -> Sequence[Type]:
 _SAME_TYPE = law("C1", "operands and result have the same type", _same, result=True)
 
 
-def _define(name: str, operands: Sequence[str], accepts: TypeSet) -> None:
+def _define(name: str, operands: Sequence[str], accepts: TypeSet, semantics: Semantics | None = None) -> None:
     register(
         OpDefinition(
             name=f"chlo.{name}",
@@ -67,17 +67,18 @@ def _define(name: str, operands: Sequence[str], accepts: TypeSet) -> None:
             operands=tuple(Operand(n, _loose(accepts)) for n in operands),
             infer=_infer_same,
             access=identity_access,
-            semantics=Elementwise(name),
+            semantics=Elementwise(name) if semantics is None else semantics,
             constraints=(_SAME_TYPE,),
         )
     )
 
 
 _FLOATING = tensors(F, C)
-for _name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "square", "tan", "_asin_acos_kernel"):
+for _name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "square", "tan"):
     _define(_name, ("operand",), _FLOATING)
 for _name in ("bessel_i1e", "digamma", "erf", "erf_inv", "erfc", "lgamma"):
     _define(_name, ("operand",), tensors(F))
+_define("_asin_acos_kernel", ("operand",), _FLOATING, Declined("an inner step of one lowering of asin and acos"))
 _define("conj", ("operand",), tensors(*ANY))
 _define("next_after", ("x", "y"), tensors(F))
 _define("polygamma", ("n", "x"), tensors(F, C))
