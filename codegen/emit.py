@@ -40,12 +40,16 @@ LONGEST = 88  # an expression longer than this gets a name
 
 @dataclass(frozen=True)
 class PhaseSource:
-    """A kernel's source, and the buffers that it takes in the order of its arguments."""
+    """A kernel's source, and the buffers that it takes in the order of its arguments.
+
+    It never reads those in `written`: their elements may go past the caches.
+    """
 
     source: str
     buffers: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...]
     tasks: int
+    written: frozenset[Buffer] = frozenset()
 
 
 class NotCompilable(Exception):
@@ -73,6 +77,7 @@ class PhaseEmitter:
             self.by_value.update({id(s.value): s.buffer for s in step.stores if s.value is not None})
             self.by_value.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
         self.used: dict[Buffer, None] = {}
+        self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
         self.variables: dict[Var, str] = {}
         self.out = Writer()
         self.counter = 0
@@ -92,7 +97,8 @@ class PhaseEmitter:
             f"    {b.name}: {b.scope.value} {b.element}[{', '.join(map(str, b.shape))}]" for b in (*buffers, *scratch)
         ]
         head += ['    """']
-        return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks)
+        written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
+        return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written)
 
     def name(self, v: Var) -> str:
         """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
@@ -135,8 +141,10 @@ class PhaseEmitter:
             elif isinstance(step_, Turn):
                 self._turn(step_)
             elif isinstance(step_, Ordering):
+                self.read.update(step_.targets)
                 emit_ordering(self, step_)
             elif isinstance(step_, Scatter):
+                self.read.add(step_.target)
                 scatter = NestEmitter(self, Nest(step_.loops))
                 scatter.write([(Segment(Const(0), step_.loops[-1].upper, (), ()), scatter_body(scatter, step_))])
             else:
@@ -146,6 +154,7 @@ class PhaseEmitter:
         sizes = [_count(x.upper, self) for x in (t.rows, t.columns)]
         for b in (t.source.buffer, t.target.buffer):
             self.used[b] = None
+            self.read.add(b)
         self.out.line(
             f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
             f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
@@ -163,6 +172,7 @@ class PhaseEmitter:
         k0 = self.name(c.k_start)
         for b in (c.left.buffer, c.right.buffer, c.out.buffer):
             self.used[b] = None
+            self.read.add(b)
         rows, columns = _count(c.rows_upper, self), _count(c.columns_upper, self)
         if blocks == 1:
             self.variables[c.k_start] = "0"
@@ -222,6 +232,7 @@ class NestEmitter:
             width = scan_width(nest)
             if width > 1:
                 self.steps[nest.loops[-2].variable] = width
+            self.phase.read.update(b for f in nest.folds for b in f.buffers)
             whole = Segment(nest.loops[-1].lower, nest.loops[-1].upper, (), nest.folds)
             self.write([(whole, scan_body(self, width))])
             return
@@ -291,6 +302,7 @@ class NestEmitter:
         source = self.fold_source(f)
         at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
         if not in_registers:
+            self.phase.read.update(f.buffers)
             return at
         names = [self.phase.fresh("a") for _ in f.values]
         self.users = _users(f.inits)
@@ -366,6 +378,7 @@ class NestEmitter:
             self._runtime(r)
         if isinstance(n, Load):
             buffer = self.phase.buffer_of(n)
+            self.phase.read.add(buffer)
             return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
         if isinstance(n, Scalar):
             self._number_type(n.element)

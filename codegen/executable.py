@@ -17,6 +17,7 @@ from codegen.fallback import CustomCalls, evaluate_op, evaluate_program, op_read
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.plans import remembered_plan
+from codegen.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.supports import supports
 from hlo.errors import Declined, TilewrightError
 from hlo.module import DenseArray, Module, Value
@@ -90,6 +91,7 @@ class Executable:
         self._slots: dict[int, int] = {}
         self._segments: list[_Segment] = []
         self._fixed: list[tuple[int, np.ndarray]] = []
+        self._quick: QuickCall | None = None
         if self.whole is None:
             before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
             for v in program.arguments:
@@ -163,6 +165,23 @@ class Executable:
         threads = self.threads or self.plan.machine.cores
         thread_bytes = max((s.launch.scratch_stride for s in self._segments if s.launch is not None), default=0)
         self.stats.scratch_bytes = total + threads * thread_bytes
+        self._quick = self._quick_call(total)
+
+    def _quick_call(self, arena_bytes: int) -> QuickCall | None:
+        """The short way to call a small program, or None."""
+        program = self.plan.program
+        values = [*program.arguments, *program.results]
+        moved = arena_bytes + sum(v.tensor.size_bytes for v in values)
+        if len(self._segments) != 1 or self._segments[0].launch is None or not QuickCall.takes(self._segments[0].launch, moved):
+            return None
+        slots = [self._slots.get(id(v)) for v in values]
+        given, made = slots[: len(program.arguments)], slots[len(program.arguments) :]
+        fixed = {slot: address_of(a) for slot, a in self._fixed}
+        if None in made or len(set(made)) != len(made) or set(made) & {*given, *fixed}:
+            return None
+        rows = [(slot, v.shape, v.tensor.dtype) for slot, v in zip(slots, values, strict=True) if slot is not None]
+        count = len(program.arguments)
+        return QuickCall(rows[:count], rows[count:], fixed, self._offsets, arena_bytes, self._segments[0].launch)
 
     def _constants(self, given: set[int]) -> set[int]:
         """Addresses of constants that kernels or results read."""
@@ -189,7 +208,11 @@ class Executable:
                 scratch.append(Scratch(b.name, b.element.dtype.name, offset))
                 offset += -(-b.size_bytes // 64) * 64
             params = tuple(
-                Param(b.name, b.element.dtype.name, b.element.itemsize_bytes if b.scope is Scope.ARGUMENT else 64)
+                Param(
+                    b.name, b.element.dtype.name, _alignment(b),
+                    # What the shared cache would not keep until it is read need not go through it.
+                    stream=b in source.written and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
+                )
                 for b in source.buffers
             )
             compiled = compile_kernel(source.source, KernelSignature(params, tuple(scratch)))
@@ -222,6 +245,10 @@ class Executable:
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """Runs the program. Raises ArgumentError when an array has not the argument's shape and type."""
+        if self._quick is not None:
+            results = self._quick(arrays)
+            if results is not None:
+                return results
         return self._run(arrays, None)
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
@@ -238,10 +265,10 @@ class Executable:
         addresses = np.zeros(slots, np.int64)
         views: dict[int, np.ndarray] = {}
         for v, a in zip(program.arguments, given, strict=True):
-            addresses[self._slots[id(v)]] = a.ctypes.data
+            addresses[self._slots[id(v)]] = address_of(a)
             views[self._slots[id(v)]] = a
         for slot, a in self._fixed:
-            addresses[slot] = a.ctypes.data
+            addresses[slot] = address_of(a)
             views[slot] = a
         arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets else None
         if arena is not None:
@@ -262,7 +289,7 @@ class Executable:
                 continue
             t = v.tensor
             array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
-            addresses[known] = array.ctypes.data
+            addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
         for segment in self._segments:
@@ -314,6 +341,12 @@ class Executable:
                 a = np.array(a, order="C")
             given.append(a)
         return given
+
+
+def _alignment(b: Buffer) -> int:
+    """Bytes that a kernel may take a buffer to be aligned to."""
+    small = b.scope is Scope.RESULT and b.size_bytes <= SMALL_BYTES
+    return b.element.itemsize_bytes if small or b.scope is Scope.ARGUMENT else 64
 
 
 def _value(b: Buffer) -> Value:

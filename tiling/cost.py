@@ -20,8 +20,9 @@ from tiling.stages import COST
 __all__ = ["Estimate", "estimate"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
-TASK_SECONDS = 20e-9
+TASK_SECONDS = 5e-9
 NEST_SECONDS = 10e-9
+LONG_RUN_BYTES = 2048  # and from here on they are long
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
@@ -258,7 +259,7 @@ class _Phase:
             again = task_bytes * tasks - whole
             factor = 1.5 if buffer.scope is Scope.RESULT else 1.0  # a store reads the line first
             if whole > m.l2_bytes and buffer in self.runs:
-                factor *= 1.0 + SHORT_RUN_BYTES / self.runs[buffer]
+                factor *= 1.0 + SHORT_RUN_BYTES * max(0.0, 1.0 / self.runs[buffer] - 1.0 / LONG_RUN_BYTES)
             outside = whole > m.l3_bytes // 4
             seconds += (
                 factor
