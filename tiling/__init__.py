@@ -5,6 +5,7 @@ from tiling.edit import with_loop_order, with_schedule
 from tiling.machine import Machine
 from tiling.plan import Decision, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planner import plan
+from tiling.prove import Obligation, Proof, prove
 from tiling.schedule import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.symbolic import SymbolicTile, exact_tile, symbolic_tile
 
@@ -18,9 +19,11 @@ __all__ = [
     "Loop",
     "Machine",
     "Nest",
+    "Obligation",
     "Phase",
     "Pin",
     "Plan",
+    "Proof",
     "Schedule",
     "Scope",
     "Store",
@@ -31,6 +34,7 @@ __all__ = [
     "plan",
     "with_loop_order",
     "with_schedule",
+    "prove",
     "reached_tiles",
     "symbolic_tile",
     "tile_analysis",
