@@ -46,7 +46,12 @@ def same(found: Any, expected: Any, bound: float | None) -> None:
         np.testing.assert_allclose(a, b, rtol=relative, atol=relative * scale)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+# Long to trace and to compile; what they are made of is in others, too.
+SLOW = {"random_distributions", "random_integers", "random_permutation", "special_functions", "attention_gradient", "vmapped_random",
+        "mlp_loss_gradient", "matrix_functions", "random_categorical", "elementary", "least_squares", "statistics", "dropout"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in PROGRAMS])
 def test_agrees_with_jax(name: str) -> None:
     import tilewright
 
@@ -61,15 +66,11 @@ def test_agrees_with_64_bit_types() -> None:
 
     with jax.enable_x64(True):
         same(tilewright.jit(jax_programs.wide)(*jax_programs.WIDE), jax.jit(jax_programs.wide)(*jax_programs.WIDE), None)
-    compiled = tilewright.jit(jax_programs.wide)
-    with np.errstate(all="ignore"):
-        a = (jax_programs.WIDE[0],)
-        f = tilewright.jit(lambda x: x * 2)
-        assert f(*a).dtype == np.float32
-        with jax.enable_x64(True):
-            assert f(*a).dtype == np.float64
-        assert f.cache_size == 2
-    assert compiled.cache_size == 0
+    f = tilewright.jit(lambda x: x * 2)
+    assert f(jax_programs.WIDE[0]).dtype == np.float32
+    with jax.enable_x64(True):
+        assert f(jax_programs.WIDE[0]).dtype == np.float64
+    assert f.cache_size == 2
 
 
 def test_there_are_many() -> None:

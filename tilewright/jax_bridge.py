@@ -144,8 +144,9 @@ def _lower_all(function: Any, platforms: Iterable[str] | None, args: Any, kwargs
     jax = _jax()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-        lowered, module = _lower(function.trace(*args, **kwargs), platforms)
-    out_avals, out_tree = jax.tree_util.tree_flatten(lowered.out_info)
+        traced = function.trace(*args, **kwargs)
+        lowered, module = _lower(traced, platforms)
+    out_avals, out_tree = jax.tree_util.tree_flatten(traced.out_info)
     main = module.function()
     attributes = main.argument_attributes or tuple({} for _ in main.arguments)
     donated = tuple(
@@ -246,7 +247,8 @@ class Jitted:
         self._made: dict[Any, _Compiled] = {}
         self._lock = threading.Lock()
         if callable(f):
-            functools.update_wrapper(self, f)
+            # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
+            functools.update_wrapper(self, f, updated=())
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -1,0 +1,221 @@
+"""`tilewright.jit` beyond values: signatures, static and donated arguments, copies, exports, transformations, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlo
+import tilewright
+
+pytestmark = pytest.mark.jax
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from jax import export
+except ImportError:  # the marker leaves these tests out, and the header says so
+    pass
+
+
+def test_one_program_for_each_signature() -> None:
+    f = tilewright.jit(lambda x: x + 1)
+    x = np.ones((2, 3), np.float32)
+    f(x), f(jnp.zeros((2, 3))), f(x * 2)
+    assert f.cache_size == 1
+    f(x.astype(np.int32)), f(np.ones(3, np.float32)), f({"a": x}["a"])
+    assert f.cache_size == 3
+    f.clear_cache()
+    assert f.cache_size == 0
+
+
+def test_static_arguments_are_part_of_the_signature() -> None:
+    @tilewright.jit(static_argnums=1, static_argnames=("mode",))
+    def f(x: Any, n: int, mode: str = "add") -> Any:
+        return x + n if mode == "add" else x * n
+
+    x = jnp.arange(3.0)
+    assert f(x, 2).tolist() == [2, 3, 4]
+    assert f(x, 3).tolist() == [3, 4, 5]
+    assert f(x, 3, mode="mul").tolist() == [0, 3, 6]
+    assert f(x, 2).tolist() == [2, 3, 4]
+    assert f.cache_size == 3
+
+
+def test_static_names_hold_for_positions_too() -> None:
+    f = tilewright.jit(lambda x, n: x.reshape(n, -1), static_argnames="n")
+    assert f(jnp.arange(6.0), 2).shape == (2, 3)
+    assert f(jnp.arange(6.0), n=3).shape == (3, 2)
+
+
+def test_unhashable_static_arguments_are_named() -> None:
+    with pytest.raises(tilewright.TilewrightError, match="static arguments must be hashable"):
+        tilewright.jit(lambda x, n: x, static_argnums=1)(jnp.ones(2), [1])
+
+
+def test_donated_arrays_are_gone_where_jax_can_reuse_them() -> None:
+    f = tilewright.jit(lambda x, y: (x + y, y.sum()), donate_argnums=0)
+    x, y = jnp.ones(4), jnp.ones(4)
+    assert f(x, y)[0].tolist() == [2, 2, 2, 2]
+    assert x.is_deleted()
+    assert not y.is_deleted()
+
+
+def test_arrays_come_in_without_a_copy() -> None:
+    from tilewright.jax_bridge import _array
+
+    x = jnp.arange(1024.0)
+    assert _array(jax, x, np.dtype(np.float32)).ctypes.data == x.unsafe_buffer_pointer()
+    n = np.arange(1024, dtype=np.float32)
+    assert _array(jax, n, np.dtype(np.float32)) is n
+
+
+def test_other_arrays_come_in_through_dlpack() -> None:
+    class Foreign:
+        def __init__(self, a: np.ndarray) -> None:
+            self.a = a
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.a.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.a.__dlpack_device__()
+
+    assert tilewright.jit(lambda x: x * 2)(Foreign(np.arange(3, dtype=np.float32))).tolist() == [0, 2, 4]
+
+
+def test_results_do_not_alias_arguments() -> None:
+    x = np.ones(4, np.float32)
+    (same,) = tilewright.jit(lambda x: (x,), output="numpy")(x)
+    same[0] = 7
+    assert x[0] == 1
+
+
+def test_numpy_results_and_other_layouts() -> None:
+    f = tilewright.jit(lambda x: x * 2, output="numpy")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for a in (x.T, x[:, ::2], np.asfortranarray(x), x[::-1]):
+        r = f(a)
+        assert type(r) is np.ndarray
+        np.testing.assert_array_equal(r, a * 2)
+
+
+def test_registered_dataclasses_are_trees() -> None:
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Point:
+        x: Any
+        y: Any
+        name: str
+
+    jax.tree_util.register_dataclass(Point, ["x", "y"], ["name"])
+    p = tilewright.jit(lambda p: Point(p.y, p.x * 2, p.name))(Point(jnp.ones(2), np.float32(3), "p"))
+    assert (p.x, p.y.tolist(), p.name) == (3.0, [2.0, 2.0], "p")
+
+
+def test_transformations_trace_through() -> None:
+    f = tilewright.jit(lambda x: jnp.sum(x**2))
+    x = jnp.arange(3.0)
+    assert jax.grad(f)(x).tolist() == [0, 2, 4]
+    assert jax.vmap(f)(x[:, None]).tolist() == [0, 1, 4]
+    assert jax.jit(f)(x) == 5
+    assert tilewright.jit(lambda x: f(x) * 2)(x) == 10
+    assert tilewright.jit(jax.grad(f))(x).tolist() == [0, 2, 4]
+
+
+def test_methods() -> None:
+    class Model:
+        scale = 3.0
+
+        @tilewright.jit(static_argnums=0)
+        def apply(self, x: Any) -> Any:
+            """Doc."""
+            return x * self.scale
+
+    assert Model().apply(jnp.ones(2)).tolist() == [3, 3]
+    assert Model.apply.__doc__ == "Doc."
+
+
+def test_symbolic_exports_are_specialised_or_run_as_they_are() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sin(x) @ jnp.ones((x.shape[1], 3)) + x.shape[0]
+
+    shape = export.symbolic_shape("b, c")
+    exported = export.export(jax.jit(f), platforms=["cpu"])(jax.ShapeDtypeStruct(shape, jnp.float32))
+    called = tilewright.jit(exported)
+    for rows in (2, 5):
+        x = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
+        np.testing.assert_allclose(called(x), f(x), rtol=1e-5)
+        assert called.executable(x).fallbacks == []
+        dynamic = tilewright.from_jax(exported)
+        assert dynamic.function().arguments[0].type.shape == (None, None)
+        np.testing.assert_allclose(tilewright.compile(dynamic)(x)[0], f(x), rtol=1e-5)
+    assert called.cache_size == 2
+
+
+def test_from_jax_gives_a_verified_module() -> None:
+    module = tilewright.from_jax(lambda x, y: jnp.tanh(x), jax.ShapeDtypeStruct((3,), jnp.float32), np.int32(1))
+    assert isinstance(module, hlo.Module)
+    assert len(module.function().arguments) == 2  # unused ones stay
+    assert module.root.name == "stablehlo.tanh"
+
+
+def test_linear_algebra_stays_ops() -> None:
+    module = tilewright.from_jax(lambda a: jnp.linalg.cholesky(a), jnp.eye(3))
+    names = {op.name for f in module.functions.values() for op in f.body.ops}
+    assert "stablehlo.cholesky" in names
+    assert "stablehlo.custom_call" not in names
+
+
+def test_weak_types_and_scalars() -> None:
+    f = tilewright.jit(lambda x: (x * 2, x > 1))
+    doubled, large = f(3)
+    assert doubled.weak_type
+    assert large.dtype == bool
+    assert (f(3.0)[0] + np.float16(1)).dtype == np.float16
+
+
+def test_ordered_effects_and_prints(capfd: Any) -> None:
+    seen = []
+
+    def f(x: Any) -> Any:
+        jax.debug.callback(lambda v: seen.append(float(v)), x[0], ordered=True)
+        jax.debug.callback(lambda v: seen.append(float(v)), x[1], ordered=True)
+        return x + 1
+
+    assert tilewright.jit(f)(jnp.array([5.0, 6.0])).tolist() == [6, 7]
+    assert seen == [5.0, 6.0]
+
+
+def test_errors_of_jax_come_through() -> None:
+    with pytest.raises(TypeError):
+        tilewright.jit(lambda a, b: a @ b)(jnp.ones((2, 3)), jnp.ones((2, 3)))
+    with pytest.raises(tilewright.TilewrightError, match="expected a function"):
+        tilewright.jit(3)
+    with pytest.raises(tilewright.TilewrightError, match="output: expected"):
+        tilewright.jit(lambda x: x, output="torch")
+
+
+def test_several_threads_share_one_program() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    f = tilewright.jit(lambda x: jnp.tanh(x).sum())
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda k: float(f(np.full(8, k, np.float32))), range(8)))
+    assert f.cache_size == 1
+    np.testing.assert_allclose(results, 8 * np.tanh(np.arange(8)), rtol=1e-6)
+
+
+OUTER = """func.func @main(%a: tensor<3xf32>, %b: tensor<4xf32>) -> tensor<3x4xf32> {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [] x [] : (tensor<3xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+  return %0 : tensor<3x4xf32>
+}"""
+
+
+def test_an_outer_product_multiplies() -> None:
+    """A contraction over nothing once stored its first operand alone."""
+    a, b = np.arange(1, 4, dtype=np.float32), np.arange(1, 5, dtype=np.float32)
+    np.testing.assert_array_equal(tilewright.compile(hlo.parse(OUTER))(a, b)[0], np.outer(a, b))
