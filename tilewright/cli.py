@@ -25,8 +25,9 @@ INTERRUPTED = 130
 CLOSED_PIPE = 141
 
 _EPILOG = """\
-exit codes: 0 done; 1 the results differ from the evaluator's by more than is allowed; 2 bad options, program or input;
-3 a valid program that is declined, with the reason; 70 an error inside Tilewright; 130 interrupted; 141 the reader left
+exit codes: 0 done; 1 the results differ from the evaluator's by more than is allowed, or a schedule is refuted; 2 bad options,
+program or input; 3 a valid program that is declined, with the reason; 70 an error inside Tilewright; 130 interrupted; 141 the
+reader left
 """
 
 _THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--repeat", type=_at_least_one, default=3, metavar="N", help="timed runs after the first (default: 3)")
     c.add_argument("--output", metavar="PATH", help="write the results: NAME.npy for one, else a folder")
     c = command("check", "compile and run a program and compare every result with the evaluator's", [program, inputs])
+    c.add_argument("--prove", action="store_true", help="also prove every schedule: what is written, read and kept where")
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
     c.add_argument("--op", metavar="OP", help="only these: an op's name, a value (%%4), or a number in program order")
     command("plan", "print the fusions and tiles, and why they are what they are", [program])

@@ -23,7 +23,7 @@ from tilewright.progress import Clock
 
 if TYPE_CHECKING:
     from codegen import Executable
-    from tiling import Plan
+    from tiling import Plan, Proof
 
 __all__ = ["COMMANDS", "USER_ERRORS", "DeclinedError", "explain_error"]
 
@@ -169,24 +169,35 @@ def _timed(
 
 
 def check(args: argparse.Namespace) -> int:
-    """`tilewright check`: compare every result with the evaluator's."""
+    """`tilewright check`: compare every result with the evaluator's; with --prove, also prove the schedules."""
     clock = Clock()
     module, function, arrays = _prepare(args, clock)
-    _, executable = _compile(module, function, args.threads, clock)
+    plan, executable = _compile(module, function, args.threads, clock)
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     checks = _evaluate(module, function, arrays, results, clock)
+    proof = _prove(plan, clock) if args.prove else None
     document = {
         "schema": "tilewright.check/1",
         **_subject(args, function),
         "fallbacks": [str(f) for f in executable.fallbacks],
         "check": report.checks(checks),
+        "proof": None if proof is None else report.proof(proof),
     }
     if args.json:
         _print_json(document)
     else:
         report.show_check(document["check"], document["fallbacks"])
-    return 0 if all(c.passed for c in checks) else 1
+        if proof is not None:
+            print(report.printable(str(proof)))
+    return 0 if all(c.passed for c in checks) and (proof is None or not proof.refuted) else 1
+
+
+def _prove(plan: Plan, clock: Clock) -> Proof:
+    with clock.step("proving the schedules", "prove"):
+        import tiling
+
+        return tiling.prove(plan)
 
 
 def _subject(args: argparse.Namespace, function: Function) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import numpy as np
 from tilewright.check import Comparison, Tolerance
 
 if TYPE_CHECKING:
-    from tiling import Plan
+    from tiling import Plan, Proof
 
-__all__ = ["checks", "fusions", "jsonable", "printable", "show_check", "show_fusions", "show_maps", "show_run"]
+__all__ = ["checks", "fusions", "jsonable", "printable", "proof", "show_check", "show_fusions", "show_maps", "show_run"]
 
 
 # ---------------------------------------------------------------- plain data
@@ -238,6 +238,19 @@ def show_check(check: Mapping[str, Any], fallbacks: Sequence[str]) -> None:
                 f"              {c['mismatched_elems']} elements differ; the worst{at}: "
                 f"expected {c['worst_expected']}, found {c['worst_actual']}"
             )
+
+
+def proof(made: Proof) -> dict[str, Any]:
+    """A proof's table, and every obligation that is not proved with its witness."""
+    return {
+        "holds": made.holds,
+        "seconds": made.seconds,
+        "obligations": made.table(),
+        "open": [
+            {"obligation": o.name, "subject": o.subject, "verdict": o.verdict.value, "witness": o.witness}
+            for o in (*made.refuted, *made.undecided)
+        ],
+    }
 
 
 def show_maps(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -32,10 +32,10 @@ __all__ = [
     "TiledValue",
     "exact_tile",
     "plan",
-    "with_loop_order",
-    "with_schedule",
     "prove",
     "reached_tiles",
     "symbolic_tile",
     "tile_analysis",
+    "with_loop_order",
+    "with_schedule",
 ]
