@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import codegen
 import hlo
 import interp
 import tiling
@@ -46,7 +47,9 @@ def test_a_result_beyond_the_tolerance_fails_the_check(
 def test_a_declined_program_says_why(
     command: str, program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tiling, "plan", lambda *a, **k: hlo.Declined("its loops are knots"))
+    declined = lambda *a, **k: hlo.Declined("its loops are knots")  # noqa: E731
+    monkeypatch.setattr(tiling, "plan", declined)
+    monkeypatch.setattr(codegen, "remembered_plan", declined)
     assert cli.main([command, program]) == cli.DECLINED
     shown = capsys.readouterr()
     assert shown.err == f"{program}: declined: its loops are knots\n"

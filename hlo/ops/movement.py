@@ -201,9 +201,10 @@ def _infer_transpose(op: Op) -> Sequence[Type]:
 _TRANSPOSED = "the result's dimensions are the operand's in the permutation's order"
 
 
-def _transposed_shape(op: Op) -> bool:
+def _transposed_shape(op: Op) -> bool | str:
     t, p = tensor(op, 0), op.attr("permutation")
-    return same_shape([t.shape[k] for k in p], result_type(op).shape)
+    wanted = TensorType(tuple(t.shape[k] for k in p), t.element)
+    return same_shape(wanted.shape, result_type(op).shape) or f"expected {wanted}, found {result_type(op)}"
 
 
 def _transposed_axis(op: Op) -> bool | str:
