@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hlo.errors import Location, ParseError
 from hlo.module import Module, Source
+from hlo.text.bytecode import MAGIC, text_of
 
 __all__ = ["load", "parse"]
 
@@ -24,7 +25,8 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
     '(tensor<2xf32>) -> tensor<2xf32>'
     """
     if isinstance(text, bytes | bytearray | memoryview):
-        text = _decode(bytes(text), name)
+        data = bytes(text)
+        text = text_of(data, name) if data.startswith(MAGIC) else _decode(data, name)
     source = Source(text, name)
     # Building many small objects makes the cycle collector run again and again over all of them, which is not linear.
     was_enabled = gc.isenabled()
@@ -42,7 +44,7 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
 
 
 def load(path: str | os.PathLike[str]) -> Module:
-    """The module in a file: StableHLO text or HLO text. Errors name the path.
+    """The module in a file: StableHLO text, HLO text, or MLIR bytecode where jaxlib is installed. Errors name the path.
 
     Raises ParseError when the file cannot be read or is no program.
     """
@@ -53,12 +55,7 @@ def load(path: str | os.PathLike[str]) -> Module:
     return parse(data, os.fspath(path))
 
 
-_BYTECODE = b"ML\xefR"
-
-
 def _decode(data: bytes, name: str) -> str:
-    if data.startswith(_BYTECODE):
-        raise ParseError("this is MLIR bytecode (or a portable artifact); only text is read here", Location(name))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -274,9 +276,28 @@ def jax_context() -> Any:
     return context
 
 
-def test_bytecode_is_declined_in_words() -> None:
-    with pytest.raises(hlo.ParseError, match="this is MLIR bytecode"):
-        hlo.parse(b"ML\xefR" + b"\x00\xff")
+@pytest.mark.jax
+def test_bytecode_is_read_through_jaxlib(tmp_path: Path) -> None:
+    ir = pytest.importorskip("jaxlib.mlir.ir")
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = "module {\n  func.func @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {\n    %0 = stablehlo.abs %arg0 : tensor<2xf32>\n    return %0 : tensor<2xf32>\n  }\n}\n"
+    with jax_context():
+        module = ir.Module.parse(text)
+        stream = io.BytesIO()
+        module.operation.write_bytecode(stream)
+        artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    for data in (stream.getvalue(), artifact):
+        path = tmp_path / "m.mlirbc"
+        path.write_bytes(data)
+        assert str(hlo.load(path)) == text
+    with pytest.raises(hlo.ParseError, match="no MLIR bytecode"):
+        hlo.parse(b"ML\xefR" + b"nonsense")
+
+
+def test_bytecode_without_jaxlib_is_declined_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jaxlib.mlir.ir", None)
+    with pytest.raises(hlo.ParseError, match="jaxlib is not installed"):
+        hlo.parse(b"ML\xefR")
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
