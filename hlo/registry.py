@@ -46,8 +46,9 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Move:
-    """out[d] = the one operand element whose read conditions hold at d (slices, transposes, concatenation, padding).
+    """out[d] = the operand element of the first read, in the access function's order, whose conditions hold at d.
 
+    Slices, transposes, concatenation, padding, updates in place.
     `otherwise` is the operand number read (as a scalar) where no condition holds; None when one always does.
     """
 

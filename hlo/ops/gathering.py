@@ -109,7 +109,7 @@ register(
         operands=(Operand("operand", _VALUE), Operand("update", _VALUE), Operand("start_indices", _INDEX, variadic=True)),
         infer=lambda op: (TensorType(input_type(op, 0).shape, input_type(op, 0).element, input_type(op, 0).bounds),),
         access=_dynamic_update_access,
-        semantics=Declined("the operand where the update is not: two reads, of which the first that holds counts"),
+        semantics=Move(),
         constraints=(
             law(
                 "C2",
