@@ -23,6 +23,7 @@ SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 TASK_SECONDS = 5e-9
 NEST_SECONDS = 10e-9
 LONG_RUN_BYTES = 2048  # and from here on they are long
+ONE_CORE_SLOWER = 1.6
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
@@ -71,6 +72,7 @@ class _Phase:
         self.memo: dict[int, frozenset[Var]] = {}
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
+        self.streamed: set[Buffer] = set()
         self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
 
     def estimate(self) -> Estimate:
@@ -90,6 +92,8 @@ class _Phase:
             cached += c
         memory_bytes, memory = self._memory(tasks)
         threads = min(m.cores, tasks)
+        if threads < m.cores:
+            memory *= ONE_CORE_SLOWER  # one core does not use all of the bandwidth
         waves = -(-tasks // threads)
         compute = arithmetic * waves
         local = cached * waves
@@ -130,7 +134,7 @@ class _Phase:
                 operations += COST.get(n.function, 1.0) * times
             elif isinstance(n, Choose):
                 operations += 2.0 * times
-        operations += sum(iterations * len(f.nodes) for f in nest.folds)
+        operations += sum(iterations * len(f.nodes) for f in nest.folds) + iterations * len(nest.stores)
         itemsize = min((s.buffer.element.itemsize_bytes for s in nest.stores), default=4)
         lanes = m.lanes(max(itemsize, 4))
         strided = 0.0
@@ -168,6 +172,7 @@ class _Phase:
         seconds = 2.0 * rows * columns * c.k / (m.peak_flops(item) * 0.92 * fill)
         traffic = self._touch(c.left.buffer, 0, c.m * c.k)
         traffic += self._touch(c.right.buffer, 0, c.n * c.k)
+        self.streamed.add(c.right.buffer)  # the next task has other columns
         traffic += self._touch(c.out.buffer, 0, c.m * c.n)
         blocks = -(-c.k // c.k_block)
         traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
@@ -180,11 +185,14 @@ class _Phase:
     def _turn(self, t: Turn) -> tuple[float, float]:
         m, item = self.machine, t.target.buffer.element.itemsize_bytes
         elements = t.rows.extent * t.columns.extent
-        run = t.columns.extent * item
-        self.runs[t.source.buffer] = min(self.runs.get(t.source.buffer, run), run)
+        for buffer, run in ((t.source.buffer, t.columns.extent * item), (t.target.buffer, t.rows.extent * item)):
+            self.runs[buffer] = min(self.runs.get(buffer, run), run)
+        lanes = min(m.lanes(item), 16)
+        in_blocks = (t.rows.extent // lanes) * (t.columns.extent // lanes) * lanes * lanes
         traffic = self._touch(t.source.buffer, 0, elements) + self._touch(t.target.buffer, 0, elements)
         # log2(lanes) shuffles for each vector, a load and a store.
-        return elements * 6.0 / (m.lanes(item) * m.hertz) + NEST_SECONDS, traffic
+        seconds = (in_blocks * 6.0 / lanes + (elements - in_blocks) * 2.0) / m.hertz
+        return seconds + NEST_SECONDS, traffic
 
     def _upto(self, loops: Sequence[Loop], variables: frozenset[Var]) -> int:
         """How often something that depends on these variables is computed: once in the innermost loop that it depends on."""
@@ -267,6 +275,7 @@ class _Phase:
                 / (m.memory_bytes_per_second if outside else min(shared, 2 * m.memory_bytes_per_second))
             )
             if again:
-                seconds += again / (shared * (4 if task_bytes <= m.l2_bytes // 4 else 1))
+                kept = buffer not in self.streamed and task_bytes <= m.l2_bytes // 4
+                seconds += again / (shared * (4 if kept else 1))
             moved += whole
         return moved, seconds

@@ -129,7 +129,8 @@ def _candidates(
 
 
     # One dimension cut, so that rows stay long: reductions and scans over an outer dimension.
-    for k in free if (thorough and len(shape) > 1) or reduced > prod(shape) else []:
+    cut = not contractions and ((thorough and len(shape) > 1) or reduced > prod(shape))
+    for k in free if cut else []:
         for pieces in (1, 2, 4, 16, 64):
             size = -(-shape[k] // (machine.cores * pieces))
             if size > 1:
