@@ -47,6 +47,11 @@ class Kernel:
     def source(self) -> str:
         return self.compiled.source
 
+    def _repr_html_(self) -> str:
+        from tiling.html import source_to_html
+
+        return source_to_html(f"{self.name}: {self.tasks} tasks, {self.scratch_bytes} bytes of scratch a thread", self.source)
+
     @property
     def function(self) -> Any:
         """The source as a plain Python function of (begin, end, *flat arrays)."""
@@ -222,6 +227,10 @@ class Executable:
         return kernels
 
     # ------------------------------------------------------------ look
+
+    def _repr_html_(self) -> str:
+        """The plan, then each kernel's source."""
+        return self.plan._repr_html_() + "".join(k._repr_html_() for k in self.kernels)
 
     @property
     def kernels(self) -> list[Kernel]:

@@ -219,7 +219,9 @@ def switch_branches(i, x):
 
 @program(np.float32(50.0))
 def newton_while(a):
-    return lax.while_loop(lambda s: (jnp.abs(s[0] ** 2 - a) > 1e-3) & (s[1] < 60), lambda s: (0.5 * (s[0] + a / s[0]), s[1] + 1), (a, 0))
+    return lax.while_loop(
+        lambda s: (jnp.abs(s[0] ** 2 - a) > 1e-3) & (s[1] < 60), lambda s: (0.5 * (s[0] + a / s[0]), s[1] + 1), (a, 0)
+    )
 
 
 @program(normal(5, 5))
@@ -235,14 +237,21 @@ def vmapped_cond(x, p):
 @program(np.array([3, 9, 1, 7]))
 def vmapped_while(n):
     def collatz(n):
-        return lax.while_loop(lambda s: s[0] > 1, lambda s: (jnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1), (n, 0))[1]
+        return lax.while_loop(
+            lambda s: s[0] > 1, lambda s: (jnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1), (n, 0)
+        )[1]
 
     return jax.vmap(collatz)(n)
 
 
 @program(normal(8, 3))
 def associative_scan(x):
-    return lax.associative_scan(lambda a, b: a * 0.5 + b, x), lax.cumlogsumexp(x, 0), lax.cummax(x, 1), lax.cumprod(x, reverse=True)
+    return (
+        lax.associative_scan(lambda a, b: a * 0.5 + b, x),
+        lax.cumlogsumexp(x, 0),
+        lax.cummax(x, 1),
+        lax.cumprod(x, reverse=True),
+    )
 
 
 @program(normal(6, 4))
@@ -292,7 +301,12 @@ def random_categorical(key, logits):
 
 @program(KEY)
 def random_distributions(key):
-    return jax.random.exponential(key, (3,)), jax.random.laplace(key, (3,)), jax.random.gamma(key, 2.0, (3,)), jax.random.cauchy(key, (2,))
+    return (
+        jax.random.exponential(key, (3,)),
+        jax.random.laplace(key, (3,)),
+        jax.random.gamma(key, 2.0, (3,)),
+        jax.random.cauchy(key, (2,)),
+    )
 
 
 @program(KEY, np.uint32(11))
@@ -407,7 +421,9 @@ def cholesky_indefinite(a):
 @program(spd(4, 3), normal(3, 4, 2))
 def triangular_solves(a, b):
     lower = jnp.linalg.cholesky(a)
-    return jax.scipy.linalg.solve_triangular(lower[0], b[0], lower=True, trans=1), lax.linalg.triangular_solve(lower, b, left_side=True, lower=True)
+    return jax.scipy.linalg.solve_triangular(lower[0], b[0], lower=True, trans=1), lax.linalg.triangular_solve(
+        lower, b, left_side=True, lower=True
+    )
 
 
 @program(normal(2, 5, 5) + 3 * np.eye(5, dtype=np.float32), normal(2, 5, 3))
@@ -462,7 +478,13 @@ def factorisations(a):
 
 @program(normal(3, 4), normal(4, 5), normal(5, 2))
 def einsums(a, b, c):
-    return jnp.einsum("ij,jk,kl->il", a, b, c), jnp.einsum("ij,jk->k", a, b), jnp.kron(a, c), jnp.tensordot(a, b, 1), jnp.outer(a, c)
+    return (
+        jnp.einsum("ij,jk,kl->il", a, b, c),
+        jnp.einsum("ij,jk->k", a, b),
+        jnp.kron(a, c),
+        jnp.tensordot(a, b, 1),
+        jnp.outer(a, c),
+    )
 
 
 # ---------------------------------------------------------------- integers, booleans, small and wide types
@@ -510,7 +532,11 @@ def complex_numbers(z):
 
 @program(normal(6), integers(6))
 def bit_casts(x, n):
-    return lax.bitcast_convert_type(x, jnp.int32), lax.bitcast_convert_type(n, jnp.float32).astype(jnp.float32) * 0, x.view(jnp.uint8)
+    return (
+        lax.bitcast_convert_type(x, jnp.int32),
+        lax.bitcast_convert_type(n, jnp.float32).astype(jnp.float32) * 0,
+        x.view(jnp.uint8),
+    )
 
 
 # ---------------------------------------------------------------- elementwise functions and shapes
@@ -518,32 +544,90 @@ def bit_casts(x, n):
 
 @program(normal(40), np.abs(normal(40)) + 0.1)
 def elementary(x, y):
-    return (jnp.exp(x), jnp.expm1(x), jnp.log(y), jnp.log1p(y), jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.tanh(x), jnp.sqrt(y),
-            lax.rsqrt(y), jnp.cbrt(x), jnp.floor(x), jnp.round(x), jnp.arctan2(x, y), y**x, jnp.sinh(x), jnp.arcsinh(x), jax.nn.sigmoid(x))  # fmt: skip
+    return (
+        jnp.exp(x),
+        jnp.expm1(x),
+        jnp.log(y),
+        jnp.log1p(y),
+        jnp.sin(x),
+        jnp.cos(x),
+        jnp.tan(x),
+        jnp.tanh(x),
+        jnp.sqrt(y),
+        lax.rsqrt(y),
+        jnp.cbrt(x),
+        jnp.floor(x),
+        jnp.round(x),
+        jnp.arctan2(x, y),
+        y**x,
+        jnp.sinh(x),
+        jnp.arcsinh(x),
+        jax.nn.sigmoid(x),
+    )
 
 
 @program(np.clip(normal(20, scale=0.4), -0.95, 0.95), np.abs(normal(20)) + 0.5)
 def special_functions(x, y):
     s = jax.scipy.special
-    return s.erf(x), s.erfc(y), s.erfinv(x), s.gammaln(y), s.digamma(y), s.i0e(x), s.logit(y / 9), s.xlogy(y, y), s.gammainc(y, y), s.betainc(y, y, 0.3)
+    return (
+        s.erf(x),
+        s.erfc(y),
+        s.erfinv(x),
+        s.gammaln(y),
+        s.digamma(y),
+        s.i0e(x),
+        s.logit(y / 9),
+        s.xlogy(y, y),
+        s.gammainc(y, y),
+        s.betainc(y, y, 0.3),
+    )
 
 
 @program(normal(9))
 def activations(x):
     n = jax.nn
-    return n.relu(x), n.gelu(x), n.gelu(x, approximate=False), n.silu(x), n.softplus(x), n.elu(x), n.selu(x), n.leaky_relu(x), n.hard_tanh(x), n.mish(x)
+    return (
+        n.relu(x),
+        n.gelu(x),
+        n.gelu(x, approximate=False),
+        n.silu(x),
+        n.softplus(x),
+        n.elu(x),
+        n.selu(x),
+        n.leaky_relu(x),
+        n.hard_tanh(x),
+        n.mish(x),
+    )
 
 
 @program(normal(4, 6), normal(2, 3))
 def shapes(x, y):
-    return (x.reshape(3, 8), x.T[::-1], jnp.pad(x, ((1, 2), (0, 3)), constant_values=1), jnp.concatenate([x, x[:1]]), jnp.stack([y, y], 1),
-            jnp.tile(y, (2, 2)), jnp.repeat(y, 2, 1), jnp.roll(x, 2, 1), x[1:3, ::2], jnp.flip(x), jnp.rot90(y), jnp.broadcast_to(y[:, None], (2, 4, 3)))  # fmt: skip
+    return (
+        x.reshape(3, 8),
+        x.T[::-1],
+        jnp.pad(x, ((1, 2), (0, 3)), constant_values=1),
+        jnp.concatenate([x, x[:1]]),
+        jnp.stack([y, y], 1),
+        jnp.tile(y, (2, 2)),
+        jnp.repeat(y, 2, 1),
+        jnp.roll(x, 2, 1),
+        x[1:3, ::2],
+        jnp.flip(x),
+        jnp.rot90(y),
+        jnp.broadcast_to(y[:, None], (2, 4, 3)),
+    )
 
 
 @program(normal(5, 6), np.int32(2))
 def dynamic_indexing(x, i):
-    return (lax.dynamic_slice(x, (i, i), (2, 3)), x.at[i].set(0), x.at[:, i].add(1), lax.dynamic_update_slice(x, x[:2, :2] * 0, (i, 1)),
-            x[i], jnp.take(x, jnp.array([0, 9, -1]), axis=0, mode="clip"))  # fmt: skip
+    return (
+        lax.dynamic_slice(x, (i, i), (2, 3)),
+        x.at[i].set(0),
+        x.at[:, i].add(1),
+        lax.dynamic_update_slice(x, x[:2, :2] * 0, (i, 1)),
+        x[i],
+        jnp.take(x, jnp.array([0, 9, -1]), axis=0, mode="clip"),
+    )
 
 
 @program(normal(6, 3), integers(8, low=0, high=6), normal(8, 3))
@@ -570,7 +654,15 @@ def image_resize(x):
 
 @program(normal(10, 3))
 def statistics(x):
-    return x.var(0), x.std(ddof=1), jnp.corrcoef(x.T), jnp.cov(x.T), jnp.histogram(x[:, 0], 4, (-2, 2))[0], jax.nn.logsumexp(x), jnp.ptp(x, 1)
+    return (
+        x.var(0),
+        x.std(ddof=1),
+        jnp.corrcoef(x.T),
+        jnp.cov(x.T),
+        jnp.histogram(x[:, 0], 4, (-2, 2))[0],
+        jax.nn.logsumexp(x),
+        jnp.ptp(x, 1),
+    )
 
 
 @program(normal(3), 2, True, 1.5)
@@ -603,8 +695,18 @@ def nested_jit(a, b):
 
 
 def wide(x: Any, n: Any, k: Any) -> Any:
-    return (jnp.sin(x) @ x.T, n * n + 2**40, x.sum() + 1, jnp.sort(x, 0), jax.random.normal(jax.random.key(0), (3,)), jnp.linalg.cholesky(k),
-            jnp.linalg.solve(k, x[:4, 0]), jnp.linalg.eigvalsh(k), jnp.arange(3), jax.grad(lambda v: jnp.sum(jnp.exp(v)))(x))  # fmt: skip
+    return (
+        jnp.sin(x) @ x.T,
+        n * n + 2**40,
+        x.sum() + 1,
+        jnp.sort(x, 0),
+        jax.random.normal(jax.random.key(0), (3,)),
+        jnp.linalg.cholesky(k),
+        jnp.linalg.solve(k, x[:4, 0]),
+        jnp.linalg.eigvalsh(k),
+        jnp.arange(3),
+        jax.grad(lambda v: jnp.sum(jnp.exp(v)))(x),
+    )
 
 
 WIDE = (normal(6, 3, dtype=np.float64), integers(5, dtype=np.int64), spd(4).astype(np.float64))

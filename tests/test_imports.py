@@ -38,6 +38,7 @@ OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
     "tilewright/jax_bridge.py": {"jax"},
     "tilewright/lapack.py": {"scipy"},
+    "tilewright/pictures.py": {"matplotlib", "ipywidgets", "IPython"},
 }
 
 

@@ -20,9 +20,21 @@ except ImportError:  # the marker leaves these tests out, and the header says so
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-11, "complex64": 1e-4, "complex128": 1e-10, "bfloat16": 1e-2, "float16": 2e-3}
 # Where two correct algorithms differ by more than rounding.
-LOOSE = {"cholesky_gradient": 1e-4, "solve_gradient": 1e-4, "singular_values": 1e-4, "eigenvalues": 1e-4, "matrix_functions": 1e-4,
-         "solve_inverse_det": 1e-4, "least_squares": 1e-4, "factorisations": 1e-4, "eigenvalues_general": 1e-4, "random_distributions": 1e-4,
-         "special_functions": 2e-4, "statistics": 1e-4, "fft_round_trip": 1e-4}  # fmt: skip
+LOOSE = {
+    "cholesky_gradient": 1e-4,
+    "solve_gradient": 1e-4,
+    "singular_values": 1e-4,
+    "eigenvalues": 1e-4,
+    "matrix_functions": 1e-4,
+    "solve_inverse_det": 1e-4,
+    "least_squares": 1e-4,
+    "factorisations": 1e-4,
+    "eigenvalues_general": 1e-4,
+    "random_distributions": 1e-4,
+    "special_functions": 2e-4,
+    "statistics": 1e-4,
+    "fft_round_trip": 1e-4,
+}
 
 
 def same(found: Any, expected: Any, bound: float | None) -> None:
@@ -47,8 +59,21 @@ def same(found: Any, expected: Any, bound: float | None) -> None:
 
 
 # Long to trace and to compile; what they are made of is in others, too.
-SLOW = {"random_distributions", "random_integers", "random_permutation", "special_functions", "attention_gradient", "vmapped_random",
-        "mlp_loss_gradient", "matrix_functions", "random_categorical", "elementary", "least_squares", "statistics", "dropout"}  # fmt: skip
+SLOW = {
+    "random_distributions",
+    "random_integers",
+    "random_permutation",
+    "special_functions",
+    "attention_gradient",
+    "vmapped_random",
+    "mlp_loss_gradient",
+    "matrix_functions",
+    "random_categorical",
+    "elementary",
+    "least_squares",
+    "statistics",
+    "dropout",
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in PROGRAMS])

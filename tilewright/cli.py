@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from tilewright import __version__
+from tilewright import __version__, tool_options
 
 __all__ = ["DECLINED", "FAILED_CHECK", "INTERNAL_ERROR", "OK", "USAGE", "main", "parser"]
 
@@ -29,6 +29,23 @@ exit codes: 0 done; 1 the results differ from the evaluator's by more than is al
 program or input; 3 a valid program that is declined, with the reason; 70 an error inside Tilewright; 130 interrupted; 141 the
 reader left
 """
+
+_EXAMPLES = {
+    name: "examples:\n" + "".join(f"  tilewright {line}\n" for line in lines) + "\n"
+    for name, lines in {
+        "run": ("run examples/softmax.mlir", "run model.mlir --input x.npy --output y.npy --no-check"),
+        "check": ("check examples/gelu_mlp.mlir --seed 3", "check model.mlir --json | jq .check.passed"),
+        "maps": ("maps examples/softmax.mlir --op reduce", "maps model.mlir --op %4"),
+        "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
+        "source": ("source examples/softmax.mlir",),
+        "diff": ("diff before.json model.mlir", "diff examples/softmax.mlir examples/layer_norm.mlir"),
+        "picture": ("picture reads examples/softmax.mlir --op reduce --at 3 -o reads.png",
+                    "picture graph examples/encoder_block.mlir -o graph.svg"),
+        "doctor": ("doctor",),
+        "cache": ("cache", "cache prune --days 7 --max-bytes 500M", "cache clear"),
+        "completion": ("completion bash > ~/.local/share/bash-completion/completions/tilewright",),
+    }.items()
+}  # fmt: skip
 
 _THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -70,7 +87,8 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, help_: str, parents: list[argparse.ArgumentParser]) -> argparse.ArgumentParser:
         return sub.add_parser(name, help=help_, description=help_ + ".", parents=parents, allow_abbrev=False,
-                              epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                              epilog=_EXAMPLES.get(name, "") + _EPILOG,
+                              formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
 
     c = command("run", "compile and run a program, time it, and check it against the evaluator", [program, inputs])
     c.add_argument("--no-check", action="store_false", dest="check", help="leave the evaluator out")
@@ -82,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--op", metavar="OP", help="only these: an op's name, a value (%%4), or a number in program order")
     command("plan", "print the fusions and tiles, and why they are what they are", [program])
     command("source", "print the generated source of every kernel", [program])
+    tool_options.add_commands(command)
     return p
 
 
@@ -108,10 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(args: argparse.Namespace) -> int:
-    from tilewright import commands, report
+    from tilewright import commands, report, tools
 
     try:
-        return commands.COMMANDS[args.command](args)
+        return {**commands.COMMANDS, **tools.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise
     except commands.DeclinedError as e:

@@ -34,7 +34,8 @@ class JaxError(TilewrightError):
 
 # What only the CPU's lowering has, or what other targets spell out as long iterations.
 _CPU_ONLY = frozenset(
-    "svd eigh eig schur hessenberg tridiagonal pure_callback io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3".split()
+    "svd eigh eig schur hessenberg tridiagonal pure_callback"
+    " io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3".split()
 )
 _NEUTRAL, _CPU = "tpu", "cpu"
 _CALLBACK_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
@@ -111,7 +112,14 @@ def _parsed(lowered: Any) -> Module:
 
 
 def _unknown_targets(module: Module) -> list[str]:
-    known = {*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "shape_assertion"}
+    known = {
+        *CUSTOM_CALLS,
+        "Sharding",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "annotate_device_placement",
+        "shape_assertion",
+    }
     return [t for f in module.functions.values() for t in _targets(f.body) if t not in known]
 
 
@@ -329,9 +337,7 @@ class Jitted:
         for leaf, donated in zip(leaves, made.lowered.donated, strict=True):
             if donated and isinstance(leaf, jax.Array):
                 leaf.delete()
-        outputs = [
-            self._result(jax, a, aval) for a, aval in zip(results, made.lowered.out_avals, strict=True)
-        ]
+        outputs = [self._result(jax, a, aval) for a, aval in zip(results, made.lowered.out_avals, strict=True)]
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, outputs)
 
     def _result(self, jax: Any, a: np.ndarray, aval: Any) -> Any:

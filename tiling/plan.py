@@ -119,6 +119,11 @@ class Plan:
 
         return plan_document(self)
 
+    def _repr_html_(self) -> str:
+        from tiling.html import plan_to_html
+
+        return plan_to_html(self)
+
     def __str__(self) -> str:
         return self.explain()
 

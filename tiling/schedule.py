@@ -280,6 +280,11 @@ class Schedule:
         """All scratch that `threads` threads need together."""
         return self.shared_scratch_bytes + threads * self.thread_scratch_bytes
 
+    def _repr_html_(self) -> str:
+        from tiling.html import schedule_to_html
+
+        return schedule_to_html(self)
+
     def __str__(self) -> str:
         from tiling.show import show_schedule
 

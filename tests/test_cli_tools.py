@@ -1,0 +1,89 @@
+"""`doctor`, `cache`, `diff`, `completion`: what they print, what they leave alone, their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from tilewright.cli import main, parser
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOFTMAX, NORM = str(ROOT / "examples" / "softmax.mlir"), str(ROOT / "examples" / "layer_norm.mlir")
+
+
+def test_doctor_tries_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kernel_works"] is True
+    assert found["libraries"]["numpy"]
+    assert found["cache"]["folder"].endswith("tilewright")
+    assert main(["doctor"]) == 0
+    assert "a kernel      ok" in capsys.readouterr().out
+
+
+def test_cache_shows_prunes_and_clears_its_own_files(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    (tmp_path / "objects").mkdir()
+    for k in range(3):
+        path = tmp_path / "objects" / f"{k}.o"
+        path.write_bytes(b"x" * 1000)
+        os.utime(path, (1e9 + k, 1e9 + k))
+    mine = tmp_path / "objects" / "notes.txt"
+    mine.write_text("keep")
+
+    def call(*args: str) -> dict[str, int]:
+        assert main(["cache", *args, "--json"]) == 0
+        found: dict[str, int] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert (call()["files"], call("show")["size_bytes"]) == (3, 3000)
+    assert call("prune", "--days", "1e6", "--max-bytes", "2000")["removed_files"] == 1
+    assert not (tmp_path / "objects" / "0.o").exists()  # the oldest
+    assert call("prune", "--days", "1")["files"] == 0
+    assert call("clear")["files"] == 0
+    assert mine.read_text() == "keep"
+
+
+def test_diff_of_equal_and_different_plans(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", SOFTMAX, SOFTMAX]) == 0
+    assert main(["plan", SOFTMAX, "--json"]) == 0
+    capsys.readouterr()
+    assert main(["diff", SOFTMAX, NORM, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["diff"][0].startswith("---")
+    before = tmp_path / "before.json"
+    before.write_text(json.dumps({"schema": "tilewright.plan/1", "fusions": [], "explanation": "none"}))
+    assert main(["diff", str(before), SOFTMAX]) == 1
+    before.write_text("{}")
+    assert main(["diff", str(before), SOFTMAX]) == 2
+    assert "tilewright plan --json" in capsys.readouterr().err
+
+
+def test_output_in_a_pipe_has_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diff", SOFTMAX, NORM])
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for command in ("run", "check", "maps", "plan", "source", "diff", "picture", "doctor", "cache", "completion"):
+        assert command in script
+    if shell == "bash" and shutil.which("bash"):
+        probe = script + '\nCOMP_WORDS=(tilewright do); COMP_CWORD=1; _tilewright; echo "${COMPREPLY[@]}"'
+        assert subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True).stdout.split()[0] == "doctor"
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "maps", "diff", "picture", "cache"):
+        with pytest.raises(SystemExit):
+            parser().parse_args([command, "--help"])
+        assert f"  tilewright {command}" in capsys.readouterr().out

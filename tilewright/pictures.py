@@ -1,0 +1,427 @@
+"""Pictures of maps, tiles, plans and kernels, drawn with matplotlib (the `notebook` extra).
+
+Every function returns a matplotlib `Figure`: a notebook shows it, `figure.savefig(path)` writes it. Tensors of more than two
+dimensions are drawn as rows of their last one. `explore` adds sliders with ipywidgets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo.errors import Declined, TilewrightError
+from hlo.module import Function, Module, Op
+from hlo.types import TensorType
+
+if TYPE_CHECKING:
+    from indexing import IndexingMap
+    from tiling import Fusion, Machine, Plan
+
+__all__ = [
+    "PictureError",
+    "cache_lines",
+    "explore",
+    "from_program",
+    "fusion_graph",
+    "read_elements",
+    "reads",
+    "roofline",
+    "tile_grid",
+]
+
+_LIMIT_ELEMS = 1 << 20
+_READ, _WRITTEN, _NOT = "#d1495b", "#30638e", "#eef1f4"
+
+
+class PictureError(TilewrightError):
+    """Something that cannot be drawn, or no library to draw it with."""
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise PictureError("pictures need matplotlib, which is not installed: pip install 'tilewright[notebook]'") from e
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def read_elements(m: IndexingMap, shape: Sequence[int], box: Sequence[range]) -> np.ndarray:
+    """How often each element of an operand of this shape is read for the output indices in `box` (one range a dimension).
+
+    Runtime variables take every value of their interval, so what may be read counts. Raises PictureError for unknown maps and
+    for more than a million reads.
+
+    >>> from indexing import parse_map
+    >>> m = parse_map("(d0)[s0] -> (d0, s0), domain: d0 in [0, 3], s0 in [0, 2]")
+    >>> read_elements(m, (4, 3), [range(1, 3)]).tolist()
+    [[0, 0, 0], [1, 1, 1], [1, 1, 1], [0, 0, 0]]
+    """
+    if m.unknown is not None:
+        raise PictureError(f"the map is unknown: {m.unknown.reason}")
+    count = np.zeros(tuple(shape), np.int64)
+    if m.is_known_empty:
+        return count
+    spans = [*(np.arange(r.start, r.stop, r.step) for r in box)]
+    ranges = m.variable_ranges
+    for v in m.symbols:
+        spans.append(np.arange(ranges[v].lower, ranges[v].upper + 1))
+    if math.prod(len(s) for s in spans) > _LIMIT_ELEMS:
+        raise PictureError(f"more than {_LIMIT_ELEMS} reads: take a smaller tile or shape")
+    grid = [g.ravel() for g in np.meshgrid(*spans, indexing="ij")] if spans else []
+    dims, symbols = grid[: len(m.dims)], grid[len(m.dims) :]
+    size = len(grid[0]) if grid else 1
+    holds = np.broadcast_to(m.holds(dims, symbols), (size,))
+    index = [np.broadcast_to(x, (size,))[holds] for x in m.evaluate(dims, symbols)]
+    inside = np.ones(int(holds.sum()), bool)
+    for x, n in zip(index, shape, strict=True):
+        inside &= (x >= 0) & (x < n)
+    if shape:
+        np.add.at(count, tuple(x[inside] for x in index), 1)
+    else:
+        count += int(inside.sum())
+    return count
+
+
+def _as_image(a: np.ndarray) -> np.ndarray:
+    return a.reshape(1, -1) if a.ndim < 2 else a.reshape(-1, a.shape[-1])
+
+
+def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    image = _as_image(count)
+    colours = LinearSegmentedColormap.from_list("count", [_NOT, colour])
+    long = max(image.shape) > 8 * min(image.shape)
+    axes.imshow(np.sqrt(image), cmap=colours, vmin=0, aspect="auto" if long else "equal", interpolation="nearest")
+    axes.set_title(title, fontsize=9)
+    rows, columns = image.shape
+    if rows <= 40 and columns <= 40:
+        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="white", linewidth=1)
+        axes.tick_params(which="minor", length=0)
+    axes.tick_params(labelsize=7)
+    axes.set_xticks(axes.get_xticks() if columns > 12 else range(columns))
+    axes.set_yticks(axes.get_yticks() if rows > 12 else range(rows))
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _box(shape: Sequence[int], at: Sequence[int] | None, tile: Sequence[int] | None) -> list[range]:
+    at = tuple(n // 2 for n in shape) if at is None else tuple(at)
+    tile = (1,) * len(shape) if tile is None else tuple(tile)
+    if len(at) != len(shape) or len(tile) != len(shape) or any(not 0 <= a < n for a, n in zip(at, shape, strict=True)):
+        raise PictureError(f"expected an index into {list(shape)}, found {list(at)} with a tile of {list(tile)}")
+    return [range(a, min(a + t, n)) for a, t, n in zip(at, tile, shape, strict=True)]
+
+
+def reads(op: Op, at: Sequence[int] | None = None, tile: Sequence[int] | None = None, output: int = 0) -> Any:
+    """Which elements of each operand are read for the output element `at` (default: the middle), or a tile from there on."""
+    import indexing
+
+    result = op.results[output].type
+    if not isinstance(result, TensorType) or not result.is_static:
+        raise PictureError(f"{op.name}: expected a result of a fixed shape, found {result}")
+    box = _box(result.static_shape, at, tile)
+    operands = [(k, v.type) for k, v in enumerate(op.operands) if isinstance(v.type, TensorType) and v.type.is_static]
+    maps = indexing.output_to_input(op, output=output)
+    figure = _figure(3.2 * (1 + len(operands)), 3.0)
+    panels = figure.subplots(1, 1 + len(operands), squeeze=False)[0]
+    for axes, (k, t) in zip(panels, operands, strict=False):
+        total = np.zeros(t.static_shape, np.int64)
+        for m in maps[k]:
+            total = total + read_elements(m, t.static_shape, box)
+        name = op.operands[k].name
+        _draw_elements(axes, total, f"operand {k}{f' %{name}' if name else ''}\n{t}, {int((total > 0).sum())} read", _READ)
+    written = np.zeros(result.static_shape, np.int64)
+    written[tuple(slice(r.start, r.stop) for r in box)] = 1
+    _draw_elements(panels[-1], written, f"{op.name}\n{result}, {int(written.sum())} written", _WRITTEN)
+    return figure
+
+
+def explore(op: Op, tile: Sequence[int] | None = None, output: int = 0) -> Any:
+    """`reads` with a slider for each dimension of the output index (an ipywidgets box, for notebooks)."""
+    try:
+        import ipywidgets
+    except ImportError as e:
+        raise PictureError("sliders need ipywidgets, which is not installed: pip install 'tilewright[notebook]'") from e
+    from IPython.display import display
+
+    result = op.results[output].type
+    if not isinstance(result, TensorType):
+        raise PictureError(f"{op.name}: expected a tensor, found {result}")
+    sliders = {
+        f"d{k}": ipywidgets.IntSlider(value=n // 2, min=0, max=max(n - 1, 0), description=f"d{k}")
+        for k, n in enumerate(result.static_shape)
+    }
+
+    def show(**index: int) -> None:
+        display(reads(op, [index[name] for name in sliders], tile, output))
+
+    return ipywidgets.VBox([*sliders.values(), ipywidgets.interactive_output(show, sliders)])
+
+
+# ---------------------------------------------------------------- tiles
+
+
+def tile_grid(fusion: Fusion) -> Any:
+    """The tiles of a kernel's result, numbered in the order of its tasks."""
+    value = fusion.outputs[0]
+    shape, tile = value.shape, fusion.tile_sizes
+    if len(tile) != len(shape):
+        raise PictureError(f"{fusion.name}: its tile sizes {list(tile)} are not those of its result {value.type}")
+    rows, columns = (shape[-2] if len(shape) > 1 else 1), (shape[-1] if shape else 1)
+    high, wide = (tile[-2] if len(tile) > 1 else 1), (tile[-1] if tile else 1)
+    counts = -(-rows // max(high, 1)), -(-columns // max(wide, 1))
+    shown = min(counts[0], 64), min(counts[1], 64)
+    figure = _figure(5, 4.4)
+    axes = figure.subplots()
+    image = np.add.outer(np.arange(shown[0]), np.arange(shown[1])) % 2
+    axes.imshow(image, cmap="Blues", vmin=-0.6, vmax=2.5, aspect="auto",
+                extent=(0, min(shown[1] * wide, columns), min(shown[0] * high, rows), 0), interpolation="nearest")  # fmt: skip
+    if shown[0] * shown[1] <= 256:
+        for i, j in itertools.product(range(shown[0]), range(shown[1])):
+            x, y = min((j + 0.5) * wide, columns), min((i + 0.5) * high, rows)
+            axes.text(x, y, str(i * counts[1] + j), ha="center", va="center", fontsize=7)
+    cut = "" if shown == counts else f" (the first {shown[0]} × {shown[1]} shown)"
+    lead = f", for each of {math.prod(shape[:-2])} leading indices" if len(shape) > 2 and math.prod(shape[:-2]) > 1 else ""
+    axes.set_title(f"{fusion.name}: {value.type}\n{counts[0]} × {counts[1]} tiles of {high} × {wide}{lead}{cut}", fontsize=9)
+    axes.set_xlabel("last dimension")
+    axes.set_ylabel("dimension before it")
+    return figure
+
+
+# ---------------------------------------------------------------- fusion graph
+
+
+def _bytes(n: float) -> str:
+    from tilewright.report import bytes_text
+
+    return bytes_text(n)
+
+
+def fusion_graph(plan: Plan) -> Any:
+    """Kernels (boxes), what runs in the evaluator (dashed), arguments and results, and the bytes that flow along each edge."""
+    from tilewright.report import ops_text
+
+    nodes: list[tuple[str, str, str]] = []  # (key, label, kind)
+    level: dict[str, float] = {}
+    edges: list[tuple[str, str, int]] = []
+    home: dict[int, str] = {}
+    for v in plan.program.arguments:
+        key = f"argument{len(nodes)}"
+        nodes.append((key, f"%{v.name}\n{v.type}", "argument"))
+        home[id(v)], level[key] = key, 0
+    from tiling import Fusion
+
+    for step in plan.steps:
+        key = f"step{len(nodes)}"
+        if isinstance(step, Fusion):
+            tiles = "×".join(map(str, step.tile_sizes)) or "-"
+            summary = ops_text([op.name for op in step.ops])
+            summary = summary if len(summary) < 44 else summary[:42] + "…"
+            nodes.append((key, f"{step.name}\n{summary}\ntiles {tiles}, scratch {_bytes(step.scratch_bytes)}", "kernel"))
+            inputs, outputs = step.inputs, step.outputs
+        else:
+            nodes.append((key, f"{step.name}\n{step.op.name}", "evaluator"))
+            inputs, outputs = tuple(step.op.operands), tuple(step.op.results)
+        level[key] = 1
+        for v in inputs:
+            if id(v) in home:
+                edges.append((home[id(v)], key, _size(v)))
+                level[key] = max(level[key], level[home[id(v)]] + 1)
+        home.update({id(v): key for v in outputs})
+    for key, _, kind in nodes:
+        if kind == "argument":  # half a row above its first reader
+            level[key] = min((level[b] for a, b, _ in edges if a == key), default=1) - 0.5
+    last = max(level.values(), default=0) + 1
+    for k, v in enumerate(plan.program.results):
+        key = f"result{k}"
+        nodes.append((key, f"result {k}\n{v.type}", "argument"))
+        level[key] = last
+        if id(v) in home:
+            edges.append((home[id(v)], key, _size(v)))
+    return _draw_graph(nodes, level, edges)
+
+
+def _size(v: Any) -> int:
+    return int(v.type.size_bytes) if isinstance(v.type, TensorType) and v.type.is_static else 0
+
+
+def _draw_graph(nodes: Sequence[tuple[str, str, str]], level: Mapping[str, float], edges: Sequence[tuple[str, str, int]]) -> Any:
+    rows: dict[float, list[str]] = {}
+    for key, _, _ in nodes:
+        rows.setdefault(level[key], []).append(key)
+    width = max(map(len, rows.values()))
+    figure = _figure(min(3 + 2.9 * width, 24), min(1.5 + 1.5 * len(rows), 40))
+    axes = figure.subplots()
+    axes.axis("off")
+    place = {}
+    for depth, row in enumerate(sorted(rows)):
+        for k, key in enumerate(rows[row]):
+            place[key] = ((k + 0.5) * width / len(rows[row]), -float(depth))
+    largest = max((b for _, _, b in edges), default=1) or 1
+    for a, b, size in edges:
+        axes.annotate("", xy=place[b], xytext=place[a], arrowprops={
+                      "arrowstyle": "-|>", "color": "#5c6b78", "shrinkA": 24, "shrinkB": 28, "linewidth": 0.8 + 4 * size / largest})  # fmt: skip
+        (x0, y0), (x1, y1) = place[a], place[b]
+        axes.text(x0 + 0.42 * (x1 - x0), y0 + 0.42 * (y1 - y0), _bytes(size), fontsize=7, ha="center", va="center",
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+    colours = {"kernel": "#cfe0ef", "evaluator": "#f7dcd8", "argument": "#f4f4f4"}
+    for key, label, kind in nodes:
+        axes.text(*place[key], label, ha="center", va="center", fontsize=7, parse_math=False, bbox={
+            "boxstyle": "round,pad=0.5", "facecolor": colours[kind], "edgecolor": "#5c6b78",
+            "linestyle": "--" if kind == "evaluator" else "-"})  # fmt: skip
+    axes.set_xlim(-0.2, width + 0.2)
+    axes.set_ylim(-len(rows) + 0.4, 0.6)
+    return figure
+
+
+# ---------------------------------------------------------------- roofline
+
+
+def roofline(plan: Plan, seconds: Sequence[float] | None = None) -> Any:
+    """Each kernel's operations a byte of memory against its operations a second, under the machine's limits.
+
+    Without `seconds` (one for each fusion, measured) the cost model's predictions are drawn.
+    """
+    machine: Machine = plan.machine
+    peak = machine.peak_flops(4) * machine.cores
+    bandwidth = machine.memory_bytes_per_second
+    figure = _figure(6, 4.2)
+    axes = figure.subplots()
+    x = np.logspace(-2, 4, 200)
+    axes.loglog(
+        x, np.minimum(peak, x * bandwidth) / 1e9, color="#222", label=f"{peak / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.0f} GB/s"
+    )
+    for k, f in enumerate(plan.fusions):
+        work = _operations(f)
+        moved = max(f.bytes_fused, 1)
+        spent = seconds[k] if seconds is not None else f.estimate.seconds
+        if work and spent > 0:
+            axes.plot(work / moved, work / spent / 1e9, "o", color=_WRITTEN)
+            axes.annotate(f.name, (work / moved, work / spent / 1e9), fontsize=7, xytext=(4, 4), textcoords="offset points")
+    axes.set_xlabel("operations per byte of memory")
+    axes.set_ylabel("GFLOP/s, " + ("measured" if seconds is not None else "predicted"))
+    axes.legend(fontsize=8, loc="lower right")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def _operations(fusion: Fusion) -> int:
+    """Elementwise ops count one an element, folds one an element read, contractions two a product.
+
+    Products that a mask skips are included.
+    """
+    from hlo.registry import Elementwise, Fold, SumOfProducts
+
+    total = 0
+    for op in fusion.ops:
+        semantics = op.definition.semantics
+        shape = op.results[0].type
+        if not isinstance(shape, TensorType) or not shape.is_static:
+            continue
+        elems = math.prod(shape.static_shape)
+        if isinstance(semantics, Elementwise):
+            total += elems
+        elif isinstance(semantics, Fold):
+            total += math.prod(op.operands[0].shape)
+        elif isinstance(semantics, SumOfProducts):
+            left = math.prod(op.operands[0].shape)
+            right = math.prod(op.operands[1].shape)
+            # MK · KN · MN = (MNK)², and B³ of it with B batches.
+            total += 2 * round(math.sqrt(left * right * elems / max(1, _batch(op))))
+    return total
+
+
+def _batch(op: Op) -> int:
+    numbers = op.attributes.get("dot_dimension_numbers") or op.attributes.get("dimension_numbers")
+    dims = getattr(numbers, "lhs_batching_dimensions", ())
+    return math.prod(op.operands[0].shape[d] for d in dims)
+
+
+# ---------------------------------------------------------------- cache lines
+
+
+def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order: Sequence[int] | None = None,
+                iterations: int = 2048, line_bytes: int = 64, cache_lines_count: int = 512) -> Any:  # fmt: skip
+    """The cache lines that the first iterations touch when the map's loops run in `order` (outermost first).
+
+    `order` permutes the variables (dims, then ranges); default: as they stand. The title counts the lines fetched into a cache
+    of `cache_lines_count` lines (least recently used goes first), and how much of them is used.
+    """
+    if m.unknown is not None or m.is_known_empty:
+        raise PictureError("expected a known map with a domain that is not empty")
+    variables = [*(v.var for v in m.dims), *m.symbols]
+    order = tuple(range(len(variables))) if order is None else tuple(order)
+    if sorted(order) != list(range(len(variables))):
+        raise PictureError(f"order: expected a permutation of 0 … {len(variables) - 1}, found {list(order)}")
+    ranges = m.variable_ranges
+    spans = [range(ranges[variables[k]].lower, ranges[variables[k]].upper + 1) for k in order]
+    points = np.array(list(itertools.islice(itertools.product(*spans), iterations)), np.int64).reshape(-1, len(order))
+    values = [points[:, order.index(k)] for k in range(len(variables))]
+    dims, symbols = values[: len(m.dims)], values[len(m.dims) :]
+    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    index = [np.broadcast_to(x, (len(points),)) for x in m.evaluate(dims, symbols)]
+    address = itemsize_bytes * sum((i * s for i, s in zip(index, strides, strict=True)), np.zeros(len(points), np.int64))
+    lines = address // line_bytes
+    resident: dict[int, None] = {}
+    misses = []
+    for k, line in enumerate(lines.tolist()):
+        if resident.pop(line, 0) == 0:
+            misses.append(k)
+            if len(resident) >= cache_lines_count:
+                resident.pop(next(iter(resident)))
+        resident[line] = None
+    useful = len(np.unique(address)) * itemsize_bytes
+    figure = _figure(6.5, 3.6)
+    axes = figure.subplots()
+    axes.plot(np.arange(len(lines)), lines, ".", markersize=2, color="#9fb3c8", label="touched")
+    axes.plot(misses, lines[misses], ".", markersize=4, color=_READ, label="fetched")
+    names = ", ".join(str(variables[k]) for k in order)
+    share = min(1.0, useful / (len(misses) * line_bytes)) if misses else 1.0
+    fetched = f"{len(misses)} lines fetched in {len(lines)} iterations, {share:.0%} of their bytes used"
+    axes.set_title(f"loops {names}: {fetched}", fontsize=9)
+    axes.set_xlabel("iteration")
+    axes.set_ylabel(f"line of {line_bytes} bytes")
+    axes.legend(fontsize=8)
+    return figure
+
+
+# ---------------------------------------------------------------- from a program
+
+
+def from_program(kind: str, module: Module, function: Function, op: str | None = None, at: Sequence[int] | None = None) -> Any:
+    """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines") of a program. Raises PictureError."""
+    if kind in ("reads", "lines"):
+        from tilewright.commands import _chosen_ops
+
+        chosen = [o for _, o in _chosen_ops(function, op)]
+        tensors = [o for o in chosen if o.operands and not isinstance(o.definition.access, Declined)]
+        if not tensors:
+            raise PictureError("no op that reads operands through maps")
+        picked = tensors[0] if op is not None else tensors[-1]
+        if kind == "reads":
+            return reads(picked, at)
+        import indexing
+
+        source = picked.operands[0].tensor
+        return cache_lines(indexing.output_to_input(picked)[0][0], source.static_shape, source.dtype.itemsize)
+    import codegen
+    import tiling
+
+    plan = tiling.plan(module, entry=function.name, supports=codegen.supports)
+    if kind == "graph":
+        return fusion_graph(plan)
+    if not plan.fusions:
+        raise PictureError("the plan has no kernels to draw")
+    return roofline(plan) if kind == "roofline" else tile_grid(max(plan.fusions, key=lambda f: f.bytes_unfused))

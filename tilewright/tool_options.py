@@ -1,0 +1,55 @@
+"""The options of the commands in `tilewright.tools`, which imports what they need only when one is called."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+__all__ = ["PICTURES", "add_commands"]
+
+
+def _index(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(p.strip().isdecimal() for p in parts):
+        raise argparse.ArgumentTypeError(f"expected an index such as 3,0, found {text!r}")
+    return tuple(int(p) for p in parts)
+
+
+def _size(text: str) -> int:
+    number, unit = (text[:-1], text[-1]) if text[-1:] in "KMG" else (text, "")
+    if not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected bytes, such as 500M, found {text!r}")
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
+PICTURES = ("reads", "tiles", "graph", "roofline", "lines")
+
+
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds this module's commands; `command(name, help, parents)` makes one."""
+    json_option = argparse.ArgumentParser(add_help=False)
+    json_option.add_argument("--json", action="store_true", help="print JSON for programs instead of text for people")
+    entry = argparse.ArgumentParser(add_help=False)
+    entry.add_argument("--entry", metavar="NAME", help="the function to use (default: the program's entry)")
+    c = command("diff", "compare the plans of two programs (or of two files that `plan --json` wrote)", [entry, json_option])
+    c.add_argument("file", metavar="FIRST")
+    c.add_argument("other", metavar="SECOND")
+    c = command("picture", "draw a picture into a file (needs the notebook extra)", [entry])
+    c.add_argument("kind", choices=PICTURES, metavar="KIND", help="; ".join(
+        ["reads: the input elements of an output element", "tiles: the tiles of each kernel's result",
+         "graph: kernels, and the traffic between them", "roofline: kernels under the machine's limits",
+         "lines: cache lines in the order of the loops"]))  # fmt: skip
+    c.add_argument("file", metavar="FILE")
+    c.add_argument("--op", metavar="OP", help="for reads and lines: an op's name, value or number (default: the root)")
+    c.add_argument("--at", type=_index, metavar="I,J", help="for reads: the output index (default: the middle)")
+    c.add_argument("-o", "--output", required=True, metavar="OUT", help="a .png, .svg or .pdf file")
+    c = command("doctor", "show versions, CPU features, threads and the cache, and try a kernel", [json_option])
+    c.set_defaults(file="tilewright doctor")
+    c = command("cache", "show the kernel cache, prune it, or clear it", [json_option])
+    c.add_argument("action", nargs="?", default="show", choices=["show", "prune", "clear"], help="what to do (default: show)")
+    c.add_argument("--days", type=float, default=30.0, help="prune: remove what is older (default: 30)")
+    c.add_argument("--max-bytes", type=_size, metavar="N", help="prune: remove the oldest until this many are left, such as 500M")
+    c.set_defaults(file="tilewright cache")
+    c = command("completion", "print a completion script: source <(tilewright completion bash)", [])
+    c.add_argument("shell", choices=["bash", "zsh", "fish"])
+    c.set_defaults(file="tilewright completion")
