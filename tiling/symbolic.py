@@ -15,7 +15,7 @@ from typing import Any
 
 from hlo.errors import Declined
 from indexing.bounds import Bounds, Interval
-from indexing.expr import Const, Expr, Var, evaluate, substitute
+from indexing.expr import Const, Expr, Mod, Var, evaluate, minimum, substitute
 from indexing.map import IndexingMap, RuntimeVariable, Variable, label_of
 from indexing.map_simplifier import tidy_map
 from indexing.regions import Region, image
@@ -71,12 +71,32 @@ class SymbolicTile:
     domain: tuple[Interval, ...]  # of the map's dimensions
     starts: tuple[Expr, ...]  # where a tile begins, in the map's dimensions and runtime variables
     shifts: tuple[Expr, ...]  # and how far below that its least index lies, in tile sizes
+    steps: tuple[tuple[int, int], ...] = ()  # (c, r) for each dimension of which only the indices c * y + r count
+    inner: SymbolicTile | None = None  # the tile in those y
 
     def satisfies(self, tile_sizes: Sequence[int]) -> bool:
         """Whether concrete tile sizes lie in their ranges and meet the constraints."""
         self._check(tile_sizes)
         inside = all(t in v.interval for t, v in zip(tile_sizes, self.sizes, strict=True))
         return inside and self.constraints.holds({v.var: t for v, t in zip(self.sizes, tile_sizes, strict=True)})
+
+    @property
+    def tile_offsets(self) -> tuple[Expr, ...]:
+        """The least index of each result on tile (t0, t1, …), in tile numbers, tile sizes and runtime variables.
+
+        >>> from indexing import parse_map
+        >>> tile = symbolic_tile(parse_map("(d0, d1) -> (d1 * 2 + 3, -d0 + 7), domain: d0 in [0, 7], d1 in [0, 9]"))
+        >>> print(*tile.tile_offsets, sep=", ")
+        (d1 * t1) * 2 + 3, -d0 - d0 * t0 + 8
+        """
+        origin: dict[Var, Expr | int] = {v.var: Var(f"t{k}") * v.var for k, v in enumerate(self.sizes)}
+        return tuple(substitute(a, origin) + b for a, b in zip(self.starts, self.shifts, strict=True))
+
+    @property
+    def tile_upper_bounds(self) -> tuple[Expr, ...]:
+        """The greatest index of each result on tile (t0, t1, …): offset + (size - 1) * stride, cut to what there is."""
+        parts = zip(self.tile_offsets, self.size_map.results, self.stride_map.results, self.bounds, strict=True)
+        return tuple(minimum(o + (n - 1) * s, b.upper) for o, n, s, b in parts)
 
     def offsets_at(self, tile_sizes: Sequence[int], origin: Sequence[int], runtimes: Sequence[int] = ()) -> tuple[int, ...]:
         """The least index of each result on the tile that starts at `origin`."""
@@ -93,6 +113,10 @@ class SymbolicTile:
         A tile may reach over the border of the map's domain in dimensions that are nowhere divided. Raises ValueError for
         other tiles there, and for sizes that break a constraint; `exact_tile` answers for those.
         """
+        if self.inner is not None and self.satisfies(tile_sizes):
+            begin = [-(-(o - r) // c) for o, (c, r) in zip(origin, self.steps, strict=True)]
+            end = [(o + t - 1 - r) // c for o, t, (c, r) in zip(origin, tile_sizes, self.steps, strict=True)]
+            return self.inner.indices([b - a + 1 for a, b in zip(begin, end, strict=True)], begin, runtimes)
         tile_sizes, origin = self._inside(tile_sizes, origin)
         if not self.satisfies(tile_sizes):
             raise ValueError(f"tile sizes {list(tile_sizes)} do not meet {self.constraints}")
@@ -162,7 +186,10 @@ def symbolic_tile(m: IndexingMap) -> SymbolicTile | Declined:
     m = tidy_map(m)
     if m.is_known_empty or any(b.is_empty for b in m.variable_ranges.values()):
         return Declined("the map has no elements")
-    m = _without_points(m).renumbered()
+    whole = _without_points(m).renumbered()
+    m, steps = _without_steps(whole)
+    if m.is_known_empty:
+        return Declined("the map has no elements")
     bounds = _bounds(m)
     if isinstance(bounds, Declined):
         return bounds
@@ -183,7 +210,8 @@ def symbolic_tile(m: IndexingMap) -> SymbolicTile | Declined:
         if constraints.is_never_met:
             return Declined(f"result {k}, {e}, is no progression for any tile sizes that suit the results before it")
         found.append(p)
-    return _tile(m, sizes, found, constraints, bounds)
+    tile = _tile(m, sizes, found, constraints, bounds)
+    return _with_steps(tile, whole, steps) if steps else tile
 
 
 def _without_points(m: IndexingMap) -> IndexingMap:
@@ -199,6 +227,71 @@ def _without_points(m: IndexingMap) -> IndexingMap:
             [v._replace(element=tuple([substitute(e, points) for e in v.element])) for v in m.runtimes if v.var not in points]
         ),
         constraints=tuple([c._replace(expression=substitute(c.expression, points)) for c in m.constraints]),
+    )
+
+
+def _without_steps(m: IndexingMap) -> tuple[IndexingMap, dict[Var, tuple[int, int]]]:
+    """The map over every c-th index of a dimension where a condition leaves only those: x = c * y + r, y written as x.
+
+    A slice's outputs, and what a pad puts between: (x - r) mod c in [0, 0]. Returns the (c, r) of each such dimension.
+    """
+    dims = {v.var: v.interval for v in m.dims}
+    steps: dict[Var, tuple[int, int]] = {}
+    replaced: dict[Var, Expr | int] = {}
+    for e, b in m.constraints:
+        if not isinstance(e, Mod) or not isinstance(e.divisor, int) or not b.is_point or len(e.numerator.terms) != 1:
+            continue
+        (x, k), c = e.numerator.terms[0], e.divisor
+        if not isinstance(x, Var) or x not in dims or x in steps or k not in (1, -1):
+            continue
+        r = k * (b.lower - e.numerator.constant) % c
+        low, high = dims[x]
+        dims[x] = Interval(-(-(low - r) // c), (high - r) // c)
+        steps[x], replaced[x] = (c, r), x * c + r
+    if not steps:
+        return m, steps
+    constraints = [c._replace(expression=substitute(c.expression, replaced)) for c in m.constraints]
+    return (
+        tidy_map(
+            replace(
+                m,
+                dims=tuple([Variable(v.var, dims[v.var]) for v in m.dims]),
+                results=tuple([substitute(e, replaced) for e in m.results]),
+                constraints=tuple([c for c in constraints if c.expression.terms]),
+            )
+        ),
+        steps,
+    )
+
+
+def _with_steps(tile: SymbolicTile, whole: IndexingMap, steps: dict[Var, tuple[int, int]]) -> SymbolicTile:
+    """The tile in sizes of the whole dimensions: multiples of the step, of which every c-th index counts."""
+    smaller: dict[Var, Expr | int] = {v: v // c for v, (c, _) in steps.items()}
+
+    def in_whole(t: TileMap) -> TileMap:
+        return replace(
+            t,
+            written=tuple([w if (e := substitute(w.expression, smaller)) is w.expression else Written.of(e) for w in t.written]),
+        )
+
+    sizes = tuple([Variable(v.var, Interval(1, v.interval.size)) for v in whole.dims])
+    multiples = TileConstraints.of({v % c: Interval(0, 0) for v, (c, _) in steps.items()})
+    kept = [tuple((substitute(e, smaller), b) for e, b in c) for c in tile.constraints.alternatives]
+    constraints = TileConstraints(()) if kept else TileConstraints()
+    for c in kept:
+        constraints = constraints | TileConstraints.of(dict(c))
+    return replace(
+        tile,
+        sizes=sizes,
+        offset_map=in_whole(tile.offset_map),
+        size_map=in_whole(tile.size_map),
+        stride_map=in_whole(tile.stride_map),
+        constraints=(constraints & multiples).simplify({v.var: v.interval for v in sizes}),
+        domain=tuple([v.interval for v in whole.dims]),
+        starts=tuple([substitute(e, smaller) for e in tile.starts]),
+        shifts=tuple([substitute(e, smaller) for e in tile.shifts]),
+        steps=tuple([steps.get(v.var, (1, 0)) for v in whole.dims]),
+        inner=tile,
     )
 
 

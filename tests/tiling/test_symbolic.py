@@ -11,7 +11,7 @@ import pytest
 import hlo
 import indexing
 from hlo.errors import Declined
-from indexing import IndexingMap, parse_map
+from indexing import IndexingMap, Var, evaluate, parse_map
 from tests.indexing.op_examples import EXAMPLES
 from tests.tiling.tile_checks import check
 from tiling import SymbolicTile, exact_tile, symbolic_tile
@@ -178,7 +178,13 @@ MAPS = [
     ("(d0)[s0] -> ((d0 + s0) floordiv 4), domain: d0 in [0, 20], s0 in [0, 3]", False),
     ("(d0, d1) -> (d0, d1), domain: d0 in [0, 20], d1 in [0, 20], d0 + d1 in [0, 20]", False),
     ("(d0, d1) -> (d0 + d1, d1), domain: d0 in [0, 20], d1 in [0, 20], d0 + d1 in [5, 20]", False),
-    ("(d0) -> (d0 floordiv 2), domain: d0 in [0, 20], d0 mod 2 in [0, 0]", False),
+    ("(d0) -> (d0 floordiv 2), domain: d0 in [0, 20], d0 mod 2 in [0, 0]", True),
+    ("(d0) -> ((d0 - 3) floordiv 7), domain: d0 in [3, 31], (d0 - 3) mod 7 in [0, 0]", True),
+    ("(d0, d1) -> (d1, (d0 + 1) floordiv 3 * 5), domain: d0 in [0, 31], d1 in [0, 3], (d0 + 1) mod 3 in [0, 0]", True),
+    ("(d0) -> (d0), domain: d0 in [0, 31], d0 mod 3 in [1, 1]", True),
+    ("(d0) -> (-d0 + 31), domain: d0 in [0, 31], d0 mod 3 in [1, 1]", True),
+    ("(d0) -> (d0 mod 6), domain: d0 in [0, 31], d0 mod 2 in [0, 0]", True),
+    ("(d0) -> (d0), domain: d0 in [0, 30], d0 mod 3 in [0, 1]", False),
     ("(d0){rt0} -> ((d0 + rt0) floordiv 4), domain: d0 in [0, 20], rt0 in [0, 3]", False),
     ("(d0) -> (d0), domain: d0 in [3, 2]", False),
     ("KNOWN EMPTY", False),
@@ -244,6 +250,22 @@ def test_declined_tiles_are_still_known_exactly_for_concrete_sizes() -> None:
     region = exact_tile(m, [2], [2])
     assert not isinstance(region, Declined)
     assert set(region) == {(28 // 6, 28 % 6), (33 // 6, 33 % 6)}
+
+
+def test_offsets_and_upper_bounds_of_any_tile() -> None:
+    m = parse_map("(d0, d1)[s0] -> (d1 * 3 + s0, -d0 + 29), domain: d0 in [0, 29], d1 in [0, 9], s0 in [0, 4]")
+    tile = symbolic_tile(m)
+    assert isinstance(tile, SymbolicTile)
+    d0, d1 = (v.var for v in tile.sizes)
+    for t0, t1 in ((0, 0), (2, 1), (4, 3)):
+        values = {d0: 6, d1: 3, Var("t0"): t0, Var("t1"): t1}
+        least = [evaluate(e, values) for e in tile.tile_offsets]
+        greatest = [evaluate(e, values) for e in tile.tile_upper_bounds]
+        if t1 < 3:
+            found = tile.indices([6, 3], [6 * t0, 3 * t1])
+            assert [(r[0], r[-1]) for r in found] == list(zip(least, greatest, strict=True))
+        else:
+            assert greatest[0] == 31  # the last tile of the second dimension is cut
 
 
 def test_sizes_that_break_a_constraint_are_refused() -> None:
