@@ -38,6 +38,13 @@ def test_examples(path: Path) -> None:
     assert {"written once", "in bounds", "produced", "not overwritten", "storage", "ranges", "inputs"} <= names
 
 
+@pytest.mark.parametrize("path", sorted((EXAMPLES.parent / "tests" / "programs").glob("*.mlir")), ids=lambda p: p.stem)
+def test_models_and_parts_of_them(path: Path) -> None:
+    """Norms, attention, convolutions, pooling, scatters, top-k, cumulative sums, forward and backward passes."""
+    proof = prove(tiling.plan(hlo.load(path), machine=MACHINE))
+    assert proof.holds, told(proof)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed: int) -> None:
     module, _ = random_program(seed)
@@ -338,6 +345,13 @@ PROGRAMS = {
       %z = stablehlo.constant dense<0.0> : tensor<f32>
       %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<300000xf32>, tensor<f32>) -> tensor<f32>
       return %0 : tensor<f32> }""",
+    "sort of columns": """func.func @main(%x: tensor<30x20xf32>) -> tensor<30x20xf32> {
+      %0 = "stablehlo.sort"(%x) ({
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %c = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+      }) {dimension = 0 : i64, is_stable = true} : (tensor<30x20xf32>) -> tensor<30x20xf32>
+      return %0 : tensor<30x20xf32> }""",
     "nothing": """func.func @main(%x: tensor<0x4xf32>) -> tensor<0x4xf32> {
       %0 = stablehlo.tanh %x : tensor<0x4xf32>
       return %0 : tensor<0x4xf32> }""",
