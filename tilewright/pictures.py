@@ -6,6 +6,8 @@ dimensions are drawn as rows of their last one. `explore` adds sliders with ipyw
 
 from __future__ import annotations
 
+import functools
+import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -41,12 +43,26 @@ class PictureError(TilewrightError):
     """Something that cannot be drawn, or no library to draw it with."""
 
 
-def _figure(width: float, height: float) -> Any:
+@functools.cache
+def _picture_class() -> type[Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
         raise PictureError("pictures need matplotlib, which is not installed: pip install 'tilewright[notebook]'") from e
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class Picture(Figure):
+        """A figure that shows itself in a notebook, without pyplot and its global state."""
+
+        def _repr_png_(self) -> bytes:
+            out = io.BytesIO()
+            self.savefig(out, format="png", dpi=100)
+            return out.getvalue()
+
+    return Picture
+
+
+def _figure(width: float, height: float) -> Any:
+    return _picture_class()(figsize=(width, height), layout="constrained")
 
 
 # ---------------------------------------------------------------- what is read
@@ -95,6 +111,7 @@ def _as_image(a: np.ndarray) -> np.ndarray:
 
 def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> None:
     from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
 
     image = _as_image(count)
     colours = LinearSegmentedColormap.from_list("count", [_NOT, colour])
@@ -108,8 +125,8 @@ def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> Non
         axes.grid(which="minor", color="white", linewidth=1)
         axes.tick_params(which="minor", length=0)
     axes.tick_params(labelsize=7)
-    axes.set_xticks(axes.get_xticks() if columns > 12 else range(columns))
-    axes.set_yticks(axes.get_yticks() if rows > 12 else range(rows))
+    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(12, integer=True))
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     for spine in axes.spines.values():
@@ -271,8 +288,8 @@ def _draw_graph(nodes: Sequence[tuple[str, str, str]], level: Mapping[str, float
             place[key] = ((k + 0.5) * width / len(rows[row]), -float(depth))
     largest = max((b for _, _, b in edges), default=1) or 1
     for a, b, size in edges:
-        axes.annotate("", xy=place[b], xytext=place[a], arrowprops={
-                      "arrowstyle": "-|>", "color": "#5c6b78", "shrinkA": 24, "shrinkB": 28, "linewidth": 0.8 + 4 * size / largest})  # fmt: skip
+        arrow = {"arrowstyle": "-|>", "color": "#5c6b78", "shrinkA": 24, "shrinkB": 28, "linewidth": 0.8 + 4 * size / largest}
+        axes.annotate("", xy=place[b], xytext=place[a], arrowprops=arrow)
         (x0, y0), (x1, y1) = place[a], place[b]
         axes.text(x0 + 0.42 * (x1 - x0), y0 + 0.42 * (y1 - y0), _bytes(size), fontsize=7, ha="center", va="center",
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
