@@ -50,8 +50,8 @@ class Written:
 class Progression:
     """{first + shift + j * stride : 0 <= j < size}, `first` the expression's value at the tile's origin.
 
-    `shift` is zero or, for what descends, how far below that the least number lies. `least` and `most` bound the size over
-    all tile sizes.
+    `shift` is how far from `first` the least number lies: below it for what descends, else mostly zero. `least` and `most`
+    bound the size over all tile sizes.
     """
 
     size: Written
@@ -69,6 +69,7 @@ class _Addend:
     least: int
     most: int
     constraints: TileConstraints
+    start: int = 0  # the least number, counted from the value at the tile's origin
 
 
 POINT = Progression(Written.of(1), Written.of(0), Const(0), TileConstraints(), 1, 1)
@@ -94,14 +95,16 @@ def progression_of(e: Expr, dims: Mapping[Var, Interval], ranges: Mapping[Var, I
     addends = _addends([(a, abs(k)) for a, k in moving], dims, ranges)
     shift: Expr = Const(0)
     for part in _addends([(a, -k) for a, k in moving if k < 0], dims, ranges):
-        shift = shift - (part.size.expression - 1) * part.step
+        shift = shift - (part.size.expression - 1) * part.step - part.start
+    rising = _addends([(a, k) for a, k in moving if k > 0], dims, ranges)
+    shift = shift + sum(part.start for part in rising)
     found = _joined(addends)
     return Progression(found.size, found.stride, shift, found.constraints, found.least, found.most)
 
 
 def _mirrored(p: Progression) -> Progression:
     """The same numbers below zero: they start at -(size - 1) * stride."""
-    shift = (1 - p.size.expression) * p.stride.expression
+    shift = (1 - p.size.expression) * p.stride.expression - p.shift
     return Progression(p.size, p.stride, shift, p.constraints, p.least, p.most)
 
 
@@ -145,9 +148,7 @@ def _fixed(group: Sequence[tuple[Expr, int]], ranges: Mapping[Var, Interval]) ->
         raise NoProgression(f"{e} runs through no progression")
     size = len(range(span.lower, span.upper + 1, span.step))
     first = Bounds({v: Interval(b.lower, b.lower) for v, b in ranges.items()})(e).lower
-    if span.lower != first:
-        raise NoProgression(f"{e} does not start at its least value")
-    return _Addend(max(span.step, 1), Written.of(size), size, size, TileConstraints())
+    return _Addend(max(span.step, 1), Written.of(size), size, size, TileConstraints(), span.lower - first)
 
 
 def _moving(atom: Expr, k: int, dims: Mapping[Var, Interval], ranges: Mapping[Var, Interval]) -> _Addend:
@@ -221,6 +222,8 @@ def _chained(addends: Sequence[_Addend], atom: FloorDiv | Mod) -> list[_Addend]:
     def same(a: int, b: int) -> bool:
         return (a - b) % modulus == 0 if isinstance(modulus, int) and modulus else a == b
 
+    if any(p.start for p in addends):
+        raise NoProgression(f"{atom}: the divided expression does not start at its least value")
     waiting = [p for p in addends if p.most > 1] or list(addends[:1])
     chain: list[_Addend] = []
     run = 1
@@ -252,6 +255,7 @@ def _joined(addends: Sequence[_Addend]) -> Progression:
     constraints = TileConstraints()
     for a in addends:
         constraints = constraints & a.constraints
+    start = Const(sum(a.start for a in addends))
     live = [a for a in addends if a.most > 1] if len(addends) > 1 else list(addends)
     live = live or list(addends[:1])
     # Numbers before tile sizes among equal steps: a run of fixed length closes gaps for certain.
@@ -269,9 +273,9 @@ def _joined(addends: Sequence[_Addend]) -> Progression:
             merged.append(a)
     if len(merged) == 1:
         (a,) = merged
-        return Progression(a.size, Written.of(a.step), Const(0), constraints, a.least, a.most)
+        return Progression(a.size, Written.of(a.step), start, constraints, a.least, a.most)
     parts = merged[::-1]
-    return Progression(_product(parts), _stride(parts), Const(0), constraints & _patterns(parts), 1, prod(p.most for p in parts))
+    return Progression(_product(parts), _stride(parts), start, constraints & _patterns(parts), 1, prod(p.most for p in parts))
 
 
 def _patterns(parts: Sequence[_Addend]) -> TileConstraints:

@@ -235,20 +235,23 @@ def _without_steps(m: IndexingMap) -> tuple[IndexingMap, dict[Var, tuple[int, in
 
     A slice's outputs, and what a pad puts between: (x - r) mod c in [0, 0]. Returns the (c, r) of each such dimension.
     """
-    dims = {v.var: v.interval for v in m.dims}
+    dims = {v.var: v.interval for v in (*m.dims, *m.ranges)}
+    sized = {v.var for v in m.dims}
     steps: dict[Var, tuple[int, int]] = {}
     replaced: dict[Var, Expr | int] = {}
     for e, b in m.constraints:
         if not isinstance(e, Mod) or not isinstance(e.divisor, int) or not b.is_point or len(e.numerator.terms) != 1:
             continue
         (x, k), c = e.numerator.terms[0], e.divisor
-        if not isinstance(x, Var) or x not in dims or x in steps or k not in (1, -1):
+        if not isinstance(x, Var) or x not in dims or x in replaced or k not in (1, -1):
             continue
         r = k * (b.lower - e.numerator.constant) % c
         low, high = dims[x]
         dims[x] = Interval(-(-(low - r) // c), (high - r) // c)
-        steps[x], replaced[x] = (c, r), x * c + r
-    if not steps:
+        replaced[x] = x * c + r
+        if x in sized:  # of a range variable every value counts, however it is numbered
+            steps[x] = (c, r)
+    if not replaced:
         return m, steps
     constraints = [c._replace(expression=substitute(c.expression, replaced)) for c in m.constraints]
     return (
@@ -256,6 +259,7 @@ def _without_steps(m: IndexingMap) -> tuple[IndexingMap, dict[Var, tuple[int, in
             replace(
                 m,
                 dims=tuple([Variable(v.var, dims[v.var]) for v in m.dims]),
+                ranges=tuple([Variable(v.var, dims[v.var]) for v in m.ranges]),
                 results=tuple([substitute(e, replaced) for e in m.results]),
                 constraints=tuple([c for c in constraints if c.expression.terms]),
             )
