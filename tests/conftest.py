@@ -19,6 +19,7 @@ settings.register_profile("tilewright", deadline=None, derandomize=True)
 settings.load_profile("tilewright")
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
+HAS_DOCS = all(importlib.util.find_spec(name) for name in ("mkdocs", "mkdocstrings"))
 HAS_NOTEBOOK = all(importlib.util.find_spec(name) for name in ("matplotlib", "nbclient", "ipykernel"))
 
 
@@ -34,6 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out.add("jax")
     if not HAS_NOTEBOOK:
         left_out.add("notebook")
+    if not HAS_DOCS:
+        left_out.add("docs")
     dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -46,6 +49,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("slow tests are left out: add --slow to run them")
     if not HAS_JAX:
         lines.append("tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')")
+    if not HAS_DOCS:
+        lines.append("the documentation is not built: pip install -e '.[docs]' to build it")
     if not HAS_NOTEBOOK:
         lines.append("tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them")
     return lines

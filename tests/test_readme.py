@@ -46,7 +46,7 @@ def test_dev_commands_parse(document: str, arguments: list[str]) -> None:
 @pytest.mark.parametrize(("document", "arguments"), [c for c in commands("tilewright") if "COMMAND" not in c[1]])
 def test_tilewright_commands_parse_and_name_files_that_exist(document: str, arguments: list[str]) -> None:
     args = cli.parser().parse_args(arguments)
-    assert (ROOT / args.file).is_file()
+    assert args.command in ("doctor", "cache", "completion") or (ROOT / args.file).is_file()
 
 
 def test_there_are_commands_to_look_at() -> None:
