@@ -4,6 +4,7 @@ Nothing in here knows how a program is analysed or run.
 """
 
 from hlo import ops as _ops  # fills the registry
+from hlo.builder import Builder
 from hlo.errors import Declined, Location, ParseError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
@@ -14,6 +15,7 @@ from hlo.verify import verify
 __all__ = [
     "ELEMENT_TYPES",
     "Block",
+    "Builder",
     "Declined",
     "DenseArray",
     "ElementType",
