@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 NEEDED = (3, 11)
@@ -158,7 +159,8 @@ def example(args: argparse.Namespace) -> int:
 
 
 def test(args: argparse.Namespace) -> int:
-    set_up({"test", "jax"})
+    # The slow tests run the notebooks and build the documentation, too.
+    set_up({"test", "jax", "notebook", "docs"} if args.slow else {"test", "jax"})
     slow = ["--slow"] if args.slow else []
     return run_steps({**LINTERS, "pytest": [PYTHON, "-m", "pytest", *slow, *args.rest]})
 
@@ -171,6 +173,50 @@ def lint(args: argparse.Namespace) -> int:
 def bench(args: argparse.Namespace) -> int:
     set_up({"jax"})
     return run([PYTHON, os.path.join("benchmarks", "compare_jax.py"), *args.rest])
+
+
+SMOKE = """
+import pathlib, sys
+import hlo, indexing, tiling, codegen, interp, tilewright
+for package in (hlo, indexing, tiling, codegen, interp, tilewright):
+    folder = pathlib.Path(package.__file__).parent
+    assert folder.is_relative_to(sys.prefix), f"{folder} is not of the installed wheel"
+    assert (folder / "py.typed").is_file(), f"{folder} has no type information"
+"""
+
+
+def dist(args: argparse.Namespace) -> int:
+    """Builds the wheel and the sdist into `dist/`, installs the wheel into an empty environment, and tries it there."""
+    set_up({"test", "jax"})
+    if run([*pip_command(), "install", "--quiet", "--disable-pip-version-check", "build>=1.2,<2"]) != 0:
+        raise SetupError("pip could not install `build`; its message is above")
+    folder = os.path.join(ROOT, "dist")
+    shutil.rmtree(folder, ignore_errors=True)
+    if run([PYTHON, "-m", "build", "--outdir", folder, "."]) != 0:
+        return 1
+    wheel = next(os.path.join(folder, f) for f in sorted(os.listdir(folder)) if f.endswith(".whl"))
+    with tempfile.TemporaryDirectory(prefix="tilewright-bare-") as bare:
+        here = os.path.join(bare, os.path.basename(BIN))
+        python = os.path.join(here, os.path.basename(PYTHON))
+        steps = [
+            [sys.executable, "-m", "venv", bare],
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel],
+            [python, "-P", "-c", SMOKE],
+            [os.path.join(here, "tilewright"), "doctor"],
+            [os.path.join(here, "tilewright"), "check", os.path.join(ROOT, "examples", "gelu_mlp.mlir")],
+        ]
+        for step in steps:
+            code = subprocess.call(step, cwd=bare, env=clean_environment())
+            if code != 0:
+                say("failed: " + " ".join(step[:3]))
+                return code
+    say("ok: " + ", ".join(sorted(os.listdir(folder))))
+    return 0
+
+
+def docs(args: argparse.Namespace) -> int:
+    set_up({"docs"})
+    return run([PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", os.path.join(ROOT, "site")])
 
 
 def setup(args: argparse.Namespace) -> int:
@@ -192,6 +238,9 @@ def parser() -> argparse.ArgumentParser:
     c.set_defaults(call=test)
     sub.add_parser("lint", help="ruff and mypy --strict alone").set_defaults(call=lint)
     sub.add_parser("bench", help="compare with JAX; other arguments go to the benchmark").set_defaults(call=bench)
+    c = sub.add_parser("dist", help="build the wheel and the sdist, and try the wheel in an empty environment")
+    c.set_defaults(call=dist)
+    sub.add_parser("docs", help="build the documentation into site/, strictly").set_defaults(call=docs)
     sub.add_parser("setup", help="set up, with the tests' needs and JAX, and run nothing").set_defaults(call=setup)
     return p
 
