@@ -6,4 +6,15 @@ from codegen.machine_memory import calibrated_machine
 from codegen.plans import remembered_plan
 from codegen.supports import supports
 
-__all__ = ["ArgumentError", "Executable", "Kernel", "RunStats", "Trial", "autotune", "calibrated_machine", "compile", "remembered_plan", "supports"]
+__all__ = [
+    "ArgumentError",
+    "Executable",
+    "Kernel",
+    "RunStats",
+    "Trial",
+    "autotune",
+    "calibrated_machine",
+    "compile",
+    "remembered_plan",
+    "supports",
+]

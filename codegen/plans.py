@@ -16,7 +16,7 @@ from codegen import object_cache
 from codegen.machine_memory import calibrated_machine
 from codegen.supports import supports
 from hlo.module import Block, DenseArray, Module, Value
-from tiling import Decision, Machine, Pin, Plan, plan
+from tiling import Decision, Fusion, Machine, Pin, Plan, plan
 from tiling.flatten import flatten
 
 __all__ = ["remember", "remembered_plan"]
@@ -34,9 +34,9 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
         except ValueError:
             made = None  # the record is of another program after all
         if made is not None and len(made.fusions) == len(pins):
-            counts = dict(zip([id(f) for f in made.fusions], looked_at, strict=True))
-            steps = tuple(replace(s, candidates=counts[id(s)]) if id(s) in counts else s for s in made.steps)
-            return replace(made, steps=steps, decisions=decisions)  # type: ignore[arg-type]
+            counts = {id(f): n for f, n in zip(made.fusions, looked_at, strict=True)}
+            steps = tuple(replace(s, candidates=counts[id(s)]) if isinstance(s, Fusion) else s for s in made.steps)
+            return replace(made, steps=steps, decisions=decisions)
     made = plan(module, entry, machine, supports)
     _write(key, made)
     return made

@@ -32,8 +32,8 @@ LIBRARIES = {
     "tilewright": {"numpy", "ml_dtypes", "rich"},
 }
 
-# The front door to JAX and to notebooks: optional extras, imported inside the functions that need them. MLIR bytecode has no other
-# stable reader than MLIR's own, which jaxlib carries; one file asks for it, and only when it is given bytecode.
+# The front door to JAX and to notebooks: optional extras, imported inside the functions that need them. MLIR bytecode has no
+# other stable reader than the one that jaxlib carries; one file asks for it, and only when it is given bytecode.
 OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
     "tilewright/jax_bridge.py": {"jax"},
