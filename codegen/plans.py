@@ -15,9 +15,9 @@ from pathlib import Path
 from codegen import object_cache
 from codegen.machine_memory import calibrated_machine
 from codegen.supports import supports
-from hlo.module import Block, DenseArray, Module, Value
+from hlo.module import DenseArray, Module, Value
 from tiling import Decision, Fusion, Machine, Pin, Plan, plan
-from tiling.flatten import flatten
+from tiling.flatten import flatten, region_key
 
 __all__ = ["remember", "remembered_plan"]
 
@@ -93,20 +93,13 @@ def _key(module: Module, entry: str, machine: Machine) -> str:
         digest.update(str(v.type).encode())
     for op in program.ops:
         attributes = {k: _short(v) for k, v in op.attributes.items()}
-        text = [op.name, [number.get(v, -1) for v in op.operands], attributes, [_region(b) for b in op.regions]]
+        text = [op.name, [number.get(v, -1) for v in op.operands], attributes, [region_key(b) for b in op.regions]]
         for r in op.results:
             number[r] = len(number)
             text.append(str(r.type))
         digest.update(repr(text).encode())
     digest.update(repr([number.get(v, -1) for v in program.results]).encode())
     return digest.hexdigest()
-
-
-def _region(block: Block) -> list[object]:
-    return [
-        [op.name, {k: _short(v) for k, v in op.attributes.items()}, [_region(b) for b in op.regions]]
-        for op in block.ops
-    ]
 
 
 def _short(value: object) -> object:

@@ -10,7 +10,7 @@ The program's meaning is unchanged; ops keep their locations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,16 +103,28 @@ class _Builder:
 
 
 def region_key(block: Block) -> Hashable:
-    """Equal for regions that compute the same in the same way."""
+    """Equal for regions that compute the same in the same way; one flat tuple, however deep regions nest."""
     number: dict[Value, int] = {}
-    parts: list[Hashable] = [tuple(a.type for a in block.arguments)]
-    for v in block.arguments:
-        number[v] = len(number)
-    for op in block.ops:
-        parts.append((op.name, tuple(number.get(v, -1) for v in op.operands), freeze_attributes(op.attributes),
-                      tuple(region_key(b) for b in op.regions), tuple(r.type for r in op.results)))  # fmt: skip
+    parts: list[Hashable] = []
+
+    def enter(b: Block) -> Iterator[Op]:
+        parts.append(("region", tuple(a.type for a in b.arguments)))
+        for a in b.arguments:
+            number[a] = len(number)
+        return iter(b.ops)
+
+    stack = [enter(block)]
+    while stack:
+        op = next(stack[-1], None)
+        if op is None:
+            stack.pop()
+            parts.append("end")
+            continue
+        operands = tuple(number.get(v, -1) for v in op.operands)
+        parts.append((op.name, operands, freeze_attributes(op.attributes), len(op.regions), tuple(r.type for r in op.results)))
         for r in op.results:
             number[r] = len(number)
+        stack.extend([enter(b) for b in op.regions][::-1])
     return tuple(parts)
 
 
@@ -164,18 +176,28 @@ def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
 
 
 def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
-    """A copy of a region whose captured values are replaced; recursion is as deep as regions nest."""
-    inner = dict(env)
-    copy = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
-    inner.update(zip(block.arguments, copy.arguments, strict=True))
-    for op in block.ops:
-        operands = [inner.get(v, v) for v in op.operands]
-        regions = [clone_block(b, inner) for b in op.regions]
-        types, names = [r.type for r in op.results], [r.name for r in op.results]
-        new = Op(op.definition, operands, op.attributes, regions, types, op.location, op.extra, names)
-        inner.update(zip(op.results, new.results, strict=True))
-        copy.ops.append(new)
-    return copy
+    """A copy of a region whose captured values are replaced, however deep regions nest."""
+    known = dict(env)
+
+    def empty(b: Block) -> Block:
+        copy = Block([a.type for a in b.arguments], [a.name for a in b.arguments])
+        known.update(zip(b.arguments, copy.arguments, strict=True))
+        return copy
+
+    root = empty(block)
+    todo = [(block, root)]
+    while todo:
+        source, target = todo.pop()
+        for op in source.ops:
+            regions = [empty(b) for b in op.regions]
+            operands = [known.get(v, v) for v in op.operands]
+            types, names = [r.type for r in op.results], [r.name for r in op.results]
+            new = Op(op.definition, operands, op.attributes, regions, types, op.location, op.extra, names)
+            known.update(zip(op.results, new.results, strict=True))
+            target.ops.append(new)
+            # Filled later: by then all that they may capture is known.
+            todo.extend(zip(op.regions, regions, strict=True))
+    return root
 
 
 def captured_values(block: Block) -> list[Value]:

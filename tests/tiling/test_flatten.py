@@ -86,3 +86,19 @@ def test_a_splat_follows_its_broadcast() -> None:
     (op,) = program.ops
     assert op.name == "stablehlo.constant"
     assert op.attr("value").is_splat and op.attr("value").array.shape == (2, 3)
+
+
+def test_regions_nested_two_thousand_deep_are_no_recursion() -> None:
+    import codegen
+
+    depth = 2000
+    text = ["func.func @main(%p: tensor<i1>, %a: tensor<f32>) -> tensor<f32> {"]
+    text += [f'%r{i} = "stablehlo.if"(%p) ({{' for i in range(depth)]
+    text.append('"stablehlo.return"(%a) : (tensor<f32>) -> ()')
+    for i in reversed(range(depth)):
+        text.append('}, {\n "stablehlo.return"(%a) : (tensor<f32>) -> ()\n}) : (tensor<i1>) -> tensor<f32>')
+        if i:
+            text.append(f'"stablehlo.return"(%r{i}) : (tensor<f32>) -> ()')
+    text.append("return %r0 : tensor<f32>\n}")
+    executable = codegen.compile(hlo.parse("\n".join(text)))
+    assert executable(np.array(True), np.array(2.5, np.float32))[0] == 2.5
