@@ -95,7 +95,7 @@ class _Lowering:
         for plan in self.plans:
             steps.extend(self._emit(plan))
         lanes = self.machine.lanes(4)
-        turned, scratch = turn_loads(_merge(steps, self.ranges), self._buffer_of, self.ranges, self.names, lanes)
+        turned, scratch = turn_loads(_merge(steps, self.ranges, self._buffer_of), self._buffer_of, self.ranges, self.names, lanes)
         main = Phase(tuple(self.tiles), tuple(turned))
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         made = Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
@@ -292,9 +292,7 @@ class _Lowering:
                 return list(lowered.steps)
         if isinstance(semantics, (Fold, SumOfProducts)):  # also one over nothing: an outer product
             values = plan.stage.values
-            fold = FoldStep(
-                values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op
-            )
+            fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
             return [tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges)]
         (v,) = plan.stage.values
         return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))]
@@ -311,18 +309,31 @@ def _always_inside(node: Node, ranges: Mapping[Var, Interval]) -> bool:
 # ---------------------------------------------------------------- merging nests over one domain
 
 
-def _merge(steps: Sequence[Step], ranges: Mapping[Var, Interval]) -> list[Step]:
+def _merge(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
     """Puts a nest into the one before it where both run over the same domain and it needs only the same iteration's values."""
     done: list[Step] = []
     for step in steps:
         previous = done[-1] if done else None
         if isinstance(step, Nest) and isinstance(previous, Nest):
-            merged = _merge_two(previous, step, ranges)
+            merged = None if _overtakes(step, previous, ranges, buffer_of) else _merge_two(previous, step, ranges)
             if merged is not None:
                 done[-1] = merged
                 continue
         done.append(step)
     return done
+
+
+def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> bool:
+    """True when `second` writes, in place, elements that a later iteration of `first` still reads: they may not be merged."""
+    written: dict[Buffer, list[tuple[Expr, ...]]] = {}
+    renaming = {b.variable: as_expr(a.variable) for a, b in zip(first.loops, second.loops, strict=False)}
+    for x in second.stores:
+        written.setdefault(x.buffer, []).append(tuple(simplify(substitute(e, renaming), ranges) for e in x.index))
+    for f in second.folds:
+        for b in f.buffers:
+            written.setdefault(b, []).append(())
+    roots = [x.node for x in first.stores] + [n for f in first.folds for n in (*f.nodes, *f.inits)]
+    return any(at != load.index for load in loads(roots) for at in written.get(buffer_of(load), ()))
 
 
 def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:

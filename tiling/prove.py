@@ -256,23 +256,30 @@ class _Prover:
 
     def _overwritten(self, a: Access) -> str | None:
         mine, earlier = self._producers(a)
-        produced = max((w.order for w in (*mine, *earlier)), default=None)
-        if produced is None:
+        last = max((*mine, *earlier), key=lambda w: w.order, default=None)
+        if last is None:
             return None  # that nothing is produced is said elsewhere
         for w in self.writes.get(id(a.buffer), []):
-            if _same_content(a, w) or w.kind is Kind.UPDATE or not produced < w.order:
+            if _same_content(a, w) or w.kind is Kind.UPDATE:
                 continue
-            if w.order[0] < a.order[0]:
-                point = self.ask.meet(a, w, across_tasks=True)
-            elif w.order[:3] < a.order[:3]:
-                point = self.ask.meet(a, w)
-            elif w.order[:3] == a.order[:3]:
-                # In one step: only the iteration that reads an element may overwrite it.
-                point = self.ask.meet(a, w, other_iteration=not w.is_fold)
-            else:
-                continue
+            point = self._between(a, w, last)
             if point is not None:
                 return f"{w} before it is read: {point}"
+        return None
+
+    def _between(self, a: Access, w: Access, last: Access) -> str | None:
+        """Where `w` writes what `a` reads, after `last` wrote it and before it is read; None when that cannot be."""
+        if w.order[:3] == last.order[:3] != a.order[:3] and w.order < last.order:
+            return self.ask.meet(last, w, other_iteration=True)  # in one nest: a later iteration may undo an earlier one
+        if not last.order < w.order:
+            return None
+        if w.order[0] < a.order[0]:
+            return self.ask.meet(a, w, across_tasks=True)
+        if w.order[:3] == a.order[:3]:
+            # In one nest: only the iteration that reads an element may overwrite it.
+            return self.ask.meet(a, w, other_iteration=not w.is_fold)
+        if w.order[:3] < a.order[:3] or w.order[:2] == a.order[:2]:
+            return self.ask.meet(a, w)  # parts of one step take turns, block by block
         return None
 
     def _apart(self) -> Iterator[Obligation]:

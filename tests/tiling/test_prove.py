@@ -251,6 +251,23 @@ def test_in_place_over_a_value_that_is_still_read() -> None:
     assert proof.refuted, "two values in one scratch buffer, both alive"
 
 
+def test_a_later_iteration_that_undoes_an_earlier_one() -> None:
+    """A store beside that of the exponentials, into the same rows from the other end: it comes first, but not for all."""
+    schedule = softmax()
+    step = next(s for s in schedule.phases[-1].steps if isinstance(s, Nest) and s.stores and s.folds)
+    (kept,) = step.stores
+    assert kept.value is not None and kept.value.op is not None
+    other = kept.value.op.operands[0]  # computed where it is read, in no buffer of its own
+
+    def beside(index: tuple[Expr, ...]) -> Schedule:
+        extra = replace(kept, value=other, index=index)
+        return with_steps(schedule, lambda s: replace(s, stores=(extra, kept)) if s is step else s)
+
+    row, column = kept.index
+    assert not [o for o in prove(beside((row, column))).refuted if o.name == "not overwritten"]
+    assert "of the write" in refuted(beside((row, 39 - column)), "not overwritten")[0].witness
+
+
 # ---------------------------------------------------------------- contractions
 
 
@@ -401,3 +418,23 @@ def test_a_variable_outside_of_its_claimed_range() -> None:
     assert isinstance(v, Expr)
     (o,) = refuted(replace(schedule, ranges=claimed), "ranges")
     assert "its range is [0, 0]" in o.witness
+
+
+def test_a_nest_does_not_join_one_that_overwrites_what_it_reads_further_on() -> None:
+    """r reads the product back to front; y is computed in the product's place: one loop for both would read what y wrote."""
+    text = """func.func @main(%a: tensor<6x9xf32>, %b: tensor<9x32xf32>) -> (tensor<6x32xf32>, tensor<6x32xf32>) {
+      %p = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<6x9xf32>, tensor<9x32xf32>) -> tensor<6x32xf32>
+      %r = stablehlo.reverse %p, dims = [1] : tensor<6x32xf32>
+      %n = stablehlo.negate %r : tensor<6x32xf32>
+      %y = stablehlo.add %n, %p : tensor<6x32xf32>
+      return %n, %y : tensor<6x32xf32>, tensor<6x32xf32> }"""
+    proof = prove(planned(text))
+    assert proof.holds, told(proof)
+
+
+@pytest.mark.parametrize("seed", [429])
+def test_random_programs_that_were_wrong(seed: int) -> None:
+    """429: a reverse and a select over one product were merged while the select's result lay in the product's place."""
+    module, _ = random_program(seed)
+    proof = prove(tiling.plan(module, machine=MACHINE))
+    assert proof.holds, told(proof)
