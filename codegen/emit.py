@@ -181,6 +181,14 @@ class PhaseEmitter:
             out.depth += 1
         for nest in c.pack:
             NestEmitter(self, order_loops(nest, self.buffer_of)).run()
+        if c.left.buffer.element.itemsize_bytes == 1:
+            out.line(
+                f"gemm_bytes({rows}, {columns}, {c.k}, {c.left.buffer.name}, {self.expr(c.left.base)}, {c.left.row_stride}, "
+                f"{c.right.buffer.name}, {self.expr(c.right.base)}, {c.panel_stride}, "
+                f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {c.columns})"
+            )
+            out.depth = depth
+            return
         size = str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
         right = self.expr(c.right.base) + (f" + {c.right.row_stride}*{k0}" if blocks > 1 else "")
         start = self.expr(c.left.base)

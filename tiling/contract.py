@@ -21,7 +21,7 @@ from tiling.names import Names, make_buffer
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store
 from tiling.stages import Stage
 
-__all__ = ["ContractionContext", "LoweredContraction", "lower_contraction"]
+__all__ = ["Contraction", "ContractionContext", "LoweredContraction", "lower_contraction"]
 
 DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
 MOST_WINDOW_DEPTH = 1536  # steps of k that a window of several dimensions is packed for at once
@@ -59,10 +59,12 @@ class ContractionContext:
 
 def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
     """The contraction's steps over the micro-kernel, or None when plain loops do as well (no rows, no columns, other types)."""
-    return _Contraction(c).run()
+    from tiling.contract_bytes import ByteContraction
+
+    return Contraction(c).run() or ByteContraction(c).run()
 
 
-class _Contraction:
+class Contraction:
     def __init__(self, c: ContractionContext) -> None:
         self.c = c
         self.value = c.stage.values[0]
@@ -77,20 +79,12 @@ class _Contraction:
         element = self.value.tensor.element
         assert isinstance(element, ElementType)
         self.element = element
-        memo: dict[int, frozenset[Var]] = {}
-        in_left, in_right = (node_variables(n, memo) for n in c.nodes)
-        rows = [x for x in c.loops if x.variable in in_left and x.variable not in in_right and x.extent > 1]
-        columns = [x for x in c.loops if x.variable in in_right and x.variable not in in_left and x.extent > 1]
-        if not rows or not columns or not c.depth or has_runtimes(c.nodes):
+        if not c.depth or has_runtimes(c.nodes) or not self._roles():
             return None
-        self.m = max(rows, key=lambda x: x.extent)
-        self.n = max(columns, key=lambda x: x.extent)
-        self.depth = prod(x.extent for x in c.depth)
-        self.depth_loops = self._depth_order()
+        in_right = node_variables(c.nodes[1], {})
         if self.n.extent < c.machine.lanes(element.itemsize_bytes) // 2 or self.depth < 2:
             return None
         self.mr, self.nr = c.machine.micro_tile(element.itemsize_bytes, self.n.extent)
-        self.around = tuple(x for x in c.loops if x is not self.m and x is not self.n and x.extent > 1)
         blocks = -(-self.depth // DEPTH_BLOCK)
         self.k_block = min(self.depth, (self.depth // blocks + 8) // 8 * 8)
         if len([x for x in c.depth if x.extent > 1]) > 1 and self.depth <= MOST_WINDOW_DEPTH:
@@ -110,6 +104,22 @@ class _Contraction:
             self.k_block, left, right[0], right[1], out, self.mr, self.nr, self.k_start, pack,
         )  # fmt: skip
         return LoweredContraction((*right[2], step), tuple(self.new_buffers), tuple(self.prepass))
+
+    def _roles(self) -> bool:
+        """Chooses the rows' and the columns' loop; False where there are none."""
+        c = self.c
+        memo: dict[int, frozenset[Var]] = {}
+        in_left, in_right = (node_variables(n, memo) for n in c.nodes)
+        rows = [x for x in c.loops if x.variable in in_left and x.variable not in in_right and x.extent > 1]
+        columns = [x for x in c.loops if x.variable in in_right and x.variable not in in_left and x.extent > 1]
+        if not rows or not columns:
+            return False
+        self.m = max(rows, key=lambda x: x.extent)
+        self.n = max(columns, key=lambda x: x.extent)
+        self.around = tuple(x for x in c.loops if x is not self.m and x is not self.n and x.extent > 1)
+        self.depth = prod(x.extent for x in c.depth)
+        self.depth_loops = self._depth_order()
+        return True
 
     # ------------------------------------------------------------ the result
 

@@ -154,3 +154,23 @@ def test_reductions_in_pieces_have_the_same_bits_on_any_number_of_threads(dims: 
     one, two = (codegen.compile(hlo.parse(text), threads=n)(x)[0] for n in (1, 2))
     assert one.tobytes() == two.tobytes()
     np.testing.assert_allclose(one, x.sum(tuple(dims), dtype=np.float64), rtol=2e-6)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(37, 64, 50), (5, 4, 16), (64, 260, 129), (3, 7, 33)])
+def test_dots_of_bytes_are_exact(m: int, k: int, n: int) -> None:
+    text = f"""func.func @main(%x: tensor<{m}x{k}xi8>, %y: tensor<{k}x{n}xi8>) -> tensor<{m}x{n}xi32> {{
+      %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+        : (tensor<{m}x{k}xi8>, tensor<{k}x{n}xi8>) -> tensor<{m}x{n}xi32>
+      return %r : tensor<{m}x{n}xi32>
+    }}"""
+    rng = np.random.default_rng(8)
+    check(text, rng.integers(-128, 128, (m, k), np.int8), rng.integers(-128, 128, (k, n), np.int8))
+
+
+@pytest.mark.parametrize("target", ["avx2", "baseline"])
+def test_dots_of_bytes_without_the_instruction(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from codegen.jit import forget_kernels
+
+    monkeypatch.setenv("TILEWRIGHT_TARGET", target)
+    forget_kernels()
+    test_dots_of_bytes_are_exact(37, 64, 50)

@@ -1,0 +1,97 @@
+"""Sums of products of bytes: as `tiling.contract`, with the right operand in quads along the depth.
+
+    out[m, n] = sum over k of left[m, k] * right[k, n]      int8 factors, int32 sums
+
+    packed[n // P, k // 4, n % P, k % 4] = right[k, n]      once, before all tasks; four steps of k lie side by side
+"""
+
+from __future__ import annotations
+
+from hlo.types import ElementType
+from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
+from tiling.contract import Contraction, LoweredContraction
+from tiling.element import has_runtimes, loads, node_variables
+from tiling.linear import address
+from tiling.names import make_buffer
+from tiling.schedule import Block2D, Contract, Loop, LoopKind, Nest, Phase, Scope, Store
+
+__all__ = ["ByteContraction"]
+
+PANEL_VECTORS = 2
+
+
+class ByteContraction(Contraction):
+    """The lowering for int8 operands and an int32 result; None where the operands do not lie as it needs them."""
+
+    def run(self) -> LoweredContraction | None:
+        c = self.c
+        names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, self.value)]
+        if names != ["i8", "i8", "i32"] or not c.depth or has_runtimes(c.nodes):
+            return None
+        element = c.stage.op.operands[0].tensor.element
+        assert isinstance(element, ElementType)
+        self.element = element
+        if not self._roles() or self.depth % 4:
+            return None
+        self.mr, self.nr = 12, PANEL_VECTORS * c.machine.lanes(4)
+        self.k_block = self.depth
+        tag = c.names.stage(c.stage)
+        self.k_start, self.k = Var(f"k0_{tag}"), Var(f"k_{tag}")
+        c.ranges[self.k_start], c.ranges[self.k] = Interval(0, 0), Interval(0, self.depth - 1)
+        left = self._in_place(c.nodes[0], self.m.variable)
+        out = self._out()
+        if left is None or left[1] != 1 or out is None or any(c.is_member(x.value) for x in loads([c.nodes[1]])):
+            return None
+        memo: dict[int, frozenset[Var]] = {}
+        right = self._quads(node_variables(c.nodes[1], memo))
+        if right is None:
+            return None
+        step = Contract(
+            c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, self.depth,
+            self.depth, Block2D(left[0].buffer, left[0].base, left[0].row_stride, 1), right, self.depth * self.nr, out,
+            self.mr, self.nr, self.k_start,
+        )  # fmt: skip
+        return LoweredContraction((step,), tuple(self.new_buffers), tuple(self.prepass))
+
+    def _quads(self, in_right: frozenset[Var]) -> Block2D | None:
+        c, shape = self.c, self.value.shape
+        column = next(k for k, x in enumerate(c.loops) if x is self.n)
+        moving = [
+            k for k, e in enumerate(c.index) if k != column and any(v in in_right for v in e.variables) and shape[k] > 1
+        ]
+        tag = c.names.stage(c.stage)
+        panels = -(-shape[column] // self.nr)
+        index: list[Expr] = [Const(0)] * len(shape)
+        tiles: list[tuple[Var, int]] = []
+        for k in moving:
+            v = Var(f"b{k}_{tag}")
+            c.ranges[v] = Interval(0, shape[k] - 1)
+            tiles.append((v, shape[k]))
+            index[k] = v
+        p, j, quad = Var(f"p_{tag}"), Var(f"j_{tag}"), Var(f"q_{tag}")
+        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1), quad: Interval(0, self.depth // 4 - 1)})
+        tiles.append((p, panels))
+        index[column] = p * self.nr + j
+        extents = (*(shape[k] for k in moving), panels, self.depth // 4, self.nr, 4)
+        buffer = make_buffer(
+            c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
+        )
+        self.new_buffers.append(buffer)
+        stores = []
+        for byte in range(4):
+            parts = iter([self._depth_index(quad * 4 + byte)[x.variable] for x in c.depth])
+            node = c.operands(tuple(index), lambda size, parts=parts: next(parts))[1]  # type: ignore[misc]
+            at = (*(index[k] for k in moving), as_expr(p), as_expr(quad), as_expr(j), Const(byte))
+            stores.append(Store(None, buffer, at, node))
+        last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
+        loops = (
+            Loop(quad, Const(0), Const(self.depth // 4 - 1), self.depth // 4),
+            Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL),
+        )
+        self.prepass.append(Phase(tuple(tiles), (Nest(loops, tuple(stores)),)))
+        first = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
+        panel = simplify(first // self.nr, c.ranges)
+        if simplify(first % self.nr, c.ranges) is not Const(0):
+            return None  # the task's columns do not start at a panel
+        where = (*(c.index[k] for k in moving), panel, Const(0), Const(0), Const(0))
+        return Block2D(buffer, address(buffer, where, c.ranges), 4 * self.nr, 1)
