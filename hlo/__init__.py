@@ -5,6 +5,7 @@ Nothing in here knows how a program is analysed or run.
 
 from hlo import ops as _ops  # fills the registry
 from hlo.builder import Builder
+from hlo.decompositions import decompose
 from hlo.errors import Declined, Location, ParseError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
@@ -28,6 +29,7 @@ __all__ = [
     "TilewrightError",
     "Value",
     "VerificationError",
+    "decompose",
     "element_type",
     "load",
     "parse",

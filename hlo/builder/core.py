@@ -77,7 +77,7 @@ class BuilderCore:
         self._parameters: dict[int, Value] = {}
         self._body = Block()
         self._blocks: list[Block] = [self._body]
-        self._constants: dict[int, dict[tuple[Any, ...], Value]] = {}
+        self.place: Location | None = None
 
     # ------------------------------------------------------------ single ops
 
@@ -95,7 +95,7 @@ class BuilderCore:
         Raises VerificationError, with the place of the call, for an op that breaks its definition.
         """
         d = definition(name)
-        place = _caller()
+        place = self.place or _caller()
         given = {k: v for k, v in (attributes or {}).items() if v is not None}
         for v in operands:
             if not isinstance(v, Value):
@@ -196,12 +196,27 @@ class BuilderCore:
         scalar = TensorType((), t.element)
         if t.is_static:
             return self.constant(value, TensorType(t.shape, t.element))
-        shape = self.emit("shape.shape_of", (other,), {}, (), None)[0]
         return self.emit(
-            "stablehlo.dynamic_broadcast_in_dim", (self.constant(value, scalar), shape), {"broadcast_dimensions": ()}, (), [t]
+            "stablehlo.dynamic_broadcast_in_dim",
+            (self.constant(value, scalar), self.sizes(other)),
+            {"broadcast_dimensions": ()},
+            (),
+            [TensorType(t.shape, t.element, t.bounds)],
         )[0]
 
+    def sizes(self, value: Value) -> Value:
+        """The shape of a tensor of rank 1 or more, as a vector of i32."""
+        one = TensorType((1,), ELEMENT_TYPES["i32"])
+        parts = [self.one("stablehlo.get_dimension_size", value, dimension=k) for k in range(value.rank)]
+        rows = [self.emit("stablehlo.reshape", (p,), {}, (), [one])[0] for p in parts]
+        return self.one("stablehlo.concatenate", *rows, dimension=0)
+
     # ------------------------------------------------------------ regions and functions
+
+    @property
+    def current(self) -> Block:
+        """The block that ops are appended to."""
+        return self._blocks[-1]
 
     @contextmanager
     def into(self, block: Block) -> Iterator[Block]:

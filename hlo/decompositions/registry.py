@@ -1,0 +1,54 @@
+"""The table of decompositions: op name -> how it is written in StableHLO ops, or why it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from hlo.decompositions.expressions import Expression
+from hlo.errors import Declined
+from hlo.module import Op, Value
+
+if TYPE_CHECKING:
+    from hlo.decompositions.rewrite import Rewriter
+
+__all__ = ["DECLINED", "Rule", "decomposition", "function", "rule", "rules"]
+
+Rule = Callable[["Rewriter", Op, tuple[Value, ...]], "tuple[Value, ...] | Declined"]
+
+_RULES: dict[str, Rule] = {}
+
+DECLINED: dict[str, Declined] = {
+    "chlo._asin_acos_kernel": Declined("an inner step of one lowering of asin and acos, whose result that lowering defines"),
+}
+"""CHLO ops without a decomposition, and why."""
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Decorator: the decomposition of the op `name`. Raises ValueError for one that has one."""
+
+    def add(made: Rule) -> Rule:
+        if name in _RULES:
+            raise ValueError(f"{name} has two decompositions")
+        _RULES[name] = made
+        return made
+
+    return add
+
+
+def function(name: str, formula: Callable[..., Expression]) -> None:
+    """The decomposition of an elementwise op by a formula on expressions."""
+
+    @rule(name)
+    def apply(rewriter: Rewriter, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...]:
+        return (formula(*(Expression(rewriter.builder, v) for v in operands)).value,)
+
+
+def decomposition(name: str) -> Rule | Declined | None:
+    """How the op `name` is decomposed; None for one that is in StableHLO already or in no dialect that is rewritten."""
+    return _RULES.get(name) or DECLINED.get(name)
+
+
+def rules() -> Mapping[str, Rule]:
+    """Op name -> decomposition."""
+    return dict(_RULES)
