@@ -12,11 +12,11 @@ pytestmark = pytest.mark.jax
 try:
     import jax
 
-    from tests import jax_programs
+    from tests import jax_programs, jax_programs_more
 
-    PROGRAMS = jax_programs.PROGRAMS
+    PROGRAMS, MORE = jax_programs.PROGRAMS, jax_programs_more.P
 except ImportError:  # the marker leaves these tests out, and the header says so
-    PROGRAMS = {}
+    PROGRAMS, MORE = {}, {}
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-11, "complex64": 1e-4, "complex128": 1e-10, "bfloat16": 1e-2, "float16": 2e-3}
 # Where two correct algorithms differ by more than rounding.
@@ -84,6 +84,15 @@ def test_agrees_with_jax(name: str) -> None:
     compiled = tilewright.jit(function)
     same(compiled(*args), jax.jit(function)(*args), LOOSE.get(name))
     assert compiled.cache_size == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE)
+def test_more_agree_with_jax(name: str) -> None:
+    import tilewright
+
+    function, args = MORE[name]
+    same(tilewright.jit(function)(*args), jax.jit(function)(*args), 3e-4)
 
 
 def test_agrees_with_64_bit_types() -> None:

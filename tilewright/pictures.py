@@ -50,15 +50,13 @@ def _picture_class() -> type[Any]:
     except ImportError as e:
         raise PictureError("pictures need matplotlib, which is not installed: pip install 'tilewright[notebook]'") from e
 
-    class Picture(Figure):
-        """A figure that shows itself in a notebook, without pyplot and its global state."""
+    def png(figure: Any) -> bytes:
+        out = io.BytesIO()
+        figure.savefig(out, format="png", dpi=100)
+        return out.getvalue()
 
-        def _repr_png_(self) -> bytes:
-            out = io.BytesIO()
-            self.savefig(out, format="png", dpi=100)
-            return out.getvalue()
-
-    return Picture
+    # A figure that shows itself in a notebook, without pyplot and its global state.
+    return type("Picture", (Figure,), {"_repr_png_": png})
 
 
 def _figure(width: float, height: float) -> Any:
