@@ -10,7 +10,7 @@ from hlo.builder.binary import BINARY, BinaryOps
 from hlo.builder.control import Control
 from hlo.builder.convolutions import Contractions
 from hlo.builder.core import type_of
-from hlo.builder.generated import add_generated_methods
+from hlo.builder.generated import add_generated_methods, check_methods
 from hlo.builder.movement import Movement
 
 __all__ = ["GENERATED", "Builder", "type_of"]
@@ -35,6 +35,7 @@ class Builder(BinaryOps, Contractions, Control, Movement):
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
+check_methods(BinaryOps, Contractions, Control, Movement)
 GENERATED: dict[str, str] = add_generated_methods(Builder, {*BINARY.values(), "xla.bitcast"})
 """Method -> op, of those that are made from the op's definition alone."""
 del _ops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +14,7 @@ from hlo.module import Value
 from hlo.registry import OpDefinition, definitions
 from hlo.types import TensorType, TupleType, Type
 
-__all__ = ["ALIASES", "add_generated_methods", "method_name"]
+__all__ = ["ALIASES", "add_generated_methods", "check_methods", "method_name"]
 
 ALIASES: dict[str, str] = {
     "cos": "cosine", "sin": "sine", "exp": "exponential", "expm1": "exponential_minus_one", "log1p": "log_plus_one",
@@ -110,6 +111,34 @@ def _generated(d: OpDefinition) -> Any:
     method.__doc__ = f"Appends {d.name} ({d.spec}), checked and with its result inferred. Raises VerificationError."
     method.__signature__ = signature  # type: ignore[attr-defined]
     return method
+
+
+def _checked(name: str, method: Callable[..., Any]) -> Any:
+    """The method, with what trips over a malformed argument inside of this package raised as VerificationError."""
+
+    @functools.wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+            trace = e.__traceback__
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            where = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+            if not where.startswith("hlo."):
+                raise  # the caller's own computation
+            message = f"malformed arguments: expected those of the method's signature, found {e}"
+            raise VerificationError(message, _caller(), op=name, constraint="arguments") from None
+
+    return checked
+
+
+def check_methods(*classes: type[BuilderCore]) -> None:
+    """Has every public method written by hand answer malformed arguments with VerificationError."""
+    for cls in classes:
+        for name, method in list(vars(cls).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(cls, name, _checked(name, method))
 
 
 def add_generated_methods(cls: type[BuilderCore], by_hand: Collection[str]) -> dict[str, str]:

@@ -266,6 +266,8 @@ def test_implicit_broadcasting(lhs: str, rhs: str, dims: tuple[int, ...] | None,
         (("f32[1,2,8]", "f32[5,3,3]"), lambda b, x, k: b.conv(x, k, (1,), "SAME"), "stablehlo.convolution", "C14"),
         (("f32[2,2,2]", "f32[2]"), lambda b, x, y: b.dot(x, y), "stablehlo.dot", "C1"),
         ((F,), lambda b, x: b.add(x, 1.0), "stablehlo.add", None),
+        ((F,), lambda b, x: b.dot(x, 3), "dot", "arguments"),
+        ((F,), lambda b, x: b.slice_in_dim(x, 0, 1, 1, 5), "slice_in_dim", "arguments"),
     ],
 )  # fmt: skip
 def test_errors_come_from_the_wrong_call(parameters: tuple[str, ...], call: Any, op: str, label: str | None) -> None:
@@ -310,3 +312,14 @@ def test_a_loop_runs() -> None:
     for text in (hlo.to_hlo_text(module),):
         again = hlo.parse(text)
         np.testing.assert_array_equal(interp.evaluate(again, np.int32(4), np.zeros(3, np.float32))[0], [12, 8, 4])
+
+
+def test_errors_of_the_callers_own_computation_pass_through() -> None:
+    b = Builder("main")
+    x, z = b.parameter(0, F), b.parameter(1, S)
+
+    def wrong(*_: Any) -> Any:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        b.reduce(x, z, wrong)

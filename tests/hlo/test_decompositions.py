@@ -161,7 +161,7 @@ def test_mulhi(element: str) -> None:
     dtype = hlo.element_type(element).dtype
     info = np.iinfo(dtype)
     rng = np.random.default_rng(4)
-    x = np.concatenate([[info.min, info.max, 0, 1, info.max], rng.integers(info.min, info.max, 40, dtype)]).astype(dtype)
+    x = np.concatenate([np.array([info.min, info.max, 0, 1, info.max], dtype), rng.integers(info.min, info.max, 40, dtype)])
     y = x[::-1].copy()
     t = f"tensor<45x{element}>"
     expected, found, _ = both(
