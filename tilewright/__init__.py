@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
-    from tiling import Plan, plan
     from tilewright.jax_bridge import from_jax, jit
+    from tiling import Plan, plan
 
 _HOME = {
     "Declined": "hlo",
