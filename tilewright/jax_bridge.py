@@ -185,8 +185,8 @@ def from_jax(f: Any, /, *args: Any, static_argnums: Any = None, static_argnames:
     f may also be a `jax.export.Exported`: without `args` its module comes as exported, symbolic dimensions as `?`; with
     them, for those shapes. Raises JaxError without JAX, and what JAX raises while tracing.
 
-    >>> import jax.numpy as jnp  # doctest: +SKIP
-    >>> print(from_jax(jnp.tanh, jnp.ones(3)).root)  # doctest: +SKIP
+        import jax.numpy as jnp
+        print(from_jax(jnp.tanh, jnp.ones(3)).root)
     """
     _jax()
     from jax import export
