@@ -146,7 +146,8 @@ class PhaseEmitter:
             elif isinstance(step_, Scatter):
                 self.read.add(step_.target)
                 scatter = NestEmitter(self, Nest(step_.loops))
-                scatter.write([(Segment(Const(0), step_.loops[-1].upper, (), ()), scatter_body(scatter, step_))])
+                upper = step_.loops[-1].upper if step_.loops else Const(0)  # one update of one element has no loop
+                scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step_))])
             else:
                 NestEmitter(self, order_loops(step_, self.buffer_of)).run()
 

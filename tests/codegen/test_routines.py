@@ -174,3 +174,18 @@ def test_dots_of_bytes_without_the_instruction(target: str, monkeypatch: pytest.
     monkeypatch.setenv("TILEWRIGHT_TARGET", target)
     forget_kernels()
     test_dots_of_bytes_are_exact(37, 64, 50)
+
+
+def test_scatter_of_one_update_needs_no_loop() -> None:
+    module = hlo.parse("""
+    func.func @main(%x: tensor<1xf32>, %i: tensor<1xi32>, %u: tensor<f32>) -> tensor<1xf32> {
+      %0 = "stablehlo.scatter"(%x, %i, %u) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %1 = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %1 : tensor<f32>
+      }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0]>}
+        : (tensor<1xf32>, tensor<1xi32>, tensor<f32>) -> tensor<1xf32>
+      return %0 : tensor<1xf32>
+    }""")
+    x, i, u = np.ones(1, np.float32), np.zeros(1, np.int32), np.array(2.5, np.float32)
+    assert codegen.compile(module)(x, i, u)[0] == [3.5]
