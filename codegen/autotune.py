@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -19,7 +20,7 @@ from hlo.module import Module
 from tiling import Pin, Plan, plan
 from tiling.tiles import ranked_tiles
 
-__all__ = ["Trial", "autotune"]
+__all__ = ["Trial", "autotune", "measured_tiles"]
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,16 @@ def autotune(
     best = remembered_plan(module, entry)
     deadline = time.monotonic() + seconds
     trials: list[Trial] = []
-    for number, fusion in enumerate(best.fusions):
+    for number in range(len(best.fusions)):
+        fusion = best.fusions[number]  # of the plan as it is now: its stages are the ones that its names know
         ranked = ranked_tiles(fusion.stages, frozenset(id(v) for v in fusion.outputs), best.machine, best.names)
         if isinstance(ranked, Declined):
             continue
         sizes = dict.fromkeys([fusion.tile_sizes, *(c.schedule.tile_sizes for c in ranked[:candidates])])
         predicted = {c.schedule.tile_sizes: c.estimate.seconds for c in ranked}
-        timed: dict[tuple[int, ...], float] = {}
-        for tried in sizes:
-            if time.monotonic() > deadline and timed:
-                break
-            made = plan(module, entry, best.machine, supports, _with_sizes(best.pins(), number, tried))
-            timed[tried] = _seconds(Executable(made), made.fusions[number].name, arrays, repeat)
-            trials.append(Trial(fusion.name, tried, predicted.get(tried, fusion.estimate.seconds), timed[tried]))
+        timed = measured_tiles(best, number, list(sizes), arrays, repeat, deadline, entry)
+        for tried, measured in timed.items():
+            trials.append(Trial(fusion.name, tried, predicted.get(tried, fusion.estimate.seconds), measured))
         fastest = min(timed, key=lambda t: timed[t])
         if fastest != fusion.tile_sizes:
             pins = _with_sizes(best.pins(), number, fastest)
@@ -68,8 +66,34 @@ def _with_sizes(pins: Sequence[Pin], number: int, sizes: tuple[int, ...]) -> lis
     return [replace(p, tile_sizes=sizes) if k == number else p for k, p in enumerate(pins)]
 
 
-def _seconds(executable: Executable, fusion: str, arrays: Sequence[Any], repeat: int) -> float:
-    """The median seconds of a fusion's kernels over `repeat` profiled calls, after one that does not count."""
-    executable(*arrays)
-    mine = [k for k, kernel in enumerate(executable.kernels) if kernel.fusion.name == fusion]
-    return median(sum(t[k] for k in mine) for t in (executable.profile(*arrays)[1] for _ in range(repeat)))
+def measured_tiles(
+    base: Plan,
+    number: int,
+    sizes: Sequence[tuple[int, ...]],
+    arrays: Sequence[Any],
+    repeat: int,
+    deadline: float = inf,
+    entry: str = "main",
+) -> dict[tuple[int, ...], float]:
+    """Tile sizes of fusion `number` -> the median seconds of its kernels over `repeat` profiled calls, the sizes taking turns.
+
+    In turns, so that what else the machine does meets all alike; a call before each does not count. Sizes that
+    `deadline` (of time.monotonic) leaves no time for are missing, but never the first.
+    """
+    made: dict[tuple[int, ...], Executable] = {}
+    for tried in sizes:
+        if time.monotonic() > deadline and made:
+            break
+        pins = _with_sizes(base.pins(), number, tried)
+        made[tried] = Executable(plan(base.module, entry, base.machine, supports, pins))
+    spent: dict[tuple[int, ...], list[float]] = {tried: [] for tried in made}
+    for turn in range(repeat):
+        for tried, executable in made.items():
+            name = executable.plan.fusions[number].name
+            mine = [k for k, kernel in enumerate(executable.kernels) if kernel.fusion.name == name]
+            executable(*arrays)  # its own buffers are the last ones touched
+            seconds = executable.profile(*arrays)[1]
+            spent[tried].append(sum(seconds[k] for k in mine))
+        if time.monotonic() > deadline and turn:
+            break
+    return {tried: median(measured) for tried, measured in spent.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from codegen.machine_target import default_target
 from tiling.machine import Machine
 
 __all__ = ["calibrate"]
+
+PAUSE_SECONDS = 50e-6  # between two calls of a program: helpers have gone to sleep
 
 # A task sums `part` elements at its place, `rounds` times.
 _READ = """
@@ -111,10 +114,19 @@ def _clock(machine: Machine, seconds: float) -> float:
 
 
 def _launch(machine: Machine, seconds: float) -> float:
-    """Seconds that one more parallel step costs."""
+    """Seconds that running a step on all cores costs over running it on one, when some Python code ran in between."""
     kernel = compile_kernel(_NOTHING, KernelSignature((Param("x", "float32"),)))
     x = _array(16 * machine.cores)
     addresses = np.array([x.ctypes.data], np.int64)
-    one, many = (Plan([Step(kernel, machine.cores, (0,))] * n) for n in (1, 33))
-    spent = [_best(lambda p=p: p.run(addresses, machine.cores), seconds / 2) for p in (one, many)]  # type: ignore[misc]
-    return max((spent[1] - spent[0]) / 32, 1e-7)
+    plan = Plan([Step(kernel, machine.cores, (0,))])
+    spent: dict[int, list[float]] = {1: [], machine.cores: []}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or not spent[1]:
+        for threads, mine in spent.items():
+            pause = time.perf_counter() + PAUSE_SECONDS
+            while time.perf_counter() < pause:
+                pass
+            start = time.perf_counter()
+            plan.run(addresses, threads)
+            mine.append(time.perf_counter() - start)
+    return max(median(spent[machine.cores]) - median(spent[1]), 1e-7)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from indexing.expr import Expr, Var
+from indexing.expr import Expr, FloorDiv, Var
 from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
 from tiling.machine import Machine
 from tiling.schedule import Buffer, Contract, Loop, Nest, Ordering, Phase, Scatter, Schedule, Scope, Turn
@@ -20,12 +20,14 @@ from tiling.stages import COST
 __all__ = ["Estimate", "estimate"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
-TASK_SECONDS = 5e-9
+TASK_SECONDS = 1e-7  # taking one more task from the shared counter
+CALL_SECONDS = 1e-6  # a step that one thread runs by itself
 NEST_SECONDS = 10e-9
 LONG_RUN_BYTES = 2048  # and from here on they are long
 ONE_CORE_SLOWER = 1.6
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
+RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 
 
@@ -64,6 +66,15 @@ def _one_by_one(step: Ordering | Scatter) -> float:
     return elements * SCALAR_SECONDS
 
 
+def _lanes_used(extent: int, lanes: int) -> float:
+    """Elements of an inner loop done at a time: whole vectors, and one by one what is left.
+
+    >>> _lanes_used(64, 16), _lanes_used(8, 16), _lanes_used(24, 16)
+    (16.0, 1.0, 2.6666666666666665)
+    """
+    return extent / (extent // lanes + extent % lanes)
+
+
 class _Phase:
     def __init__(self, phase: Phase, schedule: Schedule, machine: Machine) -> None:
         self.phase, self.schedule, self.machine = phase, schedule, machine
@@ -99,7 +110,10 @@ class _Phase:
         local = cached * waves
         # Arithmetic overlaps with loads; traffic beyond the cores' own caches is shared by all of them.
         seconds = (
-            max(compute, local * 0.5 + memory) + 0.3 * min(compute, memory) + waves * TASK_SECONDS + m.launch_seconds
+            max(compute, local * 0.5 + memory)
+            + 0.3 * min(compute, memory)
+            + waves * TASK_SECONDS
+            + (m.launch_seconds if threads > 1 else CALL_SECONDS)
         )
         # Threads do not run equally fast: the fewer tasks each takes, the longer the others wait at the end.
         if threads > 1:
@@ -158,7 +172,8 @@ class _Phase:
             for b in f.buffers:
                 traffic += self._touch(b, 1, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
         rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
-        seconds = operations / (2.0 * lanes * m.hertz) + strided * 1.0 / m.hertz
+        inner_extent = nest.loops[-1].extent if nest.loops else 1
+        seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided * 1.0 / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
 
     def _contract(self, c: Contract) -> tuple[float, float]:
@@ -218,6 +233,8 @@ class _Phase:
             for atom, k in e.terms:
                 if atom is inner:
                     step += k * s
+                elif isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and atom.divisor >= RUN_ELEMS:
+                    continue  # the same for so many elements: the vectors are put together from few loads
                 elif inner in atom.variables:
                     return -1
         return step

@@ -87,3 +87,27 @@ def test_autotune_is_remembered_and_right(folder: Path) -> None:
     executable = codegen.compile(module)
     assert executable.plan.fusions[0].tile_sizes == tuned.fusions[0].tile_sizes
     np.testing.assert_allclose(executable(*arrays)[0], interp.evaluate(module, *arrays)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_autotune_reaches_the_kernels_after_one_that_it_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    import numpy as np
+
+    module_of_autotune = importlib.import_module("codegen.autotune")
+
+    def the_last_is_fastest(base, number, sizes, arrays, repeat, deadline, entry):  # type: ignore[no-untyped-def]
+        return {tried: 1.0 / (1 + k) for k, tried in enumerate(sizes)}
+
+    monkeypatch.setattr(module_of_autotune, "measured_tiles", the_last_is_fastest)
+    module = hlo.parse("""
+    func.func @main(%x: tensor<64x128xf32>, %y: tensor<96x64xf32>) -> (tensor<64x128xf32>, tensor<96x64xf32>) {
+      %0 = stablehlo.tanh %x : tensor<64x128xf32>
+      %1 = stablehlo.tanh %y : tensor<96x64xf32>
+      return %0, %1 : tensor<64x128xf32>, tensor<96x64xf32>
+    }""")
+    arrays = [np.zeros(v.shape, np.float32) for v in module.entry.arguments]
+    tuned, trials = codegen.autotune(module, *arrays, candidates=3)
+    tried = {f.name: [t.tile_sizes for t in trials if t.fusion == f.name] for f in tuned.fusions}
+    assert all(len(mine) > 1 for mine in tried.values()) and len(tried) == 2
+    assert [f.tile_sizes for f in tuned.fusions] == [mine[-1] for mine in tried.values()]
