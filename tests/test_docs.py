@@ -12,8 +12,6 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-
-@pytest.mark.slow
 @pytest.mark.docs
 def test_builds_strictly(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
