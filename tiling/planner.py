@@ -19,6 +19,7 @@ from tiling.lower import FusionRequest, lower
 from tiling.machine import Machine
 from tiling.names import Names
 from tiling.plan import Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.stages import Stage, find_stages
 from tiling.structure import structure_key
 from tiling.tiles import Candidate, best_tiles
@@ -93,7 +94,9 @@ class _Planner:
         self.stage_of = {id(v): s for s in self.stages for v in s.values}
         self.stage_by_op = {id(s.op): s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
+        self.nodes: dict[int, int] = {}
         self.needs = {id(s): self._needs(s) for s in self.stages}
+        self.number = {id(op): k for k, op in enumerate(self.program.ops)}
         self.readers: dict[int, list[Stage]] = {id(s): [] for s in self.stages}
         for s in self.stages:
             for producer in self.needs[id(s)]:
@@ -113,6 +116,7 @@ class _Planner:
         """The stages whose values a stage loads, through what is computed in place."""
         found: dict[int, Stage] = {}
         seen: set[int] = set()
+        inlined = 0
         todo = list(stage.op.operands)
         if stage.op.regions:
             todo += [v for b in stage.op.regions for v in captured_values(b)]
@@ -125,7 +129,9 @@ class _Planner:
             if producer is not None:
                 found[id(producer)] = producer
             else:
+                inlined += not isinstance(v.op.definition.semantics, Literal)
                 todo.extend(v.op.operands)
+        self.nodes[id(stage)] = weight_nodes(stage.op, inlined)
         return sorted(found.values(), key=lambda s: self.order[id(s)])
 
     def _stored(self, stages: Sequence[Stage]) -> frozenset[int]:
@@ -297,6 +303,9 @@ class _Planner:
             return f"its reader runs in the evaluator: {target.reason}"
         if kernel.pinned or target.pinned:
             return "one of them is pinned"
+        nodes = sum(self.nodes[id(s)] for s in (*kernel.stages, *target.stages))
+        if nodes > MOST_KERNEL_NODES:
+            return f"together they would be a kernel of {nodes} operations; {MOST_KERNEL_NODES} are the most that compile soon"
         if self._waits_for_itself(self._in_one(kernel, target)):
             return "another kernel reads one of their results and makes an input of the other"
         return None
@@ -344,7 +353,7 @@ class _Planner:
             if not isinstance(v.op.definition.semantics, Literal):
                 inside.add(id(v.op))
             todo.extend(v.op.operands)
-        return tuple(op for op in self.program.ops if id(op) in inside)
+        return tuple(self.program.ops[k] for k in sorted(self.number[i] for i in inside))
 
 
 def _in_order(kernels: Sequence[_Kernel | EvaluatorStep], planner: _Planner) -> list[_Kernel | EvaluatorStep]:

@@ -5,7 +5,8 @@ A value is a stage when
   - it is a result of the program;
   - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue);
   - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
-    it takes more bytes to read its inputs again than to read it.
+    it takes more bytes to read its inputs again than to read it;
+  - what is computed in place for one element would be more than `tiling.sizes.MOST_NODES` operations (`tiling/sizes.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import ElementType, TensorType
 from tiling.flatten import Program, captured_values
 from tiling.routines import routine_of
+from tiling.sizes import InPlace, below_moves
 
 __all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
 
@@ -92,11 +94,12 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
     has_anchor: dict[int, bool] = {}
     weight: dict[int, float] = {}
     sources: dict[int, dict[int, int]] = {}  # value -> {id of what it loads when computed in place: bytes}
+    in_place = InPlace(program, anchors)
     for v in program.arguments:
         sources[id(v)] = {id(v): _bytes(v)}
     for op in program.ops:
         for r in op.results:
-            if id(op) in anchors:
+            if id(op) in anchors or id(op) in in_place.cut:
                 has_anchor[id(r)], weight[id(r)], sources[id(r)] = True, 0.0, {id(r): _bytes(r)}
                 continue
             has_anchor[id(r)] = any(has_anchor.get(id(v), False) for v in op.operands)
@@ -114,7 +117,7 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
     evaluators: dict[int, set[int]] = {}
     stages: list[Stage] = []
     for op in reversed(program.ops):
-        is_anchor = id(op) in anchors
+        is_anchor = id(op) in anchors or id(op) in in_place.cut
         users = {id(r): evaluators.get(id(r), set()) for r in op.results}
         # A constant is in memory already, whoever reads it.
         cut = is_anchor or (
@@ -139,18 +142,11 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
             wanted.update(id(v) for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))))
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
-                below = _below_moves(v)
+                below = below_moves(v)
                 if below.op is not None and id(below.op) not in anchors and has_anchor.get(id(below), False):
                     wanted.add(id(below))
     stages.reverse()
     return stages
-
-
-def _below_moves(v: Value) -> Value:
-    """The value that a chain of single-operand moves starts from."""
-    while v.op is not None and isinstance(v.op.definition.semantics, Move) and len(v.op.operands) == 1:
-        v = v.op.operands[0]
-    return v
 
 
 def _bytes(v: Value) -> int:
