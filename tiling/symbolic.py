@@ -19,6 +19,7 @@ from indexing.expr import Const, Expr, Mod, Var, evaluate, minimum, substitute
 from indexing.map import IndexingMap, RuntimeVariable, Variable, label_of
 from indexing.map_simplifier import tidy_map
 from indexing.regions import Region, image
+from tiling.covering import cover_of
 from tiling.progressions import NoProgression, Progression, Written, progression_of
 from tiling.tile_constraints import TileConstraints, TooManyConjunctions
 
@@ -73,6 +74,7 @@ class SymbolicTile:
     shifts: tuple[Expr, ...]  # and how far below that its least index lies, in tile sizes
     steps: tuple[tuple[int, int], ...] = ()  # (c, r) for each dimension of which only the indices c * y + r count
     inner: SymbolicTile | None = None  # the tile in those y
+    is_exact: bool = True  # False where conditions were left out: the tile covers what is read
 
     def satisfies(self, tile_sizes: Sequence[int]) -> bool:
         """Whether concrete tile sizes lie in their ranges and meet the constraints."""
@@ -130,15 +132,19 @@ class SymbolicTile:
             found.append(range(o + below * step, last + 1, step))
         return tuple(found)
 
+    @property
+    def divided(self) -> frozenset[Var]:
+        """The dimensions that are divided somewhere: their sizes do not shrink at an edge."""
+        return frozenset(v for e in self.starts for a, _ in e.terms if not isinstance(a, Var) for v in a.variables)
+
     def _inside(self, tile_sizes: Sequence[int], origin: Sequence[int]) -> tuple[list[int], list[int]]:
         self._check(tile_sizes)
-        divided = {v for e in self.starts for a, _ in e.terms if not isinstance(a, Var) for v in a.variables}
         sizes, begin = list(tile_sizes), list(origin)
         for k, (v, b) in enumerate(zip(self.sizes, self.domain, strict=True)):
             first, last = max(origin[k], b.lower), min(origin[k] + tile_sizes[k] - 1, b.upper)
             if (first, last - first + 1) == (origin[k], tile_sizes[k]):
                 continue
-            if v.var in divided or first > last:
+            if v.var in self.divided or first > last:
                 raise ValueError(f"the tile of {tile_sizes[k]} at {v.var} = {origin[k]} is not inside {b}")
             begin[k], sizes[k] = first, last - first + 1
         return sizes, begin
@@ -168,11 +174,13 @@ class SymbolicTile:
         return "\n".join(lines)
 
 
-def symbolic_tile(m: IndexingMap) -> SymbolicTile | Declined:
+def symbolic_tile(m: IndexingMap, cover: bool = False) -> SymbolicTile | Declined:
     """The tile {offset + j * stride} that `m` reads, with d0, d1, … as tile sizes in [1, n]; or why there is none.
 
     Every map can be asked: those of ops in either direction, compositions, maps from text. Declined: an empty or unknown
-    map, conditions that are not bounds of a result, and results that are no progression for any tile size.
+    map, conditions that are not bounds of a result, and results that are no progression for any tile size. With `cover`
+    such conditions are left out and such results have the interval that they lie in: the tile, not `is_exact` then, holds what
+    is read and may hold more.
 
     >>> from indexing import parse_map
     >>> print(symbolic_tile(parse_map("(d0)[s0] -> (s0, d0 * 2 + 40), domain: d0 in [0, 9], s0 in [0, 124]")))
@@ -190,27 +198,37 @@ def symbolic_tile(m: IndexingMap) -> SymbolicTile | Declined:
     m, steps = _without_steps(whole)
     if m.is_known_empty:
         return Declined("the map has no elements")
-    bounds = _bounds(m)
-    if isinstance(bounds, Declined):
-        return bounds
+    bounds, tied = _bounds(m)
+    if tied is not None and not cover:
+        return tied
     dims = {v.var: v.interval for v in m.dims}
     ranges = {v.var: v.interval for v in m.ranges}
     found: list[Progression] = []
     constraints = TileConstraints()
     sizes = tuple(Variable(v.var, Interval(1, v.interval.size)) for v in m.dims)
     limits = {v.var: v.interval for v in sizes}
+    results = list(m.results)
     for k, e in enumerate(m.results):
         try:
             p = progression_of(e, dims, ranges)
-            constraints = (constraints & p.constraints.simplify(limits)).simplify(limits)
+            both = (constraints & p.constraints.simplify(limits)).simplify(limits)
+            why = f"result {k}, {e}, is no progression for any tile sizes that suit the results before it"
+            refused = Declined(why) if both.is_never_met else None
         except NoProgression as reason:
-            return Declined(f"result {k}, {e}: {reason}")
+            refused = Declined(f"result {k}, {e}: {reason}")
         except TooManyConjunctions as reason:
-            return Declined(f"the constraints on tile sizes have too many alternatives: {reason}")
-        if constraints.is_never_met:
-            return Declined(f"result {k}, {e}, is no progression for any tile sizes that suit the results before it")
+            refused = Declined(f"the constraints on tile sizes have too many alternatives: {reason}")
+        if refused is None:
+            constraints = both
+        elif cover:
+            c = cover_of(e, dims, ranges, m.variable_ranges)
+            size = c.span + 1
+            p = Progression(Written.of(size), Written.of(1), c.shift, TileConstraints(), 1, bounds[k].size)
+            results[k], tied = c.start, refused
+        else:
+            return refused
         found.append(p)
-    tile = _tile(m, sizes, found, constraints, bounds)
+    tile = replace(_tile(replace(m, results=tuple(results)), sizes, found, constraints, bounds), is_exact=tied is None)
     return _with_steps(tile, whole, steps) if steps else tile
 
 
@@ -339,8 +357,12 @@ def _offset(origin: Expr, p: Progression) -> Written:
     return Written(total, f"-{p.size.operand()}" + (f" + {c}" if c > 0 else f" - {-c}" if c < 0 else ""))
 
 
-def _bounds(m: IndexingMap) -> tuple[Interval, ...] | Declined:
-    """What the results can be: their ranges, narrowed by constraints that say nothing else than where a result lies."""
+def _bounds(m: IndexingMap) -> tuple[tuple[Interval, ...], Declined | None]:
+    """What the results can be: their ranges, narrowed by constraints that say nothing else than where a result lies.
+
+    The second is a constraint that says something else, in words.
+    """
+    tied: Declined | None = None
     known = Bounds(m.variable_ranges)
     bounds = [known(e) for e in m.results]
     for e, span in m.constraints:
@@ -348,12 +370,13 @@ def _bounds(m: IndexingMap) -> tuple[Interval, ...] | Declined:
         concerned = [k for k, r in enumerate(m.results) if any(v in moving for v in r.variables)]
         factor = _factor(m.results[concerned[0]], e) if len(concerned) == 1 else None
         if factor is None:
-            return Declined(f"the condition {e} in {span} is no bound of a result")
+            tied = Declined(f"the condition {e} in {span} is no bound of a result")
+            continue
         k = concerned[0]
         shift = m.results[k].constant - factor * e.constant
         ends = (factor * span.lower + shift, factor * span.upper + shift)
         bounds[k] = bounds[k].intersect(Interval(min(ends), max(ends)))
-    return tuple(bounds)
+    return tuple(bounds), tied
 
 
 def _factor(result: Expr, e: Expr) -> int | None:

@@ -1,5 +1,7 @@
 """Symbolic tiles: their text where it is known, and the elements of concrete tiles for every kind of op and map."""
 
+# ruff: noqa: E501  (programs are kept as they are printed)
+
 from __future__ import annotations
 
 import random
@@ -59,7 +61,7 @@ TEXTS = [
      "(0, 0)", "(d1, d0)", "(1, 1)", ""),
     ("pad", entry("p = f32[17,19] parameter(0) z = f32[] parameter(1) ROOT s = f32[24,21] pad(p, z), padding=3_4x1_1"), 0,
      "(-3, -1)", "(d0, d1)", "(1, 1)", ""),
-    ("concatenate", entry("p = f32[58] parameter(0) q = f32[85] parameter(1) ROOT c = f32[143] concatenate(p, q), dimensions={0}"),  # noqa: E501
+    ("concatenate", entry("p = f32[58] parameter(0) q = f32[85] parameter(1) ROOT c = f32[143] concatenate(p, q), dimensions={0}"),
      1, "(-58)", "(d0)", "(1)", ""),
     ("iota below", entry("p = f32[20] parameter(0) ROOT b = f32[10,20,30] broadcast(p), dimensions={1}"), 0,
      "(0)", "(d1)", "(1)", ""),
@@ -99,6 +101,79 @@ def test_text(program: str, operand: int, offset: str, size: str, stride: str, c
         expected += ["  constraints:", f"    {constraints}"]
     assert str(symbolic_tile(m)).splitlines() == expected
     assert check(m)[1] > 0
+
+
+WHOLE = """Symbolic tile with
+  offset_map: (d0, d1){} -> {}
+  size_map: (d0, d1){} -> {}
+  stride_map: (d0, d1){} -> {}"""
+PART = ("p = s32[9,40] parameter(0) a = s32[] parameter(1) b = s32[] parameter(2)"
+        " ROOT d = s32[1,30] dynamic-slice(p, a, b), dynamic_slice_sizes={1,30}")  # fmt: skip
+UPDATE = ("p = s32[20,30] parameter(0) u = s32[5,10] parameter(1) a = s32[] parameter(2) b = s32[] parameter(3)"
+          " ROOT d = s32[20,30] dynamic-update-slice(p, u, a, b)")  # fmt: skip
+TABLE = ("p = f32[33,70] parameter(0) i = s32[18,1] parameter(1) ROOT g = f32[18,70] gather(p, i), offset_dims={1},"
+         " collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,70}")  # fmt: skip
+WITH_RUNTIMES = [
+    (PART, 0, "{rt0, rt1}", "(rt0, rt1)", "(d0, d1)", "(1, 1)", ["rt0 in [0, 8],", "rt1 in [0, 10],"]),
+    (PART, 1, "", "()", "()", "()", []),
+    (UPDATE, 0, "", "(0, 0)", "(d0, d1)", "(1, 1)", []),
+    (UPDATE, 1, "{rt0, rt1}", "(-rt0, -rt1)", "(d0, d1)", "(1, 1)", ["rt0 in [0, 15],", "rt1 in [0, 20],"]),
+    (UPDATE, 3, "", "()", "()", "()", []),
+    (TABLE, 0, "{rt0}", "(rt0, 0)", "(1, d1)", "(0, 1)", ["rt0 in [0, 32],"]),
+    (TABLE, 1, "", "(0, 0)", "(d0, 1)", "(1, 0)", []),
+]
+
+
+@pytest.mark.parametrize(("program", "operand", "names", "offset", "size", "stride", "runtimes"), WITH_RUNTIMES)
+def test_text_with_runtime_values(
+    program: str, operand: int, names: str, offset: str, size: str, stride: str, runtimes: list[str]
+) -> None:
+    lines = WHOLE.format(names, offset, names, size, names, stride).splitlines()
+    if runtimes:
+        lines += ["  rt_vars:", *("    " + r for r in runtimes)]
+    m = read_map(entry(program), operand)
+    assert str(symbolic_tile(m)).splitlines() == lines
+    check(m)
+
+
+FROM_MAPS = [
+    # text, offsets, sizes, strides, constraints
+    ("(d0, d1, d2)[s0] -> (d0 * 64 + d1, s0), domain: d0 in [0, 3], d1 in [0, 63], d2 in [0, 99], s0 in [0, 79], d0 * 64 + d1 in [0, 255]",
+     "(0, 0)", "(d0 * d1, 80)", "(((-d1 + 65) floordiv 64) * ((-((-d0 + 5) floordiv 4) + 1) * 64) - (-d1 + 65) floordiv 64 + 1, 1)",
+     "d0 in [1, 1] || d1 in [1, 1] || d1 in [64, 64]"),
+    ("(d0, d1, d2)[s0] -> (d0, d1, d2 * 16 + s0), domain: d0 in [0, 3], d1 in [0, 63], d2 in [0, 9], s0 in [0, 15]",
+     "(0, 0, 0)", "(d0, d1, d2 * 16)", "(1, 1, 1)", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "offset", "size", "stride", "constraints"), FROM_MAPS)
+def test_text_of_maps(text: str, offset: str, size: str, stride: str, constraints: str) -> None:
+    tile = symbolic_tile(parse_map(text))
+    assert isinstance(tile, SymbolicTile)
+    shown = [str(t).partition(" -> ")[2] for t in (tile.offset_map, tile.size_map, tile.stride_map)]
+    assert shown == [offset, size, stride]
+    assert str(tile.constraints) == (constraints or "always satisfied")
+    check(parse_map(text))
+
+
+@pytest.mark.parametrize("cut", ["[18:43:5]", "[20:45:5]", "[1:25]"])
+@pytest.mark.parametrize("first", ["bitcast(p)", "reshape(v)", "reshape(t)"])
+def test_slices_of_merged_dimensions_that_begin_inside_a_row(cut: str, first: str) -> None:
+    """Elements 18, 23, 28, … of rows of 6: where a tile begins is no multiple of anything. It is covered, and known exactly."""
+    n = 24 if cut == "[1:25]" else 5
+    rows = "[1,6,8,4]" if first == "reshape(t)" else "[1,8,6,4]"
+    body = (f"p = f32{rows} parameter(0) v = f32{rows} reverse(p), dimensions={{1,2}}"
+            f" t = f32[1,8,6,4] transpose(p), dimensions={{0,2,1,3}} r = f32[48,4] {first}"
+            f" ROOT s = f32[{n},2] slice(r), slice={{{cut}, [0:4:2]}}")  # fmt: skip
+    if rows == "[1,8,6,4]":
+        body = body.replace(" t = f32[1,8,6,4] transpose(p), dimensions={0,2,1,3}", "")
+    m = read_map(fused(body, f"f32[{n},2]", [f"f32{rows}"]))
+    refused = symbolic_tile(m)
+    assert isinstance(refused, Declined) and refused.reason
+    covering = symbolic_tile(m, cover=True)
+    assert isinstance(covering, SymbolicTile) and not covering.is_exact
+    exact = exact_tile(m, [2, 1], [2, 1])
+    assert not isinstance(exact, Declined) and exact.count == 2
 
 
 def test_runtime_offsets_are_symbols() -> None:
@@ -161,7 +236,7 @@ MAPS = [
     ("(d0)[s0] -> (d0 + s0 floordiv 4, s0 mod 4), domain: d0 in [0, 9], s0 in [0, 15]", True),
     ("(d0)[s0] -> (s0 mod 4 + s0 floordiv 4 * 4, d0), domain: d0 in [0, 9], s0 in [0, 15]", True),
     ("(d0)[s0] -> (d0 * 2 + s0 - 1), domain: d0 in [0, 10], s0 in [0, 2], d0 * 2 + s0 in [1, 21]", True),
-    ("(d0, d1)[s0] -> (d0, d1 * 4 + s0 * 2 - 2), domain: d0 in [0, 3], d1 in [0, 10], s0 in [0, 3], d1 * 2 + s0 in [1, 22]", True),  # noqa: E501
+    ("(d0, d1)[s0] -> (d0, d1 * 4 + s0 * 2 - 2), domain: d0 in [0, 3], d1 in [0, 10], s0 in [0, 3], d1 * 2 + s0 in [1, 22]", True),
     ("(d0){rt0} -> (d0 + rt0), domain: d0 in [0, 10], rt0 in [0, 5]", True),
     ("(d0){rt0} -> (d0 - rt0), domain: d0 in [0, 10], rt0 in [0, 5], d0 - rt0 in [0, 4]", True),
     ("(d0)[s0]{rt0, rt1} -> (rt1, -d0 + s0 + rt0 + 10), domain: d0 in [0, 10], s0 in [0, 2], rt0 in [0, 5], rt1 in [3, 9]", True),
