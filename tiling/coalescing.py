@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hlo.module import Function, Module, Op, Value
 from hlo.registry import Fold
@@ -153,7 +154,7 @@ def _one(operand: int, value: Value, m: IndexingMap, start: Value, lanes: int, t
     least = -(-len(distinct) * size // transaction_bytes)
     if least > runs * THRESHOLD:
         return Coalescing(operand, True, runs, least)
-    lane = next(k for k, (a, b) in enumerate(zip(addresses, addresses[1:], strict=False)) if b - a not in (0, 1))
+    lane = next(k for k, (a, b) in enumerate(pairwise(addresses)) if b - a not in (0, 1))
     reason = f"lanes {lane} and {lane + 1} read elements {addresses[lane]} and {addresses[lane + 1]} of its memory"
     return Coalescing(operand, False, runs, least, reason)
 

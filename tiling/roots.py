@@ -9,7 +9,7 @@ one whole tile, or the other root would be computed once for each of its tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from hlo.errors import Declined
@@ -34,7 +34,7 @@ class Agreement:
     """The map to a root, and what the tile sizes have to meet for the tiles to agree."""
 
     map: IndexingMap
-    constraints: TileConstraints = TileConstraints()
+    constraints: TileConstraints = field(default_factory=TileConstraints)
 
 
 def main_root(walk: Walk, roots: Sequence[Place]) -> Place:

@@ -166,7 +166,7 @@ def test_roots_of_one_shape_share_tiles() -> None:
 
 
 def test_a_root_that_another_reads_takes_its_tile() -> None:
-    shared, constraints, apart = roots(
+    shared, _, apart = roots(
         "p = f32[10,20] parameter(0) e = f32[10,20] exponential(p) t = f32[20,10] transpose(e), dimensions={1,0}"
         " ROOT r = (f32[10,20], f32[20,10]) tuple(e, t)", "(f32[10,20], f32[20,10])", "f32[10,20]")  # fmt: skip
     assert shared == ["%e (d0, d1) -> (d1, d0)", "%t (d0, d1) -> (d0, d1)"] and not apart
