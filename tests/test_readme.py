@@ -54,9 +54,17 @@ def test_there_are_commands_to_look_at() -> None:
     assert {a[0] for _, a in commands("python3 dev.py")} >= {"example", "test", "lint", "setup", "bench"}
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in DOCUMENTS if ">>> " in p.read_text("utf-8")], ids=lambda p: str(p.relative_to(ROOT))
-)
+def pages_with_code() -> list[object]:
+    pages = {p: p.read_text("utf-8") for p in DOCUMENTS}
+    needs_jax = {p for p, text in pages.items() if ">>> import jax" in text}
+    return [
+        pytest.param(p, id=str(p.relative_to(ROOT)), marks=pytest.mark.jax if p in needs_jax else ())
+        for p, text in pages.items()
+        if ">>> " in text
+    ]
+
+
+@pytest.mark.parametrize("path", pages_with_code())
 def test_code_in_the_documents_runs(path: pathlib.Path) -> None:
     # In a process of its own: a page may register an op.
     command = [sys.executable, "-m", "doctest", "-o", "NORMALIZE_WHITESPACE", str(path)]
