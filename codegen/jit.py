@@ -22,10 +22,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from codegen import object_cache
 from codegen.machine_target import Target, default_target
+
+if TYPE_CHECKING:
+    from codegen.native import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
 GENERATOR_VERSION = "1"
@@ -88,7 +92,10 @@ class CompileStats:
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """Machine code of one kernel; ``entry`` is its address, valid as long as this object lives."""
+    """Machine code of one kernel; ``entry`` is its address, valid as long as this object lives.
+
+    Kernels that differ in names alone share the code.
+    """
 
     key: str
     source: str
@@ -107,7 +114,7 @@ class CompiledKernel:
 
 
 stats = CompileStats()
-_kernels: dict[str, CompiledKernel] = {}
+_kernels: dict[str, LoadedObject] = {}
 _lock = threading.Lock()
 _building: dict[str, threading.Lock] = {}
 
@@ -148,9 +155,39 @@ def _library_digest() -> str:
 
 
 def kernel_key(source: str, signature: KernelSignature, target: Target) -> str:
-    """sha256 over all that the machine code depends on."""
-    parts = (source, repr(signature), target.key, _versions(), _library_digest())
+    """sha256 over all that the machine code depends on: not the names of arguments and variables, nor the docstring.
+
+    Two kernels that differ in those alone (the layers of a network) have the same key. Raises SyntaxError for source that is
+    no Python, ValueError for one whose arguments are not the signature's.
+    """
+    parts = (_what_it_does(source, signature), _nameless(signature), target.key, _versions(), _library_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _what_it_does(source: str, signature: KernelSignature) -> str:
+    """The byte code of ``kernel``: local variables are numbers in it."""
+    found = [c for c in compile(source, "<kernel>", "exec").co_consts if isinstance(c, CodeType) and c.co_name == "kernel"]
+    names = found[0].co_varnames[: found[0].co_argcount] if found else ()
+    if names != signature.names:
+        raise ValueError(f"kernel arguments: expected {signature.names}, found {names}")
+    code = found[0]
+    constants = list(code.co_consts)
+    if constants and isinstance(constants[0], str) and source.partition(":\n")[2].lstrip().startswith('"""'):
+        constants[0] = None  # the docstring
+    if any(isinstance(c, str | CodeType) for c in constants) or code.co_freevars or code.co_cellvars:
+        return source
+    return repr((code.co_argcount, code.co_nlocals, code.co_flags, code.co_code.hex(), constants, code.co_names))
+
+
+def _nameless(signature: KernelSignature) -> str:
+    """The signature with names and scopes as numbers."""
+    scopes: dict[str, int] = {}
+
+    def number(buffer: Param | Scratch) -> int:
+        return scopes.setdefault(buffer.scope or buffer.name, len(scopes))
+
+    params = [(p.dtype, p.align, number(p), p.stream) for p in signature.params]
+    return repr((params, [(s.dtype, s.offset_bytes, number(s)) for s in signature.scratch]))
 
 
 def _symbol(key: str) -> str:
@@ -165,21 +202,23 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
     """
     target = target or default_target()
     key = kernel_key(source, signature, target)
+    path = object_cache.write_source(source)
     with _lock:
-        found = _kernels.get(key)
-        if found is not None:
+        loaded = _kernels.get(key)
+        if loaded is not None:
             stats.memory_hits += 1
-            return found
-        gate = _building.setdefault(key, threading.Lock())
-    with gate:
-        with _lock:
-            found = _kernels.get(key)
-        if found is None:
-            found = _obtain(key, source, signature, target)
+        gate = _building.setdefault(key, threading.Lock()) if loaded is None else None
+    if gate is not None:
+        with gate:
             with _lock:
-                _kernels[key] = found
-                _building.pop(key, None)
-        return found
+                loaded = _kernels.get(key)
+            if loaded is None:
+                loaded = _obtain(key, source, path, signature, target)
+                with _lock:
+                    _kernels[key] = loaded
+                    _building.pop(key, None)
+    assert loaded is not None
+    return CompiledKernel(key, source, path, signature, target, loaded.address(_symbol(key)), loaded)
 
 
 def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Target | None = None) -> list[CompiledKernel]:
@@ -193,17 +232,15 @@ def forget_kernels() -> None:
         _kernels.clear()
 
 
-def _obtain(key: str, source: str, signature: KernelSignature, target: Target) -> CompiledKernel:
+def _obtain(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
     from codegen.native import LoadedObject
 
     started = time.perf_counter()
     payload = object_cache.read(key)
-    path = str(object_cache.cache_folder() / "sources" / f"kernel_{key[:16]}.py")
     hit = payload is not None
     if payload is None:
-        payload, path = _build(key, source, signature, target)
+        payload = _build(key, source, path, signature, target)
     loaded = LoadedObject(payload, target)
-    kernel = CompiledKernel(key, source, path, signature, target, loaded.address(_symbol(key)), loaded)
     seconds = time.perf_counter() - started
     with _lock:
         if hit:
@@ -212,27 +249,16 @@ def _obtain(key: str, source: str, signature: KernelSignature, target: Target) -
         else:
             stats.compiled += 1
             stats.compile_seconds += seconds
-    return kernel
+    return loaded
 
 
-def _build(key: str, source: str, signature: KernelSignature, target: Target) -> tuple[bytes, str]:
+def _build(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> bytes:
     from codegen import native
 
-    _check_arguments(source, signature)
-    path = object_cache.write_source(key, source)
     module = native.build(source, path, signature, _symbol(key), target)
     payload = native.emit_object(module, target)
     object_cache.write(key, payload)
-    return payload, path
-
-
-def _check_arguments(source: str, signature: KernelSignature) -> None:
-    import ast
-
-    found = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef) and n.name == "kernel"]
-    names = tuple(a.arg for a in found[0].args.args) if found else ()
-    if names != signature.names:
-        raise ValueError(f"kernel arguments: expected {signature.names}, found {names}")
+    return payload
 
 
 def kernel_ir(source: str, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:

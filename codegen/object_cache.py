@@ -60,10 +60,14 @@ def write(key: str, payload: bytes) -> bool:
     return _put(Path("objects") / f"{key}.o", header + payload) is not None
 
 
-def write_source(key: str, text: str) -> str:
-    """Store kernel source as a real file for tracebacks and debuggers; returns its path, or ``<kernel key>``."""
-    path = _put(Path("sources") / f"kernel_{key[:16]}.py", text.encode())
-    return str(path) if path is not None else f"<kernel {key[:16]}>"
+def write_source(text: str) -> str:
+    """Store kernel source as a real file for tracebacks and debuggers; returns its path, or ``<kernel digest>``."""
+    data = text.encode()
+    name = f"kernel_{hashlib.sha256(data).hexdigest()[:16]}.py"
+    path = cache_folder() / "sources" / name
+    if not (cache_enabled() and path.is_file()) and _put(Path("sources") / name, data) is None:
+        return f"<{name[:-3]}>"
+    return str(path)
 
 
 def _put(relative: Path, data: bytes) -> Path | None:

@@ -107,7 +107,10 @@ def test_the_key_covers_source_signature_target_and_versions(monkeypatch: pytest
     target = host_target()
     keys = {
         kernel_key(SOURCE, SIGNATURE, target),
-        kernel_key(SOURCE + "\n", SIGNATURE, target),
+        kernel_key(SOURCE.replace("(1)", "(2)"), SIGNATURE, target),
+        kernel_key(SOURCE.replace("+", "-"), SIGNATURE, target),
+        kernel_key(SOURCE.replace("float32", "float64"), SIGNATURE, target),
+        kernel_key(SOURCE.replace("float32(1)", "float32(1.0)"), SIGNATURE, target),
         kernel_key(SOURCE, KernelSignature((Param("x", "float32", 64),)), target),
         kernel_key(SOURCE, KernelSignature((Param("x", "float64", 4),)), target),
         kernel_key(SOURCE, KernelSignature((Param("x", "float32", 4, stream=True),)), target),
@@ -115,9 +118,47 @@ def test_the_key_covers_source_signature_target_and_versions(monkeypatch: pytest
         kernel_key(SOURCE, SIGNATURE, dataclasses.replace(target, cpu="another")),
         kernel_key(SOURCE, SIGNATURE, dataclasses.replace(target, features="+one")),
     }
-    assert len(keys) == 8
+    assert len(keys) == 11
     monkeypatch.setattr(jit, "_versions", lambda: "other versions")
     assert kernel_key(SOURCE, SIGNATURE, target) not in keys
+
+
+TWO = """def kernel(begin, end, {0}, {1}):
+    \"\"\"{2}\"\"\"
+    for {3} in range(begin, end):
+        {0}[{3}] = {1}[{3}] + float32(1)
+"""
+
+
+def two(x: str, y: str, *rest: str, scope: str = "") -> tuple[str, KernelSignature]:
+    return TWO.format(x, y, *rest), KernelSignature((Param(x, "float32", 4, scope), Param(y, "float32", 4, scope)))
+
+
+def test_kernels_that_differ_in_names_alone_are_compiled_once(cache: Path) -> None:
+    first, second = two("x", "y", "k1_add", "i"), two("add_5", "arg9", "k7_add_5\n\n    of another layer", "t0")
+    kernels = [compile_kernel(*k) for k in (first, second)]
+    assert _counts() == (1, 0, 1)
+    assert kernels[0].entry == kernels[1].entry
+    assert [k.source for k in kernels] == [first[0], second[0]]
+    for kernel in kernels:
+        x, y = np.zeros(3, np.float32), np.arange(3, dtype=np.float32)
+        run(kernel, 0, 3, x, y)
+        assert x.tolist() == [1, 2, 3]
+        assert Path(kernel.source_path).read_text() == kernel.source
+
+
+def test_names_say_which_buffers_may_overlap_and_which_is_which() -> None:
+    target = host_target()
+    keys = {
+        kernel_key(*two("x", "y", "k", "i"), target),
+        kernel_key(*two("x", "y", "k", "i", scope="both"), target),
+        kernel_key(
+            "def kernel(begin, end, x, y):\n    for i in range(begin, end):\n        y[i] = x[i] + float32(1)\n",
+            KernelSignature((Param("x", "float32", 4), Param("y", "float32", 4))),
+            target,
+        ),
+    }
+    assert len(keys) == 3
 
 
 def test_wrong_arguments_are_named() -> None:
