@@ -5,6 +5,7 @@ codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from codegen import launch, memory
-from codegen.emit import PhaseSource, emit_phase
+from codegen.assembly import Assembly
 from codegen.fallback import CustomCalls, evaluate_op, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
 from codegen.lifetimes import Lifetime, place
+from codegen.linear import linearise
+from codegen.nodes import Compute
 from codegen.plans import remembered_plan
 from codegen.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.supports import supports
-from hlo.errors import Declined, TilewrightError
+from hlo.errors import TilewrightError
 from hlo.module import DenseArray, Module, Value
 from hlo.registry import Literal
 from hlo.types import TensorType
@@ -68,15 +71,6 @@ class RunStats:
     scratch_bytes: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class _Segment:
-    """Kernels that run in one launch, or one op for the evaluator."""
-
-    launch: launch.Plan | None
-    kernels: tuple[Kernel, ...]
-    op: EvaluatorStep | None = None
-
-
 @dataclass(eq=False)
 class Executable:
     """A compiled program. Call it with one array for each argument; it may be called from several threads at once.
@@ -91,16 +85,13 @@ class Executable:
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
-        program = self.plan.program
         self.whole = _whole_program_reason(self.plan)
-        self._slots: dict[int, int] = {}
-        self._segments: list[_Segment] = []
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
+        self._kernels: list[Kernel] = []
+        self._evaluated: dict[int, EvaluatorStep] = {}
         if self.whole is None:
             before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
-            for v in program.arguments:
-                self._slot(v)
             self._build()
             self.stats.compiled = stats.compiled - before[0]
             self.stats.cache_hits = stats.disk_hits + stats.memory_hits - before[1]
@@ -108,123 +99,74 @@ class Executable:
 
     # ------------------------------------------------------------ compile
 
-    def _slot(self, key: Value | Buffer) -> int:
-        """The number of the address of a value (or of a fusion's shared scratch)."""
-        return self._slots.setdefault(id(key), len(self._slots))
-
     def _build(self) -> None:
         program = self.plan.program
-        self._keep: list[Any] = []
-        lives: dict[int, list[int]] = {}  # slot -> first and last step
-        sizes: dict[int, int] = {}
-        pending: list[Kernel] = []
-        steps: list[launch.Step] = []
-        position = 0
-
-        def flush() -> None:
-            if steps:
-                self._segments.append(_Segment(launch.Plan(tuple(steps)), tuple(pending)))
-                steps.clear()
-                pending.clear()
-
-        def touch(slot: int, size: int) -> None:
-            lives.setdefault(slot, [position, position])[1] = position
-            sizes[slot] = size
-
-        for step in self.plan.steps:
-            if isinstance(step, Fusion):
-                made = self._fusion(step)
-                if isinstance(made, Declined):
-                    step = EvaluatorStep(step.name, step.stages[-1].op, made.reason)
-                else:
-                    for kernel in made:
-                        for b in kernel.buffers:
-                            touch(self._slot(b if b.scope is Scope.SHARED else _value(b)), b.size_bytes)
-                        steps.append(
-                            launch.Step(
-                                kernel.compiled,
-                                kernel.tasks,
-                                tuple(
-                                    self._slot(b if b.scope is Scope.SHARED else _value(b)) for b in kernel.buffers
-                                ),
-                                _chunk(kernel.tasks, self.plan.machine.cores),
-                                kernel.scratch_bytes,
-                            )
-                        )
-                        pending.append(kernel)
-                        position += 1
-                    continue
-            flush()
-            for v in (*op_reads(step.op), *step.op.results):
-                touch(self._slot(v), v.tensor.size_bytes)
-            self._segments.append(_Segment(None, (), step))
-            position += 1
-        flush()
+        self._assembly = Assembly(self.plan)
+        linear = linearise(self._assembly.nodes, self._kernel, self._assembly.exchanges)
+        self._launch = launch.Plan(linear.instructions)
+        self._evaluated = linear.evaluated
         given = {self._slot(v) for v in program.arguments}
         results = {self._slot(v) for v in program.results}
         constants = self._constants(given)
+        sizes, lives = self._assembly.sizes, linear.lives
         inner = [s for s in lives if s not in given and s not in results and s not in constants]
-        offsets, total = place([Lifetime(sizes[s], *lives[s]) for s in inner])
+        offsets, total = place([Lifetime(sizes[s], lives[s][0], lives[s][1]) for s in inner])
         self._offsets = dict(zip(inner, offsets, strict=True))
         self._arena_bytes = total
         threads = self.threads or self.plan.machine.cores
-        thread_bytes = max((s.launch.scratch_stride for s in self._segments if s.launch is not None), default=0)
-        self.stats.scratch_bytes = total + threads * thread_bytes
+        self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
         self._quick = self._quick_call(total)
+
+    def _slot(self, v: Value) -> int | None:
+        """The number of the memory of a value; None for a value that no step touches."""
+        return self._assembly.known_slot(v)
 
     def _quick_call(self, arena_bytes: int) -> QuickCall | None:
         """The short way to call a small program, or None."""
         program = self.plan.program
         values = [*program.arguments, *program.results]
         moved = arena_bytes + sum(v.tensor.size_bytes for v in values)
-        if len(self._segments) != 1 or self._segments[0].launch is None or not QuickCall.takes(self._segments[0].launch, moved):
+        if not QuickCall.takes(self._launch, moved):
             return None
-        slots = [self._slots.get(id(v)) for v in values]
+        slots = [self._slot(v) for v in values]
         given, made = slots[: len(program.arguments)], slots[len(program.arguments) :]
         fixed = {slot: address_of(a) for slot, a in self._fixed}
         if None in made or len(set(made)) != len(made) or set(made) & {*given, *fixed}:
             return None
         rows = [(slot, v.shape, v.tensor.dtype) for slot, v in zip(slots, values, strict=True) if slot is not None]
         count = len(program.arguments)
-        return QuickCall(rows[:count], rows[count:], fixed, self._offsets, arena_bytes, self._segments[0].launch)
+        return QuickCall(rows[:count], rows[count:], fixed, self._offsets, arena_bytes, self._launch)
 
-    def _constants(self, given: set[int]) -> set[int]:
-        """Addresses of constants that kernels or results read."""
-        found = set()
-        for op in self.plan.program.ops:
-            if isinstance(op.definition.semantics, Literal) and id(op.results[0]) in self._slots:
+    def _constants(self, given: set[int | None]) -> set[int]:
+        """Memories of constants that kernels or results read."""
+        found: set[int] = set()
+        for op in (op for p in self.plan.nested() for op in p.program.ops):
+            slot = self._slot(op.results[0]) if isinstance(op.definition.semantics, Literal) else None
+            if slot is not None and slot not in found:
                 dense: DenseArray = op.attr("value")
-                slot = self._slot(op.results[0])
                 self._fixed.append((slot, np.array(dense.array, order="C")))
                 found.add(slot)
-        return found - given
+        return {s for s in found if s not in given}
 
-    def _fusion(self, fusion: Fusion) -> list[Kernel]:
-        sources: list[PhaseSource] = []
-        for phase in fusion.schedule.phases:
-            made = emit_phase(fusion.schedule, phase, fusion.name)
-            if isinstance(made, Declined):
-                raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
-            sources.append(made)
-        kernels = []
-        for k, source in enumerate(sources):
-            offset, scratch = 0, []
-            for b in source.scratch:
-                scratch.append(Scratch(b.name, b.element.dtype.name, offset))
-                offset += -(-b.size_bytes // 64) * 64
-            params = tuple(
-                Param(
-                    b.name, b.element.dtype.name, _alignment(b),
-                    # What the shared cache would not keep until it is read need not go through it.
-                    stream=b in source.written and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
-                )
-                for b in source.buffers
+    def _kernel(self, node: Compute) -> launch.Step:
+        """Compiles a kernel of the tree."""
+        source = node.source
+        offset, scratch = 0, []
+        for b in source.scratch:
+            scratch.append(Scratch(b.name, b.element.dtype.name, offset))
+            offset += -(-b.size_bytes // 64) * 64
+        first: dict[int, str] = {}
+        params = tuple(
+            Param(
+                b.name, b.element.dtype.name, _alignment(b), first.setdefault(slot, b.name) if node.slots.count(slot) > 1 else "",
+                # What the shared cache would not keep until it is read need not go through it.
+                stream=b in source.written and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
             )
-            compiled = compile_kernel(source.source, KernelSignature(params, tuple(scratch)))
-            name = fusion.name if k == len(sources) - 1 else f"{fusion.name}_pack{k}"
-            kernels.append(Kernel(name, fusion, source.tasks, offset, source.buffers, compiled))
-            self._keep.extend(source.buffers)
-        return kernels
+            for b, slot in zip(source.buffers, node.slots, strict=True)
+        )  # fmt: skip
+        compiled = compile_kernel(source.source, KernelSignature(params, tuple(scratch)))
+        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, offset, source.buffers, compiled))
+        return launch.Step(compiled, source.tasks, node.slots, _chunk(source.tasks, self.plan.machine.cores), offset)
 
     # ------------------------------------------------------------ look
 
@@ -235,14 +177,14 @@ class Executable:
     @property
     def kernels(self) -> list[Kernel]:
         """The compiled kernels, in the order in which they run."""
-        return [k for s in self._segments for k in s.kernels]
+        return list(self._kernels)
 
     @property
     def fallbacks(self) -> list[str]:
         """What runs in the evaluator, with the reason."""
         if self.whole is not None:
             return [f"the whole program: {self.whole}"]
-        return [f"{s.op.op.name} (%{s.op.name}): {s.op.reason}" for s in self._segments if s.op is not None]
+        return [f"{s.op.name} (%{s.name}): {s.reason}" for s in self._evaluated.values()]
 
     @property
     def source(self) -> str:
@@ -270,12 +212,13 @@ class Executable:
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
-        slots = len(self._slots)
-        addresses = np.zeros(slots, np.int64)
+        addresses = np.zeros(self._assembly.count, np.int64)
         views: dict[int, np.ndarray] = {}
         for v, a in zip(program.arguments, given, strict=True):
-            addresses[self._slots[id(v)]] = address_of(a)
-            views[self._slots[id(v)]] = a
+            slot = self._slot(v)
+            if slot is not None:
+                addresses[slot] = address_of(a)
+                views[slot] = a
         for slot, a in self._fixed:
             addresses[slot] = address_of(a)
             views[slot] = a
@@ -286,7 +229,7 @@ class Executable:
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         for v in program.results:
-            known = self._slots.get(id(v))
+            known = self._slot(v)
             if known is not None and known in views:
                 outputs.append(views[known].copy())
                 continue
@@ -301,33 +244,22 @@ class Executable:
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
-        for segment in self._segments:
-            if segment.launch is not None:
-                spent = np.zeros(len(segment.kernels), np.int64) if times is not None else None
-                segment.launch.run(addresses, self.threads, spent)
-                if times is not None and spent is not None:
-                    times += [float(t) * 1e-9 for t in spent]
-            elif segment.op is not None:
-                self._evaluate(segment.op, addresses, {**views, **made}, arena)
+        spent = np.zeros(len(self._launch.steps), np.int64) if times is not None else None
+        self._launch.run(addresses, self.threads, spent, self._evaluate)
+        if times is not None and spent is not None:
+            times += [float(spent[k]) * 1e-9 for k in self._launch.kernels]
         if arena is not None:
             arena.release()
         return tuple(outputs)
 
-    def _evaluate(self, step: EvaluatorStep, addresses: np.ndarray, views: dict[int, np.ndarray], arena: Any) -> None:
-        def view(v: Value) -> np.ndarray:
-            slot = self._slots[id(v)]
-            if slot in views:
-                return views[slot]
-            t = v.tensor
-            whole: np.ndarray = arena.array((self._arena_bytes,), np.uint8)
-            start = self._offsets[slot]
-            return whole[start : start + t.size_bytes].view(t.dtype).reshape(t.static_shape)
-
-        reads = [view(v) for v in op_reads(step.op)]
-        results = evaluate_op(self.plan.module, step.op, reads, self.custom_calls)
-        for v, a in zip(step.op.results, results, strict=True):
-            if id(v) in self._slots:
-                np.copyto(view(v), a)
+    def _evaluate(self, number: int, addresses: np.ndarray) -> None:
+        """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
+        step = self._evaluated[number]
+        reads = op_reads(step.op)
+        arrays = [_view(v, int(at)) for v, at in zip((*reads, *step.op.results), addresses, strict=True)]
+        results = evaluate_op(self.plan.module, step.op, arrays[: len(reads)], self.custom_calls)
+        for target, a in zip(arrays[len(reads) :], results, strict=True):
+            np.copyto(target, a)
 
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         wanted = self.plan.program.arguments
@@ -358,9 +290,12 @@ def _alignment(b: Buffer) -> int:
     return b.element.itemsize_bytes if small or b.scope is Scope.ARGUMENT else 64
 
 
-def _value(b: Buffer) -> Value:
-    assert b.value is not None
-    return b.value
+def _view(v: Value, address: int) -> np.ndarray:
+    """The elements of a value at an address; the memory stays the caller's."""
+    t = v.tensor
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * t.size_bytes).from_address(address))
+    array: np.ndarray = raw.view(t.dtype).reshape(t.static_shape)
+    return array
 
 
 def _literal(v: Value) -> np.ndarray:

@@ -17,8 +17,9 @@ import atexit
 import ctypes
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,11 @@ _PHASE, _ACTIVE, _SLEEPERS, _NEXT, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 
 _SPIN = 69
 _STATE_WORDS = 80
 # words of a step's descriptor
-_ENTRY, _TASKS, _CHUNK, _TABLE, STEP_WORDS = 0, 1, 2, 3, 4
+_ENTRY, _TASKS, _CHUNK, _TABLE, _KIND, _FIRST, _SECOND, STEP_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
+# kinds of steps; a step's first and second word are its target, its size in bytes, its lists of cells
+_KERNEL, _COPY, _EXCHANGE, _JUMP, _UNLESS, _SELECT, _HOST = 0, 1, 2, 3, 4, 5, 6
 # words of a run's record
-_POOL, _STEPS, _COUNT, _BASE, _ROOM, _THREADS, _TIMES, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
+_POOL, _STEPS, _COUNT, _BASE, _ROOM, _THREADS, _TIMES, _POSITION, _CELLS, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 16
 
 _WORKER_SOURCE = f"""
 def kernel(begin, end):
@@ -78,40 +81,76 @@ def kernel(begin, end):
     threads = run[{_THREADS}]
     times = run[{_TIMES}]
     scratch = run[{_BASE}]
-    for number in range(run[{_COUNT}]):
+    number = run[{_POSITION}]
+    count = run[{_COUNT}]
+    while number < count:
         address = run[{_STEPS}] + number * {8 * STEP_WORDS}
         step = words(address)
-        tasks = step[{_TASKS}]
-        chunk = step[{_CHUNK}]
-        started = int64(0)
-        if times != 0:
-            started = clock_ns()
-        if threads == 1 or tasks <= chunk:
-            call_entry(step[{_ENTRY}], 0, tasks, step[{_TABLE}], scratch)
-        else:
-            pool = words(run[{_POOL}])
-            pool[{_STEP}] = address
-            pool[{_SCRATCH}] = scratch
-            pool[{_STRIDE}] = run[{_ROOM}]
-            pool[{_LIMIT}] = threads
-            atomic_store(pool, {_NEXT}, 0)
-            atomic_add(pool, {_PHASE}, 1)
-            if atomic_load(pool, {_SLEEPERS}) > 0:
-                futex_wake(pool, {_PHASE})
-            first = atomic_add(pool, {_NEXT}, chunk)
-            while first < tasks:
-                call_entry(step[{_ENTRY}], first, min(first + chunk, tasks), step[{_TABLE}], scratch)
+        kind = step[{_KIND}]
+        if kind == {_KERNEL}:
+            tasks = step[{_TASKS}]
+            chunk = step[{_CHUNK}]
+            started = int64(0)
+            if times != 0:
+                started = clock_ns()
+            if threads == 1 or tasks <= chunk:
+                call_entry(step[{_ENTRY}], 0, tasks, step[{_TABLE}], scratch)
+            else:
+                pool = words(run[{_POOL}])
+                pool[{_STEP}] = address
+                pool[{_SCRATCH}] = scratch
+                pool[{_STRIDE}] = run[{_ROOM}]
+                pool[{_LIMIT}] = threads
+                atomic_store(pool, {_NEXT}, 0)
+                atomic_add(pool, {_PHASE}, 1)
+                if atomic_load(pool, {_SLEEPERS}) > 0:
+                    futex_wake(pool, {_PHASE})
                 first = atomic_add(pool, {_NEXT}, chunk)
-            atomic_add(pool, {_PHASE}, 1)
-            waits = int64(0)
-            while atomic_load(pool, {_ACTIVE}) > 0:
-                waits += 1
-                if waits > 2000:
-                    yield_thread()
-                else:
-                    pause()
-        if times != 0:
-            words(times)[number] += clock_ns() - started
+                while first < tasks:
+                    call_entry(step[{_ENTRY}], first, min(first + chunk, tasks), step[{_TABLE}], scratch)
+                    first = atomic_add(pool, {_NEXT}, chunk)
+                atomic_add(pool, {_PHASE}, 1)
+                waits = int64(0)
+                while atomic_load(pool, {_ACTIVE}) > 0:
+                    waits += 1
+                    if waits > 2000:
+                        yield_thread()
+                    else:
+                        pause()
+            if times != 0:
+                words(times)[number] += clock_ns() - started
+            number += 1
+        elif kind == {_COPY}:
+            table = words(step[{_TABLE}])
+            if table[0] != table[1]:
+                copy_bytes(table[1], table[0], step[{_FIRST}])
+            number += 1
+        elif kind == {_UNLESS}:
+            number += 1
+            if byte_at(words(step[{_TABLE}])[0]) == 0:
+                number = step[{_FIRST}]
+        elif kind == {_JUMP}:
+            number = step[{_FIRST}]
+        elif kind == {_EXCHANGE}:
+            cells = words(run[{_CELLS}])
+            mine = words(step[{_FIRST}])
+            other = words(step[{_SECOND}])
+            a = cells[mine[1]]
+            b = cells[other[1]]
+            for k in range(mine[0]):
+                cells[mine[k + 1]] = b
+            for k in range(other[0]):
+                cells[other[k + 1]] = a
+            number += 1
+        elif kind == {_SELECT}:
+            branch = int_at(words(step[{_TABLE}])[0])
+            if branch < 0 or branch >= step[{_FIRST}]:
+                branch = step[{_FIRST}] - 1
+            number += 1 + branch
+        else:
+            run[{_POSITION}] = number
+            return
+    run[{_POSITION}] = count
 """
 
 _NO_BUFFERS = KernelSignature(())
@@ -146,6 +185,63 @@ class Step:
     buffers: tuple[int, ...]
     chunk: int = 1
     scratch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy ``size_bytes`` from the first buffer to the second; nothing where both are one.
+
+    ``buffers`` are indices as in ``Step``; those of this step that ``settled`` names are not exchanged.
+    """
+
+    buffers: tuple[int, int]
+    size_bytes: int
+    settled: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """From here on each of the two buffers is where the other was."""
+
+    buffers: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Go on at step ``target``."""
+
+    target: int
+    buffers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unless:
+    """Go on at step ``target`` when the byte in the buffer is zero."""
+
+    buffers: tuple[int]
+    target: int
+
+
+@dataclass(frozen=True)
+class Select:
+    """Go on at one of the next ``count`` steps: at that whose number is the int32 in the buffer, at the last if there is none."""
+
+    buffers: tuple[int]
+    count: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """Return to the caller, who does something with the buffers."""
+
+    buffers: tuple[int, ...]
+
+
+HostCall = Callable[[int, np.ndarray], None]
+Instruction = Step | Copy | Exchange | Jump | Unless | Select | Host
+_KINDS: dict[type, int] = {
+    Step: _KERNEL, Copy: _COPY, Exchange: _EXCHANGE, Jump: _JUMP, Unless: _UNLESS, Select: _SELECT, Host: _HOST,
+}  # fmt: skip
 
 
 class _Pool:
@@ -231,50 +327,84 @@ class _Frame:
     """The arrays of one run in flight, made once and used again."""
 
     def __init__(self, plan: Plan) -> None:
-        self.table = np.zeros(len(plan.slots), np.int64)
+        self.table = np.zeros(max(1, len(plan.slots)), np.int64)
         self.steps = plan.template.copy()
         self.steps[:, _TABLE] = self.table.ctypes.data + 8 * plan.starts
         self.record = np.zeros(RUN_WORDS, np.int64)
         self.record[_STEPS] = self.steps.ctypes.data
         self.record[_COUNT] = len(self.steps)
         self.record[_ROOM] = plan.scratch_stride
+        self.record[_CELLS] = self.table.ctypes.data
         self.address = ctypes.c_int64(self.record.ctypes.data)
 
 
 class Plan:
     """A sequence of steps, ready to be run any number of times, by several threads at once if need be."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Instruction]) -> None:
         self.steps = tuple(steps)
         slots: list[int] = []
         starts = []
         for step in self.steps:
-            if len(step.buffers) != len(step.kernel.signature.params):
-                raise ValueError(
-                    f"step of {step.kernel.key[:8]}: expected {len(step.kernel.signature.params)} buffers, "
-                    f"found {len(step.buffers)}"
-                )
-            if step.tasks < 0 or step.chunk < 1:
-                raise ValueError(f"step of {step.kernel.key[:8]}: {step.tasks} tasks in chunks of {step.chunk}")
+            if isinstance(step, Step):
+                self._check(step)
             starts.append(len(slots))
             slots += step.buffers
         self.slots = np.array(slots, np.int64)
         self.starts = np.array(starts, np.int64)
-        table = [[s.kernel.entry, s.tasks, s.chunk, 0] for s in self.steps]
-        self.template = np.array(table, np.int64).reshape(len(self.steps), STEP_WORDS)
+        self.kernels = tuple(k for k, s in enumerate(self.steps) if isinstance(s, Step))
+        self._lists: dict[int, np.ndarray] = {}
+        self.template = np.array([self._row(s) for s in self.steps], np.int64).reshape(len(self.steps), STEP_WORDS)
         # a line more than asked for keeps two threads' scratch out of one cache line
-        most = max((s.scratch_bytes for s in self.steps), default=0)
+        most = max((s.scratch_bytes for s in self.steps if isinstance(s, Step)), default=0)
         self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
-        self.parallel = any(s.tasks > s.chunk for s in self.steps)
+        self.parallel = any(s.tasks > s.chunk for s in self.steps if isinstance(s, Step))
+        self.is_straight = len(self.kernels) == len(self.steps)
         # append and pop of a deque are atomic: two runs never share a frame
         self._frames: deque[_Frame] = deque()
 
-    def run(self, addresses: Any, threads: int | None = None, times_ns: Any = None) -> None:
+    @staticmethod
+    def _check(step: Step) -> None:
+        if len(step.buffers) != len(step.kernel.signature.params):
+            raise ValueError(
+                f"step of {step.kernel.key[:8]}: expected {len(step.kernel.signature.params)} buffers, found {len(step.buffers)}"
+            )
+        if step.tasks < 0 or step.chunk < 1:
+            raise ValueError(f"step of {step.kernel.key[:8]}: {step.tasks} tasks in chunks of {step.chunk}")
+
+    def _row(self, step: Instruction) -> list[int]:
+        """A step's words; its table's address is the frame's to fill in."""
+        row = [0] * STEP_WORDS
+        row[_KIND] = _KINDS[type(step)]
+        if isinstance(step, Step):
+            row[_ENTRY], row[_TASKS], row[_CHUNK] = step.kernel.entry, step.tasks, step.chunk
+        elif isinstance(step, Copy):
+            row[_FIRST] = step.size_bytes
+        elif isinstance(step, (Jump, Unless)):
+            row[_FIRST] = step.target
+        elif isinstance(step, Select):
+            row[_FIRST] = step.count
+        elif isinstance(step, Exchange):
+            row[_FIRST], row[_SECOND] = (self._cells(slot).ctypes.data for slot in step.buffers)
+        return row
+
+    def _cells(self, slot: int) -> np.ndarray:
+        """[how many, where]: the cells of the tables that hold a buffer's address and follow it when it moves."""
+        if slot not in self._lists:
+            cells: list[int] = []
+            for step, start in zip(self.steps, self.starts.tolist(), strict=True):
+                settled = step.settled if isinstance(step, Copy) else ()
+                cells += [start + k for k, s in enumerate(step.buffers) if s == slot and k not in settled]
+            self._lists[slot] = np.array([len(cells), *cells], np.int64)
+        return self._lists[slot]
+
+    def run(self, addresses: Any, threads: int | None = None, times_ns: Any = None, host: HostCall | None = None) -> None:
         """Run every step in order.
 
         ``addresses`` holds the address of each buffer (an int64 array, indexed by ``Step.buffers``), aligned as the kernels'
         signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of one element
-        a step, is increased by the nanoseconds that each step took.
+        a step, is increased by the nanoseconds that each step took.  ``host(number, addresses)`` does what ``Host`` step
+        ``number`` stands for.
         """
         if not self.steps:
             return
@@ -283,24 +413,35 @@ class Plan:
             frame = self._frames.pop()
         except IndexError:
             frame = _Frame(self)
-        frame.table[:] = np.asarray(addresses, np.int64)[self.slots]
-        pool = _get_pool() if threads > 1 and self.parallel else None
-        held = pool is not None and pool.run_lock.acquire(blocking=False)
-        try:
-            if pool is None or not held:
-                threads = 1
-            else:
-                threads = pool.grow(threads)
-            record = frame.record
-            record[_THREADS] = threads
-            record[_POOL] = pool.address if pool is not None else 0
-            record[_TIMES] = times_ns.ctypes.data if times_ns is not None else 0
-            lease = memory.pool.lease(self.scratch_stride * threads, "scratch") if self.scratch_stride else None
-            record[_BASE] = lease.address if lease is not None else 0
-            _get_runner()(frame.address, 0, None, None)
-        finally:
-            if held and pool is not None:
-                pool.run_lock.release()
+        frame.table[: len(self.slots)] = np.asarray(addresses, np.int64)[self.slots]
+        record = frame.record
+        record[_TIMES] = times_ns.ctypes.data if times_ns is not None else 0
+        record[_POSITION] = 0
+        lease: memory.Lease | None = None
+        while True:
+            pool = _get_pool() if threads > 1 and self.parallel else None
+            held = pool is not None and pool.run_lock.acquire(blocking=False)
+            try:
+                usable = pool.grow(threads) if pool is not None and held else 1
+                record[_THREADS] = usable
+                record[_POOL] = pool.address if pool is not None else 0
+                if lease is None and self.scratch_stride:
+                    lease = memory.pool.lease(self.scratch_stride * (threads if self.parallel else 1), "scratch")
+                    record[_BASE] = lease.address
+                _get_runner()(frame.address, 0, None, None)
+            finally:
+                if held and pool is not None:
+                    pool.run_lock.release()
+            position = int(record[_POSITION])
+            if position >= len(self.steps):
+                break
+            assert host is not None, "a plan with host steps runs with a host"
+            start = self.starts[position]
+            began = time.perf_counter_ns() if times_ns is not None else 0
+            host(position, frame.table[start : start + len(self.steps[position].buffers)])
+            if times_ns is not None:
+                times_ns[position] += time.perf_counter_ns() - began
+            record[_POSITION] = position + 1
         self._frames.append(frame)
         if lease is not None:
             lease.release()

@@ -92,14 +92,16 @@ class QuickCall:
         self.fixed, self.offsets = fixed, offsets
         self.scratch_offset = -(-arena_bytes // 64) * 64
         self.memory_bytes = self.scratch_offset + plan.scratch_stride
-        self.steps = plan.steps
-        self.entries = [_ENTRY(s.kernel.entry) for s in plan.steps]
+        self.steps = [s for s in plan.steps if isinstance(s, launch.Step)]
+        self.entries = [_ENTRY(s.kernel.entry) for s in self.steps]
         # append and pop of a deque are atomic: two calls never share a frame
         self._frames: deque[_Frame] = deque()
 
     @staticmethod
     def takes(plan: launch.Plan, moved_bytes: int) -> bool:
         """True for a program that gains from it: one thread's, and small."""
+        if not plan.steps or not plan.is_straight:
+            return False
         return _QUICK and not plan.parallel and moved_bytes <= 4 * SMALL_BYTES and plan.scratch_stride <= 4 * SMALL_BYTES
 
     def __call__(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:

@@ -28,16 +28,20 @@ def scatter_body(emitter: NestEmitter, s: Scatter) -> list[str]:
             name = phase.expr(start.node)
         else:
             name = phase.fresh("p")
-            emitter.lines[level].append(f"{name} = to_int64({emitter.number(start.node, level)})")
+            value = f"to_int64({emitter.number(start.node, level)})"
+            if start.clamps:
+                value = f"min(max({value}, {phase.expr(start.lower)}), {phase.expr(start.upper)})"
+            emitter.lines[level].append(f"{name} = {value}")
             phase.variables[start.variable] = name
-        tests.append(f"{phase.expr(start.lower)} <= {name} <= {phase.expr(start.upper)}")
+        if not start.clamps:
+            tests.append(f"{phase.expr(start.lower)} <= {name} <= {phase.expr(start.upper)}")
     if tests:
         emitter.lines[level] += [f"if not ({' and '.join(tests)}):", "    continue"]
     at = f"{s.target.name}[{phase.address(s.target, s.index)}]"
     body: list[str] = emitter.lines[emitter.depth] if level == emitter.depth else []
     emitter.lines[emitter.depth] = body
     value = emitter.number(s.node, emitter.depth)
-    function = combined_function(s.op.regions[0])
+    function = combined_function(s.op.regions[0]) if s.op.regions else None
     if function is not None:
         element = s.target.element
         assert isinstance(element, ElementType)

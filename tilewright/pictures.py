@@ -236,7 +236,7 @@ def fusion_graph(plan: Plan) -> Any:
         key = f"argument{len(nodes)}"
         nodes.append((key, f"%{v.name}\n{v.type}", "argument"))
         home[id(v)], level[key] = key, 0
-    from tiling import Fusion
+    from tiling import EvaluatorStep, Fusion
 
     for step in plan.steps:
         key = f"step{len(nodes)}"
@@ -247,8 +247,10 @@ def fusion_graph(plan: Plan) -> Any:
             nodes.append((key, f"{step.name}\n{summary}\ntiles {tiles}, scratch {_bytes(step.scratch_bytes)}", "kernel"))
             inputs, outputs = step.inputs, step.outputs
         else:
-            nodes.append((key, f"{step.name}\n{step.op.name}", "evaluator"))
-            inputs, outputs = tuple(step.op.operands), tuple(step.op.results)
+            kind = "evaluator" if isinstance(step, EvaluatorStep) else "kernel"
+            nodes.append((key, f"{step.name}\n{step.op.name}", kind))
+            read = step.op.operands if isinstance(step, EvaluatorStep) else step.reads
+            inputs, outputs = tuple(read), tuple(step.op.results)
         level[key] = 1
         for v in inputs:
             if id(v) in home:

@@ -32,7 +32,8 @@ def fusions(plan: Plan) -> list[dict[str, Any]]:
             "bytes_unfused": int(f.bytes_unfused),
             "bytes_fused": int(f.bytes_fused),
         }
-        for f in plan.fusions
+        for p in plan.nested()
+        for f in p.fusions
     ]
 
 

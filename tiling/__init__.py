@@ -5,7 +5,7 @@ from tiling.coalescing import Coalescing, coalesced, coalescing
 from tiling.concrete import ConcreteTile
 from tiling.edit import with_loop_order, with_schedule
 from tiling.machine import Machine
-from tiling.plan import Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.plan import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planner import plan
 from tiling.propagate import operand_tiles, result_tiles
 from tiling.prove import Obligation, Proof, prove
@@ -15,9 +15,11 @@ from tiling.symbolic import SymbolicTile, exact_tile, symbolic_tile
 
 __all__ = [
     "Buffer",
+    "Carry",
     "Coalescing",
     "ConcreteTile",
     "Contract",
+    "ControlStep",
     "Decision",
     "DimensionKind",
     "EvaluatorStep",

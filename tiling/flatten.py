@@ -15,11 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
-from hlo.registry import definition
+from hlo.module import Block, DenseArray, Module, Op, Value, walk
+from hlo.registry import Generate, Literal, definition
 from hlo.types import TensorType
 
-__all__ = ["Program", "captured_values", "clone_block", "flatten", "freeze_attributes", "region_key"]
+__all__ = [
+    "Program",
+    "Region",
+    "captured_values",
+    "clone_block",
+    "flatten",
+    "flatten_region",
+    "freeze_attributes",
+    "is_rebuilt",
+    "region_key",
+]
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,24 @@ class Program:
     results: tuple[Value, ...]
 
 
+@dataclass(frozen=True)
+class Region:
+    """A region as a program of its own: its arguments come first, then what it reads from outside, `captured` out there."""
+
+    program: Program
+    captured: tuple[Value, ...]
+
+    @property
+    def arguments(self) -> tuple[Value, ...]:
+        """The region's own arguments."""
+        return self.program.arguments[: len(self.program.arguments) - len(self.captured)]
+
+    @property
+    def outside(self) -> tuple[tuple[Value, Value], ...]:
+        """(value outside, the argument that stands for it inside)."""
+        return tuple(zip(self.captured, self.program.arguments[len(self.arguments) :], strict=True))
+
+
 def flatten(module: Module, entry: str = "main") -> Program:
     """The entry function with its calls inlined, common subexpressions merged and dead ops removed.
 
@@ -41,8 +69,34 @@ def flatten(module: Module, entry: str = "main") -> Program:
     new_arguments = Block([a.type for a in function.arguments], [a.name for a in function.arguments])
     builder = _Builder(module)
     environment: dict[Value, Value] = dict(zip(function.arguments, new_arguments.arguments, strict=True))
-    results = builder.inline(function, environment)
+    results = builder.inline(function.body, environment)
     return Program(entry, tuple(new_arguments.arguments), _live(builder.ops, results), tuple(results))
+
+
+def flatten_region(module: Module, block: Block, name: str) -> Region:
+    """A region of an op of a flattened program, flattened in turn. Constants and iotas from outside are made again inside."""
+    captured = list(dict.fromkeys(captured_values(block)))
+    given = [v for v in captured if not is_rebuilt(v)]
+    outer = [*block.arguments, *given]
+    inner = Block([v.type for v in outer], [v.name for v in outer])
+    builder = _Builder(module)
+    environment: dict[Value, Value] = dict(zip(outer, inner.arguments, strict=True))
+    for v in captured:
+        if is_rebuilt(v) and v.op is not None:
+            builder.copy(v.op, environment)
+    results = builder.inline(block, environment)
+    return Region(Program(name, tuple(inner.arguments), _live(builder.ops, results), tuple(results)), tuple(given))
+
+
+def is_rebuilt(v: Value) -> bool:
+    """True for what costs nothing to compute wherever it is read: one repeated constant, an iota."""
+    if v.op is None or v.op.operands:
+        return False
+    semantics = v.op.definition.semantics
+    if isinstance(semantics, Literal):
+        dense: DenseArray = v.op.attr("value")
+        return dense.is_splat
+    return isinstance(semantics, Generate)
 
 
 class _Builder:
@@ -51,12 +105,12 @@ class _Builder:
         self.ops: list[Op] = []
         self.known: dict[Hashable, Op] = {}
 
-    def inline(self, function: Function, environment: dict[Value, Value]) -> list[Value]:
-        """Appends the ops of a function with its calls; an explicit stack, so that call depth is no limit."""
-        stack: list[tuple[Function, dict[Value, Value], int, Op | None]] = [(function, environment, 0, None)]
+    def inline(self, block: Block, environment: dict[Value, Value]) -> list[Value]:
+        """Appends the ops of a block with its calls; an explicit stack, so that call depth is no limit."""
+        stack: list[tuple[Block, dict[Value, Value], int, Op | None]] = [(block, environment, 0, None)]
         while True:
             current, env, position, call = stack.pop()
-            ops = current.body.ops
+            ops = current.ops
             while position < len(ops):
                 op = ops[position]
                 position += 1
@@ -64,7 +118,7 @@ class _Builder:
                     callee = self.module.functions[op.attr("callee")]
                     inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
                     stack.append((current, env, position, call))
-                    stack.append((callee, inner, 0, op))
+                    stack.append((callee.body, inner, 0, op))
                     break
                 if op.definition.is_terminator:
                     returned = [env[v] for v in op.operands]
@@ -73,9 +127,10 @@ class _Builder:
                     env_outer = stack[-1][1]
                     env_outer.update(zip(call.results, returned, strict=True))
                     break
-                self._copy(op, env)
+                self.copy(op, env)
 
-    def _copy(self, op: Op, env: dict[Value, Value]) -> None:
+    def copy(self, op: Op, env: dict[Value, Value]) -> None:
+        """Appends an op with its operands replaced, or says what it folds to; `env` then knows its results."""
         operands = [env.get(v, v) for v in op.operands]
         folded = _fold(op, operands)
         if isinstance(folded, Value):
@@ -100,6 +155,11 @@ class _Builder:
         if key is not None:
             self.known[key] = new
         env.update(zip(op.results, new.results, strict=True))
+        if op.name == "stablehlo.while":
+            # What the body hands on as it is comes out as it went in.
+            body = op.regions[1]
+            rows = zip(op.results, operands, body.arguments, body.results, strict=True)
+            env.update((r, v) for r, v, a, b in rows if a is b)
 
 
 def region_key(block: Block) -> Hashable:

@@ -36,7 +36,7 @@ def schedule_to_html(schedule: Schedule) -> str:
 
 def plan_to_html(plan: Plan) -> str:
     """A plan: its kernels and evaluator steps as a table, then every decision with its reason."""
-    from tiling.plan import Fusion
+    from tiling.plan import ControlStep, Fusion
 
     rows = ""
     for step in plan.steps:
@@ -44,6 +44,8 @@ def plan_to_html(plan: Plan) -> str:
             tiles = " × ".join(map(str, step.tile_sizes)) or "-"
             sizes = map(str, (step.scratch_bytes, step.bytes_unfused, step.bytes_fused))
             cells: tuple[str, ...] = (step.name, op_summary(step.ops), tiles, *sizes)
+        elif isinstance(step, ControlStep):
+            cells = (step.name, step.op.name, f"{len(step.regions)} regions", "", "", "")
         else:
             cells = (step.name, step.op.name, "evaluator: " + step.reason, "", "", "")
         rows += "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 from hlo.module import Module, Op, Value
 from hlo.types import TensorType
 from tiling.cost import Estimate
-from tiling.flatten import Program
+from tiling.flatten import Program, Region
 from tiling.machine import Machine
 from tiling.names import Names
 from tiling.schedule import Schedule, Scope
 from tiling.stages import Stage
 
-__all__ = ["Decision", "EvaluatorStep", "Fusion", "Pin", "Plan"]
+__all__ = ["Carry", "ControlStep", "Decision", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,65 @@ class EvaluatorStep:
     reason: str
 
 
+@dataclass(frozen=True, eq=False)
+class Reuse:
+    """`target` is written over `source`, whose last reader makes it; where it is not `shared`, over a copy, for `reason`."""
+
+    source: Value
+    target: Value
+    shared: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """How a loop passes a value on: `argument` is the body's, `result` what it becomes.
+
+    how     invariant  it never changes: the loop reads what it was given
+            in place   the body writes the new value over the old one
+            exchanged  two memories take turns
+            copied     the new value is copied over the old one
+    `takes_over` says that the loop works in its initial value's own memory, which nobody reads later.
+    """
+
+    argument: Value
+    result: Value
+    how: str
+    takes_over: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPlan:
+    """A region of a control-flow op and the plan of its body."""
+
+    region: Region
+    plan: Plan
+
+
+@dataclass(frozen=True, eq=False)
+class ControlStep:
+    """A while, if or case whose regions are planned like programs.
+
+    A while's regions are its condition and its body; `carries` tells how each of its values is passed on, `trips` how often the
+    body runs where that can be read off the program.
+    """
+
+    name: str
+    op: Op
+    regions: tuple[RegionPlan, ...]
+    carries: tuple[Carry, ...] = ()
+    trips: int | None = None
+
+    @property
+    def is_loop(self) -> bool:
+        return self.op.name == "stablehlo.while"
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """What it reads: its operands, and what its regions read from outside."""
+        return tuple(dict.fromkeys([*self.op.operands, *(v for r in self.regions for v in r.region.captured)]))
+
+
 @dataclass(frozen=True)
 class Decision:
     """Whether a producer was computed inside its reader's kernel, and why.
@@ -89,10 +149,11 @@ class Plan:
 
     program: Program
     machine: Machine
-    steps: tuple[Fusion | EvaluatorStep, ...]
+    steps: tuple[Fusion | EvaluatorStep | ControlStep, ...]
     decisions: tuple[Decision, ...]
     names: Names
     module: Module
+    reuses: tuple[Reuse, ...] = ()
 
     @property
     def fusions(self) -> tuple[Fusion, ...]:
@@ -100,7 +161,20 @@ class Plan:
 
     @property
     def fallbacks(self) -> tuple[EvaluatorStep, ...]:
-        return tuple(s for s in self.steps if isinstance(s, EvaluatorStep))
+        """What the evaluator runs, in the program and in the regions of its control flow."""
+        return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep))
+
+    @property
+    def controls(self) -> tuple[ControlStep, ...]:
+        return tuple(s for s in self.steps if isinstance(s, ControlStep))
+
+    def nested(self) -> Iterator[Plan]:
+        """This plan and those of all regions below it, outer before inner."""
+        todo = [self]
+        while todo:
+            plan = todo.pop()
+            yield plan
+            todo.extend(r.plan for c in reversed(plan.controls) for r in reversed(c.regions))
 
     def explain(self) -> str:
         """The plan as text: each kernel with its loops, tiles, scratch and traffic, and each edge with its reason."""

@@ -11,18 +11,22 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo.errors import Declined
-from hlo.module import Module, Op
+from hlo.module import Module, Op, Value
 from hlo.registry import Literal, SumOfProducts
+from tiling.control import PlanRegion, plan_control, with_takeovers
 from tiling.cost import estimate
-from tiling.flatten import Program, captured_values, flatten
+from tiling.flatten import Program, flatten
+from tiling.inputs import is_control, op_inputs
 from tiling.lower import FusionRequest, lower
 from tiling.machine import Machine
 from tiling.names import Names
-from tiling.plan import Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.plan import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
+from tiling.reuse import PlanStep, resolve_reuses
 from tiling.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.stages import Stage, find_stages
 from tiling.structure import structure_key
 from tiling.tiles import Candidate, best_tiles
+from tiling.updates import UPDATES, is_update, mark_updates
 
 __all__ = ["Supports", "plan"]
 
@@ -58,13 +62,31 @@ def plan(
     """
     program = flatten(module, entry)
     machine = machine or Machine.detect()
-    refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+    return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+
+
+def _plan_program(
+    plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
+    pins: tuple[Pin, ...], deadline: float | None, marks: bool = True,
+) -> Plan:  # fmt: skip
+    """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
+
+    def plan_region(region: Program, passed: Mapping[Value, Value]) -> Plan:
+        return _plan_program(region, passed, machine, module, supports, (), deadline)
+
+    # Updates in place have no rule but their routine: where that is not to be had, none is marked.
+    takes = [name for name in UPDATES if marks]
+    program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
+    refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
+    becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     while True:
-        planner = _Planner(program, machine, module, refused, tuple(pins), deadline)
+        planner = _Planner(program, machine, module, refused, pins, deadline, plan_region, becomes)
         made = planner.run()
         if not planner.newly_refused:
             return made
+        if any(is_update(op) and id(op) in planner.newly_refused for op in program.ops):
+            return _plan_program(plain, passed_on, machine, module, supports, pins, deadline, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
 
@@ -84,6 +106,8 @@ class _Planner:
     refused: Mapping[int, Declined]
     pins: tuple[Pin, ...]
     deadline: float | None
+    plan_region: PlanRegion
+    passed_on: Mapping[Value, Value]
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[int, Declined] = field(default_factory=dict)
     known_tiles: dict[Hashable, tuple[tuple[int, ...], int] | Declined] = field(default_factory=dict)
@@ -110,16 +134,19 @@ class _Planner:
         self._join_epilogues()
         for s in reversed(self.stages):
             self._try_join(s)
-        return Plan(self.program, self.machine, self._steps(), tuple(self.decisions), self.names, self.module)
+        steps: tuple[PlanStep, ...] = ()
+        reuses: tuple[Reuse, ...] = ()
+        if not self.newly_refused:
+            steps, reuses = resolve_reuses(self.program, self._steps(), self.passed_on)
+            steps = tuple(with_takeovers(s, reuses) if isinstance(s, ControlStep) else s for s in steps)
+        return Plan(self.program, self.machine, steps, tuple(self.decisions), self.names, self.module, reuses)
 
     def _needs(self, stage: Stage) -> list[Stage]:
         """The stages whose values a stage loads, through what is computed in place."""
         found: dict[int, Stage] = {}
         seen: set[int] = set()
         inlined = 0
-        todo = list(stage.op.operands)
-        if stage.op.regions:
-            todo += [v for b in stage.op.regions for v in captured_values(b)]
+        todo = op_inputs(stage.op)
         while todo:
             v = todo.pop()
             if id(v) in seen or v.op is None:
@@ -273,7 +300,7 @@ class _Planner:
         me, name = self.names.stage(stage), self._kernel_name(target)
         refusal = self._refusal(kernel, target)
         if isinstance(target, EvaluatorStep) or refusal is not None:
-            self.decisions.append(Decision(me, name, False, refusal or "its reader runs in the evaluator"))
+            self.decisions.append(Decision(me, name, False, refusal or "its reader is no kernel"))
             return False
         together = self._in_one(kernel, target)
         found = self._best(together, self._stored(together))
@@ -300,7 +327,7 @@ class _Planner:
         if self._late():
             return "not tried: the planner's time was over"
         if isinstance(target, EvaluatorStep):
-            return f"its reader runs in the evaluator: {target.reason}"
+            return "its reader is control flow" if is_control(target.op) else f"its reader runs in the evaluator: {target.reason}"
         if kernel.pinned or target.pinned:
             return "one of them is pinned"
         nodes = sum(self.nodes[id(s)] for s in (*kernel.stages, *target.stages))
@@ -323,12 +350,13 @@ class _Planner:
 
     # ------------------------------------------------------------ the result
 
-    def _steps(self) -> tuple[Fusion | EvaluatorStep, ...]:
+    def _steps(self) -> tuple[PlanStep, ...]:
         kernels = list({id(k): k for k in self.kernel_of.values()}.values())
-        done: list[Fusion | EvaluatorStep] = []
+        done: list[PlanStep] = []
         for position, kernel in enumerate(_in_order(kernels, self)):
             if isinstance(kernel, EvaluatorStep):
-                done.append(kernel)
+                control = is_control(kernel.op)
+                done.append(plan_control(kernel.name, kernel.op, self.module, self.plan_region) if control else kernel)
                 continue
             name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
             final: Candidate | Declined = kernel.candidate

@@ -105,8 +105,9 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
     found: list[Obligation] = []
     deadline = start + seconds
     if isinstance(subject, Plan):
-        found += _inputs_of_plan(subject)
-        for f in subject.fusions:
+        for p in subject.nested():
+            found += _inputs_of_plan(p)
+        for f in (f for p in subject.nested() for f in p.fusions):
             found += [
                 Obligation(o.name, f"{f.name} {o.subject}", o.verdict, o.witness)
                 for o in _prove(f.schedule, operations, deadline)
@@ -158,6 +159,11 @@ class _Prover:
             if a.kind is not Kind.READ:
                 self.writes.setdefault(id(a.buffer), []).append(a)
 
+    def _is_updated(self, buffer: Buffer) -> bool:
+        """True for a value that a kernel changes in place: the rest of it was there before."""
+        found = self.writes.get(id(buffer), [])
+        return buffer.scope is Scope.RESULT and bool(found) and all(a.kind is Kind.UPDATE for a in found)
+
     def run(self) -> Iterator[Obligation]:
         for label, reason in self.unmodelled:
             yield Obligation("modelled", label, Verdict.UNDECIDED, reason)
@@ -166,7 +172,7 @@ class _Prover:
         for a in self.accesses:
             yield self._decided("in bounds", str(a), partial(self._outside, a))
         for b in self.schedule.buffers:
-            if b.scope is Scope.RESULT:
+            if b.scope is Scope.RESULT and not self._is_updated(b):
                 yield self._decided("written once", b.name, partial(self._written_once, b))
             if b.scope is Scope.ARGUMENT:
                 bad = self.writes.get(id(b), [])
@@ -176,7 +182,7 @@ class _Prover:
         for a in self.accesses:
             if id(a.buffer) not in known:
                 yield Obligation("storage", str(a), Verdict.REFUTED, f"{a.buffer.name} is none of the schedule's buffers")
-            if a.kind is not Kind.WRITE and a.buffer.scope is not Scope.ARGUMENT:
+            if a.kind is not Kind.WRITE and a.buffer.scope is not Scope.ARGUMENT and not self._is_updated(a.buffer):
                 yield self._decided("produced", str(a), partial(self._unproduced, a))
                 yield self._decided("not overwritten", str(a), partial(self._overwritten, a))
         yield from self._apart()

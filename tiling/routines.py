@@ -212,8 +212,56 @@ def _lower_scatter(op: Op, builder: Builder, names: Names) -> Schedule:
     return Schedule((Phase(tiles, (fill, step)),), tuple(buffers), (rows, *shape[1:]) if shape else (), ranges)
 
 
+# ------------------------------------------------------------ updates in place
+
+UPDATED_PER_TASK_ELEMS = 1 << 15
+
+
+def _lower_update(op: Op, builder: Builder, names: Names) -> Schedule:
+    """result[start + u] = update[u]: the rest of the result is there already, in the operand's memory."""
+    update, given = op.operands[1], op.operands[2:]
+    shape, ranges = update.shape, dict[Var, Interval]()
+    elements = builder(ranges)
+    loops: list[Loop] = []
+    at: list[Expr] = []
+    tiles: tuple[tuple[Var, int], ...] = ()
+    for k, n in enumerate(shape):
+        v = Var(f"u{k}_update")
+        wanted = min(MOST_TASKS, max(1, update.tensor.size_elems // UPDATED_PER_TASK_ELEMS)) if not tiles else 1
+        if n > 1 and wanted > 1:
+            extent = -(-n // min(wanted, n))
+            t = Var("t0")
+            ranges[t] = Interval(0, -(-n // extent) - 1)
+            ranges[v] = Interval(0, extent - 1)
+            tiles = ((t, -(-n // extent)),)
+            upper = simplify(minimum(as_expr(extent - 1), n - 1 - t * extent), ranges)
+            loops.append(Loop(v, Const(0), upper, extent))
+            at.append(simplify(t * extent + v, ranges))
+            continue
+        ranges[v] = Interval(0, n - 1)
+        loops.append(Loop(v, Const(0), Const(n - 1), n))
+        at.append(as_expr(v))
+    target = names.global_buffer(op.results[0], Scope.RESULT)
+    starts, place = [], []
+    for k, (whole, part) in enumerate(zip(op.results[0].shape, shape, strict=True)):
+        if whole == part:
+            place.append(at[k])
+            continue
+        p = Var(f"p{k}_update")
+        ranges[p] = Interval(0, whole - part)
+        starts.append(Start(p, elements.at(given[k], ()), as_expr(0), as_expr(whole - part), clamps=True))
+        place.append(simplify(p + at[k], ranges))
+    node = elements.at(update, tuple(at))
+    step = Scatter(op, tuple(loops), 0, tuple(starts), target, tuple(place), node)
+    roots: list[Node] = [node, *(s.node for s in starts if not isinstance(s.node, Expr))]
+    read = dict.fromkeys(x.value for x in loads(roots))
+    buffers = [target, *(names.global_buffer(v, Scope.ARGUMENT) for v in read)]
+    return Schedule((Phase(tiles, (step,)),), tuple(buffers), op.results[0].shape, ranges)
+
+
 ROUTINES: dict[str, Routine] = {
     "stablehlo.sort": Routine(_sort_declines, lambda op: op.operands, _lower_sort),
     "chlo.top_k": Routine(_top_k_declines, lambda op: op.operands, _lower_top_k),
+    "in_place.dynamic_update_slice": Routine(_plain, lambda op: op.operands[:1], _lower_update),
     "stablehlo.scatter": Routine(_scatter_declines, lambda op: (), _lower_scatter),
 }

@@ -219,12 +219,16 @@ class Ordering:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """`variable` is the integer `node`; an update outside of [lower, upper] is left out. An expression is only tested."""
+    """`variable` is the integer `node`; an update outside of [lower, upper] is left out. An expression is only tested.
+
+    A start that `clamps` is moved into [lower, upper] instead.
+    """
 
     variable: Var | None
     node: Node | Expr
     lower: Expr
     upper: Expr
+    clamps: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from tiling.element import Apply, IndexNode, Load, Node, Scalar, Test
 from tiling.schedule import Contract, Nest, Ordering, Scatter, Schedule, Turn
 
 if TYPE_CHECKING:
-    from tiling.plan import Plan
+    from tiling.plan import ControlStep, Plan
 
 __all__ = ["op_summary", "plan_document", "show_plan", "show_schedule"]
 
@@ -90,37 +90,79 @@ def _contract(c: Contract) -> list[str]:
 
 
 def show_plan(plan: Plan) -> str:
-    """Each kernel with its ops, tiles, loops, scratch and traffic; each edge that was decided with its reason."""
-    lines = [
-        f"machine: {plan.machine}",
-        f"{len(plan.fusions)} kernels, {len(plan.fallbacks)} ops in the evaluator",
-        "",
-    ]
-    for f in plan.fusions:
-        lines.append(f"{f.name}: {len(f.ops)} ops ({op_summary(f.ops)})")
-        lines.append(
-            f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}"
-        )
-        lines.append(f"  scratch {f.scratch_bytes} bytes; moves {f.bytes_fused} bytes, {f.bytes_unfused} op by op")
-        lines.append(f"  predicted {f.estimate}")
-        lines += ["    " + x for x in show_schedule(f.schedule).splitlines()]
-        lines.append("")
-    for s in plan.fallbacks:
-        lines.append(f"{s.name}: {s.op.name} runs in the evaluator: {s.reason}")
-    if plan.decisions:
-        lines.append("decisions")
-        for d in plan.decisions:
+    """Each kernel with its ops, tiles, loops and traffic; control flow with its regions; each decision with its reason."""
+    kernels = sum(len(p.fusions) for p in plan.nested())
+    lines = [f"machine: {plan.machine}", f"{kernels} kernels, {len(plan.fallbacks)} ops in the evaluator", ""]
+    lines += _steps(plan)
+    for p in plan.nested():
+        if p.decisions:
+            lines.append("decisions" if p is plan else f"decisions in {p.program.name}")
+        for d in p.decisions:
             lines.append(f"  {d.producer} {'into' if d.fused else 'not into'} {d.consumer}: {d.reason}")
     return "\n".join(lines).rstrip()
 
 
+def _steps(plan: Plan) -> list[str]:
+    """The steps in the order in which they run; regions are indented."""
+    from tiling.plan import ControlStep, EvaluatorStep
+
+    lines: list[str] = []
+    for step in plan.steps:
+        if isinstance(step, EvaluatorStep):
+            lines += [f"{step.name}: {step.op.name} runs in the evaluator: {step.reason}", ""]
+        elif isinstance(step, ControlStep):
+            lines += _control(step, plan)
+        else:
+            f = step
+            lines.append(f"{f.name}: {len(f.ops)} ops ({op_summary(f.ops)})")
+            lines.append(f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}")
+            lines.append(f"  scratch {f.scratch_bytes} bytes; moves {f.bytes_fused} bytes, {f.bytes_unfused} op by op")
+            lines.append(f"  predicted {f.estimate}")
+            lines += ["    " + x for x in show_schedule(f.schedule).splitlines()]
+            lines.append("")
+    for r in plan.reuses:
+        source, target = plan.names.of(r.source), plan.names.of(r.target)
+        how = "" if r.shared else f", after a copy: {r.reason}"
+        lines.append(f"{target} is written over {source}{how}")
+    return [*lines, ""] if plan.reuses else lines
+
+
+_WAYS = {"invariant": "never changes", "in place": "is updated in place", "exchanged": "changes places with its new value",
+         "copied": "is copied"}  # fmt: skip
+
+
+def _control(step: ControlStep, plan: Plan) -> list[str]:
+    often = "" if not step.is_loop else f", {step.trips} times" if step.trips is not None else ", as often as its condition holds"
+    lines = [f"{step.name}: {step.op.definition.mnemonic}{often}"]
+    for c, operand in zip(step.carries, step.op.operands, strict=False):
+        start = ", in its first value's memory" if c.takes_over else ""
+        lines.append(f"  {plan.names.of(operand)}: {c.argument.type} {_WAYS[c.how]}{start}")
+    for r in step.regions:
+        lines.append(f"  {r.plan.program.name}:")
+        lines += ["    " + x if x else x for x in _steps(r.plan)]
+        if not r.plan.steps:
+            lines.append("    nothing to compute")
+    return [*lines, ""]
+
+
+def _control_document(step: ControlStep) -> dict[str, Any]:
+    carried = [{"type": str(c.argument.type), "how": c.how, "takes_over": c.takes_over} for c in step.carries]
+    return {
+        "kind": "control", "name": step.name, "op": step.op.name, "trips": step.trips, "carried": carried,
+        "regions": [plan_document(r.plan) for r in step.regions],
+    }  # fmt: skip
+
+
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as JSON-ready data, with the same content as the text."""
-    from tiling.plan import Fusion
+    from tiling.plan import ControlStep, EvaluatorStep
 
     steps: list[dict[str, Any]] = []
     for step in plan.steps:
-        if not isinstance(step, Fusion):
+        if isinstance(step, ControlStep):
+            steps.append(_control_document(step))
+            continue
+        if isinstance(step, EvaluatorStep):
             steps.append({"kind": "evaluator", "name": step.name, "op": step.op.name, "reason": step.reason})
             continue
         f = step

@@ -19,6 +19,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
 from tiling.flatten import Program, captured_values
+from tiling.inputs import op_inputs
 from tiling.routines import routine_of
 from tiling.sizes import InPlace, below_moves
 
@@ -132,14 +133,14 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
             cut = again and (weight[id(r)] >= EXPENSIVE or more_bytes)
         if cut:
             stages.append(Stage(op, op.results, declined[id(op)]))
-        for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))):
+        for v in op_inputs(op):
             here = evaluators.setdefault(id(v), set())
             here.update({id(op)} if cut else set().union(*users.values()))
         routine = routine_of(op)
         if declined[id(op)] is None and routine is not None:
             wanted.update(id(v) for v in routine.in_memory(op))
         elif declined[id(op)] is not None:
-            wanted.update(id(v) for v in (*op.operands, *(x for b in op.regions for x in captured_values(b))))
+            wanted.update(id(v) for v in op_inputs(op))
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
                 below = below_moves(v)

@@ -105,6 +105,21 @@ def _call_entry(b: Any, entry: Any, begin: Any, end: Any, table: Any, scratch: A
     )
 
 
+def _copy_bytes(b: Any, target: Any, source: Any, count: Any) -> None:
+    pointer = I8.as_pointer()
+    fn = intrinsic_function(b.module, "memmove", pointer, [pointer, pointer, I64])
+    b.call(fn, [b.inttoptr(target, pointer), b.inttoptr(source, pointer), count])
+
+
+def _at(kind: Any) -> Callable[..., Any]:
+    def load(b: Any, address: Any) -> Any:
+        found = b.load(b.inttoptr(address, kind.as_pointer()))
+        found.align = 1
+        return b.sext(found, I64)
+
+    return load
+
+
 _I = types.int64
 words = _native("words", (_I,), WORDS, lambda b, a: b.inttoptr(a, I64.as_pointer()), "The memory at an address as int64 words.")
 atomic_add = _native(
@@ -139,6 +154,9 @@ yield_thread = _native(
     "Let another thread run.",
 )
 clock_ns = _native("clock_ns", (), _I, _clock, "The monotonic clock, nanoseconds.")
+copy_bytes = _native("copy_bytes", (_I, _I, _I), types.none, _copy_bytes, "Copy bytes: (target, source, count), all addresses.")
+byte_at = _native("byte_at", (_I,), _I, _at(I8), "The byte at an address.")
+int_at = _native("int_at", (_I,), _I, _at(I32), "The int32 at an address.")
 call_entry = _native(
     "call_entry",
     (_I, _I, _I, _I, _I),
@@ -150,6 +168,7 @@ call_entry = _native(
 NAMESPACE = {
     f.__name__: f
     for f in (
-        words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, clock_ns, call_entry
+        words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, clock_ns, call_entry,
+        copy_bytes, byte_at, int_at,
     )
 }  # fmt: skip
