@@ -140,7 +140,8 @@ func.func @main(%x: tensor<9x4xf32>, %start: tensor<9x4xf32>) -> (tensor<9x4xf32
     %w = stablehlo.multiply %c, %v : tensor<4xf32>
     %n = stablehlo.reshape %w : (tensor<4xf32>) -> tensor<1x4xf32>
     %m = stablehlo.add %n, %old : tensor<1x4xf32>
-    %u = stablehlo.dynamic_update_slice %ys, %m, %i, %zero : (tensor<9x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<9x4xf32>
+    %u = stablehlo.dynamic_update_slice %ys, %m, %i, %zero :
+       (tensor<9x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<9x4xf32>
     stablehlo.return %j, %w, %u : tensor<i32>, tensor<4xf32>, tensor<9x4xf32>
   }
   return %r#2, %r#1 : tensor<9x4xf32>, tensor<4xf32>
@@ -173,14 +174,16 @@ func.func @main(%k: tensor<i32>, %x: tensor<6x8xf32>) -> (tensor<6x8xf32>, tenso
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %y = stablehlo.tanh %x : tensor<6x8xf32>
   %r:2 = "stablehlo.case"(%k) ({
-    %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<6x8xf32>, tensor<f32>) -> tensor<8xf32>
+    %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0] :
+       (tensor<6x8xf32>, tensor<f32>) -> tensor<8xf32>
     stablehlo.return %x, %s : tensor<6x8xf32>, tensor<8xf32>
   }, {
     %a = stablehlo.add %x, %y : tensor<6x8xf32>
     %b = stablehlo.constant dense<[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]> : tensor<8xf32>
     stablehlo.return %a, %b : tensor<6x8xf32>, tensor<8xf32>
   }, {
-    %s = stablehlo.reduce(%x init: %zero) applies stablehlo.maximum across dimensions = [0] : (tensor<6x8xf32>, tensor<f32>) -> tensor<8xf32>
+    %s = stablehlo.reduce(%x init: %zero) applies stablehlo.maximum across dimensions = [0] :
+       (tensor<6x8xf32>, tensor<f32>) -> tensor<8xf32>
     %t = stablehlo.negate %s : tensor<8xf32>
     stablehlo.return %y, %t : tensor<6x8xf32>, tensor<8xf32>
   }) : (tensor<i32>) -> (tensor<6x8xf32>, tensor<8xf32>)
