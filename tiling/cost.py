@@ -27,6 +27,7 @@ LONG_RUN_BYTES = 2048  # and from here on they are long
 ONE_CORE_SLOWER = 1.6
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
+NEAR_ELEMS = 8  # of elements this far apart every line is fetched
 RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 
@@ -39,6 +40,7 @@ class Estimate:
     arithmetic_seconds: float
     traffic_seconds: float
     memory_bytes: int
+    cache_bytes: int = 0  # from beyond the cores' own caches, memory included
 
     def __str__(self) -> str:
         return (
@@ -50,14 +52,15 @@ class Estimate:
 def estimate(schedule: Schedule, machine: Machine) -> Estimate:
     """The predicted cost of a schedule."""
     total = arithmetic = traffic = 0.0
-    moved = 0
+    moved = beyond = 0
     for phase in schedule.phases:
         e = _Phase(phase, schedule, machine).estimate()
         total += e.seconds
         arithmetic += e.arithmetic_seconds
         traffic += e.traffic_seconds
         moved += e.memory_bytes
-    return Estimate(total, arithmetic, traffic, moved)
+        beyond += e.cache_bytes
+    return Estimate(total, arithmetic, traffic, moved, beyond)
 
 
 def _one_by_one(step: Ordering | Scatter) -> float:
@@ -83,6 +86,7 @@ class _Phase:
         self.memo: dict[int, frozenset[Var]] = {}
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
+        self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
         self.streamed: set[Buffer] = set()
         self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
 
@@ -98,10 +102,10 @@ class _Phase:
             elif isinstance(step, Nest):
                 a, c = self._nest(step)
             else:
-                a, c = _one_by_one(step), 0.0
+                a, c = _one_by_one(step), self._touch_all(step)
             arithmetic += a
             cached += c
-        memory_bytes, memory = self._memory(tasks)
+        memory_bytes, cache_bytes, memory = self._memory(tasks)
         threads = min(m.cores, tasks)
         if threads < m.cores:
             memory *= ONE_CORE_SLOWER  # one core does not use all of the bandwidth
@@ -118,9 +122,18 @@ class _Phase:
         # Threads do not run equally fast: the fewer tasks each takes, the longer the others wait at the end.
         if threads > 1:
             seconds *= 1.0 + IMBALANCE / waves
-        return Estimate(seconds, compute, local + memory, memory_bytes)
+        return Estimate(seconds, compute, local + memory, memory_bytes, cache_bytes)
 
     # ------------------------------------------------------------ one task
+
+    def _touch_all(self, step: Ordering | Scatter) -> float:
+        """Seconds of cache traffic of a step that walks its buffers by places, not by loops."""
+        if isinstance(step, Ordering):
+            reads = sum(self._touch(b, 0, step.count) for b in step.sources)
+            return reads + sum(self._touch(b, 0, step.kept) for b in step.targets)
+        updates = prod(x.extent for x in step.loops)
+        sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self._buffer(load)) is not None}
+        return sum(self._touch(b, 0, updates) for b in (step.target, *sources.values()))
 
     def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
         return prod(x.extent for x in loops if x.variable in variables)
@@ -162,7 +175,8 @@ class _Phase:
             if stride not in (0, 1):
                 strided += times
             self._note_run(buffer, load.index, nest.loops)
-            traffic += self._touch(buffer, times, self._extents(nest.loops, node_variables(load, self.memo)))
+            extents = self._extents(nest.loops, node_variables(load, self.memo))
+            traffic += self._touch(buffer, times, self._box_elems(buffer, load.index, nest.loops, extents))
         for s in nest.stores:
             if self._stride(s.buffer, s.index, inner) not in (0, 1):
                 strided += iterations
@@ -175,6 +189,29 @@ class _Phase:
         inner_extent = nest.loops[-1].extent if nest.loops else 1
         seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided * 1.0 / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
+
+    def _box_elems(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop], elements: int) -> int:
+        """How many elements a task touches of a buffer with this access and the ones before: the box around all of them.
+
+        A window's accesses overlap, and lines hold what lies between steps of a few elements. Never more than all boxes' sum.
+        """
+        extents = {x.variable: x.extent for x in loops}
+        box: list[tuple[int, int]] = []
+        for e in index:
+            low, high, step = e.constant, e.constant, 1
+            for atom, k in e.terms:
+                if not isinstance(atom, Var):
+                    return elements
+                if atom in extents and extents[atom] > 1:
+                    low, high = low + min(0, k * (extents[atom] - 1)), high + max(0, k * (extents[atom] - 1))
+                    step = max(step, min(abs(k), NEAR_ELEMS))
+            box.append((low, high + step - 1))
+        known, total = self.boxes.get(buffer, (box, 0))
+        joined = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known, box, strict=True)]
+        total += prod(b - a + 1 for a, b in box)
+        self.boxes[buffer] = joined, total
+        around = prod(min(b - a + 1, n) for (a, b), n in zip(joined, buffer.shape, strict=True))
+        return max(elements, min(around, total))
 
     def _contract(self, c: Contract) -> tuple[float, float]:
         m = self.machine
@@ -274,10 +311,10 @@ class _Phase:
         )  # fmt: skip
         return size / rate
 
-    def _memory(self, tasks: int) -> tuple[int, float]:
-        """Bytes and seconds of traffic with the shared cache and with memory."""
+    def _memory(self, tasks: int) -> tuple[int, int, float]:
+        """Bytes from memory, bytes from beyond the cores' own caches, and the seconds that both take."""
         m = self.machine
-        moved, seconds = 0, 0.0
+        moved, beyond, seconds = 0, 0, 0.0
         shared = m.l3_bytes_per_second * min(m.cores, tasks)
         for buffer, task_bytes in self.task_bytes.items():
             whole = min(buffer.size_bytes, task_bytes * tasks)
@@ -294,5 +331,6 @@ class _Phase:
             if again:
                 kept = buffer not in self.streamed and task_bytes <= m.l2_bytes // 4
                 seconds += again / (shared * (4 if kept else 1))
+                beyond += task_bytes * (min(m.cores, tasks) - 1) if kept else again
             moved += whole
-        return moved, seconds
+        return moved, moved + beyond, seconds

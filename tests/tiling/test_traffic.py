@@ -1,0 +1,63 @@
+"""Predicted traffic against caches that replay a schedule's accesses."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo
+import tiling
+from benchmarks.traffic import simulate
+from codegen.supports import supports
+from tiling.cost import estimate
+from tiling.machine import Machine
+
+ROW_SUM = """
+%0 = stablehlo.constant dense<0.0> : tensor<f32>
+%1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [1] : (tensor<256x512xf32>, tensor<f32>) -> tensor<256xf32>
+return %1 : tensor<256xf32>
+"""
+SHIFTED = """
+%0 = stablehlo.slice %x [0:256, 0:256] : (tensor<256x512xf32>) -> tensor<256x256xf32>
+%1 = stablehlo.slice %x [0:256, 256:512] : (tensor<256x512xf32>) -> tensor<256x256xf32>
+%2 = stablehlo.add %0, %1 : tensor<256x256xf32>
+return %2 : tensor<256x256xf32>
+"""
+EVERY_SECOND = """
+%0 = stablehlo.slice %x [0:256, 0:512:2] : (tensor<256x512xf32>) -> tensor<256x256xf32>
+return %0 : tensor<256x256xf32>
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "result", "expected_bytes"),
+    [
+        (ROW_SUM, "tensor<256xf32>", 4 * (256 * 512 + 256)),
+        (SHIFTED, "tensor<256x256xf32>", 4 * (256 * 512 + 256 * 256)),
+        (EVERY_SECOND, "tensor<256x256xf32>", 4 * (256 * 512 + 256 * 256)),
+    ],
+)
+def test_predicted_bytes_are_those_that_the_caches_fetch(body: str, result: str, expected_bytes: int) -> None:
+    module = hlo.parse(f"func.func @main(%x: tensor<256x512xf32>) -> {result} {{ {body} }}")
+    machine = Machine()
+    (fusion,) = tiling.plan(module, machine=machine, supports=supports).fusions
+    seen = simulate(fusion.schedule, machine)
+    assert not isinstance(seen, str)
+    assert seen.memory_bytes == pytest.approx(expected_bytes, rel=0.01)
+    assert estimate(fusion.schedule, machine).memory_bytes == pytest.approx(expected_bytes, rel=0.01)
+
+
+def test_a_small_cache_fetches_again_what_it_had_to_give_up() -> None:
+    module = hlo.parse("""func.func @main(%x: tensor<64x4096xf32>) -> tensor<64x4096xf32> {
+      %0 = stablehlo.constant dense<0.0> : tensor<f32>
+      %1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [1]
+        : (tensor<64x4096xf32>, tensor<f32>) -> tensor<64xf32>
+      %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<64xf32>) -> tensor<64x4096xf32>
+      %3 = stablehlo.subtract %x, %2 : tensor<64x4096xf32>
+      return %3 : tensor<64x4096xf32>
+    }""")
+    (fusion,) = tiling.plan(module, machine=Machine(), supports=supports).fusions
+    row_bytes, whole_bytes = 4 * 4096, 4 * 64 * 4096
+    large, small = (simulate(fusion.schedule, Machine(l2_bytes=n, l3_bytes=n)) for n in (8 * row_bytes, row_bytes // 4))
+    assert not isinstance(large, str) and not isinstance(small, str)
+    assert large.memory_bytes == pytest.approx(2 * whole_bytes, rel=0.05)
+    assert small.memory_bytes == pytest.approx(3 * whole_bytes, rel=0.05)  # each row of x a second time
