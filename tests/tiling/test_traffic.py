@@ -13,7 +13,8 @@ from tiling.machine import Machine
 
 ROW_SUM = """
 %0 = stablehlo.constant dense<0.0> : tensor<f32>
-%1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [1] : (tensor<256x512xf32>, tensor<f32>) -> tensor<256xf32>
+%1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [1]
+  : (tensor<256x512xf32>, tensor<f32>) -> tensor<256xf32>
 return %1 : tensor<256xf32>
 """
 SHIFTED = """
