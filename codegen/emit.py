@@ -31,7 +31,23 @@ from tiling.element import (
 )
 from tiling.linear import address
 from tiling.order import order_loops
-from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Ordering, Phase, Scatter, Schedule, Scope, Turn
+from tiling.schedule import (
+    ZERO,
+    Buffer,
+    Contract,
+    Flag,
+    FoldStep,
+    Loop,
+    LoopKind,
+    Measure,
+    Nest,
+    Ordering,
+    Phase,
+    Scatter,
+    Schedule,
+    Scope,
+    Turn,
+)
 
 __all__ = ["PhaseSource", "emit_phase"]
 
@@ -122,17 +138,21 @@ class PhaseEmitter:
 
     def _task_loop(self) -> None:
         tiles = [(v, n) for v, n in self.phase.tiles]
-        if len(tiles) == 1:
+        for flag in self.phase.flags:
+            self._flag(flag)
+        if len(tiles) == 1 and not self.phase.descending:
             self.out.line(f"for {self.name(tiles[0][0])} in range(begin, end):")
         else:
             self.out.line("for task in range(begin, end):")
         self.out.depth += 1
-        if len(tiles) > 1:
+        if len(tiles) > 1 or self.phase.descending:
             step = 1
             for k, (v, n) in reversed(list(enumerate(tiles))):
                 text = "task" if step == 1 else f"task // {step}"
                 if k:
                     text = f"{text} % {n}" if step == 1 else f"({text}) % {n}"
+                if v in self.phase.descending:
+                    text = f"{n - 1} - {text}"
                 self.out.line(f"{self.name(v)} = {text}")
                 step *= n
         for step_ in self.phase.steps:
@@ -140,6 +160,8 @@ class PhaseEmitter:
                 self._contract(step_)
             elif isinstance(step_, Turn):
                 self._turn(step_)
+            elif isinstance(step_, Measure):
+                self._measure(step_)
             elif isinstance(step_, Ordering):
                 self.read.update(step_.targets)
                 emit_ordering(self, step_)
@@ -150,6 +172,30 @@ class PhaseEmitter:
                 scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step_))])
             else:
                 NestEmitter(self, order_loops(step_, self.buffer_of)).run()
+
+    def _flag(self, flag: Flag) -> None:
+        """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
+        name = self.name(flag.variable)
+        self.out.line(f"{name} = int64(1)")
+        for buffer, limit in flag.limits:
+            self.used[buffer] = None
+            self.read.add(buffer)
+            self.out.line(f"for c in range({buffer.size_elems}):")
+            most = constant_source(buffer.element.dtype.type(limit), buffer.element)
+            self.out.line(f"    if not ({buffer.name}[c] <= {most}):")
+            self.out.line(f"        {name} = int64(0)")
+
+    def _measure(self, m: Measure) -> None:
+        """A maximum that keeps a NaN: whatever is compared with it then fails."""
+        out, c, n = self.out, self.name(m.piece), m.source.size_elems
+        for b in (m.source, m.target):
+            self.used[b] = None
+            self.read.add(b)
+        stop = f"{m.size}*{c} + {m.size}"
+        out.line(f"most = {constant_source(m.source.element.dtype.type(0), m.source.element)}")
+        out.line(f"for i in range({m.size}*{c}, {stop if n % m.size == 0 else f'min({stop}, {n})'}):")
+        out.line(f"    most = reduce_maximum(most, absolute({m.source.name}[i]))")
+        out.line(f"{m.target.name}[{c}] = most")
 
     def _turn(self, t: Turn) -> None:
         sizes = [_count(x.upper, self) for x in (t.rows, t.columns)]
@@ -175,10 +221,14 @@ class PhaseEmitter:
             self.used[b] = None
             self.read.add(b)
         rows, columns = _count(c.rows_upper, self), _count(c.columns_upper, self)
+        first, right_at = self._first_column(c)
+        if first:
+            columns = f"{columns} - {first}"
         if blocks == 1:
             self.variables[c.k_start] = "0"
         else:
-            out.line(f"for {k0} in range(0, {c.k}, {c.k_block}):")
+            start = f"{self.expr(c.depth_lower // c.k_block * c.k_block)}" if c.depth_lower is not ZERO else "0"
+            out.line(f"for {k0} in range({start}, {_count(c.last_depth, self)}, {c.k_block}):")
             out.depth += 1
         for nest in c.pack:
             NestEmitter(self, order_loops(nest, self.buffer_of)).run()
@@ -190,17 +240,43 @@ class PhaseEmitter:
             )
             out.depth = depth
             return
-        size = str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
-        right = self.expr(c.right.base) + (f" + {c.right.row_stride}*{k0}" if blocks > 1 else "")
-        start = self.expr(c.left.base)
-        again = f"{k0} > 0" if blocks > 1 else "False"
+        begin = "0" if blocks == 1 else k0
+        if c.depth_lower is not ZERO:
+            out.line(f"k1 = max({begin}, {self.expr(c.depth_lower)})")
+        size = self._block_size(c, blocks, k0)
+        right = self.expr(c.right.base) + right_at
+        left = self.expr(c.left.base)
+        if c.depth_lower is not ZERO:
+            left += " + k1" if blocks == 1 else f" + k1 - {k0}"
+            right += f" + {c.right.row_stride}*k1"
+        elif blocks > 1:
+            right += f" + {c.right.row_stride}*{k0}"
+        again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
+        out_at = self.expr(c.out.base) + (f" + {first}" if first else "")
         call = (
-            f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {start}, {c.left.row_stride}, 1, "
+            f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, 1, "
             f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.right.row_stride}, "
-            f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {again}, {c.columns})"
+            f"{c.out.buffer.name}, {out_at}, {c.out.row_stride}, {again}, {c.columns})"
         )
         out.line(call)
         out.depth = depth
+
+    def _first_column(self, c: Contract) -> tuple[str, str]:
+        """The first column's number, and how far its panel lies behind the first one's; both empty where it is 0."""
+        if c.columns_lower is ZERO:
+            return "", ""
+        self.out.line(f"n0 = {self.expr(c.columns_lower)}")
+        return "n0", " + n0" if c.panel_stride == c.columns else f" + n0 // {c.columns}*{c.panel_stride}"
+
+    def _block_size(self, c: Contract, blocks: int, k0: str) -> str:
+        """How many steps of k one call makes."""
+        if c.depth_upper is None:
+            return str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
+        stop = _count(c.depth_upper, self)
+        first = "k1" if c.depth_lower is not ZERO else "" if blocks == 1 else k0
+        if blocks > 1:
+            stop = f"min({k0} + {c.k_block}, {stop})"
+        return f"{stop} - {first}" if first else stop
 
 
 def _count(upper: Expr, emitter: PhaseEmitter) -> str:
@@ -261,7 +337,7 @@ class NestEmitter:
             for s in segment.stores:
                 value = self.number(s.node, self.depth)
                 body.append(f"{s.buffer.name}[{self.phase.address(s.buffer, s.index)}] = {value}")
-            for f, into in zip(segment.folds, accumulators, strict=True):
+            for f, into in zip(segment.folds, accumulators, strict=bool(segment.folds)):
                 self._combine(f, into, body)
             body += ends
             bodies.append((segment, body))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo.types import ELEMENT_TYPES
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, maximum, minimum, simplify
+from indexing.expr import Const, Expr, Interval, Var, interval, maximum, minimum, simplify
 from tiling.element import Choose, Node, Scalar, Test, children, has_runtimes, rebuild
-from tiling.linear import linear
-from tiling.schedule import FoldStep, Nest, Store
+from tiling.neutral import bounds_by
+from tiling.schedule import FoldStep, Nest, Skip, Store
 
 __all__ = ["Segment", "split_innermost"]
 
@@ -30,6 +30,7 @@ class Segment:
     upper: Expr
     stores: tuple[Store, ...]
     folds: tuple[FoldStep, ...]
+    is_left_out: bool = False  # while the nest's flag is 1
 
 
 Key = tuple[Expr, int, int]
@@ -44,12 +45,42 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]
         return [Segment(loop.lower, loop.upper, nest.stores, nest.folds)]
     whole = Segment(loop.lower, loop.upper, nest.stores, nest.folds)
     pieces = [whole]
-    found = _conditions(whole, loop.variable, ranges)
-    if len(found) > MOST_CONDITIONS:
+    skipped = _skipped(nest)
+    found = {**skipped, **_conditions(whole, loop.variable, ranges)}
+    for key, (start, stop) in found.items() if len(found) <= MOST_CONDITIONS else skipped.items():
+        pieces = [part for piece in pieces for part in _cut(piece, key, start, stop, ranges, key in skipped)]
+    if nest.skip is None:
         return pieces
-    for key, (start, stop) in found.items():
-        pieces = [part for piece in pieces for part in _cut(piece, key, start, stop, ranges)]
-    return pieces
+    return [part for piece in pieces for part in _left_out(piece, nest.skip, loop.extent, ranges)]
+
+
+def _skipped(nest: Nest) -> dict[Key, tuple[Expr | None, Expr | None]]:
+    """The conditions that bound the loop while the nest's flag is 1."""
+    found: dict[Key, tuple[Expr | None, Expr | None]] = {}
+    for c in nest.skip.conditions if nest.skip is not None else ():
+        ends = bounds_by(c, nest.loops[-1].variable)
+        assert ends is not None, "a nest leaves out only what bounds its innermost loop"
+        found[c.expression, c.lower, c.upper] = ends
+    return found
+
+
+def _left_out(piece: Segment, skip: Skip, extent: int, ranges: Mapping[Var, Interval]) -> list[Segment]:
+    """A piece where the nest is neutral: it runs while the flag is 0; while it is 1 zeros are stored, where they are wanted."""
+    if not piece.is_left_out:
+        return [piece]
+    lower = simplify(maximum(piece.lower, skip.flag * extent), ranges)
+    parts = [Segment(lower, piece.upper, piece.stores, piece.folds, True)]
+    if skip.fill is not None and piece.stores:
+        first = simplify(maximum(piece.lower, skip.fill[0]), ranges)
+        last = simplify(minimum(piece.upper, skip.fill[1], skip.flag * extent - 1), ranges)
+        if interval(simplify(last - first, ranges), ranges).upper >= 0:
+            zeros = tuple(Store(s.value, s.buffer, s.index, _zero(s)) for s in piece.stores)
+            parts.append(Segment(first, last, zeros, (), True))
+    return parts
+
+
+def _zero(s: Store) -> Scalar:
+    return Scalar(s.buffer.element.dtype.type(0), s.buffer.element)
 
 
 def _conditions(
@@ -66,22 +97,14 @@ def _conditions(
         seen.add(id(n))
         stack.extend(children(n))
         for c in n.conditions if isinstance(n, (Choose, Test)) else ():
-            parts = linear(c.expression, (variable,))
-            if parts is None or parts[1][0] not in (1, -1):
-                continue
-            rest, (sign,) = parts
-            low = None if c.lower <= EVERYTHING.lower else c.lower
-            high = None if c.upper >= EVERYTHING.upper else c.upper
-            if sign > 0:
-                span = (None if low is None else low - rest, None if high is None else high - rest)
-            else:
-                span = (None if high is None else rest - high, None if low is None else rest - low)
-            found[c.expression, c.lower, c.upper] = span
+            ends = bounds_by(c, variable)
+            if ends is not None:
+                found[c.expression, c.lower, c.upper] = ends
     return found
 
 
 def _cut(
-    piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges: Mapping[Var, Interval]
+    piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges: Mapping[Var, Interval], skipped: bool
 ) -> list[Segment]:
     """[lower, start - 1], [start, stop] and [stop + 1, upper] of a piece, without those that are always empty."""
     parts: list[Segment] = []
@@ -89,26 +112,26 @@ def _cut(
     if start is not None:
         before = simplify(minimum(piece.upper, start - 1), ranges)
         if interval(simplify(before - lower, ranges), ranges).upper >= 0:
-            parts.append(_resolve(piece, key, False, lower, before, ranges))
+            parts.append(_resolve(piece, key, False, lower, before, ranges, skipped))
         lower = simplify(maximum(lower, start), ranges)
     upper = piece.upper if stop is None else simplify(minimum(piece.upper, stop), ranges)
     parts.append(_resolve(piece, key, True, lower, upper, ranges))
     if stop is not None:
         after = simplify(maximum(piece.lower, stop + 1), ranges)
         if interval(simplify(piece.upper - after, ranges), ranges).upper >= 0:
-            parts.append(_resolve(piece, key, False, after, piece.upper, ranges))
+            parts.append(_resolve(piece, key, False, after, piece.upper, ranges, skipped))
     return parts
 
 
 def _resolve(
-    piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]
+    piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval], left_out: bool = False
 ) -> Segment:
     resolver = _Resolver(key, holds)
     stores = tuple(Store(s.value, s.buffer, s.index, resolver.node(s.node)) for s in piece.stores)
     folds = tuple(
         FoldStep(f.values, f.buffers, f.index, tuple(map(resolver.node, f.nodes)), f.inits, f.op) for f in piece.folds
     )
-    return Segment(lower, upper, stores, folds)
+    return Segment(lower, upper, stores, folds, piece.is_left_out or left_out)
 
 
 class _Resolver:

@@ -10,10 +10,25 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from hlo.access import Condition
 from hlo.module import Op, Value
-from indexing.expr import Const, Expr, Interval, Maximum, Minimum, Var, as_expr, from_terms, interval, simplify
+from indexing.expr import (
+    Const,
+    Expr,
+    Interval,
+    Maximum,
+    Minimum,
+    Var,
+    as_expr,
+    from_terms,
+    interval,
+    maximum,
+    minimum,
+    simplify,
+    substitute,
+)
 from tiling.element import Choose, IndexNode, Load, Node, children, runtimes_of
 from tiling.schedule import (
     Block2D,
@@ -22,16 +37,18 @@ from tiling.schedule import (
     FoldStep,
     Loop,
     LoopKind,
+    Measure,
     Nest,
     Ordering,
     Phase,
     Scatter,
     Schedule,
+    Skip,
     Step,
     Turn,
 )
 
-__all__ = ["Access", "Domain", "Kind", "Unmodelled", "accesses_of", "positions_by_division"]
+__all__ = ["Access", "Domain", "Kind", "Unmodelled", "accesses_of", "flag_values", "positions_by_division"]
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
 
@@ -96,6 +113,16 @@ class Access:
         return f"{self.label} {self.kind.value} {self.buffer.name}[{', '.join(map(str, where))}]"
 
 
+def flag_values(schedule: Schedule) -> list[Schedule]:
+    """The schedule once for each value of its flags, which are then in no doubt: their ranges are points."""
+    flags = [f.variable for p in schedule.phases for f in p.flags]
+    values = product(*((0, 1) for _ in flags))
+    return [
+        replace(schedule, ranges={**schedule.ranges, **{v: Interval(x, x) for v, x in zip(flags, at, strict=True)}})
+        for at in values
+    ]
+
+
 def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
     """Every access of a schedule; (step, reason) for a step that is not modelled."""
     by_value = _buffers_by_value(schedule)
@@ -151,6 +178,9 @@ class _Reader:
     def __init__(self, schedule: Schedule, by_value: Mapping[int, Buffer], phase: Phase, at: tuple[int, int], label: str) -> None:
         self.schedule, self.by_value, self.at, self.label = schedule, by_value, at, label
         self.tiles = [(v, Interval(0, n - 1)) for v, n in phase.tiles]
+        # Flags are one value at a time: whoever asks gives each its own range (`flag_values`).
+        spans = [(f.variable, schedule.ranges[f.variable]) for f in phase.flags]
+        self.flags: dict[Var, Expr] = {v: Const(b.lower) for v, b in spans}
 
     def step(self, step: Step) -> Iterator[Access]:
         for kind, method in self._models().items():
@@ -162,14 +192,21 @@ class _Reader:
     def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
         return {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
+            Measure: self.measure,
         }  # fmt: skip
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
         """The iterations of loops, inside the context's or a task's."""
         base = context or Domain(tuple(self.tiles), (), (), len(self.tiles))
+        if self.flags:
+            loops = [replace(x, lower=self._settled(x.lower), upper=self._settled(x.upper)) for x in loops]
         variables = (*base.variables, *bounds_of(loops, base.ranges))
         held = (*base.held, *_loop_conditions(loops, dict(variables)), *also)
         return Domain(variables, held, (), base.shared)
+
+    def _settled(self, e: Expr) -> Expr:
+        """An expression with the flags' values in it."""
+        return simplify(substitute(e, self.flags), self.schedule.ranges) if self.flags else e
 
     def access(
         self, kind: Kind, buffer: Buffer, index: Sequence[Expr], domain: Domain, value: Value | None, part: int = 0,
@@ -190,7 +227,8 @@ class _Reader:
     # ------------------------------------------------------------ nests
 
     def nest(self, nest: Nest, part: int = 0, context: Domain | None = None) -> Iterator[Access]:
-        whole = self.domain(nest.loops, context)
+        skip = nest.skip if nest.skip is not None and self.flags.get(nest.skip.flag) is Const(1) else None
+        whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
         outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
         n = len(context.variables) - context.shared if context is not None else 0
         yield from self.reads([s.node for s in nest.stores], whole, part, n)
@@ -199,8 +237,21 @@ class _Reader:
             yield from self.reads(f.inits, outer, part, n)
         for k, s in enumerate(nest.stores):
             yield self.access(Kind.WRITE, s.buffer, s.index, whole, s.value, part, 1 + k, n)
+            if skip is not None and skip.fill is not None:
+                zeros = self._filled(nest, skip, context)
+                yield self.access(Kind.WRITE, s.buffer, s.index, zeros, s.value, part, 1 + k, n)
         for k, f in enumerate(nest.folds):
             yield from self._folded(f, outer, part, 1 + len(nest.stores) + k, n)
+
+    def _filled(self, nest: Nest, skip: Skip, context: Domain | None) -> Domain:
+        """Where a nest stores zeros in place of what it leaves out."""
+        assert skip.fill is not None
+        first, last = skip.fill
+        loops = [
+            replace(x, lower=maximum(x.lower, first), upper=minimum(x.upper, last)) if x.variable is skip.variable else x
+            for x in nest.loops
+        ]
+        return self.domain(loops, context).with_guard((), [skip.conditions])
 
     def _folded(self, f: FoldStep, outer: Domain, part: int, place: int, around: int) -> Iterator[Access]:
         for v, b in zip(f.values, f.buffers, strict=True):
@@ -222,6 +273,11 @@ class _Reader:
 
     def contract(self, c: Contract) -> Iterator[Access]:
         """Blocks of k one after the other: packs, then the products; `k_start` is a loop around all of it."""
+        if self.flags:
+            c = replace(
+                c, columns_lower=self._settled(c.columns_lower), columns_upper=self._settled(c.columns_upper),
+                depth_lower=self._settled(c.depth_lower), depth_upper=self._settled(c.last_depth),
+            )  # fmt: skip
         depth = -(-c.k // c.k_block)
         base = self.domain(c.loops)
         multiple = [Condition(c.k_start % c.k_block, 0, 0)] if depth > 1 else []
@@ -232,9 +288,11 @@ class _Reader:
             yield from self.nest(nest, part, context)
         i, j, k = (Var(f"{c.k_start.name}_{n}") for n in ("row", "column", "depth"))
         row = Loop(i, Const(0), c.rows_upper, c.m)
-        column = Loop(j, Const(0), c.columns_upper, c.n)
+        column = Loop(j, c.columns_lower, c.columns_upper, c.n)
         inner = Loop(k, Const(0), Const(min(c.k, c.k_block) - 1), c.k_block)
         tail = [Condition(c.k - 1 - c.k_start - k, 0, c.k)] if depth > 1 and c.k % c.k_block else []
+        if c.depth_lower is not Const(0) or c.last_depth is not Const(c.k - 1):
+            tail += [Condition(c.k_start + k - c.depth_lower, 0, c.k), Condition(c.last_depth - c.k_start - k, 0, c.k)]
         part = len(c.pack)
         place = c.left.base + i * c.left.row_stride + k * c.left.column_stride
         left, right = (self._operand(c.op, n, b.buffer) for n, b in enumerate((c.left, c.right)))
@@ -258,6 +316,14 @@ class _Reader:
                 todo.extend(v.op.operands)
             seen.add(id(v))
         return None
+
+    def measure(self, m: Measure) -> Iterator[Access]:
+        i = Var(f"{m.piece.name}_element")
+        n = m.source.size_elems
+        loop = Loop(i, Const(0), minimum(m.size - 1, n - 1 - m.piece * m.size), m.size)
+        place = m.piece * m.size + i
+        yield from self._block(Kind.READ, Block2D(m.source, place, 0, 1), place, self.domain((loop,)), 0, 0, m.source.value)
+        yield self.access(Kind.WRITE, m.target, (m.piece,), self.domain(()), None, 0, 1)
 
     def turn(self, t: Turn) -> Iterator[Access]:
         r, c = t.rows.variable, t.columns.variable

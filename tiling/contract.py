@@ -8,14 +8,14 @@ The roles follow from the reads: m occurs in the left operand's index alone, n i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from hlo.module import Value
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
+from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify, substitute
 from tiling.element import Load, Node, Renamer, has_runtimes, loads, node_variables
-from tiling.linear import address, linear
+from tiling.linear import address, linear, when
 from tiling.machine import Machine
 from tiling.names import Names, make_buffer
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store
@@ -35,6 +35,8 @@ class LoweredContraction:
     steps: tuple[Step, ...]
     buffers: tuple[Buffer, ...]
     prepass: tuple[Phase, ...]
+    bounded: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)  # the loops that a mask bounds, and their ends
+    right_is_whole: bool = False  # the right operand is packed by the task itself, all of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,7 @@ class ContractionContext:
     """What the fusion around a contraction knows.
 
     `operands(index, provide)` gives the two operands' nodes for an output index, with `provide(size)` as the depth index.
+    `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1.
     """
 
     stage: Stage
@@ -55,6 +58,8 @@ class ContractionContext:
     machine: Machine
     names: Names
     is_member: Callable[[Value], bool]
+    flag: Var | None = None
+    ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
 
 
 def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
@@ -98,12 +103,38 @@ class Contraction:
         right = self._right(in_right)
         if out is None or right is None:
             return None
-        left, pack = self._left()
+        bounded = self._bounded(whole_columns=bool(right[2]))
+        columns_lower, columns_upper = self._while_flag(self.n, bounded)
+        first_depth, last_depth = self._while_flag(c.depth[0], bounded)
+        left, pack = self._left(first_depth, last_depth)
         step = Contract(
-            c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, self.depth,
+            c.stage.op, self.value, self.around, self.m.upper, columns_upper, self.m.extent, self.n.extent, self.depth,
             self.k_block, left, right[0], right[1], out, self.mr, self.nr, self.k_start, pack,
+            columns_lower, first_depth, last_depth if c.depth[0].variable in bounded else None,
         )  # fmt: skip
-        return LoweredContraction((*right[2], step), tuple(self.new_buffers), tuple(self.prepass))
+        return LoweredContraction((*right[2], step), tuple(self.new_buffers), tuple(self.prepass), bounded, bool(right[2]))
+
+    # ------------------------------------------------------------ bounds
+
+    def _bounded(self, whole_columns: bool) -> dict[Var, tuple[Expr, Expr]]:
+        """Which of the columns' and the depth's ends are taken: whole panels of columns, and a depth of one loop."""
+        c = self.c
+        found: dict[Var, tuple[Expr, Expr]] = {}
+        if self.n.variable in c.ends and not whole_columns:
+            lower, upper = c.ends[self.n.variable]
+            last = minimum(upper // self.nr * self.nr + (self.nr - 1), self.n.extent - 1)
+            found[self.n.variable] = simplify(lower // self.nr * self.nr, c.ranges), simplify(last, c.ranges)
+        if len(c.depth) == 1 and c.depth[0].variable in c.ends:
+            found[c.depth[0].variable] = c.ends[c.depth[0].variable]
+        return found
+
+    def _while_flag(self, loop: Loop, bounded: Mapping[Var, tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        """A loop's ends, those in `bounded` while the flag is 1."""
+        ends = bounded.get(loop.variable)
+        if ends is None or self.c.flag is None:
+            return Const(0), loop.upper
+        lower, upper = when(self.c.flag, ends, loop.extent)
+        return lower, simplify(minimum(loop.upper, upper), self.c.ranges)
 
     def _roles(self) -> bool:
         """Chooses the rows' and the columns' loop; False where there are none."""
@@ -166,7 +197,7 @@ class Contraction:
         base, (stride, depth_stride) = found
         return Block2D(buffer, base, stride, 1), depth_stride
 
-    def _left(self) -> tuple[Block2D, tuple[Nest, ...]]:
+    def _left(self, first: Expr, last: Expr) -> tuple[Block2D, tuple[Nest, ...]]:
         c = self.c
         found = self._in_place(c.nodes[0], self.m.variable)
         if found is not None and found[1] == 1 and (
@@ -188,12 +219,11 @@ class Contraction:
             store = Store(None, buffer, (as_expr(self.m.variable), flat), c.nodes[0])
             return Block2D(buffer, Const(0), width, 1), (Nest((self.m, *loops), (store,)),)
         rename = Renamer(self._depth_index(self.k_start + self.k), c.ranges, {})
-        k_loop = Loop(
-            self.k,
-            Const(0),
-            simplify(minimum(self.k_block - 1, self.depth - 1 - self.k_start), c.ranges),
-            self.k_block,
-        )
+        ends = minimum(self.k_block - 1, self.depth - 1 - self.k_start)
+        lower: Expr = Const(0)
+        if len(c.depth) == 1 and (first is not Const(0) or last is not Const(self.depth - 1)):
+            ends, lower = minimum(ends, last - self.k_start), maximum(0, first - self.k_start)
+        k_loop = Loop(self.k, lower, simplify(ends, c.ranges), self.k_block)
         nest = Nest((self.m, k_loop),
                     (Store(None, buffer, (as_expr(self.m.variable), as_expr(self.k)), rename.node(c.nodes[0])),))  # fmt: skip
         return Block2D(buffer, Const(0), width, 1), (nest,)

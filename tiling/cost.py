@@ -8,13 +8,14 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from indexing.expr import Expr, FloorDiv, Var
+from tiling.averages import Averages
 from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
 from tiling.machine import Machine
-from tiling.schedule import Buffer, Contract, Loop, Nest, Ordering, Phase, Scatter, Schedule, Scope, Turn
+from tiling.schedule import Buffer, Contract, Loop, Measure, Nest, Ordering, Phase, Scatter, Schedule, Scope, Turn
 from tiling.stages import COST
 
 __all__ = ["Estimate", "estimate"]
@@ -83,6 +84,7 @@ class _Phase:
         self.phase, self.schedule, self.machine = phase, schedule, machine
         self.tiles = {v for v, n in phase.tiles if n > 1}
         self.counts = dict(phase.tiles)
+        self.averages = Averages(phase, schedule.ranges)
         self.memo: dict[int, frozenset[Var]] = {}
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
@@ -101,6 +103,8 @@ class _Phase:
                 a, c = self._turn(step)
             elif isinstance(step, Nest):
                 a, c = self._nest(step)
+            elif isinstance(step, Measure):
+                a, c = self._measure(step)
             else:
                 a, c = _one_by_one(step), self._touch_all(step)
             arithmetic += a
@@ -141,6 +145,8 @@ class _Phase:
     def _nest(self, nest: Nest) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution."""
         m = self.machine
+        if self.phase.flags:
+            nest = replace(nest, loops=self.averages.loops(nest))
         roots: list[Node] = [s.node for s in nest.stores]
         for f in nest.folds:
             roots += [*f.nodes, *f.inits]
@@ -215,6 +221,9 @@ class _Phase:
 
     def _contract(self, c: Contract) -> tuple[float, float]:
         m = self.machine
+        if self.phase.flags:
+            n = self.averages.count(c.columns_lower, c.columns_upper, c.n)
+            c = replace(c, n=n, k=self.averages.count(c.depth_lower, c.last_depth, c.k))
         around = prod(x.extent for x in c.loops)
         rows = -(-c.m // c.rows) * c.rows
         columns = -(-c.n // c.columns) * c.columns
@@ -233,6 +242,11 @@ class _Phase:
             seconds += a * blocks
             traffic += t * blocks
         return seconds * around, traffic * around
+
+    def _measure(self, s: Measure) -> tuple[float, float]:
+        self.runs[s.source] = s.size * s.source.element.itemsize_bytes
+        traffic = self._touch(s.source, 0, s.size)
+        return s.size / (self.machine.lanes(s.source.element.itemsize_bytes) * self.machine.hertz), traffic
 
     def _turn(self, t: Turn) -> tuple[float, float]:
         m, item = self.machine, t.target.buffer.element.itemsize_bytes

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tiling.plan import Fusion, Plan
-from tiling.schedule import Contract, LoopKind, Nest, Phase, Schedule
+from tiling.schedule import Contract, LoopKind, Nest, Schedule
 
 __all__ = ["with_loop_order", "with_schedule"]
 
@@ -39,7 +39,7 @@ def with_loop_order(plan: Plan, value: str, order: Sequence[str]) -> Plan:
                     steps = (*phase.steps[:j], _ordered(step, order), *phase.steps[j + 1 :])
                     phases = (
                         *fusion.schedule.phases[:k],
-                        Phase(phase.tiles, steps),
+                        replace(phase, steps=steps),
                         *fusion.schedule.phases[k + 1 :],
                     )
                     return with_schedule(plan, fusion.name, replace(fusion.schedule, phases=phases))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from indexing.expr import Const, Expr, Interval, Var, simplify
+from indexing.expr import Const, Expr, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.schedule import Buffer
 
-__all__ = ["address", "linear"]
+__all__ = ["address", "linear", "never_empty", "when"]
 
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
@@ -30,3 +30,16 @@ def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | Non
         else:
             rest = rest + atom * k
     return rest, tuple(counts.values())
+
+
+def never_empty(lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> bool:
+    """True when lower <= upper follows from the ranges: each part of a maximum against each part of a minimum."""
+    lowers = lower.arguments if isinstance(lower, Maximum) else (lower,)
+    uppers = upper.arguments if isinstance(upper, Minimum) else (upper,)
+    return all(interval(simplify(u - x, ranges), ranges).lower >= 0 for u in uppers for x in lowers)
+
+
+def when(flag: Var, ends: tuple[Expr, Expr], extent: int) -> tuple[Expr, Expr]:
+    """[lower, upper] while the flag is 1, and [0, extent - 1] while it is 0. Neither end leaves that range."""
+    lower = ends[0] if ends[0] is Const(0) else minimum(ends[0], flag * extent)
+    return lower, maximum(ends[1], extent - 1 - flag * extent)

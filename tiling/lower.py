@@ -7,7 +7,7 @@ the task's later stages read from it: the image of their loops under their index
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from hlo.errors import Declined
 from hlo.module import Value
@@ -16,12 +16,16 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.box import Box, Span, covers, hull, image
 from tiling.build import ElementBuilder
-from tiling.contract import ContractionContext, lower_contraction
+from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
+from tiling.cost import estimate
 from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.machine import Machine
+from tiling.masks import Masks, find_limits, may_be_masked
+from tiling.member import Member, translated
 from tiling.names import Names, make_buffer
+from tiling.order import order_loops
 from tiling.routines import routine_of
-from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
+from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Skip, Step, Store
 from tiling.split_fold import split_fold
 from tiling.stages import Stage, is_inlinable
 from tiling.turn import turn_loads
@@ -37,6 +41,7 @@ class FusionRequest:
     stages: tuple[Stage, ...]
     stored: frozenset[int]  # ids of values that are results of the fusion
     tile_sizes: tuple[int, ...]  # one for each dimension of the root's (first) value
+    masks: bool = True  # whether what a mask makes neutral is left out
 
     @property
     def root(self) -> Stage:
@@ -48,6 +53,16 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 
     Declined when a member would have to be computed by several tasks and is also stored, or cannot be expressed.
     """
+    made = _lowered(request, machine, names)
+    if isinstance(made, Declined) or not any(p.flags for p in made.phases):
+        return made
+    plain = _lowered(replace(request, masks=False), machine, names)
+    if isinstance(plain, Declined) or estimate(made, machine).seconds < estimate(plain, machine).seconds:
+        return made
+    return plain  # to find out how large the inputs are would take longer than what is left out
+
+
+def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
     try:
         lowering = _Lowering(request, machine, names)
         if any(routine_of(s.op) is not None for s in request.stages):
@@ -57,33 +72,21 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
         return Declined(str(reason))
 
 
-@dataclass
-class _Plan:
-    """What is known of a stage while its fusion is lowered."""
-
-    stage: Stage
-    box: Box | None = None
-    index: tuple[Expr, ...] = ()  # the element that its loops compute
-    loops: tuple[Loop, ...] = ()
-    reduction: tuple[Loop, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    inits: tuple[Node, ...] = ()
-    reads: list[Load] = field(default_factory=list)
-
-
 class _Lowering:
     def __init__(self, request: FusionRequest, machine: Machine, names: Names) -> None:
         self.request = request
         self.machine = machine
         self.names = names
         self.ranges: dict[Var, Interval] = {}
-        self.plans = [_Plan(s) for s in request.stages]
+        self.plans = [Member(s) for s in request.stages]
         self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
         self.inlined = self._inlined_values()
         self.buffers: dict[int, Buffer] = {}
         self.tiles: list[tuple[Var, int]] = []
         self.extra_buffers: list[Buffer] = []
         self.prepass: list[Phase] = []
+        self.contractions: dict[int, tuple[LoweredContraction, ...]] = {}
+        self.masks: Masks | None = None
 
     def run(self) -> Schedule:
         root = self.plans[-1]
@@ -91,15 +94,44 @@ class _Lowering:
         for plan in reversed(self.plans):
             self._shape(plan)
         self._allocate()
+        self.masks = self._find_masks()
+        emitted: dict[int, list[Step]] = {}
+        for plan in reversed(self.plans):  # what a stage computes is what its readers still need
+            emitted[id(plan)] = self._emit(plan)
         steps: list[Step] = []
         for plan in self.plans:
-            steps.extend(self._emit(plan))
+            steps.extend(emitted[id(plan)])
+            for lowered in self.contractions.get(id(plan), ()):
+                self.extra_buffers.extend(lowered.buffers)
+                self.prepass.extend(lowered.prepass)
         lanes = self.machine.lanes(4)
         turned, scratch = turn_loads(_merge(steps, self.ranges, self._buffer_of), self._buffer_of, self.ranges, self.names, lanes)
         main = Phase(tuple(self.tiles), tuple(turned))
+        if self.masks is not None:
+            main = self._flagged(main, self.masks)
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         made = Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
         return split_fold(made, self.names) or made
+
+    def _find_masks(self) -> Masks | None:
+        """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
+        if not self.request.masks or not may_be_masked(self.plans):
+            return None
+        key = tuple(id(p.stage) for p in self.plans)
+        if key not in self.names.limits:
+            self.names.limits[key] = find_limits(self.plans, self.ranges)
+        limits = self.names.limits[key]
+        if limits is None:
+            return None
+        return Masks(self.plans, self.ranges, self.tiles, limits, self.request.stored, self.names)
+
+    def _flagged(self, main: Phase, masks: Masks) -> Phase:
+        """The main phase with the flag that its bounds depend on, computed by phases before it."""
+        phase, flag, made = masks.measures(self.buffers, self.names.stage(self.request.root))
+        self.prepass.append(phase)
+        self.extra_buffers.extend(made)
+        descending = tuple(v for v, _ in self.tiles if masks.grows_with(v))
+        return Phase(main.tiles, main.steps, (flag,), descending)
 
     def routine(self) -> Schedule:
         """The schedule of an op that is a routine: it shares its kernel with no other stage."""
@@ -129,7 +161,7 @@ class _Lowering:
                 spans.append(Span(v * t, t, n))
         return tuple(spans)
 
-    def _shape(self, plan: _Plan) -> None:
+    def _shape(self, plan: Member) -> None:
         """Gives a stage its loops and nodes, and its producers the box that those read."""
         first = plan.stage.values[0]
         if plan.box is None:
@@ -233,7 +265,7 @@ class _Lowering:
                 if id(load.value) not in self.buffers:
                     self.buffers[id(load.value)] = self.names.global_buffer(load.value, Scope.ARGUMENT)
 
-    def _in_place(self, plan: _Plan, v: Value) -> Buffer | None:
+    def _in_place(self, plan: Member, v: Value) -> Buffer | None:
         """A later value's buffer that `v` may live in: the only later reader of `v`'s elements overwrites each as it reads it."""
         assert plan.box is not None
         position = self.plans.index(plan)
@@ -259,7 +291,7 @@ class _Lowering:
         between = self.plans[position + 1 : self.plans.index(last)]
         return None if any(self.buffers.get(id(x)) is target for p in between for x in p.stage.values) else target
 
-    def _scratch(self, plan: _Plan, v: Value) -> Buffer:
+    def _scratch(self, plan: Member, v: Value) -> Buffer:
         assert plan.box is not None
         element = v.tensor.element
         assert isinstance(element, ElementType)
@@ -273,7 +305,7 @@ class _Lowering:
 
     # ------------------------------------------------------------ steps
 
-    def _emit(self, plan: _Plan) -> list[Step]:
+    def _emit(self, plan: Member) -> list[Step]:
         semantics = plan.stage.op.definition.semantics
         if isinstance(semantics, SumOfProducts):
 
@@ -283,19 +315,39 @@ class _Lowering:
             lowered = lower_contraction(
                 ContractionContext(
                     plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, operands, self.buffers, self.ranges,
-                    self.machine, self.names, lambda v: id(v) in self.plan_of,
+                    self.machine, self.names, lambda v: id(v) in self.plan_of, *self._ends(plan),
                 )
             )  # fmt: skip
             if lowered is not None:
-                self.extra_buffers.extend(lowered.buffers)
-                self.prepass.extend(lowered.prepass)
+                self.contractions[id(plan)] = (lowered,)
+                if self.masks is not None:
+                    whole = loads(plan.nodes[1:]) if lowered.right_is_whole else ()
+                    self.masks.note(plan, lowered.bounded, (), whole)
                 return list(lowered.steps)
         if isinstance(semantics, (Fold, SumOfProducts)):  # also one over nothing: an outer product
             values = plan.stage.values
             fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
-            return [tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges)]
+            return [self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))]
         (v,) = plan.stage.values
-        return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))]
+        nest = Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))
+        return [self._masked(plan, nest)]
+
+    def _masked(self, plan: Member, nest: Nest) -> Nest:
+        if self.masks is None:
+            return nest
+        innermost = order_loops(nest, self._buffer_of).loops[-1].variable if nest.loops else None
+        return self.masks.nest(plan, nest, innermost)
+
+    def _ends(self, plan: Member) -> tuple[Var | None, dict[Var, tuple[Expr, Expr]]]:
+        """The flag, and the ends of a contraction's loops while it is 1."""
+        if self.masks is None:
+            return None, {}
+        found = self.masks.needed(plan)
+        for r in plan.reduction:
+            ends = self.masks.ends(plan, r)
+            if ends is not None:
+                found[r.variable] = ends
+        return self.masks.flag, found
 
 
 def _always_inside(node: Node, ranges: Mapping[Var, Interval]) -> bool:
@@ -339,6 +391,9 @@ def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer
 def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
     if len(first.loops) != len(second.loops):
         return None
+    skips = _one_skip(first, second, ranges)
+    if skips is None:
+        return None
     renaming: dict[Var, Expr] = {}
     for a, b in zip(first.loops, second.loops, strict=True):
         if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
@@ -381,4 +436,17 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
         for f in second.folds
     )
     loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
-    return Nest(loops, (*first.stores, *stores), (*first.folds, *folds))
+    fixed = first.order_is_fixed or second.order_is_fixed
+    return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])
+
+
+def _one_skip(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
+    """What two nests leave out, when that is the same; None when it is not. Zeros are stored where either one stores them."""
+    a, b = first.skip, second.skip
+    if a is None or b is None:
+        return (None,) if a is b else None
+    renaming = {y.variable: as_expr(x.variable) for x, y in zip(first.loops, second.loops, strict=True)}
+    same = {translated(c, renaming, ranges) for c in b.conditions} == set(a.conditions)
+    if not same or renaming.get(b.variable) is not a.variable or (first.stores and second.stores and a.fill != b.fill):
+        return None
+    return (a if first.stores else Skip(a.flag, a.variable, a.conditions, b.fill),)

@@ -37,6 +37,7 @@ class Names:
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self._values: list[Value] = []
+        self.limits: dict[tuple[int, ...], dict[int, float | None] | None] = {}  # found once for a fusion, whatever its tiles
         for v in self.in_memory.values():
             self.of(v)  # in program order, so that the same program always gets the same names
 

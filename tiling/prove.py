@@ -18,13 +18,13 @@ import enum
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from hlo.registry import Literal
 from indexing.expr import Expr, interval
-from tiling.accesses import Access, Kind, accesses_of
+from tiling.accesses import Access, Kind, accesses_of, flag_values
 from tiling.plan import Fusion, Plan
 from tiling.relations import Questions, Undecided
 from tiling.schedule import Buffer, Schedule, Scope
@@ -119,7 +119,13 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 
 
 def _prove(schedule: Schedule, operations: int, deadline: float) -> list[Obligation]:
-    return list(_Prover(schedule, Questions(operations, deadline)).run())
+    found: list[Obligation] = []
+    for one in flag_values(schedule):
+        flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
+        tag = "".join(f"while {x}: " for x in flags)
+        made = _Prover(one, Questions(operations, deadline)).run()
+        found += [replace(o, subject=tag + o.subject) for o in made] if tag else made
+    return found
 
 
 def _outputs(f: Fusion) -> Iterator[Obligation]:

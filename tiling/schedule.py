@@ -7,7 +7,9 @@
     Turn       = a tile transposed in registers
     Ordering   = a row sorted, or its largest elements
     Scatter    = updates folded in at places that values name
+    Measure    = the greatest magnitude in each piece of a buffer
 
+A phase's flags are 1 where inputs are within limits; then a nest's `skip` says where nothing need be computed.
 All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
 """
 
@@ -17,28 +19,35 @@ import enum
 from dataclasses import dataclass, field
 from math import prod
 
+from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.types import ElementType
-from indexing.expr import Expr, Interval, Var
+from indexing.expr import Const, Expr, Interval, Var
 from tiling.element import Node
 
 __all__ = [
     "Block2D",
     "Buffer",
     "Contract",
+    "Flag",
     "FoldStep",
     "Loop",
     "LoopKind",
+    "Measure",
     "Nest",
     "Ordering",
     "Phase",
     "Scatter",
     "Schedule",
     "Scope",
+    "Skip",
     "Start",
     "Store",
     "Turn",
 ]
+
+
+ZERO = Const(0)
 
 
 class Scope(enum.Enum):
@@ -125,6 +134,24 @@ class FoldStep:
     op: Op
 
 
+@dataclass(frozen=True)
+class Skip:
+    """While `flag` is 1 nothing is computed where one of `conditions` fails: folds would fold in what changes nothing there.
+
+    Stores would store zeros: they do so where the innermost loop's `variable` is in [first, last] of `fill`, or not at all.
+    """
+
+    flag: Var
+    variable: Var
+    conditions: tuple[Condition, ...]
+    fill: tuple[Expr, Expr] | None = None
+
+    def __str__(self) -> str:
+        where = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in self.conditions)
+        zeros = f", zeros for {self.variable} in [{self.fill[0]}, {self.fill[1]}]" if self.fill is not None else ""
+        return f"while {self.flag} only where {where}{zeros}"
+
+
 @dataclass(frozen=True, eq=False)
 class Nest:
     """Loops, outermost first, around stores and folds over one domain.
@@ -136,6 +163,7 @@ class Nest:
     stores: tuple[Store, ...] = ()
     folds: tuple[FoldStep, ...] = ()
     order_is_fixed: bool = False
+    skip: Skip | None = None
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -159,7 +187,8 @@ class Contract:
 
     `right` is read in panels of `columns` columns: panel p starts at base + p * panel_stride, its row k at + k * row_stride.
     `pack` steps run before each block of k, with `k_start` as the block's first k; they fill `left`.
-    `rows` x `columns` is the register block. `loops` are around it all (batch dimensions).
+    `rows` x `columns` is the register block. `loops` are around it all (batch dimensions). Where a mask bounds it only the
+    columns from `columns_lower` on, and k in [`depth_lower`, `depth_upper`], are computed.
     """
 
     op: Op
@@ -179,10 +208,18 @@ class Contract:
     columns: int
     k_start: Var
     pack: tuple[Nest, ...] = ()
+    columns_lower: Expr = ZERO
+    depth_lower: Expr = ZERO
+    depth_upper: Expr | None = None  # k - 1 where it is None
 
     @property
     def values(self) -> tuple[Value, ...]:
         return (self.value,)
+
+    @property
+    def last_depth(self) -> Expr:
+        """The last k that is summed up to."""
+        return Const(self.k - 1) if self.depth_upper is None else self.depth_upper
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,15 +281,38 @@ class Scatter:
     node: Node
 
 
-Step = Nest | Contract | Turn | Ordering | Scatter
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """target[piece] = the greatest |x| of the elements [piece * size, piece * size + size - 1] of `source`; NaN where one is."""
+
+    source: Buffer
+    target: Buffer
+    piece: Var
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Flag:
+    """`variable` is 1 when every element of each buffer is at most the limit beside it, else 0 (also for a NaN)."""
+
+    variable: Var
+    limits: tuple[tuple[Buffer, float], ...]
+
+    def __str__(self) -> str:
+        return f"{self.variable} = " + " and ".join(f"{b.name} <= {limit:.6g}" for b, limit in self.limits)
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure
 
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Tasks over a grid of tile numbers, and what one task does."""
+    """Tasks over a grid of tile numbers, and what one task does. Tiles of `descending` numbers are taken from the last one."""
 
     tiles: tuple[tuple[Var, int], ...]
     steps: tuple[Step, ...]
+    flags: tuple[Flag, ...] = ()
+    descending: tuple[Var, ...] = ()
 
     @property
     def tasks(self) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo.module import Op
+from indexing.expr import Const
 from tiling.element import Apply, IndexNode, Load, Node, Scalar, Test
-from tiling.schedule import Contract, Nest, Ordering, Scatter, Schedule, Turn
+from tiling.schedule import ZERO, Contract, Measure, Nest, Ordering, Scatter, Schedule, Turn
 
 if TYPE_CHECKING:
     from tiling.plan import ControlStep, Plan
@@ -48,7 +49,8 @@ def show_schedule(schedule: Schedule) -> str:
     lines = [str(b) for b in schedule.buffers]
     for k, phase in enumerate(schedule.phases):
         grid = " x ".join(f"{v} in [0, {n - 1}]" for v, n in phase.tiles) or "one task"
-        lines.append(f"phase {k}: parallel {grid}")
+        lines.append(f"phase {k}: parallel {grid}" + (f", {phase.descending[0]} descending" if phase.descending else ""))
+        lines += [f"  {flag}" for flag in phase.flags]
         for step in phase.steps:
             if isinstance(step, Turn):
                 source, target = step.source.buffer.name, step.target.buffer.name
@@ -56,6 +58,10 @@ def show_schedule(schedule: Schedule) -> str:
                 continue
             if isinstance(step, (Ordering, Scatter)):
                 lines.append(f"  {step.op.name}")
+                continue
+            if isinstance(step, Measure):
+                pieces = f"pieces of {step.size} elements of {step.source.name}"
+                lines.append(f"  {step.target.name}[{step.piece}] = greatest magnitude in {pieces}")
                 continue
             lines += ["  " + x for x in (_contract(step) if isinstance(step, Contract) else _nest(step))]
     return "\n".join(lines)
@@ -66,6 +72,8 @@ def _nest(nest: Nest) -> list[str]:
     for depth, loop in enumerate(nest.loops):
         lines.append("  " * depth + str(loop))
     pad = "  " * len(nest.loops)
+    if nest.skip is not None:
+        lines.append(f"{pad}{nest.skip}")
     for s in nest.stores:
         lines.append(f"{pad}{s.buffer.name}[{', '.join(map(str, s.index))}] = {show_node(s.node)}")
     for f in nest.folds:
@@ -82,9 +90,14 @@ def _contract(c: Contract) -> list[str]:
         pad += "  "
     for nest in c.pack:
         lines += [pad + x for x in _nest(nest)]
+    bounds = []
+    if c.columns_lower is not ZERO or c.columns_upper is not Const(c.n - 1):
+        bounds.append(f" columns [{c.columns_lower}, {c.columns_upper}]")
+    if c.depth_upper is not None:
+        bounds.append(f" k in [{c.depth_lower}, {c.depth_upper}]")
     lines.append(
         f"{pad}{c.out.buffer.name}[{c.m} x {c.n}] += {c.left.buffer.name}[{c.m} x {c.k}] * {c.right.buffer.name}[{c.k} x {c.n}]"
-        f" in register blocks of {c.rows} x {c.columns}"
+        f" in register blocks of {c.rows} x {c.columns}{','.join(bounds)}"
     )
     return lines
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.element import Choose, Load, Node, children, has_runtimes, rebuild
@@ -106,4 +107,4 @@ def _replaced(nest: Nest, new: Mapping[Load, Load]) -> Nest:
 
     stores = tuple(Store(s.value, s.buffer, s.index, node(s.node)) for s in nest.stores)
     folds = tuple(FoldStep(f.values, f.buffers, f.index, tuple(map(node, f.nodes)), f.inits, f.op) for f in nest.folds)
-    return Nest(nest.loops, stores, folds)
+    return replace(nest, stores=stores, folds=folds)

@@ -1,0 +1,235 @@
+"""Masks as loop bounds: the same bits as without them, the evaluator's NaNs and infinities, and proofs for both flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+import tiling
+from tiling import lower
+from tiling.schedule import Contract, Nest
+
+MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32, launch_seconds=0.0)  # even small programs are worth a pass
+DTYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
+
+
+def mask_text(kind: str, n: int, m: int) -> str:
+    """%keep: which of m keys each of n queries sees."""
+    lines = [f"%i = stablehlo.iota dim = 0 : tensor<{n}x{m}xi32>", f"%j = stablehlo.iota dim = 1 : tensor<{n}x{m}xi32>"]
+    t, b = f"tensor<{n}x{m}xi32>", f"tensor<{n}x{m}xi1>"
+
+    def compare(name: str, direction: str, a: str, c: str) -> str:
+        return f"%{name} = stablehlo.compare {direction}, {a}, {c}, SIGNED : ({t}, {t}) -> {b}"
+
+    def shifted(by: int) -> list[str]:
+        return [f"%c = stablehlo.constant dense<{by}> : {t}", f"%s = stablehlo.add %i, %c : {t}"]
+
+    if kind == "causal":
+        lines.append(compare("keep", "GE", "%i", "%j"))
+    elif kind == "anti":
+        lines.append(compare("keep", "LE", "%i", "%j"))
+    elif kind == "offset":  # the last query sees every key; with more queries than keys the first ones see none
+        lines += [*shifted(m - n), compare("keep", "GE", "%s", "%j")]
+    elif kind == "padding":
+        lines += [f"%c = stablehlo.constant dense<{m // 3}> : {t}", compare("keep", "LT", "%j", "%c")]
+    elif kind == "window":
+        lines += [*shifted(-m // 4), compare("near", "LE", "%s", "%j"), compare("past", "GE", "%i", "%j")]
+        lines.append(f"%keep = stablehlo.and %near, %past : {b}")
+    return "\n    ".join(lines)
+
+
+def attention(kind: str, form: str, fill: str, n: int, m: int, d: int = 16, heads: int = 2, dtype: str = "f32") -> str:
+    """Masked attention: `form` is additive or select, `fill` what is added to (or stands for) masked scores."""
+    s, nm = f"tensor<{heads}x{n}x{m}x{dtype}>", f"tensor<{n}x{m}x{dtype}>"
+    rows = f"tensor<{heads}x{n}x{dtype}>"
+    wide = f"stablehlo.broadcast_in_dim %keep, dims = [1, 2] : (tensor<{n}x{m}xi1>) -> tensor<{heads}x{n}x{m}xi1>"
+    if form == "additive":
+        masked = f"""%zero = stablehlo.constant dense<0.0> : {nm}
+    %low = stablehlo.constant dense<{fill}> : {nm}
+    %bias = stablehlo.select %keep, %zero, %low : tensor<{n}x{m}xi1>, {nm}
+    %all = stablehlo.broadcast_in_dim %bias, dims = [1, 2] : ({nm}) -> {s}
+    %x = stablehlo.add %scaled, %all : {s}"""
+    else:
+        masked = f"""%low = stablehlo.constant dense<{fill}> : {s}
+    %all = {wide}
+    %x = stablehlo.select %all, %scaled, %low : tensor<{heads}x{n}x{m}xi1>, {s}"""
+    return f"""func.func @main(%q: tensor<{heads}x{n}x{d}x{dtype}>, %k: tensor<{heads}x{m}x{d}x{dtype}>,
+      %v: tensor<{heads}x{m}x{d}x{dtype}>) -> tensor<{heads}x{n}x{d}x{dtype}> {{
+    {mask_text(kind, n, m)}
+    %scores = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+      : (tensor<{heads}x{n}x{d}x{dtype}>, tensor<{heads}x{m}x{d}x{dtype}>) -> {s}
+    %scale = stablehlo.constant dense<0.25> : {s}
+    %scaled = stablehlo.multiply %scores, %scale : {s}
+    {masked}
+    %least = stablehlo.constant dense<{"0xFF800000" if dtype == "f32" else "0xFFF0000000000000" if dtype == "f64" else "0xFF80"}>
+      : tensor<{dtype}>
+    %max = stablehlo.reduce(%x init: %least) applies stablehlo.maximum across dimensions = [2] : ({s}, tensor<{dtype}>) -> {rows}
+    %maxes = stablehlo.broadcast_in_dim %max, dims = [0, 1] : ({rows}) -> {s}
+    %less = stablehlo.subtract %x, %maxes : {s}
+    %e = stablehlo.exponential %less : {s}
+    %none = stablehlo.constant dense<0.0> : tensor<{dtype}>
+    %sum = stablehlo.reduce(%e init: %none) applies stablehlo.add across dimensions = [2] : ({s}, tensor<{dtype}>) -> {rows}
+    %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : ({rows}) -> {s}
+    %p = stablehlo.divide %e, %sums : {s}
+    %out = stablehlo.dot_general %p, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+      : ({s}, tensor<{heads}x{m}x{d}x{dtype}>) -> tensor<{heads}x{n}x{d}x{dtype}>
+    return %out : tensor<{heads}x{n}x{d}x{dtype}>
+  }}"""
+
+
+def inputs(n: int, m: int, d: int = 16, heads: int = 2, dtype: str = "f32") -> list[np.ndarray]:
+    rng = np.random.default_rng(n * m)
+    return [rng.standard_normal((heads, r, d)).astype(DTYPES[dtype]) for r in (n, m, m)]
+
+
+def spoiled(n: int, m: int) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Inputs that no interval allows for, at places that masks cover and at places that they do not."""
+    for name, value in (("nan", np.nan), ("inf", np.inf), ("-inf", -np.inf), ("1e8", 1e8), ("3e38", 3e38), ("1e-42", 1e-42)):
+        for which, label in enumerate("qkv"):
+            for row in (0, m // 2, m - 1):
+                arrays = inputs(n, m)
+                arrays[which][1, min(row, arrays[which].shape[1] - 1), 3] = value
+                yield f"{name} in {label}[{row}]", arrays
+    for factor in (1e3, 1e8, 1e30):
+        yield f"all times {factor}", [a * np.float32(factor) for a in inputs(n, m)]
+
+
+def planned(module: hlo.Module, rows: int = 32) -> tiling.Plan:
+    """The program in one kernel with tiles of some rows, so that bounds differ between tiles."""
+    plan = tiling.plan(module, machine=MACHINE, supports=codegen.supports)
+    ops = tuple(sorted({k for pin in plan.pins() for k in pin.ops}))
+    sizes = (1, rows, *plan.fusions[-1].stages[-1].values[0].shape[2:])
+    return tiling.plan(module, machine=MACHINE, supports=codegen.supports, pins=[tiling.Pin(ops, sizes)])
+
+
+def compiled(module: hlo.Module) -> codegen.Executable:
+    return codegen.compile(planned(module))
+
+
+def without_masks(monkeypatch: pytest.MonkeyPatch, module: hlo.Module) -> codegen.Executable:
+    with monkeypatch.context() as patch:
+        patch.setattr(lower, "may_be_masked", lambda members: False)
+        return compiled(module)
+
+
+def bits(a: np.ndarray) -> np.ndarray:
+    """The bits, with one NaN for all of them and one zero: an underflow's sign is not promised."""
+    a = np.where(np.isnan(a), np.nan, a) + np.zeros((), a.dtype)
+    return a.view(f"u{a.dtype.itemsize}")
+
+
+def flags(plan: tiling.Plan) -> int:
+    return sum(len(p.flags) for f in plan.fusions for p in f.schedule.phases)
+
+
+CASES = [
+    ("causal", "additive", "-1.0e9", 128, 128, "f32"),
+    ("causal", "select", "0xFF800000", 128, 128, "f32"),
+    ("causal", "select", "-3.40282347E+38", 100, 100, "f32"),
+    ("causal", "additive", "0xFF800000", 96, 96, "f32"),
+    ("causal", "select", "-1.0e9", 128, 128, "f64"),
+    ("anti", "additive", "-1.0e9", 128, 128, "f32"),
+    ("window", "additive", "-1.0e9", 128, 128, "f32"),
+    ("window", "select", "0xFF800000", 160, 160, "f32"),
+    ("padding", "select", "-1.0e9", 64, 150, "f32"),
+    ("offset", "additive", "-1.0e9", 128, 160, "f32"),
+]
+
+
+@pytest.mark.parametrize(("kind", "form", "fill", "n", "m", "dtype"), CASES)
+def test_left_out_and_the_same_bits(
+    kind: str, form: str, fill: str, n: int, m: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = hlo.parse(attention(kind, form, fill, n, m, dtype=dtype))
+    exe, full = compiled(module), without_masks(monkeypatch, module)
+    assert flags(exe.plan) == 1, exe.plan.explain()
+    assert flags(full.plan) == 0
+    contracts = [s for f in exe.plan.fusions for s in f.schedule.phases[-1].steps if isinstance(s, Contract)]
+    assert any(c.depth_upper is not None for c in contracts)
+    assert any(isinstance(s, Nest) and s.skip is not None for s in exe.plan.fusions[-1].schedule.phases[-1].steps)
+    arrays = inputs(n, m, dtype=dtype)
+    (found,), (expected,) = exe(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(bits(found), bits(full(*arrays)[0]))
+    proof = tiling.prove(exe.plan)
+    assert proof.holds, proof
+
+
+@pytest.mark.parametrize(("kind", "form", "fill"), [CASES[0][:3], CASES[1][:3], CASES[6][:3], CASES[8][:3]])
+def test_what_no_interval_allows_for(kind: str, form: str, fill: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = m = 96
+    module = hlo.parse(attention(kind, form, fill, n, m))
+    exe, full = compiled(module), without_masks(monkeypatch, module)
+    assert flags(exe.plan) == 1
+    for what, arrays in spoiled(n, m):
+        with np.errstate(all="ignore"):
+            (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
+        np.testing.assert_array_equal(bits(found), bits(plain), err_msg=what)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected), err_msg=what)
+        np.testing.assert_array_equal(np.isposinf(found), np.isposinf(expected), err_msg=what)
+
+
+def test_rows_that_see_nothing_are_computed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more queries than keys the first rows are masked whole: the mean of v where -1e9 is added, NaN where it is -inf."""
+    n, m = 160, 64
+    for form, fill in (("additive", "-1.0e9"), ("select", "0xFF800000")):
+        module = hlo.parse(attention("offset", form, fill, n, m))
+        exe, full = compiled(module), without_masks(monkeypatch, module)
+        arrays = inputs(n, m)
+        with np.errstate(all="ignore"):
+            (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
+        np.testing.assert_array_equal(bits(found), bits(plain))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert np.isnan(expected[:, 0]).all() == (form == "select")
+
+
+def test_a_mild_mask_leaves_nothing_out() -> None:
+    """What is 5 below the others still counts: exp(-5) is no zero."""
+    plan = planned(hlo.parse(attention("causal", "additive", "-5.0", 128, 128)))
+    assert flags(plan) == 0
+
+
+def test_limits_follow_from_the_mask() -> None:
+    """16 products of a and b, a quarter of them: 4 a b stays below half of the mask's 1e9; -inf only asks for no overflow."""
+    found = {}
+    for form, fill in (("additive", "-1.0e9"), ("select", "0xFF800000")):
+        plan = planned(hlo.parse(attention("causal", form, fill, 128, 128)))
+        (flag,) = plan.fusions[-1].schedule.phases[-1].flags
+        found[form] = {b.name: limit for b, limit in flag.limits}
+    assert found["additive"]["q_most"] == found["additive"]["k_most"] == 2.0**13
+    assert 2.0**55 <= found["select"]["q_most"] <= 2.0**62
+    assert found["additive"]["v_most"] > 3e38, "v need only be finite"
+
+
+def test_weights_that_are_a_result_are_zero_where_they_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = attention("causal", "additive", "-1.0e9", 128, 128)
+    head, _, rest = text.partition(") -> ")
+    old, _, body = rest.partition(" {")
+    text = f"{head}) -> ({old}, tensor<2x128x128xf32>) {{{body}"
+    text = text.replace("return %out :", "return %out, %p :").replace(f": {old}\n  }}", f": {old}, tensor<2x128x128xf32>\n  }}")
+    module = hlo.parse(text)
+    exe, full = compiled(module), without_masks(monkeypatch, module)
+    arrays = inputs(128, 128)
+    for found, plain, expected in zip(exe(*arrays), full(*arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_array_equal(bits(found), bits(plain))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert tiling.prove(exe.plan).holds
+
+
+def test_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hlo.parse(attention("causal", "additive", "-1.0e9", 96, 96, dtype="bf16"))
+    exe, full = compiled(module), without_masks(monkeypatch, module)
+    arrays = inputs(96, 96, dtype="bf16")
+    (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_array_equal(found.view(np.uint16), plain.view(np.uint16))
+    np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), rtol=0.05, atol=0.05)
+    arrays[1][0, 50, 2] = np.nan
+    (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_array_equal(np.isnan(found.astype(np.float32)), np.isnan(expected.astype(np.float32)))
+    np.testing.assert_array_equal(np.isnan(found.astype(np.float32)), np.isnan(plain.astype(np.float32)))
