@@ -57,9 +57,12 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
     if isinstance(made, Declined) or not any(p.flags for p in made.phases):
         return made
     plain = _lowered(replace(request, masks=False), machine, names)
-    if isinstance(plain, Declined) or estimate(made, machine).seconds < estimate(plain, machine).seconds:
-        return made
-    return plain  # to find out how large the inputs are would take longer than what is left out
+    return made if isinstance(plain, Declined) or masks_pay(made, plain, machine) else plain
+
+
+def masks_pay(made: Schedule, plain: Schedule, machine: Machine) -> bool:
+    """Whether what is left out takes longer than to find out how large the inputs are."""
+    return estimate(made, machine).seconds < estimate(plain, machine).seconds
 
 
 def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:

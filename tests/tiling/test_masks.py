@@ -15,8 +15,14 @@ import tiling
 from tiling import lower
 from tiling.schedule import Contract, Nest
 
-MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32, launch_seconds=0.0)  # even small programs are worth a pass
+MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 DTYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def small_programs_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the cost model finds too small to gain from masks is bounded here all the same."""
+    monkeypatch.setattr(lower, "masks_pay", lambda made, plain, machine: True)
 
 
 def mask_text(kind: str, n: int, m: int) -> str:
@@ -187,6 +193,12 @@ def test_rows_that_see_nothing_are_computed_in_full(monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(bits(found), bits(plain))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         assert np.isnan(expected[:, 0]).all() == (form == "select")
+
+
+def test_small_programs_are_not_worth_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    plan = tiling.plan(hlo.parse(attention("causal", "additive", "-1.0e9", 16, 16)), machine=MACHINE, supports=codegen.supports)
+    assert flags(plan) == 0
 
 
 def test_a_mild_mask_leaves_nothing_out() -> None:
