@@ -16,6 +16,7 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
 from indexing.expr import EVERYTHING, Const, Expr, Var
+from tiling.collapse import collapse_loops
 from tiling.element import (
     Apply,
     Choose,
@@ -171,7 +172,11 @@ class PhaseEmitter:
                 upper = step_.loops[-1].upper if step_.loops else Const(0)  # one update of one element has no loop
                 scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step_))])
             else:
-                NestEmitter(self, order_loops(step_, self.buffer_of)).run()
+                self._nest(step_)
+
+    def _nest(self, nest: Nest) -> None:
+        ordered = order_loops(nest, self.buffer_of)
+        NestEmitter(self, collapse_loops(ordered, self.buffer_of, self.schedule.ranges)).run()
 
     def _flag(self, flag: Flag) -> None:
         """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
@@ -231,7 +236,7 @@ class PhaseEmitter:
             out.line(f"for {k0} in range({start}, {_count(c.last_depth, self)}, {c.k_block}):")
             out.depth += 1
         for nest in c.pack:
-            NestEmitter(self, order_loops(nest, self.buffer_of)).run()
+            self._nest(nest)
         if c.left.buffer.element.itemsize_bytes == 1:
             out.line(
                 f"gemm_bytes({rows}, {columns}, {c.k}, {c.left.buffer.name}, {self.expr(c.left.base)}, {c.left.row_stride}, "
@@ -306,6 +311,7 @@ class NestEmitter:
         self.keep: list[Node] = []
         self.level_by_id: dict[int, int] = {}
         self.steps: dict[Var, int] = {}
+        self.in_registers = False
 
     def use(self, roots: Sequence[Node]) -> None:
         """Says which nodes are about to be written, so that what is used twice gets a name."""
@@ -323,6 +329,7 @@ class NestEmitter:
             return
         first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         in_registers = all(x.kind is LoopKind.REDUCTION for x in nest.loops[first_reduction:])
+        self.in_registers = in_registers
         accumulators = [self._accumulators(f, first_reduction, in_registers) for f in nest.folds]
         # A fold over nothing (an outer product, a reduce over no dimension) starts and ends inside the innermost loop.
         over_nothing = first_reduction == self.depth
@@ -396,7 +403,7 @@ class NestEmitter:
         return names
 
     def fold_source(self, f: FoldStep) -> FoldSource:
-        source = fold_source(f)
+        source = fold_source(f, self.in_registers)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         return source
@@ -410,7 +417,7 @@ class NestEmitter:
 
     def _start(self, f: FoldStep, source: FoldSource, targets: Sequence[str], lines: list[str], level: int) -> None:
         starts = [self.number(n, level) for n in f.inits] if f.inits else [source.zero]
-        lines += [f"{t} = {s}" for t, s in zip(targets, starts, strict=True)]
+        lines += [f"{t} = {source.start(s)}" for t, s in zip(targets, starts, strict=True)]
 
     def _initialise(self, first_reduction: int) -> None:
         """Sets the results to their initial values before the reduction loops, over the parallel loops inside them."""

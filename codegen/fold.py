@@ -36,6 +36,7 @@ class FoldSource:
     finish: Callable[[Sequence[str]], list[str]]
     zero: str = ""
     neutral: float | None = None
+    start: Callable[[str], str] = lambda value: value  # of the initial value: the accumulator
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
@@ -46,8 +47,13 @@ def _same(accumulators: Sequence[str]) -> list[str]:
     return list(accumulators)
 
 
-def fold_source(f: FoldStep) -> FoldSource | Declined:
-    """The updates of a fold step, or why there are none."""
+ORDERED = {"maximum": "max_key", "minimum": "min_key"}
+"""Functions whose running result can be an integer that orders as the floats do: one instruction a step, where NaN and the signs
+of zeros take six with floats."""
+
+
+def fold_source(f: FoldStep, in_registers: bool = False) -> FoldSource | Declined:
+    """The updates of a fold step, or why there are none. `in_registers`: its accumulators are variables, not the result's memory."""
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return _sum_of_products(f)
     body = f.op.regions[0]
@@ -67,6 +73,8 @@ def fold_source(f: FoldStep) -> FoldSource | Declined:
 
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float
+        if is_float and in_registers and simple in ORDERED:
+            return _ordered(word, ORDERED[simple], NEUTRAL[simple])
         return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None)
     probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v")
     if isinstance(probe, Declined):
@@ -78,6 +86,18 @@ def fold_source(f: FoldStep) -> FoldSource | Declined:
         return lines
 
     return FoldSource(general, _same)
+
+
+def _ordered(word: str, key: str, neutral: float) -> FoldSource:
+    """A maximum or minimum of floats by keys: a = max(a, key(x)), and in the end the float whose key it is."""
+
+    def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        return [f"{accumulators[0]} = {word}({accumulators[0]}, {key}({values[0]}))"]
+
+    def finish(accumulators: Sequence[str]) -> list[str]:
+        return [f"key_float({accumulators[0]})"]
+
+    return FoldSource(combine, finish, neutral=neutral, start=lambda value: f"{key}({value})")
 
 
 def body_lines(

@@ -75,15 +75,19 @@ class LoadedObject:
 
 
 def optimise(module: Any, target: Target) -> None:
-    """Run LLVM's O3 pipeline for ``target`` over a parsed module, in place."""
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization = True
-    tuning.loop_interleaving = True
-    tuning.loop_unrolling = True
-    tuning.slp_vectorization = False
+    """Run LLVM's pipelines for ``target`` over a parsed module, in place.
+
+    First the whole of O3 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
+    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers.
+    """
     machine = target_machine(target)
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    for level, vectorise in ((3, True), (1, False)):
+        tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+        tuning.loop_vectorization = tuning.loop_interleaving = vectorise
+        tuning.loop_unrolling = not vectorise
+        tuning.slp_vectorization = False
+        builder = llvm.create_pass_builder(machine, tuning)
+        builder.getModulePassManager().run(module, builder)
 
 
 def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
@@ -163,6 +167,9 @@ def lower(source: str, filename: str, signature: KernelSignature, symbol: str, t
         typing_context.refresh()
         context.refresh()
         library = context.codegen().create_library(symbol)
+        # The module is optimised below, once and as a whole: numba's passes would unroll loops before they are vectorised.
+        library._optimize_functions = lambda module: None
+        library._optimize_final_module = lambda: None
         result = compiler.compile_extra(typing_context, context, function, arguments, types.none, flags, {}, library)
         text = _entry_module(context, result.fndesc, arguments, signature, symbol, target)
         module = llvm.parse_assembly(text)

@@ -41,7 +41,7 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
         return None
     parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
-    r = max(reductions, key=lambda x: x.extent)
+    r = max(reductions, key=lambda x: (min(x.extent, PIECES), _stride(f, x), x.extent))
     size = -(-r.extent // PIECES)
     count = -(-r.extent // size)
     if count < 2 or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
@@ -86,6 +86,16 @@ def _applies(nest: Nest, f: FoldStep) -> bool:
     # Rows enough to share, each reduced along memory: nothing to gain.
     innermost = nest.loops[-1]
     return results < PIECES or innermost.kind is not LoopKind.REDUCTION or _strided(nest, f)
+
+
+def _stride(f: FoldStep, loop: Loop) -> int:
+    """How far apart the elements are that two iterations read: pieces of memory in one go are the best pieces."""
+    found = 0
+    for load in loads(f.nodes):
+        shape = load.value.shape
+        for k, e in enumerate(load.index):
+            found = max([found, *(abs(c) * prod(shape[k + 1 :]) for atom, c in e.terms if atom is loop.variable)])
+    return found
 
 
 def _strided(nest: Nest, f: FoldStep) -> bool:

@@ -69,6 +69,11 @@ def round_f16(x: Value) -> Value:
 
 def float_to_int(x: Value, bits: int, signed: bool) -> Value:
     """x truncated toward zero and clamped to the integer type's range; NaN gives 0."""
+    if bits < 32:
+        # Clamped before, since the instructions convert to 32 bits and no saturating form of fewer vectorises.
+        low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
+        inside = select(x < low, low, select(x > high, high, x))
+        return select(inside.is_nan(), 0.0, inside).cast("fptosi", I32).cast("trunc", ir.IntType(bits))
     target = like(x.type, ir.IntType(bits))
     name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(target)}.{suffix(x.type)}"
     return x.wrap(x.b.call(intrinsic_function(x.b.module, name, target, [x.type]), [x.v]))

@@ -61,10 +61,59 @@ def total_order_key(x: Any) -> Any:
 def _order_key(kind: Any, x: Value) -> Value:
     bits = x.bits()
     width = int_width(bits)
-    return bits ^ (bits >> (width - 1)).lshr(1)
+    return bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))
 
 
-define(total_order_key, 1, {"f": _order_key}, result=lambda k: types.int32 if k.bitwidth == 32 else types.int64)
+def _same_width(kind: Any) -> Any:
+    return types.int32 if kind.bitwidth == 32 else types.int64
+
+
+define(total_order_key, 1, {"f": _order_key}, result=_same_width)
+
+
+def max_key(x: Any) -> Any:
+    """``total_order_key`` with every NaN above all numbers: the largest key is that of the numbers' ``maximum``.
+
+    >>> key_float(max(max_key(np.float32(v)) for v in (-0.0, 0.0, -3.0))).item()
+    0.0
+    """
+    key = total_order_key(x)
+    return key if x == x else key.dtype.type(np.iinfo(key.dtype).max)
+
+
+def min_key(x: Any) -> Any:
+    """``total_order_key`` with every NaN below all numbers: the smallest key is that of the numbers' ``minimum``."""
+    key = total_order_key(x)
+    return key if x == x else key.dtype.type(np.iinfo(key.dtype).min)
+
+
+def key_float(key: Any) -> Any:
+    """The float with this ``total_order_key``; a NaN for the keys that stand for NaN.
+
+    >>> key_float(total_order_key(np.float32(-2.5))).item()
+    -2.5
+    """
+    bits = key if key >= 0 else key ^ np.iinfo(key.dtype).max
+    return np.asarray(bits).view(f"float{8 * np.asarray(key).dtype.itemsize}")[()]
+
+
+def _key_of_nan(largest: bool) -> Callable[..., Value]:
+    def emit(kind: Any, x: Value) -> Value:
+        key = _order_key(kind, x)
+        most = 2 ** (int_width(key) - 1) - 1
+        return choose(x.is_nan(), key.const(most if largest else -most - 1), key)
+
+    return emit
+
+
+define(max_key, 1, {"f": _key_of_nan(True)}, result=_same_width)
+define(min_key, 1, {"f": _key_of_nan(False)}, result=_same_width)
+define(
+    key_float,
+    1,
+    {"i": lambda kind, k: (k ^ ((k >> (int_width(k) - 1)) & (2 ** (int_width(k) - 1) - 1))).as_float()},
+    result=lambda kind: types.float32 if kind.bitwidth == 32 else types.float64,
+)
 
 # ------------------------------------------------------------------ bits
 

@@ -1,0 +1,117 @@
+"""Kernels that stream through memory: reductions in any shape, extrema of awkward numbers, conversions at their edges."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+
+NAN, INF = float("nan"), float("inf")
+AWKWARD = [INF, -INF, 0.0, -0.0, 1e-45, -1e-45, 1.5, -1.5, 3e38, -3e38]
+KINDS = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+SMALLEST = {"f32": "0xFF800000", "f64": "0xFFF0000000000000", "f16": "0xFC00", "bf16": "0xFF80"}
+LARGEST = {"f32": "0x7F800000", "f64": "0x7FF0000000000000", "f16": "0x7C00", "bf16": "0x7F80"}
+
+
+def reduction(element: str, shape: tuple[int, ...], axes: tuple[int, ...], function: str, start: str) -> str:
+    """A program that folds `shape` over `axes` from `start`."""
+    kept = [str(n) for k, n in enumerate(shape) if k not in axes]
+    source, result = "x".join([*map(str, shape), element]), "x".join([*kept, element])
+    return f"""func.func @main(%x: tensor<{source}>) -> tensor<{result}> {{
+      %c = stablehlo.constant dense<{start}> : tensor<{element}>
+      %0 = stablehlo.reduce(%x init: %c) applies stablehlo.{function} across dimensions = {list(axes)}
+        : (tensor<{source}>, tensor<{element}>) -> tensor<{result}>
+      return %0 : tensor<{result}>
+    }}"""
+
+
+def same(text: str, *arrays: np.ndarray, rtol: float = 0.0) -> codegen.Executable:
+    """Runs a program on one thread and on two: equal bits, the evaluator's values, and without `rtol` its signs of zeros."""
+    module = hlo.parse(text)
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    alone = codegen.compile(module, threads=1)(*arrays)
+    for found, other, wanted in zip(executable(*arrays), alone, interp.evaluate(module, *arrays), strict=True):
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        assert found.tobytes() == other.tobytes()
+        if found.dtype.kind in "iub":
+            np.testing.assert_array_equal(found, wanted)
+            continue
+        a, b = found.astype(np.float64), wanted.astype(np.float64)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+        if not rtol:
+            np.testing.assert_array_equal(np.signbit(a[~np.isnan(b)]), np.signbit(b[~np.isnan(b)]))
+    return executable
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_extrema_of_nan_infinities_and_zeros(element: str, function: str, axis: int) -> None:
+    with np.errstate(over="ignore"):
+        x = np.random.default_rng(3).choice(np.array(AWKWARD), (40, 70)).astype(KINDS[element])
+    x[3] = -0.0
+    x[4] = np.where(np.arange(70) == 69, 0.0, -0.0)
+    x[5, 11], x[6, 69], x[7, 0] = -NAN, NAN, -NAN
+    start = (SMALLEST if function == "maximum" else LARGEST)[element]
+    same(reduction(element, (40, 70), (axis,), function, start), x)
+
+
+@pytest.mark.parametrize("start", [NAN, 2.0, -0.0])
+def test_extrema_start_from_their_initial_value(start: float) -> None:
+    text = reduction("f32", (9, 33), (1,), "maximum", repr(start) if start == start else "0x7FC00000")
+    x = -np.abs(np.random.default_rng(1).standard_normal((9, 33), np.float32))
+    x[4] = -0.0
+    same(text, x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((16, 9, 8, 8), (0, 2, 3)), ((128, 64, 33), (0, 1, 2)), ((7, 5, 3), (1, 2)), ((70, 64, 48), (0, 1)), ((8, 40000), (0, 1)),
+     ((3000, 20), (1,)), ((40, 17, 130), (2,)), ((500, 300), (0, 1))],
+)  # fmt: skip
+def test_sums_and_maxima_over_several_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(2).standard_normal(shape, np.float32)
+    same(reduction("f32", shape, axes, "add", "0.0"), x, rtol=2e-4)
+    same(reduction("f32", shape, axes, "maximum", SMALLEST["f32"]), x)
+
+
+def test_loops_that_walk_on_through_memory_are_one() -> None:
+    text = reduction("f32", (6, 10, 12, 14), (2, 3), "add", "0.0")
+    source = same(text, np.random.default_rng(5).standard_normal((6, 10, 12, 14), np.float32), rtol=1e-5).source
+    assert "range(168)" in source
+    text = "func.func @main(%x: tensor<6x5x4x3xf32>) -> tensor<6x5x4x3xf32> {\n  %0 = stablehlo.tanh %x : tensor<6x5x4x3xf32>\n"
+    source = same(text + "  return %0 : tensor<6x5x4x3xf32>\n}", np.ones((6, 5, 4, 3), np.float32), rtol=1e-6).source
+    assert "range(360)" in source
+
+
+def test_loops_stay_apart_where_a_value_depends_on_one_of_them() -> None:
+    text = """func.func @main(%x: tensor<6x5x8xf32>, %b: tensor<5xf32>) -> tensor<6x5x8xf32> {
+      %0 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<5xf32>) -> tensor<6x5x8xf32>
+      %1 = stablehlo.iota dim = 2 : tensor<6x5x8xf32>
+      %2 = stablehlo.add %x, %0 : tensor<6x5x8xf32>
+      %3 = stablehlo.multiply %2, %1 : tensor<6x5x8xf32>
+      return %3 : tensor<6x5x8xf32>
+    }"""
+    generator = np.random.default_rng(6)
+    same(text, generator.standard_normal((6, 5, 8), np.float32), generator.standard_normal(5, np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["f32", "f64"])
+@pytest.mark.parametrize("target", ["i8", "i16", "ui8", "ui16"])
+def test_conversions_to_narrow_integers_clamp_and_truncate(source: str, target: str) -> None:
+    text = f"""func.func @main(%x: tensor<64x{source}>) -> tensor<64x{target}> {{
+      %0 = stablehlo.convert %x : (tensor<64x{source}>) -> tensor<64x{target}>
+      return %0 : tensor<64x{target}>
+    }}"""
+    edges = [s * (2.0**p + d) for s in (-1, 1) for p in (7, 8, 15, 16) for d in (-1.5, -1, -0.5, 0)]
+    x = np.zeros(64, KINDS[source])
+    values = np.array([*edges, NAN, -NAN, INF, -INF, 0.99, -0.99, 1e30, -1e30, 127.99], KINDS[source])
+    x[: values.size] = values
+    found = codegen.compile(hlo.parse(text))(x)[0]
+    info = np.iinfo(found.dtype)
+    np.testing.assert_array_equal(found, np.where(np.isnan(x), 0, np.clip(np.trunc(x), info.min, info.max)).astype(found.dtype))
