@@ -53,7 +53,7 @@ of zeros take six with floats."""
 
 
 def fold_source(f: FoldStep, in_registers: bool = False) -> FoldSource | Declined:
-    """The updates of a fold step, or why there are none. `in_registers`: its accumulators are variables, not the result's memory."""
+    """The updates of a fold step, or why there are none. `in_registers`: its accumulators are variables, not memory."""
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return _sum_of_products(f)
     body = f.op.regions[0]

@@ -61,7 +61,8 @@ def total_order_key(x: Any) -> Any:
 def _order_key(kind: Any, x: Value) -> Value:
     bits = x.bits()
     width = int_width(bits)
-    return bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))
+    key: Value = bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))
+    return key
 
 
 def _same_width(kind: Any) -> Any:
