@@ -18,7 +18,7 @@ from codegen import launch
 
 __all__ = ["SMALL_BYTES", "QuickCall", "address_of"]
 
-SMALL_BYTES = 1 << 14
+SMALL_BYTES = 1 << 16
 """Results up to this size are aligned as NumPy aligns them, larger ones to cache lines."""
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -102,7 +102,7 @@ class QuickCall:
         """True for a program that gains from it: one thread's, and small."""
         if not plan.steps or not plan.is_straight:
             return False
-        return _QUICK and not plan.parallel and moved_bytes <= 4 * SMALL_BYTES and plan.scratch_stride <= 4 * SMALL_BYTES
+        return _QUICK and not plan.parallel and moved_bytes <= SMALL_BYTES and plan.scratch_stride <= SMALL_BYTES
 
     def __call__(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
         if len(arrays) != len(self.shapes):

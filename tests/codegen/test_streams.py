@@ -115,3 +115,15 @@ def test_conversions_to_narrow_integers_clamp_and_truncate(source: str, target: 
     found = codegen.compile(hlo.parse(text))(x)[0]
     info = np.iinfo(found.dtype)
     np.testing.assert_array_equal(found, np.where(np.isnan(x), 0, np.clip(np.trunc(x), info.min, info.max)).astype(found.dtype))
+
+
+@pytest.mark.parametrize("rows", [16, 60, 250])
+def test_results_of_small_calls_need_no_more_alignment_than_they_get(rows: int) -> None:
+    text = f"""func.func @main(%x: tensor<{rows}x64xf32>) -> tensor<{rows}x64xf32> {{
+      %0 = stablehlo.multiply %x, %x : tensor<{rows}x64xf32>
+      return %0 : tensor<{rows}x64xf32>
+    }}"""
+    x = np.random.default_rng(8).standard_normal((rows, 64), np.float32)
+    executable = codegen.compile(hlo.parse(text))
+    kept = [executable(x)[0] for _ in range(20)]
+    assert all(np.array_equal(r, x * x) for r in kept)
