@@ -7,9 +7,11 @@ gets a number, its slot.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from codegen.emit import emit_phase
+from codegen.emit import PhaseSource, emit_phase
 from codegen.fallback import op_reads
 from codegen.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
 from hlo.errors import Declined
@@ -131,7 +133,7 @@ class Assembly:
                 s for s, b in zip(slots, made.buffers, strict=True) if b.scope is not Scope.ARGUMENT and stores_to(phase, b)
             )
             name = fusion.name if k == len(phases) - 1 else f"{fusion.name}_pack{k}"
-            nodes.append(Compute(name, fusion, made, slots, writes))
+            nodes.append(Compute(name, fusion, *_one_name_each(made, slots), writes))
         return nodes
 
     def _copy(self, source: Value, target: Value) -> list[Node]:
@@ -221,6 +223,25 @@ class Assembly:
                 nodes += self._copy(v, result)
             choice.branches.append(nodes)
         return [choice]
+
+
+def _one_name_each(source: PhaseSource, slots: tuple[int, ...]) -> tuple[PhaseSource, tuple[int, ...]]:
+    """Buffers in one memory become one argument: the compiler then knows that they are the same, not that they may be."""
+    if len(set(slots)) == len(slots):
+        return source, slots
+    kept: dict[int, Buffer] = {}
+    for b, slot in zip(source.buffers, slots, strict=True):
+        if slot not in kept or b.scope is not Scope.ARGUMENT:
+            kept[slot] = b
+    renamed = {b.name: kept[slot].name for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is not b}
+    head, _, rest = source.source.partition("\n")
+    names = [n for n in head[len("def kernel(") : -len("):")].split(", ") if n not in renamed]
+    text = re.sub(r"\b[A-Za-z_]\w*\b", lambda m: renamed.get(m[0], m[0]), rest)
+    buffers = tuple(b for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
+    # What is read as well is no longer only written.
+    once = frozenset(b for b in source.written if b.name not in renamed.values())
+    made = replace(source, source=f"def kernel({', '.join(names)}):\n{text}", buffers=buffers, written=once)
+    return made, tuple(slot for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
 
 
 def _below(nodes: Iterable[Node]) -> Iterable[Node]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen import launch, memory
 from codegen.assembly import Assembly
-from codegen.fallback import CustomCalls, evaluate_op, evaluate_program, op_reads
+from codegen.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.linear import linearise
@@ -29,6 +29,9 @@ from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
 
 __all__ = ["Executable", "Kernel", "RunStats", "compile"]
+
+
+SHORT_SECONDS = 4e-6
 
 
 class ArgumentError(TilewrightError):
@@ -89,7 +92,7 @@ class Executable:
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
         self._kernels: list[Kernel] = []
-        self._evaluated: dict[int, EvaluatorStep] = {}
+        self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
         if self.whole is None:
             before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
             self._build()
@@ -104,7 +107,9 @@ class Executable:
         self._assembly = Assembly(self.plan)
         linear = linearise(self._assembly.nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
-        self._evaluated = linear.evaluated
+        self._evaluated = {
+            k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()
+        }
         given = {self._slot(v) for v in program.arguments}
         results = {self._slot(v) for v in program.results}
         constants = self._constants(given)
@@ -155,18 +160,18 @@ class Executable:
         for b in source.scratch:
             scratch.append(Scratch(b.name, b.element.dtype.name, offset))
             offset += -(-b.size_bytes // 64) * 64
-        first: dict[int, str] = {}
         params = tuple(
             Param(
-                b.name, b.element.dtype.name, _alignment(b), first.setdefault(slot, b.name) if node.slots.count(slot) > 1 else "",
+                b.name, b.element.dtype.name, _alignment(b),
                 # What the shared cache would not keep until it is read need not go through it.
                 stream=b in source.written and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
             )
-            for b, slot in zip(source.buffers, node.slots, strict=True)
+            for b in source.buffers
         )  # fmt: skip
         compiled = compile_kernel(source.source, KernelSignature(params, tuple(scratch)))
         self._kernels.append(Kernel(node.name, node.fusion, source.tasks, offset, source.buffers, compiled))
-        return launch.Step(compiled, source.tasks, node.slots, _chunk(source.tasks, self.plan.machine.cores), offset)
+        chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
+        return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), offset)
 
     # ------------------------------------------------------------ look
 
@@ -184,7 +189,16 @@ class Executable:
         """What runs in the evaluator, with the reason."""
         if self.whole is not None:
             return [f"the whole program: {self.whole}"]
-        return [f"{s.op.name} (%{s.name}): {s.reason}" for s in self._evaluated.values()]
+        return [f"{s.op.name} (%{s.name}): {s.reason}" for s, prepared in self._evaluated.values() if not prepared.library]
+
+    @property
+    def library(self) -> list[str]:
+        """What a library runs, or a function that the caller gave."""
+        return [
+            f"{s.op.name} (%{s.name}): {s.library or s.op.attr('call_target_name')}"
+            for s, prepared in self._evaluated.values()
+            if prepared.library
+        ]
 
     @property
     def source(self) -> str:
@@ -254,12 +268,11 @@ class Executable:
 
     def _evaluate(self, number: int, addresses: np.ndarray) -> None:
         """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
-        step = self._evaluated[number]
+        step, prepared = self._evaluated[number]
         reads = op_reads(step.op)
         arrays = [_view(v, int(at)) for v, at in zip((*reads, *step.op.results), addresses, strict=True)]
-        results = evaluate_op(self.plan.module, step.op, arrays[: len(reads)], self.custom_calls)
-        for target, a in zip(arrays[len(reads) :], results, strict=True):
-            np.copyto(target, a)
+        for target, a in zip(arrays[len(reads) :], prepared(arrays[: len(reads)]), strict=True):
+            np.copyto(target, a, casting="same_kind")
 
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         wanted = self.plan.program.arguments
@@ -302,6 +315,12 @@ def _literal(v: Value) -> np.ndarray:
     assert v.op is not None
     dense: DenseArray = v.op.attr("value")
     return np.array(dense.array)
+
+
+def _is_short(fusion: Fusion) -> bool:
+    """True for a kernel that one thread has done by the time that another has heard of it."""
+    e = fusion.estimate
+    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds < SHORT_SECONDS
 
 
 def _chunk(tasks: int, threads: int) -> int:

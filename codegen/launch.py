@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -445,3 +445,42 @@ class Plan:
         self._frames.append(frame)
         if lease is not None:
             lease.release()
+
+
+class SerialRun:
+    """A plan's run on the caller's thread alone, with every table prepared: for small programs, again and again.
+
+    ``known`` has the addresses that stay; ``set_address`` gives the others before each call. One thread at a time may use it.
+    """
+
+    def __init__(self, plan: Plan, known: Mapping[int, int], scratch_address: int) -> None:
+        if any(isinstance(s, Host) for s in plan.steps):
+            raise ValueError("a run without its host")
+        self._frame = _Frame(plan)
+        self._cells: list[ctypes.c_int64 | int] = [known.get(int(s), 0) for s in plan.slots]
+        self.places: dict[int, list[int]] = {}
+        for cell, slot in enumerate(plan.slots.tolist()):
+            if slot not in known:
+                self.places.setdefault(slot, []).append(cell)
+        self._moves = any(isinstance(s, Exchange) for s in plan.steps)
+        self._table = (ctypes.c_int64 * max(1, len(self._cells))).from_address(self._frame.table.ctypes.data)
+        self._table[: len(self._cells)] = self._cells
+        record = self._frame.record
+        record[_THREADS], record[_BASE] = 1, scratch_address
+        self._position = ctypes.c_int64.from_address(record.ctypes.data + 8 * _POSITION)
+        self._entry = _get_runner()
+
+    def reset(self) -> None:
+        """Forget the exchanges of the run before."""
+        if self._moves:
+            self._table[: len(self._cells)] = self._cells
+
+    def set_address(self, slot: int, address: int) -> None:
+        """Where a memory is in the next run."""
+        for cell in self.places.get(slot, ()):
+            self._table[cell] = address
+
+    def run(self) -> None:
+        """Every step in order."""
+        self._position.value = 0
+        self._entry(self._frame.address, 0, None, None)

@@ -59,6 +59,11 @@ class _Frame:
         places: dict[int, list[tuple[Any, int]]] = {}
         self.tables = []
         self.calls = []
+        self.arguments: list[tuple[tuple[Any, int], ...]] = []
+        self.loops: launch.SerialRun | None = None
+        if not call.plan.is_straight:
+            self.loops = launch.SerialRun(call.plan, known, base + call.scratch_offset)
+            return
         for step, entry in zip(call.steps, call.entries, strict=True):
             table = (ctypes.c_int64 * max(1, len(step.buffers)))()
             for k, slot in enumerate(step.buffers):
@@ -90,6 +95,8 @@ class QuickCall:
         self.dtypes = [np.dtype(dtype) for _, _, dtype in arguments]
         self.made = [(shape, np.dtype(dtype)) for _, shape, dtype in results]
         self.fixed, self.offsets = fixed, offsets
+        self.plan = plan
+        self.nowhere: list[tuple[tuple[Any, int], ...]] = [()] * len(self.shapes)
         self.scratch_offset = -(-arena_bytes // 64) * 64
         self.memory_bytes = self.scratch_offset + plan.scratch_stride
         self.steps = [s for s in plan.steps if isinstance(s, launch.Step)]
@@ -100,7 +107,7 @@ class QuickCall:
     @staticmethod
     def takes(plan: launch.Plan, moved_bytes: int) -> bool:
         """True for a program that gains from it: one thread's, and small."""
-        if not plan.steps or not plan.is_straight:
+        if not plan.steps or any(isinstance(s, launch.Host) for s in plan.steps):
             return False
         return _QUICK and not plan.parallel and moved_bytes <= SMALL_BYTES and plan.scratch_stride <= SMALL_BYTES
 
@@ -111,7 +118,7 @@ class QuickCall:
             frame = self._frames.pop()
         except IndexError:
             frame = _Frame(self)
-        for a, shape, dtype, places in zip(arrays, self.shapes, self.dtypes, frame.arguments, strict=True):
+        for a, shape, dtype, places in zip(arrays, self.shapes, self.dtypes, frame.arguments or self.nowhere, strict=True):
             if type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape:
                 return None
             flags = a.flags
@@ -120,6 +127,8 @@ class QuickCall:
             address = _word_at(id(a) + _DATA_OFFSET).value
             for table, k in places:
                 table[k] = address
+        if frame.loops is not None:
+            return self._through_loops(frame, frame.loops, arrays)
         results = []
         for (shape, dtype), places in zip(self.made, frame.results, strict=True):
             r = np.empty(shape, dtype)
@@ -131,3 +140,14 @@ class QuickCall:
             entry(0, tasks, table, scratch)
         self._frames.append(frame)
         return tuple(results)
+
+    def _through_loops(self, frame: _Frame, run: launch.SerialRun, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        run.reset()
+        for slot, a in zip(self.argument_slots, arrays, strict=True):
+            run.set_address(slot, _word_at(id(a) + _DATA_OFFSET).value)
+        results = tuple([np.empty(shape, dtype) for shape, dtype in self.made])
+        for slot, r in zip(self.result_slots, results, strict=True):
+            run.set_address(slot, _word_at(id(r) + _DATA_OFFSET).value)
+        run.run()
+        self._frames.append(frame)
+        return results

@@ -135,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
             for k, t in zip(executable.kernels, kernels, strict=True)
         ],
         "fallbacks": [str(f) for f in executable.fallbacks],
+        "library": list(executable.library),
         "compiled": executable.stats.compiled,
         "cache_hits": executable.stats.cache_hits,
         "scratch_bytes": executable.stats.scratch_bytes,
@@ -181,6 +182,7 @@ def check(args: argparse.Namespace) -> int:
         "schema": "tilewright.check/1",
         **_subject(args, function),
         "fallbacks": [str(f) for f in executable.fallbacks],
+        "library": list(executable.library),
         "check": report.checks(checks),
         "proof": None if proof is None else report.proof(proof),
     }

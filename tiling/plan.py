@@ -62,11 +62,12 @@ class Fusion:
 
 @dataclass(frozen=True, eq=False)
 class EvaluatorStep:
-    """An op that no kernel covers: the evaluator runs it. `reason` says why."""
+    """An op that no kernel covers: the evaluator runs it, or a `library` where one is named. `reason` says why."""
 
     name: str
     op: Op
     reason: str
+    library: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,12 @@ class Plan:
     @property
     def fallbacks(self) -> tuple[EvaluatorStep, ...]:
         """What the evaluator runs, in the program and in the regions of its control flow."""
-        return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep))
+        return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep) and not s.library)
+
+    @property
+    def library(self) -> tuple[EvaluatorStep, ...]:
+        """What a library runs, there and in regions."""
+        return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep) and s.library)
 
     @property
     def controls(self) -> tuple[ControlStep, ...]:

@@ -17,6 +17,7 @@ from tiling.control import PlanRegion, plan_control, with_takeovers
 from tiling.cost import estimate
 from tiling.flatten import Program, flatten
 from tiling.inputs import is_control, op_inputs
+from tiling.library import library_of
 from tiling.lower import FusionRequest, lower
 from tiling.machine import Machine
 from tiling.names import Names
@@ -255,11 +256,11 @@ class _Planner:
 
     def _alone(self, stage: Stage) -> _Kernel | EvaluatorStep:
         if stage.declined is not None:
-            return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason)
+            return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason, library_of(stage.op))
         found = self._best([stage], frozenset(id(v) for v in stage.values))
         if isinstance(found, Declined):
             self.newly_refused[id(stage.op)] = found
-            return EvaluatorStep(self.names.stage(stage), stage.op, found.reason)
+            return EvaluatorStep(self.names.stage(stage), stage.op, found.reason, library_of(stage.op))
         return _Kernel([stage], found)
 
     # ------------------------------------------------------------ joining
@@ -327,7 +328,9 @@ class _Planner:
         if self._late():
             return "not tried: the planner's time was over"
         if isinstance(target, EvaluatorStep):
-            return "its reader is control flow" if is_control(target.op) else f"its reader runs in the evaluator: {target.reason}"
+            if is_control(target.op):
+                return "its reader is control flow"
+            return f"its reader runs in {target.library or 'the evaluator'}: {target.reason}"
         if kernel.pinned or target.pinned:
             return "one of them is pinned"
         nodes = sum(self.nodes[id(s)] for s in (*kernel.stages, *target.stages))

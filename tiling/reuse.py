@@ -177,17 +177,16 @@ def stores_to(phase: Phase, buffer: Buffer) -> bool:
         return True
     if any(b is buffer for n in _nests(phase) for f in n.folds for b in f.buffers):
         return True
-    return any(_touches(s, buffer) for s in phase.steps if not isinstance(s, Nest))
+    return any(_has(s, buffer, ("out", "target"), ("targets",)) or getattr(s, "places", None) is buffer for s in phase.steps)
 
 
-def _touches(step: object, buffer: Buffer) -> bool:
-    """True when a step of another kind has anything to do with a buffer."""
-    for name in ("left", "right", "out", "source", "target"):
+def _has(step: object, buffer: Buffer, names: Sequence[str], lists: Sequence[str]) -> bool:
+    """True when a step of another kind names a buffer (or a part of it) so."""
+    for name in names:
         found = getattr(step, name, None)
         if found is buffer or getattr(found, "buffer", None) is buffer:
             return True
-    listed = (*getattr(step, "sources", ()), *getattr(step, "targets", ()), getattr(step, "places", None))
-    return any(b is buffer for b in listed)
+    return any(b is buffer for name in lists for b in getattr(step, name, ()))
 
 
 def _loads_from(phase: Phase, source: Value, buffer: Buffer | None) -> bool:
@@ -200,4 +199,6 @@ def _loads_from(phase: Phase, source: Value, buffer: Buffer | None) -> bool:
             roots += [s.node, *(x.node for x in s.starts if isinstance(x.node, Node))]
     if any(_is_of(x, source, buffer) for x in loads(roots)):
         return True
-    return buffer is not None and any(_touches(s, buffer) for s in phase.steps if not isinstance(s, Nest))
+    if buffer is None:
+        return False
+    return any(_has(s, buffer, ("left", "right", "source", "target"), ("sources",)) for s in phase.steps)

@@ -105,7 +105,8 @@ def _contract(c: Contract) -> list[str]:
 def show_plan(plan: Plan) -> str:
     """Each kernel with its ops, tiles, loops and traffic; control flow with its regions; each decision with its reason."""
     kernels = sum(len(p.fusions) for p in plan.nested())
-    lines = [f"machine: {plan.machine}", f"{kernels} kernels, {len(plan.fallbacks)} ops in the evaluator", ""]
+    library = f", {len(plan.library)} in libraries" if plan.library else ""
+    lines = [f"machine: {plan.machine}", f"{kernels} kernels, {len(plan.fallbacks)} ops in the evaluator{library}", ""]
     lines += _steps(plan)
     for p in plan.nested():
         if p.decisions:
@@ -122,7 +123,8 @@ def _steps(plan: Plan) -> list[str]:
     lines: list[str] = []
     for step in plan.steps:
         if isinstance(step, EvaluatorStep):
-            lines += [f"{step.name}: {step.op.name} runs in the evaluator: {step.reason}", ""]
+            where = step.library or "the evaluator"
+            lines += [f"{step.name}: {step.op.name} runs in {where}: {step.reason}", ""]
         elif isinstance(step, ControlStep):
             lines += _control(step, plan)
         else:
@@ -176,7 +178,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             steps.append(_control_document(step))
             continue
         if isinstance(step, EvaluatorStep):
-            steps.append({"kind": "evaluator", "name": step.name, "op": step.op.name, "reason": step.reason})
+            kind = "library" if step.library else "evaluator"
+            steps.append({"kind": kind, "name": step.name, "op": step.op.name, "reason": step.reason})
             continue
         f = step
         steps.append(
