@@ -288,6 +288,7 @@ def plan(args: argparse.Namespace) -> int:
                 "entry": function.name,
                 "fusions": report.fusions(made),
                 "explanation": str(made.explain()),
+                **{k: v for k, v in made.to_json().items() if k in ("machine", "steps", "edges", "decisions")},
             }
         )
     else:

@@ -3,6 +3,7 @@
 from tiling.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
 from tiling.coalescing import Coalescing, coalesced, coalescing
 from tiling.concrete import ConcreteTile
+from tiling.edges import Edge
 from tiling.edit import with_loop_order, with_schedule
 from tiling.machine import Machine
 from tiling.plan import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
@@ -22,6 +23,7 @@ __all__ = [
     "ControlStep",
     "Decision",
     "DimensionKind",
+    "Edge",
     "EvaluatorStep",
     "FoldStep",
     "Fusion",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from tiling.show import op_summary
+from tiling.show import amount, count, members, op_summary
 
 if TYPE_CHECKING:
     from tiling.plan import Plan
@@ -35,25 +36,48 @@ def schedule_to_html(schedule: Schedule) -> str:
 
 
 def plan_to_html(plan: Plan) -> str:
-    """A plan: its kernels and evaluator steps as a table, then every decision with its reason."""
+    """A plan: kernels and other steps as a table, then each kernel's loops, what is stored and why, and every decision.
+
+    Plans of regions follow that of the program around them.
+    """
+    return f"<p>{escape(str(plan.machine))}</p>" + "".join(_one_plan(p, p is plan) for p in plan.nested())
+
+
+def _one_plan(plan: Plan, is_outermost: bool) -> str:
     from tiling.plan import ControlStep, Fusion
 
-    rows = ""
+    rows, loops = "", ""
     for step in plan.steps:
+        cells: tuple[str, ...]
         if isinstance(step, Fusion):
+            with_loops, in_place = members(step, plan)
             tiles = " × ".join(map(str, step.tile_sizes)) or "-"
-            sizes = map(str, (step.scratch_bytes, step.bytes_unfused, step.bytes_fused))
-            cells: tuple[str, ...] = (step.name, op_summary(step.ops), tiles, *sizes)
+            sizes = map(amount, (step.scratch_bytes, step.bytes_unfused, step.bytes_fused))
+            cells = (
+                step.name, op_summary(step.ops), ", ".join(with_loops), tiles, *sizes, f"{step.estimate.seconds * 1e6:.1f}",
+            )  # fmt: skip
+            facts = f"computed where they are read: {in_place or 'nothing'}\npredicted {step.estimate}\n{step.schedule}"
+            loops += source_to_html(step.name, facts)
         elif isinstance(step, ControlStep):
-            cells = (step.name, step.op.name, f"{len(step.regions)} regions", "", "", "")
+            cells = (step.name, step.op.name, count(len(step.regions), "region"), "", "", "", "", "")
         else:
-            cells = (step.name, step.op.name, "evaluator: " + step.reason, "", "", "")
-        rows += "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
-    names = ("kernel", "ops", "tiles", "scratch bytes", "bytes unfused", "bytes fused")
-    head = "<tr>" + "".join(f"<th>{n}</th>" for n in names) + "</tr>"
+            cells = (step.name, step.op.name, "evaluator: " + step.reason, "", "", "", "", "")
+        rows += _row(cells)
+    head = _row(("kernel", "ops", "loops for", "tiles", "scratch", "moved op by op", "moved", "predicted µs"), "th")
     edges = "".join(
+        _row((e.producer, e.consumer, ", ".join(e.values), amount(e.size_bytes), e.kind, e.reason, e.witness)) for e in plan.edges
+    )
+    between = _row(("from", "to", "values", "size", "kind", "reason", "witness"), "th")
+    decisions = "".join(
         f"<li>{escape(d.producer)} → {escape(d.consumer)}: {'fused' if d.fused else 'apart'}, {escape(d.reason)}</li>"
         for d in plan.decisions
     )
-    whole = source_to_html("explanation", plan.explain())
-    return f"<table>{head}{rows}</table><details open><summary>decisions</summary><ul>{edges}</ul></details>{whole}"
+    title = "" if is_outermost else f"<h4>{escape(plan.program.name)}</h4>"
+    stored = f"<details open><summary>stored between kernels</summary><table>{between}{edges}</table></details>" if edges else ""
+    return (
+        f"{title}<table>{head}{rows}</table>{loops}{stored}<details><summary>decisions</summary><ul>{decisions}</ul></details>"
+    )
+
+
+def _row(cells: Sequence[str], kind: str = "td") -> str:
+    return "<tr>" + "".join(f"<{kind}>{escape(c)}</{kind}>" for c in cells) + "</tr>"

@@ -257,7 +257,7 @@ class _Lowering:
             for v in plan.stage.values:
                 if plan is root or id(v) in self.request.stored:
                     if plan is not root and not covers(plan.box, v.shape, self.tiles):
-                        raise LookupError(f"%{v.name} is stored, but several tasks would compute the same part of it")
+                        raise LookupError(f"%{self.names.of(v)} is stored, but several tasks would compute the same part of it")
                     self.buffers[id(v)] = self.names.global_buffer(v, Scope.RESULT)
         for plan in reversed(self.plans):
             for v in plan.stage.values:

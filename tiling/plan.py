@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 from hlo.module import Module, Op, Value
 from hlo.types import TensorType
 from tiling.cost import Estimate
+from tiling.edges import Edge
 from tiling.flatten import Program, Region
 from tiling.machine import Machine
 from tiling.names import Names
@@ -182,11 +184,27 @@ class Plan:
             yield plan
             todo.extend(r.plan for c in reversed(plan.controls) for r in reversed(c.regions))
 
-    def explain(self) -> str:
-        """The plan as text: each kernel with its loops, tiles, scratch and traffic, and each edge with its reason."""
-        from tiling.show import show_plan
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every value that goes from one step to another through memory, with the reason why they are not one kernel."""
+        from tiling.edges import edges_of
 
-        return show_plan(self)
+        return edges_of(self)
+
+    def explain(self, format: str = "text") -> str:
+        """The plan for people: each kernel with its members, loops, tiles, scratch, traffic and time, each edge with its reason.
+
+        `format` is "text", "json" (the document of `to_json`) or "html". Raises ValueError for any other.
+        """
+        from tiling.html import plan_to_html
+        from tiling.show import plan_document, show_plan
+
+        if format == "json":
+            return json.dumps(plan_document(self), indent=2)
+        made = {"text": show_plan, "html": plan_to_html}.get(format)
+        if made is None:
+            raise ValueError(f"expected the format text, json or html, found {format!r}")
+        return made(self)
 
     def pins(self) -> tuple[Pin, ...]:
         """What makes `tiling.plan` give this plan again without searching; edit them to change it."""

@@ -1,19 +1,18 @@
-"""Plans and schedules as text for people."""
+"""Plans as text and as data for people and programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hlo.module import Op
-from indexing.expr import Const
-from tiling.element import Apply, IndexNode, Load, Node, Scalar, Test
-from tiling.schedule import ZERO, Contract, Measure, Nest, Ordering, Scatter, Schedule, Turn
+from tiling.show_schedule import show_schedule, wrapped
 
 if TYPE_CHECKING:
-    from tiling.plan import ControlStep, Plan
+    from tiling.plan import ControlStep, Fusion, Plan
 
-__all__ = ["op_summary", "plan_document", "show_plan", "show_schedule"]
+__all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule"]
 
 
 def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
@@ -25,92 +24,49 @@ def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
     return text + (f", {rest} more" if rest else "")
 
 
-def show_node(node: Node, depth: int = 4) -> str:
-    """A node as an expression, cut below `depth`."""
-    if isinstance(node, Load):
-        name = node.buffer.name if node.buffer is not None else f"%{node.value.name or '?'}"
-        return f"{name}[{', '.join(map(str, node.index))}]"
-    if isinstance(node, Scalar):
-        return str(node.value)
-    if isinstance(node, IndexNode):
-        return f"{node.element}({node.expression})"
-    if depth == 0:
-        return "…"
-    if isinstance(node, Apply):
-        return f"{node.function}({', '.join(show_node(a, depth - 1) for a in node.arguments)})"
-    tests = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in node.conditions)
-    if isinstance(node, Test):
-        return f"({tests})"
-    return f"({show_node(node.then, depth - 1)} if {tests} else {show_node(node.otherwise, depth - 1)})"
+def amount(size_bytes: int) -> str:
+    """A number of bytes for people.
+
+    >>> amount(256), amount(134217728), amount(1500)
+    ('256 bytes', '128.0 MiB', '1.5 KiB')
+    """
+    size, unit = float(size_bytes), ""
+    for larger in ("KiB", "MiB", "GiB"):
+        if size >= 1024:
+            size, unit = size / 1024, larger
+    return f"{size:.1f} {unit}" if unit else f"{size_bytes} bytes"
 
 
-def show_schedule(schedule: Schedule) -> str:
-    """The schedule as indented text: buffers, then each phase with its tasks, loops and what they compute."""
-    lines = [str(b) for b in schedule.buffers]
-    for k, phase in enumerate(schedule.phases):
-        grid = " x ".join(f"{v} in [0, {n - 1}]" for v, n in phase.tiles) or "one task"
-        lines.append(f"phase {k}: parallel {grid}" + (f", {phase.descending[0]} descending" if phase.descending else ""))
-        lines += [f"  {flag}" for flag in phase.flags]
-        for step in phase.steps:
-            if isinstance(step, Turn):
-                source, target = step.source.buffer.name, step.target.buffer.name
-                lines.append(f"  {target}[{step.columns.variable}, {step.rows.variable}] = {source} turned")
-                continue
-            if isinstance(step, (Ordering, Scatter)):
-                lines.append(f"  {step.op.name}")
-                continue
-            if isinstance(step, Measure):
-                pieces = f"pieces of {step.size} elements of {step.source.name}"
-                lines.append(f"  {step.target.name}[{step.piece}] = greatest magnitude in {pieces}")
-                continue
-            lines += ["  " + x for x in (_contract(step) if isinstance(step, Contract) else _nest(step))]
-    return "\n".join(lines)
+def count(n: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def _nest(nest: Nest) -> list[str]:
-    lines = []
-    for depth, loop in enumerate(nest.loops):
-        lines.append("  " * depth + str(loop))
-    pad = "  " * len(nest.loops)
-    if nest.skip is not None:
-        lines.append(f"{pad}{nest.skip}")
-    for s in nest.stores:
-        lines.append(f"{pad}{s.buffer.name}[{', '.join(map(str, s.index))}] = {show_node(s.node)}")
-    for f in nest.folds:
-        names = ", ".join(b.name for b in f.buffers)
-        lines.append(f"{pad}{names}[{', '.join(map(str, f.index))}] fold= {', '.join(show_node(n) for n in f.nodes)}")
-    return lines
-
-
-def _contract(c: Contract) -> list[str]:
-    lines = ["  " * k + str(x) for k, x in enumerate(c.loops)]
-    pad = "  " * len(c.loops)
-    if c.k > c.k_block:
-        lines.append(f"{pad}for {c.k_start} in blocks of {c.k_block} below {c.k}")
-        pad += "  "
-    for nest in c.pack:
-        lines += [pad + x for x in _nest(nest)]
-    bounds = []
-    if c.columns_lower is not ZERO or c.columns_upper is not Const(c.n - 1):
-        bounds.append(f" columns [{c.columns_lower}, {c.columns_upper}]")
-    if c.depth_upper is not None:
-        bounds.append(f" k in [{c.depth_lower}, {c.depth_upper}]")
-    lines.append(
-        f"{pad}{c.out.buffer.name}[{c.m} x {c.n}] += {c.left.buffer.name}[{c.m} x {c.k}] * {c.right.buffer.name}[{c.k} x {c.n}]"
-        f" in register blocks of {c.rows} x {c.columns}{','.join(bounds)}"
-    )
-    return lines
+def members(f: Fusion, plan: Plan) -> tuple[list[str], str]:
+    """(the values with loops of their own, the ops computed where they are read) of a fusion."""
+    with_loops = [plan.names.of(v) for s in f.stages for v in s.values]
+    own = {id(s.op) for s in f.stages}
+    return with_loops, op_summary([op for op in f.ops if id(op) not in own])
 
 
 def show_plan(plan: Plan) -> str:
-    """Each kernel with its ops, tiles, loops and traffic; control flow with its regions; each decision with its reason."""
+    """Each kernel with its facts; control flow with its regions; what is stored between kernels; each decision."""
     kernels = sum(len(p.fusions) for p in plan.nested())
     library = f", {len(plan.library)} in libraries" if plan.library else ""
-    lines = [f"machine: {plan.machine}", f"{kernels} kernels, {len(plan.fallbacks)} ops in the evaluator{library}", ""]
+    evaluated = f"{count(len(plan.fallbacks), 'op')} in the evaluator"
+    lines = [f"machine: {plan.machine}", f"{count(kernels, 'kernel')}, {evaluated}{library}", ""]
     lines += _steps(plan)
     for p in plan.nested():
+        inside = "" if p is plan else f" in {p.program.name}"
+        if p.edges:
+            lines.append(f"stored between kernels{inside}")
+        for e in p.edges:
+            lines.append(f"  {e.producer} -> {e.consumer}: {', '.join(e.values)}, {amount(e.size_bytes)}")
+            lines += wrapped("    ", f"{e.kind}:", e.reason)
+            if e.witness:
+                lines += wrapped("    ", "witness:", e.witness)
         if p.decisions:
-            lines.append("decisions" if p is plan else f"decisions in {p.program.name}")
+            lines.append(f"decisions{inside}, in the order in which they were taken")
         for d in p.decisions:
             lines.append(f"  {d.producer} {'into' if d.fused else 'not into'} {d.consumer}: {d.reason}")
     return "\n".join(lines).rstrip()
@@ -128,18 +84,26 @@ def _steps(plan: Plan) -> list[str]:
         elif isinstance(step, ControlStep):
             lines += _control(step, plan)
         else:
-            f = step
-            lines.append(f"{f.name}: {len(f.ops)} ops ({op_summary(f.ops)})")
-            lines.append(f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}")
-            lines.append(f"  scratch {f.scratch_bytes} bytes; moves {f.bytes_fused} bytes, {f.bytes_unfused} op by op")
-            lines.append(f"  predicted {f.estimate}")
-            lines += ["    " + x for x in show_schedule(f.schedule).splitlines()]
-            lines.append("")
+            lines += [*_fusion(step, plan), ""]
     for r in plan.reuses:
         source, target = plan.names.of(r.source), plan.names.of(r.target)
         how = "" if r.shared else f", after a copy: {r.reason}"
         lines.append(f"{target} is written over {source}{how}")
     return [*lines, ""] if plan.reuses else lines
+
+
+def _fusion(f: Fusion, plan: Plan) -> list[str]:
+    with_loops, in_place = members(f, plan)
+    lines = [f"{f.name}: {count(len(f.ops), 'op')} ({op_summary(f.ops)})"]
+    rest = f"; computed where they are read: {in_place}" if in_place else ""
+    lines += wrapped("  ", "loops for", ", ".join(with_loops) + rest)
+    lines.append(f"  tile sizes {list(f.tile_sizes)} of {list(f.stages[-1].values[0].shape)}, best of {f.candidates}")
+    lines.append(
+        f"  scratch {amount(f.scratch_bytes)} ({amount(f.schedule.thread_scratch_bytes)} a thread, "
+        f"{amount(f.schedule.shared_scratch_bytes)} shared); moves {amount(f.bytes_fused)}, {amount(f.bytes_unfused)} op by op"
+    )
+    lines.append(f"  predicted {f.estimate}")
+    return lines + ["    " + x for x in show_schedule(f.schedule).splitlines()]
 
 
 _WAYS = {"invariant": "never changes", "in place": "is updated in place", "exchanged": "changes places with its new value",
@@ -187,15 +151,21 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "kind": "fusion",
                 "name": f.name,
                 "ops": [op.name for op in f.ops],
+                "stages": members(f, plan)[0],
                 "results": [plan.names.of(v) for v in f.outputs],
                 "reads": [plan.names.of(v) for v in f.inputs],
                 "tile_sizes": list(f.tile_sizes),
                 "shape": list(f.stages[-1].values[0].shape),
                 "candidates": f.candidates,
                 "scratch_bytes": f.scratch_bytes,
+                "thread_scratch_bytes": f.schedule.thread_scratch_bytes,
+                "shared_scratch_bytes": f.schedule.shared_scratch_bytes,
                 "bytes_fused": f.bytes_fused,
                 "bytes_unfused": f.bytes_unfused,
                 "predicted_seconds": f.estimate.seconds,
+                "arithmetic_seconds": f.estimate.arithmetic_seconds,
+                "traffic_seconds": f.estimate.traffic_seconds,
+                "memory_bytes": f.estimate.memory_bytes,
                 "schedule": show_schedule(f.schedule).splitlines(),
             }
         )
@@ -204,4 +174,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
          "seconds_apart": d.apart}
         for d in plan.decisions
     ]  # fmt: skip
-    return {"schema": "tilewright.plan/1", "machine": str(plan.machine), "steps": steps, "decisions": decisions}
+    return {
+        "schema": "tilewright.plan/1",
+        "machine": str(plan.machine),
+        "steps": steps,
+        "edges": [asdict(e) for e in plan.edges],
+        "decisions": decisions,
+    }
