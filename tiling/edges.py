@@ -116,7 +116,8 @@ class _Edges:
                 reason = f"{step.name} is a {kind} of the program, whose regions are planned by themselves"
                 return edge("control", reason, step.op.name)
             if not isinstance(step, self.fusion):
-                what = "the evaluator makes it" if step is producer else "its reader runs in the evaluator"
+                where = step.library or "the evaluator"
+                what = f"{where} makes it" if step is producer else f"its reader runs in {where}"
                 return edge("evaluator", what, step.reason)
         assert isinstance(producer, self.fusion) and isinstance(consumer, self.fusion)
         between = self._between(producer, consumer)

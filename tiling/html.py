@@ -61,7 +61,7 @@ def _one_plan(plan: Plan, is_outermost: bool) -> str:
         elif isinstance(step, ControlStep):
             cells = (step.name, step.op.name, count(len(step.regions), "region"), "", "", "", "", "")
         else:
-            cells = (step.name, step.op.name, "evaluator: " + step.reason, "", "", "", "", "")
+            cells = (step.name, step.op.name, f"{step.library or 'evaluator'}: {step.reason}", "", "", "", "", "")
         rows += _row(cells)
     head = _row(("kernel", "ops", "loops for", "tiles", "scratch", "moved op by op", "moved", "predicted µs"), "th")
     edges = "".join(

@@ -82,6 +82,7 @@ def assert_explained_in(plan: Plan, document: dict[str, Any], text: str, page: s
             assert all(squeezed(line) in shown for line in s["schedule"])
     for s in [s for s in plan.steps if isinstance(s, EvaluatorStep)]:
         assert s.reason and squeezed(s.reason) in text and squeezed(s.reason) in page
+        assert (s.library or "evaluator") in page
     assert len(document["edges"]) == len(plan.edges)
     for e in plan.edges:
         for part in (e.producer, e.consumer, e.reason, e.witness):
@@ -150,8 +151,9 @@ def test_the_evaluator_says_why_it_is_asked() -> None:
     plan = tiling.plan(module, machine=MACHINE)
     reasons = {(e.producer.partition("_")[0], e.consumer.partition("_")[0]): e for e in plan.edges}
     assert [e.kind for e in reasons.values()] == ["evaluator"] * len(reasons) and len(reasons) >= 1
-    assert any(e.reason == "the evaluator makes it" for e in plan.edges)
-    assert all(e.witness == plan.fallbacks[0].reason for e in plan.edges)
+    (step,) = [s for s in plan.steps if isinstance(s, EvaluatorStep)]
+    assert any(e.reason == f"{step.library or 'the evaluator'} makes it" for e in plan.edges)
+    assert all(e.witness == step.reason for e in plan.edges)
 
 
 def test_loops_of_the_program_are_explained_inside() -> None:
