@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from codegen.fold import FoldSource, fold_source
 from codegen.ordering import emit_ordering
-from codegen.scalars import REPEATS_OPERAND, constant_source, number_type, scalar_source
+from codegen.scalars import REPEATS_OPERAND, constant_source, index_number, number_type, scalar_source
 from codegen.scan import scan_body, scan_width
 from codegen.scatter import scatter_body
 from codegen.scope import Writer, index_source
@@ -15,7 +15,7 @@ from codegen.split import Segment, split_innermost
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
-from indexing.expr import EVERYTHING, Const, Expr, Var
+from indexing.expr import EVERYTHING, Const, Expr, Var, interval
 from tiling.collapse import collapse_loops
 from tiling.element import (
     Apply,
@@ -476,7 +476,8 @@ class NestEmitter:
             self._number_type(n.element)
             return constant_source(n.value, n.element)
         if isinstance(n, IndexNode):
-            return f"to_{self._number_type(n.element)}({self.phase.expr(n.expression)})"
+            bounds = interval(n.expression, self.phase.schedule.ranges)
+            return index_number(self.phase.expr(n.expression), bounds, n.element)
         if isinstance(n, Test):
             return f"({self._conditions(n.conditions)})"
         if isinstance(n, Apply):

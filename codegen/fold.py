@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.scalars import constant_source, convert_source, number_type, scalar_source
+from codegen.scalars import constant_source, convert_source, is_rounded, number_type, scalar_source
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
-from hlo.types import ElementType
+from hlo.types import ElementType, QuantizedType
 from tiling.element import Node, Scalar
 from tiling.schedule import FoldStep
 from tiling.windows import combined_function
@@ -43,6 +43,14 @@ class FoldSource:
         return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral
 
 
+def _is_rounded_each_time(function: str, element: ElementType | QuantizedType) -> bool:
+    """True for sums and products in a float of a byte and less: each step is rounded, as the specification's body says.
+
+    Wider floats are summed in f32 and rounded once; integers wrap around in any order.
+    """
+    return isinstance(element, ElementType) and element.is_float and element.bits <= 8 and is_rounded(function, element)
+
+
 def _same(accumulators: Sequence[str]) -> list[str]:
     return list(accumulators)
 
@@ -65,7 +73,7 @@ def fold_source(f: FoldStep, in_registers: bool = False) -> FoldSource | Decline
         if isinstance(number, Declined):
             return number
     simple = combined_function(body)
-    if simple is not None:
+    if simple is not None and not _is_rounded_each_time(simple, body.arguments[0].tensor.element):
         word = ASSOCIATIVE[simple]
 
         def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codegen.fold import body_lines
-from codegen.scalars import number_type
+from codegen.scalars import number_type, order_key_source
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.types import ElementType
@@ -142,7 +142,7 @@ class _Ordering:
             assert isinstance(kind, ElementType)
             source = kind
         if source.is_float:
-            element = f"to_int64(total_order_key({element}))"
+            element = f"to_int64({order_key_source(element, source)})"
         elif source.is_integer and str(number_type(source)).startswith("uint32"):
             element = f"(to_int64({element}) - 2147483648)"
         else:
@@ -272,7 +272,7 @@ class _Ordering:
         """The rising key as an int32, for a loop over a block."""
         element = self.at(source, "item")
         if source.element.is_float:
-            return f"total_order_key({element})"
+            return order_key_source(element, source.element)
         if str(number_type(source.element)) == "uint32":
             return f"to_int32(to_int64({element}) - 2147483648)"
         return f"to_int32({element})"

@@ -85,7 +85,7 @@ def _planner_digest() -> str:
 
 def _key(module: Module, entry: str, machine: Machine) -> str:
     """sha256 over the flattened program (constants by type, one repeated element by value), the machine and the planner."""
-    program = flatten(module, entry)
+    program = flatten(module, entry, supports)
     digest = hashlib.sha256(f"plan {_planner_digest()} {machine!r}".encode())
     number: dict[Value, int] = {}
     for v in program.arguments:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from codegen.scalars import SCALAR_RULES, number_type
+from math import prod
+
+from codegen.scalars import number_type, scalar_source
 from hlo.errors import Declined
 from hlo.module import Op
-from hlo.registry import Elementwise
-from hlo.types import ElementType, TensorType
+from hlo.registry import Elementwise, Fold, definitions
+from hlo.types import ElementType, QuantizedType, TensorType
+from hlo.typesets import TypeSet
+from tiling.windows import combined_function
 
 __all__ = ["supports"]
+
+
+_BY_NAME = {d.name: d for d in definitions()}
+MOST_ROUNDED_TERMS = 32
+"""Sums in floats of a byte and less: up to here every order of the additions is the evaluator's."""
 
 
 def supports(op: Op) -> Declined | None:
@@ -23,6 +32,36 @@ def supports(op: Op) -> Declined | None:
             if isinstance(number, Declined):
                 return number
         semantics = inner.definition.semantics
-        if isinstance(semantics, Elementwise) and semantics.function not in SCALAR_RULES:
-            return Declined(f"codegen.scalars has no rule for {semantics.function!r}")
-    return None
+        if isinstance(semantics, Elementwise):
+            types = [v.tensor.element for v in inner.operands]
+            if not _takes(semantics.function, types[0]):
+                return Declined(f"{semantics.function} of {types[0]} is no StableHLO op")
+            text = scalar_source(inner, semantics.function, ["x"] * len(types), [t for t in types if isinstance(t, ElementType)])
+            if isinstance(text, Declined):
+                return text
+    return _long_narrow_fold(op)
+
+
+def _takes(function: str, element: ElementType | QuantizedType) -> bool:
+    """False for an op of another dialect that is looser than the StableHLO op of its function (chlo.broadcast_and of floats)."""
+    if f"stablehlo.{function}" not in _BY_NAME:
+        return True
+    accepts = _BY_NAME[f"stablehlo.{function}"].operands[-1].accepts
+    return not isinstance(accepts, TypeSet) or accepts.has(TensorType((), element))
+
+
+def _long_narrow_fold(op: Op) -> Declined | None:
+    """A fold of many floats of a byte or less is rounded at every step: what comes out depends on the order."""
+    if not isinstance(op.definition.semantics, Fold):
+        return None
+    elements = [v.tensor.element for v in op.regions[0].arguments]
+    if not any(isinstance(e, ElementType) and e.is_float and e.bits <= 8 for e in elements):
+        return None
+    if combined_function(op.regions[0]) in ("maximum", "minimum"):
+        return None
+    window = op.attributes.get("window_dimensions")
+    operand = op.operands[0].tensor
+    sizes = window if window is not None else [operand.shape[k] or 0 for k in op.attr("dimensions")]
+    if prod(sizes) <= MOST_ROUNDED_TERMS:
+        return None
+    return Declined(f"a fold of {prod(sizes)} elements of {operand.element} is rounded at every step, so its order matters")

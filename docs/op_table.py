@@ -19,7 +19,7 @@ import indexing
 from hlo.builder import Builder, type_of
 from hlo.decompositions import decomposition
 from hlo.errors import Declined
-from hlo.registry import Elementwise, OpDefinition, definitions
+from hlo.registry import Elementwise, Literal, Move, OpDefinition, SumOfProducts, definitions
 from hlo.text.formats import CUSTOM, format_of
 from hlo.text.region_formats import REGION_FORMATS
 from hlo.text.xla_table import OPCODES
@@ -125,6 +125,8 @@ def emit(d: OpDefinition) -> str:
         if isinstance(part, Declined):
             return f"no loops: {part.reason}"
     if isinstance(d.semantics, Elementwise) and d.semantics.function not in codegen.scalars.SCALAR_RULES:
+        if d.mnemonic in ("uniform_quantize", "uniform_dequantize") or callable(decomposition(d.name)):
+            return "by what it is made of"
         return f"evaluator: no scalar rule for {d.semantics.function}"
     return type(d.semantics).__name__.lower()
 
@@ -154,10 +156,11 @@ def types(d: OpDefinition) -> str:
     for word, is_kind in KINDS.items():
         found = [e for e in ELEMENT_TYPES.values() if is_kind(e) and takes(e)]
         if found:
-            native = has_loops and not any(isinstance(codegen.scalars.number_type(e), Declined) for e in found)
-            (in_kernels if native else besides).append(word)
+            known = not isinstance(d.semantics, Elementwise) or any(computes(d, e) for e in found)
+            (in_kernels if has_loops and known else besides).append(word)
     if takes(QUANTIZED):
-        besides.append("quantized")
+        as_integers = isinstance(d.semantics, Elementwise | Move | SumOfProducts | Literal)
+        (in_kernels if has_loops and as_integers else besides).append("quantized")
     if len(in_kernels) + len(besides) == 0:
         return str(accepted)
     return "; ".join(
@@ -168,6 +171,14 @@ def types(d: OpDefinition) -> str:
         )
         if text
     )
+
+
+def computes(d: OpDefinition, e: ElementType) -> bool:
+    """Whether kernels have an elementwise op's function of an element type, in itself or by what the op is made of."""
+    assert isinstance(d.semantics, Elementwise)
+    function = d.semantics.function
+    missing = e.is_complex and function in codegen.scalars.WITHOUT_COMPLEX
+    return not missing or callable(decomposition(d.name))
 
 
 def decompose(d: OpDefinition) -> str:

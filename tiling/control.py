@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from hlo.module import DenseArray, Module, Op, Value
 from hlo.registry import Literal
+from tiling.expand import Supports
 from tiling.flatten import Program, Region, flatten_region
 from tiling.plan import Carry, ControlStep, Plan, RegionPlan, Reuse
 from tiling.reuse import writes_of_step
@@ -25,12 +26,14 @@ EXCHANGED_BYTES = 1 << 12
 """Values from this size on change places instead of being copied."""
 
 
-def plan_control(name: str, op: Op, module: Module, plan_region: PlanRegion) -> ControlStep:
+def plan_control(
+    name: str, op: Op, module: Module, plan_region: PlanRegion, supports: Supports | None = None
+) -> ControlStep:
     """The step of a control-flow op (one that `is_control`)."""
     regions = []
     names = {"stablehlo.while": ("cond", "body"), "stablehlo.if": ("true", "false")}.get(op.name)
     for k, block in enumerate(op.regions):
-        region = flatten_region(module, block, f"{name}_{names[k] if names else k}")
+        region = flatten_region(module, block, f"{name}_{names[k] if names else k}", supports)
         passed: dict[Value, Value] = {}
         if op.name == "stablehlo.while" and k == 1:
             passed = dict(zip(region.arguments, region.program.results, strict=True))

@@ -4,6 +4,7 @@
     two ops alike              ->  one
     splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
     an op nobody reads         ->  gone
+    an op without a kernel     ->  the ops with kernels that it is made of (tiling.expand), quantized tensors as stored integers
 
 The program's meaning is unchanged; ops keep their locations.
 """
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, definition
 from hlo.types import TensorType
+from tiling.expand import Supports, expansion, keeps_quantized, kept_quantized
 
 __all__ = [
     "Program",
@@ -60,26 +63,31 @@ class Region:
         return tuple(zip(self.captured, self.program.arguments[len(self.arguments) :], strict=True))
 
 
-def flatten(module: Module, entry: str = "main") -> Program:
+def flatten(module: Module, entry: str = "main", supports: Supports | None = None) -> Program:
     """The entry function with its calls inlined, common subexpressions merged and dead ops removed.
+
+    With `supports`, which tells what code can be generated for, ops are expanded; quantized arguments and results then have the
+    type that they are stored in.
 
     Raises KeyError when there is no such function. Calls do not recurse (the verifier has seen to that).
     """
     function = module.function(entry)
-    new_arguments = Block([a.type for a in function.arguments], [a.name for a in function.arguments])
-    builder = _Builder(module)
+    quantized = supports is None or keeps_quantized(module, function)
+    types = [a.type if quantized else stored(a.type) for a in function.arguments]
+    new_arguments = Block(types, [a.name for a in function.arguments])
+    builder = _Builder(module, supports, quantized)
     environment: dict[Value, Value] = dict(zip(function.arguments, new_arguments.arguments, strict=True))
     results = builder.inline(function.body, environment)
     return Program(entry, tuple(new_arguments.arguments), _live(builder.ops, results), tuple(results))
 
 
-def flatten_region(module: Module, block: Block, name: str) -> Region:
+def flatten_region(module: Module, block: Block, name: str, supports: Supports | None = None) -> Region:
     """A region of an op of a flattened program, flattened in turn. Constants and iotas from outside are made again inside."""
     captured = list(dict.fromkeys(captured_values(block)))
     given = [v for v in captured if not is_rebuilt(v)]
     outer = [*block.arguments, *given]
     inner = Block([v.type for v in outer], [v.name for v in outer])
-    builder = _Builder(module)
+    builder = _Builder(module, supports, keeps_quantized=True)
     environment: dict[Value, Value] = dict(zip(outer, inner.arguments, strict=True))
     for v in captured:
         if is_rebuilt(v) and v.op is not None:
@@ -100,8 +108,8 @@ def is_rebuilt(v: Value) -> bool:
 
 
 class _Builder:
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, supports: Supports | None, keeps_quantized: bool) -> None:
+        self.module, self.supports, self.keeps_quantized = module, supports, keeps_quantized
         self.ops: list[Op] = []
         self.known: dict[Hashable, Op] = {}
 
@@ -127,7 +135,28 @@ class _Builder:
                     env_outer = stack[-1][1]
                     env_outer.update(zip(call.results, returned, strict=True))
                     break
-                self.copy(op, env)
+                self._expand(op, env)
+
+    def _expand(self, op: Op, env: dict[Value, Value]) -> None:
+        """Appends what an op is made of, or the op."""
+        made, further = self._expansion(op)
+        if made is None:
+            self.copy(op, env)
+            return
+        inner = {a: env.get(v, v) for a, v in zip(made.arguments, op.operands, strict=True)}
+        for part in made.ops[:-1]:
+            if further and part.name != op.name:
+                self._expand(part, inner)
+            else:
+                self.copy(part, inner)
+        env.update(zip(op.results, (inner[v] for v in made.results), strict=True))
+
+    def _expansion(self, op: Op) -> tuple[Block | None, bool]:
+        """What an op is made of, or None; and whether its parts may be made of others."""
+        if self.supports is None or (self.keeps_quantized and has_quantized(op)):
+            return None, False
+        made = expansion(op, self.supports)
+        return (kept_quantized(op), False) if made is None and has_quantized(op) else (made, True)
 
     def copy(self, op: Op, env: dict[Value, Value]) -> None:
         """Appends an op with its operands replaced, or says what it folds to; `env` then knows its results."""

@@ -7,7 +7,7 @@ agree, and the cost model finds the two together cheaper than apart. Every decis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo.errors import Declined
@@ -15,6 +15,7 @@ from hlo.module import Module, Op, Value
 from hlo.registry import Literal, SumOfProducts
 from tiling.control import PlanRegion, plan_control, with_takeovers
 from tiling.cost import estimate
+from tiling.expand import Supports
 from tiling.flatten import Program, flatten
 from tiling.inputs import is_control, op_inputs
 from tiling.library import library_of
@@ -30,9 +31,6 @@ from tiling.tiles import Candidate, best_tiles
 from tiling.updates import UPDATES, is_update, mark_updates
 
 __all__ = ["Supports", "plan"]
-
-Supports = Callable[[Op], Declined | None]
-"""Whether code can be generated for an op: None, or why not."""
 
 
 def plan(
@@ -61,7 +59,7 @@ def plan(
     >>> [len(f.ops) for f in p.fusions]
     [2]
     """
-    program = flatten(module, entry)
+    program = flatten(module, entry, supports)
     machine = machine or Machine.detect()
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
@@ -82,7 +80,7 @@ def _plan_program(
     refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     while True:
-        planner = _Planner(program, machine, module, refused, pins, deadline, plan_region, becomes)
+        planner = _Planner(program, machine, module, refused, pins, deadline, plan_region, supports, becomes)
         made = planner.run()
         if not planner.newly_refused:
             return made
@@ -108,6 +106,7 @@ class _Planner:
     pins: tuple[Pin, ...]
     deadline: float | None
     plan_region: PlanRegion
+    supports: Supports
     passed_on: Mapping[Value, Value]
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[int, Declined] = field(default_factory=dict)
@@ -359,7 +358,8 @@ class _Planner:
         for position, kernel in enumerate(_in_order(kernels, self)):
             if isinstance(kernel, EvaluatorStep):
                 control = is_control(kernel.op)
-                done.append(plan_control(kernel.name, kernel.op, self.module, self.plan_region) if control else kernel)
+                made = (kernel.name, kernel.op, self.module, self.plan_region, self.supports)
+                done.append(plan_control(*made) if control else kernel)
                 continue
             name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
             final: Candidate | Declined = kernel.candidate

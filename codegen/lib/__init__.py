@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.lib import buffer, contract, contract_bytes, scalar, scalar_bits, transpose
+from codegen.lib import buffer, contract, contract_bytes, narrow, representation, scalar, scalar_bits, transpose
 
 _TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
@@ -27,6 +27,8 @@ def _public(module: Any) -> dict[str, Any]:
 NAMESPACE: dict[str, Any] = {
     **_public(scalar),
     **_public(scalar_bits),
+    **narrow.NAMESPACE,
+    **representation.NAMESPACE,
     "at": buffer.at,
     "stream_copy": buffer.stream_copy,
     "fence": buffer.fence,

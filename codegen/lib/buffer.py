@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
-from codegen.lib import convert
+from codegen.lib import convert, narrow
 from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
 
 # name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
@@ -41,14 +40,16 @@ ELEMENTS: dict[str, tuple[Any, Any]] = {
     "float64": (types.float64, types.float64),
     "complex64": (types.complex64, types.float32),
     "complex128": (types.complex128, types.float64),
+    **dict.fromkeys((*narrow.NARROW_FLOATS, narrow.POWER_OF_TWO), (types.float32, types.uint8)),
+    **{name: (types.int8 if signed else types.uint8,) * 2 for name, (_, signed) in narrow.NARROW_INTEGERS.items()},
 }
 
 
 class Buf(types.Type):  # type: ignore[misc]
     """The numba type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
 
-    A float16 or bfloat16 element is read and written as a float32 value, rounded to nearest even when stored; two
-    elements of ``scope`` may overlap, elements of different scopes may not.
+    A float of 16 bits or less is read and written as a float32 value, rounded to nearest even when stored, an integer of 2 or
+    4 bits as an (u)int8, wrapped when stored; two elements of ``scope`` may overlap, elements of different scopes may not.
     """
 
     def __init__(self, dtype: str, scope: str, align: int) -> None:
@@ -67,7 +68,8 @@ class Buf(types.Type):  # type: ignore[misc]
     @property
     def item_bytes(self) -> int:
         """Bytes between two elements."""
-        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
+        value, storage = ELEMENTS[self.dtype]
+        return int(2 * storage.bitwidth if isinstance(value, types.Complex) else storage.bitwidth) // 8
 
 
 @register_model(Buf)
@@ -126,6 +128,10 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
         return convert.widen_bf16(Value(b, raw)).v
     if kind.dtype == "float16":
         return convert.widen_f16(Value(b, raw)).v
+    if kind.dtype in narrow.NARROW_INTEGERS:
+        return narrow.wrap_bits(kind.dtype, Value(b, raw)).v
+    if kind.value_type is types.float32 and kind.dtype != "float32":
+        return narrow.widen_code(kind.dtype, Value(b, raw)).v
     return raw
 
 
@@ -142,6 +148,10 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
         value = convert.narrow_bf16(Value(b, value)).v
     elif kind.dtype == "float16":
         value = convert.narrow_f16(Value(b, value)).v
+    elif kind.dtype in narrow.NARROW_INTEGERS:
+        value = (Value(b, value) & ((1 << narrow.NARROW_INTEGERS[kind.dtype][0]) - 1)).v
+    elif kind.value_type is types.float32 and kind.dtype != "float32":
+        value = narrow.narrow_code(kind.dtype, Value(b, value)).v
     tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
 
 

@@ -16,13 +16,20 @@ import numpy as np
 from numba import types
 
 from codegen.lib import math_erf, math_exp, math_trig
+from codegen.lib.complexes import COMPLEX
 from codegen.lib.convert import round_bf16 as _round_bf16
 from codegen.lib.convert import round_f16 as _round_f16
 from codegen.lib.emit import Value, call, copysign, fabs, mul_add
 from codegen.lib.emit import select as choose
 from codegen.lib.register import define
 
-# ------------------------------------------------------------------ functions of one float
+
+def _with_complex(name: str, emitters: dict[str, Callable[..., Value]]) -> dict[str, Callable[..., Value]]:
+    """The emitters, and that of the op on complex numbers where it has one."""
+    return {**emitters, "c": COMPLEX[name]} if name in COMPLEX else emitters
+
+
+# ------------------------------------------------------------------ functions of one float or complex number
 
 
 def _unary(name: str, emit: Callable[[Value], Value], python: Callable[[Any], Any], doc: str) -> Any:
@@ -32,8 +39,12 @@ def _unary(name: str, emit: Callable[[Value], Value], python: Callable[[Any], An
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    define(function, 1, {"f": lambda kind, v: emit(v)})
+    define(function, 1, _with_complex(name, {"f": lambda kind, v: emit(v)}))
     return function
+
+
+def _cbrt(x: Any) -> Any:
+    return np.cbrt(np.abs(x)) * np.exp(1j * np.angle(x) / 3) if np.iscomplexobj(x) else np.cbrt(x)
 
 
 exp = _unary("exp", math_exp.exp, np.exp, "e**x.")
@@ -47,7 +58,7 @@ fast_tanh = _unary("fast_tanh", math_exp.fast_tanh, np.tanh, "tanh, at half the 
 logistic = _unary("logistic", math_exp.logistic, lambda x: 1 / (1 + np.exp(-x)), "1 / (1 + e**-x).")
 sqrt = _unary("sqrt", math_exp.sqrt, np.sqrt, "The square root, correctly rounded.")
 rsqrt = _unary("rsqrt", math_exp.rsqrt, lambda x: 1 / np.sqrt(x), "1 / sqrt(x).")
-cbrt = _unary("cbrt", math_exp.cbrt, np.cbrt, "The cube root.")
+cbrt = _unary("cbrt", math_exp.cbrt, _cbrt, "The cube root; of a complex number the one whose argument is a third of its.")
 erf = _unary("erf", math_erf.erf, math.erf, "The error function.")
 erfc = _unary("erfc", math_erf.erfc, math.erfc, "1 - erf(x), accurate in the tail.")
 sin = _unary("sin", math_trig.sin, np.sin, "The sine of x radians.")
@@ -105,7 +116,7 @@ def fma(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
 
-define(atan2, 2, {"f": lambda kind, y, x: math_trig.atan2(y, x)})
+define(atan2, 2, _with_complex("atan2", {"f": lambda kind, y, x: math_trig.atan2(y, x)}))
 define(fma, 3, {"f": lambda kind, x, y, z: mul_add(x, y, z)})
 
 # ------------------------------------------------------------------ arithmetic
@@ -192,7 +203,7 @@ def remainder(x: Any, y: Any) -> Any:
 
 
 def _int_power(kind: Any, x: Value, y: Value) -> Value:
-    """Square and multiply over every bit of the exponent; a negative exponent gives 1/x truncated."""
+    """Square and multiply over every bit of the exponent; a negative exponent gives 1/x truncated, 0 for x = 0."""
     width = x.type.width
     result, base = x.const(1), x
     steps = width if not kind.signed else width - 1
@@ -203,15 +214,13 @@ def _int_power(kind: Any, x: Value, y: Value) -> Value:
         return result
     even = (y & 1).eq(0)
     inverse = choose(x.eq(1) | (x.eq(-1) & even), x.const(1), choose(x.eq(-1), x.const(-1), x.const(0)))
-    return choose(y < 0, choose(x.eq(0), x.const(-1), inverse), result)
+    return choose(y < 0, inverse, result)
 
 
 def power(x: Any, y: Any) -> Any:
     """x**y; floats with IEEE's edge cases, integers wrapping (a negative exponent gives 1/x truncated)."""
     with np.errstate(all="ignore"):
         if isinstance(x, np.integer) and y < 0:
-            if x == 0:
-                return _typed(x, np.int64(-1))
             return _typed(x, np.int64(0) if abs(int(x)) != 1 else np.int64(1 if x == 1 or int(y) % 2 == 0 else -1))
         if isinstance(x, np.integer):
             return _wrapped(x, pow(int(x), int(y), 1 << 64))
@@ -238,15 +247,20 @@ def _sign_int(kind: Any, x: Value) -> Value:
 
 
 _fadd = {"f": lambda k, x, y: x + y, "iu": lambda k, x, y: x + y, "b": lambda k, x, y: x | y}
-define(add, 2, _fadd)
-define(subtract, 2, {"fiu": lambda k, x, y: x - y})
-define(multiply, 2, {"fiu": lambda k, x, y: x * y, "b": lambda k, x, y: x & y})
-define(negate, 1, {"fiu": lambda k, x: -x})
-define(divide, 2, {"f": lambda k, x, y: x / y, "iu": _divide_int})
+define(add, 2, _with_complex("add", _fadd))
+define(subtract, 2, _with_complex("subtract", {"fiu": lambda k, x, y: x - y}))
+define(multiply, 2, _with_complex("multiply", {"fiu": lambda k, x, y: x * y, "b": lambda k, x, y: x & y}))
+define(negate, 1, _with_complex("negate", {"fiu": lambda k, x: -x}))
+define(divide, 2, _with_complex("divide", {"f": lambda k, x, y: x / y, "iu": _divide_int}))
 define(remainder, 2, {"f": lambda k, x, y: x.wrap(x.b.frem(x.v, y.v)), "iu": _remainder_int})
-define(power, 2, {"f": lambda k, x, y: math_exp.power(x, y), "iu": _int_power})
-define(absolute, 1, {"f": lambda k, x: fabs(x), "i": lambda k, x: choose(x < 0, -x, x), "u": lambda k, x: x})
-define(sign, 1, {"f": _sign_float, "i": _sign_int, "u": lambda k, x: choose(x.eq(0), x, x.const(1))})
+define(power, 2, _with_complex("power", {"f": lambda k, x, y: math_exp.power(x, y), "iu": _int_power}))
+define(
+    absolute,
+    1,
+    _with_complex("absolute", {"f": lambda k, x: fabs(x), "i": lambda k, x: choose(x < 0, -x, x), "u": lambda k, x: x}),
+    result=lambda kind: getattr(kind, "underlying_float", kind),
+)
+define(sign, 1, _with_complex("sign", {"f": _sign_float, "i": _sign_int, "u": lambda k, x: choose(x.eq(0), x, x.const(1))}))
 
 
 def maximum(x: Any, y: Any) -> Any:
@@ -275,8 +289,8 @@ _MIN: dict[str, Callable[..., Value]] = {
     "u": lambda k, x, y: call("umin", x, y),
     "b": lambda k, x, y: x & y,
 }
-define(maximum, 2, _MAX)
-define(minimum, 2, _MIN)
+define(maximum, 2, _with_complex("maximum", _MAX))
+define(minimum, 2, _with_complex("minimum", _MIN))
 
 
 def clamp(low: Any, x: Any, high: Any) -> Any:
@@ -291,7 +305,7 @@ def _clamp(letter: str, kind: Any, low: Value, x: Value, high: Value) -> Value:
 define(
     clamp,
     3,
-    {letter: functools.partial(_clamp, letter) for letter in "fiub"},
+    _with_complex("clamp", {letter: functools.partial(_clamp, letter) for letter in "fiub"}),
 )
 
 
@@ -343,8 +357,12 @@ def _reduce_fma(kind: Any, total: Value, x: Value, y: Value) -> Value:
     return total.wrap(b.fadd(total.v, product, flags=("reassoc", "contract")))
 
 
-define(reduce_add, 2, {**_fadd, "f": _reassociated("fadd")})
-define(reduce_multiply, 2, {"f": _reassociated("fmul"), "iu": lambda k, x, y: x * y, "b": lambda k, x, y: x & y})
-define(reduce_fma, 3, {"f": _reduce_fma, "iu": lambda k, t, x, y: t + x * y})
-define(reduce_maximum, 2, _MAX)
-define(reduce_minimum, 2, _MIN)
+define(reduce_add, 2, _with_complex("reduce_add", {**_fadd, "f": _reassociated("fadd")}))
+define(
+    reduce_multiply,
+    2,
+    _with_complex("reduce_multiply", {"f": _reassociated("fmul"), "iu": lambda k, x, y: x * y, "b": lambda k, x, y: x & y}),
+)
+define(reduce_fma, 3, _with_complex("reduce_fma", {"f": _reduce_fma, "iu": lambda k, t, x, y: t + x * y}))
+define(reduce_maximum, 2, _with_complex("reduce_maximum", _MAX))
+define(reduce_minimum, 2, _with_complex("reduce_minimum", _MIN))

@@ -12,6 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
 
+from codegen.lib import complexes
 from codegen.lib.convert import float_to_int, int_width
 from codegen.lib.emit import F32, F64, I1, Value, call, fabs, intrinsic_function, suffix
 from codegen.lib.emit import select as choose
@@ -25,7 +26,11 @@ def select(condition: Any, x: Any, y: Any) -> Any:
     return x if condition else y
 
 
-define(select, 3, {"fiubc": lambda kind, c, x, y: choose(c, x, y)}, free=(0,))
+def _select_complex(kind: Any, c: Value, x: Value, y: Value) -> Value:
+    return complexes.pack(complexes.choose(c, complexes.unpack(x), complexes.unpack(y)))
+
+
+define(select, 3, {"fiub": lambda kind, c, x, y: choose(c, x, y), "c": _select_complex}, free=(0,))
 
 
 def _comparison(name: str, op: str, python: Callable[[Any, Any], Any]) -> Any:
@@ -33,12 +38,14 @@ def _comparison(name: str, op: str, python: Callable[[Any, Any], Any]) -> Any:
         return np.bool_(python(x, y))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"x {op} y; false if either is NaN, except that != is true."
+    function.__doc__ = (
+        f"x {op} y; false if either is NaN, except that != is true. Complex numbers: by real part, then by imaginary part."
+    )
     unsigned: Callable[..., Value] = lambda k, x, y: x.wrap(x.b.icmp_unsigned(op, x.v, y.v))  # noqa: E731
     define(
         function,
         2,
-        {"fi": lambda k, x, y: x._compare(op, y), "ub": unsigned},
+        {"fi": lambda k, x, y: x._compare(op, y), "ub": unsigned, "c": complexes.COMPLEX[name]},
         result=lambda kind: types.boolean,
     )
     return function
@@ -297,6 +304,40 @@ to_complex64 = _conversion("complex64", types.complex64)
 to_complex128 = _conversion("complex128", types.complex128)
 
 
+def to_float32_odd(x: Any) -> Any:
+    """x (a float64 or an integer) as a float32 that further rounding, to 22 bits or fewer, rounds as it would round x itself.
+
+    What a float32 cannot hold becomes the neighbour whose last bit is 1.
+    """
+    near = np.float32(x)
+    if not np.isfinite(float(x)) or float(near) == x:
+        return near
+    low = near if abs(float(near)) < abs(x) else np.nextafter(near, np.float32(0))
+    return (low.view(np.uint32) | np.uint32(1)).view(np.float32)
+
+
+def _odd(kind: Any, x: Value) -> Value:
+    if kind_of(kind) != "f":
+        if kind.bitwidth <= 16:
+            return x.cast("sitofp" if kind.signed else "uitofp", F32)
+        exact = x.cast("sitofp" if kind.signed else "uitofp", F64)
+        if kind.bitwidth == 64:
+            # beyond 53 bits what is lost leaves a mark
+            lost = choose((x & 0xFFF).ne(0), x.const(0x800), x.const(0))
+            marked = ((x & ~0xFFF) | lost).cast("sitofp" if kind.signed else "uitofp", F64)
+            exact = choose(fabs(exact) < 2.0**53, exact, marked)
+        x = exact
+    near = x.cast("fptrunc", F32)
+    back = near.cast("fpext", F64)
+    bits = near.bits()
+    bits = bits - choose(fabs(x) < fabs(back), bits.const(1), bits.const(0))
+    inexact = back.ne(x) & ~x.is_nan()
+    return (bits | choose(inexact, bits.const(1), bits.const(0))).as_float()
+
+
+define(to_float32_odd, 1, {"fiu": _odd}, result=lambda k: types.float32)
+
+
 def _bitcast(name: str, target: Any) -> Any:
     def function(x: Any) -> Any:
         return np.asarray(x).view(name)[()]
@@ -355,6 +396,26 @@ def _pack(kind: Any, re: Value, im: Value) -> Value:
 define(real, 1, {"c": _part(0), "f": lambda k, x: x}, result=lambda k: getattr(k, "underlying_float", k))
 define(imag, 1, {"c": _part(1), "f": lambda k, x: x.const(0.0)}, result=lambda k: getattr(k, "underlying_float", k))
 define(make_complex, 2, {"f": _pack}, result=lambda k: types.complex64 if k.bitwidth == 32 else types.complex128)
+
+
+def conj(z: Any) -> Any:
+    """The complex conjugate."""
+    return np.conj(z)
+
+
+def square(z: Any) -> Any:
+    """z z of integers, which wrap, and of complex numbers, by (x - y)(x + y) + 2 x y i."""
+    with np.errstate(all="ignore"):
+        return np.asarray(z * z).astype(np.asarray(z).dtype)[()]
+
+
+def _conj(kind: Any, z: Value) -> Value:
+    parts = complexes.unpack(z)
+    return complexes.pack(complexes.Complex(parts.re, -parts.im))
+
+
+define(conj, 1, {"c": _conj, "f": lambda k, x: x})
+define(square, 1, {"iu": lambda k, x: x * x, "c": complexes.COMPLEX["square"]})
 
 
 def is_nan(x: Any) -> Any:

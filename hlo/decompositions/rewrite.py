@@ -52,7 +52,7 @@ class Rewriter:
         with self.builder.into(new):
             for op in old.ops[:-1] if without_return else old.ops:
                 operands = tuple(self._values[v] for v in op.operands)
-                made = self._decomposed(op, operands)
+                made = self.decomposed(op, operands)
                 if made is None:
                     regions = [self._begin(r) for r in op.regions]
                     later.extend(zip(op.regions, regions, strict=True))
@@ -69,7 +69,8 @@ class Rewriter:
         made.debug = op.debug
         return made
 
-    def _decomposed(self, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    def decomposed(self, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        """The op's results computed from `operands` by its decomposition, at the builder's place; None where it has none."""
         rule = decomposition(op.name)
         unranked = any(isinstance(v.type, OpaqueType) for v in (*operands, *op.results))
         if rule is None or isinstance(rule, Declined) or unranked:

@@ -235,7 +235,14 @@ def _remainder(x: Array, y: Array) -> Array:
 
 
 _arithmetic("divide", _divide)
-_arithmetic("remainder", _remainder)
+
+
+@rule("stablehlo.remainder", elementwise=True)
+def remainder(ctx: Any, op: Op, x: Array, y: Array) -> Array:
+    if is_complex(x.dtype):
+        raise ctx.error(op, "declined: the specification leaves the remainder of complex numbers open")
+    return narrow(_remainder(widen(x), widen(y)), x.dtype)
+
 
 
 @rule("stablehlo.power", elementwise=True)

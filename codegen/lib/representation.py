@@ -1,0 +1,172 @@
+"""Ops on the bits that numbers are stored as: representations of the floats that no register holds, and cut precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numba import types
+from numba.core.typing.templates import signature
+
+from codegen.lib import convert, narrow
+from codegen.lib.emit import I32, Value, element_type, select
+from codegen.lib.register import define, kind_of, register
+
+__all__ = ["NAMESPACE"]
+
+
+def _halves(narrowing: Callable[[Value], Value], widening: Callable[[Value], Value]) -> Any:
+    return narrowing, widening, types.uint16
+
+
+def _codes(name: str) -> Any:
+    return lambda x: narrow.narrow_code(name, x), lambda v: narrow.widen_code(name, v), types.uint8
+
+
+# type name: (f32 -> representation, representation -> f32, the representation's type)
+STORED: dict[str, tuple[Callable[[Value], Value], Callable[[Value], Value], Any]] = {
+    "bfloat16": _halves(convert.narrow_bf16, convert.widen_bf16),
+    "float16": _halves(convert.narrow_f16, convert.widen_f16),
+    **{name: _codes(name) for name in (*narrow.NARROW_FLOATS, narrow.POWER_OF_TWO)},
+}
+
+
+def _dtype(name: str) -> Any:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _named(function: Any, name: str, doc: str) -> Any:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _bits_of(name: str) -> Any:
+    to_bits, _, number = STORED[name]
+
+    def function(x: Any) -> Any:
+        return np.float32(x).astype(_dtype(name)).view(f"u{_dtype(name).itemsize}")
+
+    _named(
+        function, f"bits_of_{name}", f"The representation of the {name} nearest to x (f32), as an unsigned integer."
+    )
+    define(function, 1, {"f": lambda kind, x: to_bits(x)}, result=lambda kind: number)
+    return function
+
+
+def _of_bits(name: str) -> Any:
+    _, to_number, _ = STORED[name]
+
+    def function(bits: Any) -> Any:
+        return np.float32(np.asarray(bits).view(_dtype(name)))
+
+    _named(function, f"{name}_of_bits", f"The number (f32) that an unsigned integer represents as a {name}.")
+    define(function, 1, {"u": lambda kind, v: to_number(v)}, result=lambda kind: types.float32)
+    return function
+
+
+def _order_key(name: str) -> Any:
+    bits = narrow.NARROW_FLOATS[name].bits if name != narrow.POWER_OF_TWO else 0
+
+    def function(x: Any) -> Any:
+        code = int(np.float32(x).astype(_dtype(name)).view(np.uint8))
+        return np.int32(-(code ^ (1 << (bits - 1))) - 1 if bits and code >> (bits - 1) else code)
+
+    def emit(kind: Any, x: Value) -> Value:
+        code = narrow.narrow_code(name, x).cast("zext", I32)
+        return select(code < (1 << (bits - 1)), code, ~(code ^ (1 << (bits - 1)))) if bits else code
+
+    _named(
+        function, f"total_order_key_{name}", f"The {name} nearest to x as an integer that orders as totalOrder does."
+    )
+    define(function, 1, {"f": emit}, result=lambda kind: types.int32)
+    return function
+
+
+# ------------------------------------------------------------------ reduce_precision
+
+
+def _reduced(bits: Value, exponent: int, mantissa: int, have_exponent: int, have_mantissa: int) -> Value:
+    """A float's representation cut to fewer exponent and mantissa bits, ties to even, still in its own layout; no NaN."""
+    width = have_exponent + have_mantissa + 1
+    magnitude = bits & ((1 << (width - 1)) - 1)
+    sign = bits ^ magnitude
+    if mantissa < have_mantissa:
+        cut = have_mantissa - mantissa
+        half = (1 << (cut - 1)) - 1
+        magnitude = (magnitude + half + (magnitude.lshr(cut) & 1)).lshr(cut) << cut
+    if exponent < have_exponent:
+        bias, own = (1 << (exponent - 1)) - 1, (1 << (have_exponent - 1)) - 1
+        power = magnitude.lshr(have_mantissa)
+        magnitude = select(power > own + bias, power.const(((1 << have_exponent) - 1) << have_mantissa), magnitude)
+        magnitude = select(power > own - bias, magnitude, power.const(0))
+    return magnitude | sign
+
+
+# type name, "" for the number's own: exponent bits, mantissa bits
+LAYOUTS = {"float32": (8, 23), "float64": (11, 52), "float16": (5, 10), "bfloat16": (8, 7)}
+
+
+def _reducing(name: str) -> Any:
+    def function(x: Any, exponent: Any, mantissa: Any) -> Any:
+        kept = _dtype(name or np.asarray(x).dtype.name)
+        bits = np.asarray(x).astype(kept).view(f"i{kept.itemsize}")
+        have_exponent, have_mantissa = LAYOUTS[kept.name]
+        sign, magnitude = int(bits) < 0, int(bits) & ((1 << (8 * kept.itemsize - 1)) - 1)
+        if x != x:
+            return x
+        cut = have_mantissa - mantissa
+        if cut > 0:
+            magnitude = (magnitude + (1 << (cut - 1)) - 1 + ((magnitude >> cut) & 1)) >> cut << cut
+        if exponent < have_exponent:
+            bias, own = (1 << (exponent - 1)) - 1, (1 << (have_exponent - 1)) - 1
+            power = magnitude >> have_mantissa
+            magnitude = ((1 << have_exponent) - 1) << have_mantissa if power > own + bias else magnitude
+            magnitude = 0 if power <= own - bias else magnitude
+        found = np.array(magnitude, f"u{kept.itemsize}").view(kept).astype(np.asarray(x).dtype)[()]
+        return -found if sign else found
+
+    _named(
+        function,
+        f"reduce_precision_{name}" if name else "reduce_precision",
+        "x rounded to so many exponent and mantissa bits (constants), ties to even; beyond the range infinity or zero.",
+    )
+
+    def typer(*args: Any) -> Any:
+        if len(args) != 3 or kind_of(types.unliteral(args[0])) != "f":
+            return None
+        if not all(isinstance(a, types.IntegerLiteral) for a in args[1:]):
+            return None
+        number = types.unliteral(args[0])
+        return signature(number, number, *args[1:])
+
+    def lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        x = Value(b, args[0])
+        exponent, mantissa = (a.literal_value for a in sig.args[1:])
+        if not name:
+            own = "float64" if str(element_type(x.type)) == "double" else "float32"
+            cut = _reduced(x.bits(), exponent, mantissa, *LAYOUTS[own]).as_float()
+        else:
+            to_bits, to_number, _ = STORED[name]
+            bits = to_bits(x).cast("zext", I32)
+            cut = to_number(
+                _reduced(bits, exponent, mantissa, *LAYOUTS[name]).cast("trunc", element_type(to_bits(x).type))
+            )
+        return select(x.is_nan(), x, cut).v
+
+    register(function, typer, lower)
+    return function
+
+
+NAMESPACE: dict[str, Any] = {
+    f.__name__: f
+    for f in (
+        *map(_bits_of, STORED),
+        *map(_of_bits, STORED),
+        *map(_order_key, (*narrow.NARROW_FLOATS, narrow.POWER_OF_TWO)),
+        *map(_reducing, ("", "float16", "bfloat16")),
+    )
+}
+"""bits_of_<type>, <type>_of_bits, total_order_key_<narrow float>, reduce_precision and its forms for f16 and bf16."""
