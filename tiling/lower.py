@@ -131,7 +131,8 @@ class _Lowering:
     def _flagged(self, main: Phase, masks: Masks) -> Phase:
         """The main phase with the flag that its bounds depend on, computed by phases before it."""
         phase, flag, made = masks.measures(self.buffers, self.names.stage(self.request.root))
-        self.prepass.append(phase)
+        if phase.steps:  # integers and booleans have limits that need not be measured
+            self.prepass.append(phase)
         self.extra_buffers.extend(made)
         descending = tuple(v for v, _ in self.tiles if masks.grows_with(v))
         return Phase(main.tiles, main.steps, (flag,), descending)

@@ -234,3 +234,18 @@ def test_f16_is_rounded_at_every_op() -> None:
     (got,), (expected,) = codegen.compile(module)(x), interp.evaluate(module, x)
     np.testing.assert_array_equal(got, expected)
     assert np.isinf(got[0])
+
+
+def test_a_padded_convolution_of_converted_bytes_needs_no_measured_limits() -> None:
+    """Its inputs' limits are known from their type: the phase that measures them would have nothing to do."""
+    text = """func.func @main(%a: tensor<1x9x9x3xi8>, %b: tensor<3x3x3x4xi8>) -> tensor<1x9x9x4xf32> {
+  %x = stablehlo.convert %a : (tensor<1x9x9x3xi8>) -> tensor<1x9x9x3xf32>
+  %y = stablehlo.convert %b : (tensor<3x3x3x4xi8>) -> tensor<3x3x3x4xf32>
+  %0 = stablehlo.convolution(%x, %y) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x9x9x3xf32>, tensor<3x3x3x4xf32>) -> tensor<1x9x9x4xf32>
+  return %0 : tensor<1x9x9x4xf32>
+}"""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-127, 128, s, np.int8) for s in ((1, 9, 9, 3), (3, 3, 3, 4)))
+    module = hlo.parse(text)
+    np.testing.assert_array_equal(codegen.compile(module)(a, b)[0], interp.evaluate(module, a, b)[0])
