@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from codegen import object_cache
+from codegen import library_objects, object_cache
 from codegen.machine_target import Target, default_target
 
 if TYPE_CHECKING:
     from codegen.native import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
-GENERATOR_VERSION = "1"
+GENERATOR_VERSION = "2"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _library_digest() -> str:
 
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted([*(here / "lib").glob("*.py"), here / "native.py"]):
+    for path in sorted([*(here / "lib").glob("*.py"), here / "native.py", here / "front.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -160,7 +160,7 @@ def kernel_key(source: str, signature: KernelSignature, target: Target) -> str:
     Two kernels that differ in those alone (the layers of a network) have the same key. Raises SyntaxError for source that is
     no Python, ValueError for one whose arguments are not the signature's.
     """
-    parts = (_what_it_does(source, signature), _nameless(signature), target.key, _versions(), _library_digest())
+    parts = (_what_it_does(source, signature), _nameless(signature), target.key, _stamp())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -236,11 +236,12 @@ def _obtain(key: str, source: str, path: str, signature: KernelSignature, target
     from codegen.native import LoadedObject
 
     started = time.perf_counter()
-    payload = object_cache.read(key)
-    hit = payload is not None
-    if payload is None:
-        payload = _build(key, source, path, signature, target)
-    loaded = LoadedObject(payload, target)
+    found = _unpack(object_cache.read(key))
+    hit = found is not None and library_objects.recall(found[0], target, _stamp())
+    if found is None or not hit:
+        found = build_object(key, source, path, signature, target)
+        object_cache.write(key, _pack(*found))
+    loaded = LoadedObject(found[1], target)
     seconds = time.perf_counter() - started
     with _lock:
         if hit:
@@ -252,13 +253,32 @@ def _obtain(key: str, source: str, path: str, signature: KernelSignature, target
     return loaded
 
 
-def _build(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> bytes:
+def build_object(
+    key: str, source: str, path: str, signature: KernelSignature, target: Target
+) -> tuple[tuple[str, ...], bytes]:
+    """(library functions that it calls, object code) of a kernel, compiled now; the functions are provided, too."""
     from codegen import native
 
-    module = native.build(source, path, signature, _symbol(key), target)
-    payload = native.emit_object(module, target)
-    object_cache.write(key, payload)
-    return payload
+    functions: dict[str, str] = {}
+    module = native.build(source, path, signature, _symbol(key), target, functions)
+    code = native.emit_object(module, target, functions)
+    library_objects.provide(functions, target, _stamp())
+    return tuple(functions), code
+
+
+def _stamp() -> str:
+    return f"{_versions()} {_library_digest()}"
+
+
+def _pack(functions: Sequence[str], code: bytes) -> bytes:
+    return " ".join(functions).encode() + b"\n" + code
+
+
+def _unpack(payload: bytes | None) -> tuple[tuple[str, ...], bytes] | None:
+    if payload is None:
+        return None
+    names, _, code = payload.partition(b"\n")
+    return tuple(names.decode().split()), code
 
 
 def kernel_ir(source: str, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:

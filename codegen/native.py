@@ -6,10 +6,11 @@ linked with a C entry point, optimised once as a whole for the target asked for,
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -74,6 +75,21 @@ class LoadedObject:
         return address
 
 
+def publish(name: str, address: int) -> None:
+    """Let object code that is loaded later call ``name``."""
+    llvm.add_symbol(name, address)
+
+
+def library_object(text: str, target: Target) -> bytes:
+    """Machine code of a library function's module (`codegen.lib.outline`)."""
+    with _lock:
+        _initialise()
+        module = llvm.parse_assembly(text)
+        module.data_layout = str(target_machine(target).target_data)
+        optimise(module, target)
+        return emit_object(module, target)
+
+
 def optimise(module: Any, target: Target) -> None:
     """Run LLVM's pipelines for ``target`` over a parsed module, in place.
 
@@ -117,17 +133,28 @@ def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
     return llvm.parse_assembly(f"{marked}\n!{fresh} = !{{i32 1}}\n")
 
 
-def build(source: str, filename: str, signature: KernelSignature, symbol: str, target: Target) -> Any:
+def build(
+    source: str,
+    filename: str,
+    signature: KernelSignature,
+    symbol: str,
+    target: Target,
+    functions: dict[str, str] | None = None,
+) -> Any:
     """The optimised module of a kernel: ``lower``, ``optimise`` and, for streamed parameters, ``mark_streams``."""
-    module = lower(source, filename, signature, symbol, target)
+    module = lower(source, filename, signature, symbol, target, functions)
     optimise(module, target)
     streams = [p.scope or p.name for p in signature.params if p.stream]
     return mark_streams(module, streams) if streams else module
 
 
-def emit_object(module: Any, target: Target) -> bytes:
-    """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers."""
-    missing = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and not _provided(f.name)]
+def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> bytes:
+    """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers.
+
+    ``known`` are names that will be there when the code is loaded.
+    """
+    called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and f.name not in known]
+    missing = [name for name in called if not _provided(name)]
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
     return bytes(target_machine(target).emit_object(module))
@@ -138,39 +165,36 @@ def emit_assembly(module: Any, target: Target) -> str:
     return str(target_machine(target).emit_assembly(module))
 
 
-def lower(source: str, filename: str, signature: KernelSignature, symbol: str, target: Target) -> Any:
+def lower(
+    source: str,
+    filename: str,
+    signature: KernelSignature,
+    symbol: str,
+    target: Target,
+    functions: dict[str, str] | None = None,
+) -> Any:
     """The unoptimised LLVM module of a kernel with its C entry ``symbol(begin, end, buffers, scratch)``.
 
+    With ``functions``, large library functions are called by name and put there (name -> module text); else all is in line.
     Raises whatever numba raises for source that it cannot type; the message names the file and line.
     """
-    from numba.core import compiler, types
+    from numba.core import types
     from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
 
+    from codegen.front import compile_function
     from codegen.lib.buffer import Buf, use_scopes
+    from codegen.lib.outline import collect
 
     function = python_function(source, filename)
     buffers = [Buf(p.dtype, p.scope or p.name, p.align) for p in signature.params]
     scratch = [Buf(s.dtype, s.scope or s.name, 64) for s in signature.scratch]
     arguments = (types.int64, types.int64, *buffers, *scratch)
-    flags = compiler.Flags()
-    flags.no_compile = True
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    flags.error_model = "numpy"
-    flags.boundscheck = False
-    flags.nrt = False
     scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
-    with _lock, global_compiler_lock, use_target(target), use_scopes(scopes):
+    outline = contextlib.nullcontext() if functions is None else collect(functions)
+    with _lock, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
         _initialise()
-        typing_context, context = cpu_target.typing_context, cpu_target.target_context
-        typing_context.refresh()
-        context.refresh()
-        library = context.codegen().create_library(symbol)
-        # The module is optimised below, once and as a whole: numba's passes would unroll loops before they are vectorised.
-        library._optimize_functions = lambda module: None
-        library._optimize_final_module = lambda: None
-        result = compiler.compile_extra(typing_context, context, function, arguments, types.none, flags, {}, library)
+        result, context = compile_function(function, arguments, symbol)
+        library = result.library
         text = _entry_module(context, result.fndesc, arguments, signature, symbol, target)
         module = llvm.parse_assembly(text)
         seen: list[Any] = []

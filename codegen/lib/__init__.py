@@ -39,6 +39,8 @@ NAMESPACE: dict[str, Any] = {
     "transpose": transpose.transpose,
     "copy_rows": transpose.copy_rows,
     **{name: getattr(np, name) for name in _TYPES},
+    "min": buffer.least,
+    "max": buffer.greatest,
     "inf": float("inf"),
     "nan": float("nan"),
 }

@@ -22,6 +22,7 @@ from numba.extending import lower_builtin, models, register_model
 
 from codegen.lib import convert, narrow
 from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
+from codegen.lib.register import register
 
 # name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
 ELEMENTS: dict[str, tuple[Any, Any]] = {
@@ -202,6 +203,43 @@ class _At(AbstractTemplate):  # type: ignore[misc]
 @lower_builtin(at, Buf, types.Integer)
 def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return b.gep(args[0], [args[1]], inbounds=True)
+
+
+def least(a: int, b: int) -> int:
+    """The smaller of two indices; kernels call it ``min``.
+
+    >>> least(3, 5)
+    3
+    """
+    return min(a, b)
+
+
+def greatest(a: int, b: int) -> int:
+    """The larger of two indices; kernels call it ``max``.
+
+    >>> greatest(3, 5)
+    5
+    """
+    return max(a, b)
+
+
+def _index_choice(smaller: bool) -> tuple[Any, Any]:
+    def typer(*args: Any) -> Any:
+        if len(args) != 2 or not all(isinstance(t, types.Integer) for t in args):
+            return None
+        wide = any(t.bitwidth == 64 and not t.signed for t in args)
+        kind = types.uint64 if wide else types.int64
+        return signature(kind, kind, kind)
+
+    def lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        compare = b.icmp_signed if sig.return_type.signed else b.icmp_unsigned
+        return b.select(compare("<" if smaller else ">", args[0], args[1]), args[0], args[1])
+
+    return typer, lower
+
+
+register(least, *_index_choice(smaller=True))
+register(greatest, *_index_choice(smaller=False))
 
 
 def stream_copy(dst: Any, dst_offset: Any, src: Any, src_offset: Any, count: Any) -> None:

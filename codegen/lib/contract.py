@@ -24,6 +24,7 @@ from numba.core.typing.templates import signature
 from codegen.lib import convert
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import F32, F64, I1, I32, I64, Value, constant, intrinsic_function, is_float, like, suffix
+from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.machine_target import Target, current_target
 
@@ -401,4 +402,4 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(gemm_block, _type_gemm, _lower_gemm)
+register(gemm_block, _type_gemm, outlined("gemm_block", _lower_gemm, extents=3))

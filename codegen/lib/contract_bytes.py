@@ -20,6 +20,7 @@ from numba.core.typing.templates import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.contract import _c, _counted_loop, _for, _known, _literal, splat, store_vector
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
+from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.machine_target import current_target
 
@@ -145,4 +146,4 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(gemm_bytes, _typer, _lower)
+register(gemm_bytes, _typer, outlined("gemm_bytes", _lower, extents=3))

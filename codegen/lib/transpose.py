@@ -17,6 +17,7 @@ from numba.core.typing.templates import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.contract import _c, _for, _known, _literal
 from codegen.lib.emit import I32
+from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.machine_target import current_target
 
@@ -158,7 +159,7 @@ def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(transpose, _typer(8, (2, 5)), _lower_transpose)
+register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, extents=2))
 
 
 def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:
@@ -237,4 +238,4 @@ def _lower_pack(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(pack_panels, _typer(9, (2, 6)), _lower_pack)
+register(pack_panels, _typer(9, (2, 6)), outlined("pack_panels", _lower_pack, extents=2))

@@ -1,0 +1,96 @@
+"""Library functions that are compiled once for all kernels: a kernel calls them instead of holding a copy.
+
+A block of a matrix product is some thousand instructions, the same ones wherever its literal sizes and element types are the
+same. ``outlined`` gives such a lowering a function of its own, named by the hash of all that it depends on; whoever compiles
+the kernel collects the functions' modules (``collect``), compiles those that the cache lacks, and links them by name. A
+function that computes little is left in line, as are all where nothing collects (for people who look at a whole kernel).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from codegen.lib.buffer import Buf, use_scopes
+from codegen.machine_target import current_target
+
+__all__ = ["collect", "outlined"]
+
+Lowering = Callable[[Any, Any, Any, Any], Any]
+
+_found: ContextVar[dict[str, str] | None] = ContextVar("tilewright_outlined", default=None)
+_PREFIX = "tilewright_lib_"
+_LITTLE = 4096
+
+
+@contextlib.contextmanager
+def collect(found: dict[str, str]) -> Iterator[None]:
+    """Inside the block, outlined functions are called by name; ``found`` gets name -> module text of each."""
+    token = _found.set(found)
+    try:
+        yield
+    finally:
+        _found.reset(token)
+
+
+def outlined(name: str, lower: Lowering, extents: int) -> Lowering:
+    """``lower`` in a function of its own, unless the product of the first ``extents`` arguments is known to be small."""
+
+    def call(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        found = _found.get()
+        if found is None or _is_little(sig.args[:extents]):
+            return lower(context, b, sig, args)
+        kinds = _with_numbered_scopes(sig.args)
+        target = current_target()
+        signature_text = " ".join((name, target.triple, target.key, *(f"{k}" for k in kinds)))
+        symbol = _PREFIX + hashlib.sha256(signature_text.encode()).hexdigest()[:32]
+        passed = [(a, k) for a, k in zip(args, kinds, strict=True) if not isinstance(k, types.Literal)]
+        kind = ir.FunctionType(ir.VoidType(), [a.type for a, _ in passed])
+        if symbol not in found:
+            found[symbol] = _module_text(symbol, kind, context, sig.replace(args=tuple(kinds)), args, lower)
+        function = b.module.globals.get(symbol) or ir.Function(b.module, kind, symbol)
+        b.call(function, [a for a, _ in passed])
+        return context.get_dummy_value()
+
+    return call
+
+
+def _is_little(kinds: Any) -> bool:
+    product = 1
+    for k in kinds:
+        if not isinstance(k, types.IntegerLiteral):
+            return False
+        product *= k.literal_value
+    return product <= _LITTLE
+
+
+def _with_numbered_scopes(kinds: Any) -> list[Any]:
+    """The argument types with scopes numbered as they appear: names of a kernel's buffers make no difference."""
+    numbers: dict[str, int] = {}
+    return [
+        Buf(k.dtype, f"s{numbers.setdefault(k.scope, len(numbers))}", k.align) if isinstance(k, Buf) else k for k in kinds
+    ]
+
+
+def _module_text(symbol: str, kind: Any, context: Any, sig: Any, args: Any, lower: Lowering) -> str:
+    module = ir.Module(symbol)
+    module.triple = current_target().triple
+    function = ir.Function(module, kind, symbol)
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block())
+    given = iter(function.args)
+    inner = [
+        ir.Constant(a.type, 0) if isinstance(k, types.Literal) else next(given)
+        for a, k in zip(args, sig.args, strict=True)
+    ]
+    scopes = tuple(dict.fromkeys(k.scope for k in sig.args if isinstance(k, Buf)))
+    with use_scopes(scopes):
+        lower(context, builder, sig, inner)
+    builder.ret_void()
+    return str(module)

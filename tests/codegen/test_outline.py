@@ -1,0 +1,110 @@
+"""Library functions that kernels call by name: shared, cached, recalled; and the short way through numba."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen import jit, library_objects
+from codegen.jit import KernelSignature, Param, compile_kernel, kernel_ir
+from codegen.probe import run
+
+ROOT = Path(__file__).parents[2]
+
+
+def product(n: int, extra: str = "") -> tuple[str, KernelSignature]:
+    """c = a @ b for 32 x 32 by 32 x n, in one kernel of its own."""
+    source = (
+        "def kernel(begin, end, a, b, c):\n"
+        "    for t in range(begin, end):\n"
+        f"        gemm_block(32, {n}, 32, a, 0, 32, 1, b, 0, 64, {n}, c, 0, {n}, False, 64)\n{extra}"
+    )
+    return source, KernelSignature(tuple(Param(x, "float32") for x in "abc"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, and neither kernels nor library functions in memory."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(jit, "_kernels", {})
+    monkeypatch.setattr(library_objects, "_loaded", {})
+    jit.stats.reset()
+    return tmp_path
+
+
+def _works(source: str, signature: KernelSignature, n: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((32, 32)).astype(np.float32), rng.standard_normal((32, n)).astype(np.float32)
+    c = np.zeros((32, n), np.float32)
+    run(compile_kernel(source, signature), 0, 1, a.ravel(), b.ravel(), c.ravel())
+    want = a @ b
+    if "sqrt" in source:
+        want[0, 0] = np.sqrt(want[0, 0])
+    np.testing.assert_allclose(c, want, rtol=1e-5, atol=1e-4)
+
+
+def test_two_kernels_share_one_block(cache: Path) -> None:
+    _works(*product(64), 64)
+    assert len(library_objects._loaded) == 1
+    _works(*product(64, "        c[0] = sqrt(c[0])\n"), 64)
+    assert len(library_objects._loaded) == 1
+    assert jit.stats.compiled == 2
+    _works(*product(128), 128)
+    assert len(library_objects._loaded) == 2
+    assert len(list((cache / "objects").iterdir())) == 5
+
+
+def test_both_come_back_from_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _works(*product(64), 64)
+    jit.forget_kernels()
+    monkeypatch.setattr(library_objects, "_loaded", {})
+    _works(*product(64), 64)
+    assert (jit.stats.compiled, jit.stats.disk_hits) == (1, 1)
+
+
+def test_a_block_that_the_cache_lost_is_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _works(*product(64), 64)
+    (name,) = library_objects._loaded
+    lost = cache / "objects" / f"{library_objects._key(name, jit._stamp())}.o"
+    lost.unlink()
+    jit.forget_kernels()
+    monkeypatch.setattr(library_objects, "_loaded", {})
+    _works(*product(64), 64)
+    assert (jit.stats.compiled, jit.stats.disk_hits) == (2, 0)
+    assert lost.exists()
+
+
+def test_people_see_the_whole_kernel() -> None:
+    assert "tilewright_lib_" not in kernel_ir(*product(64))
+
+
+def test_kernels_start_nothing_of_numbas_whole_target(tmp_path: Path) -> None:
+    """scipy is what its linear algebra would import; the registries of arrays, lists and dictionaries cost 0.3 s."""
+    script = (
+        "import sys\n"
+        "from codegen.jit import KernelSignature, Param, compile_kernel\n"
+        "source = 'def kernel(begin, end, x):\\n    for i in range(begin, min(end, 7)):\\n        x[i] = exp(x[i])\\n'\n"
+        "compile_kernel(source, KernelSignature((Param('x', 'float32', 4),)))\n"
+        "assert 'numba' in sys.modules and 'scipy.linalg' not in sys.modules and 'numba.np.linalg' not in sys.modules\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_CACHE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env=env)
+
+
+def test_source_beyond_the_short_pipeline_takes_numbas_own(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = (
+        "def kernel(begin, end, x):\n    for i in range(begin, end):\n"
+        "        t = (1.5, 2.5, 3.5)\n        x[i] = len(t) + round(t[0])\n"
+    )
+    with caplog.at_level(logging.DEBUG, "tilewright.codegen"):
+        compiled = compile_kernel(source, KernelSignature((Param("x", "float64", 8),)))
+    x = np.zeros(2)
+    run(compiled, 0, 2, x)
+    assert x.tolist() == [5, 5]
+    assert "whole pipeline" in caplog.text
