@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from codegen import library_objects, object_cache
+from codegen import library_objects, object_cache, workers
 from codegen.machine_target import Target, default_target
 
 if TYPE_CHECKING:
@@ -222,7 +222,36 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
 
 
 def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Target | None = None) -> list[CompiledKernel]:
-    """``compile_kernel`` of each, identical ones once."""
+    """``compile_kernel`` of each, identical ones once; much work is shared by several processes (`codegen.workers`)."""
+    target = target or default_target()
+    missing: dict[str, workers.Job] = {}
+    for source, signature in kernels:
+        key = kernel_key(source, signature, target)
+        if key not in _kernels and key not in missing and not object_cache.has(key):
+            missing[key] = workers.Job(key, source, object_cache.write_source(source), signature, target)
+    jobs = list(missing.values())
+    helpers = workers.helpers_for(jobs)
+    if helpers:
+
+        def arrived(job: workers.Job, made: workers.Made) -> None:
+            library_objects.deliver(made.library, job.target, _stamp())
+            loaded = LoadedObject(made.code, job.target)
+            object_cache.write(job.key, _pack(made.functions, made.code))
+            with _lock:
+                _kernels.setdefault(job.key, loaded)
+                stats.compiled += 1
+
+        def own(job: workers.Job) -> None:
+            compile_kernel(job.source, job.signature, job.target)
+
+        from codegen.native import LoadedObject
+
+        started = time.perf_counter()
+        before = stats.compile_seconds
+        workers.compile_jobs(jobs, helpers, arrived, own)
+        stats.compile_seconds = before + time.perf_counter() - started
+        with _lock:
+            stats.memory_hits -= len(jobs)  # what follows finds them there
     return [compile_kernel(source, signature, target) for source, signature in kernels]
 
 

@@ -17,9 +17,10 @@ from codegen.machine_target import Target
 if TYPE_CHECKING:
     from codegen.native import LoadedObject
 
-__all__ = ["provide", "recall"]
+__all__ = ["deliver", "payload", "provide", "recall"]
 
 _loaded: dict[str, LoadedObject] = {}
+_payloads: dict[str, bytes] = {}
 _lock = threading.Lock()
 
 
@@ -52,6 +53,19 @@ def recall(names: Iterable[str], target: Target, stamp: str) -> bool:
     return True
 
 
+def deliver(functions: Mapping[str, bytes], target: Target, stamp: str) -> None:
+    """Have functions loaded whose object code another process made."""
+    for name, code in functions.items():
+        if name not in _loaded:
+            object_cache.write(_key(name, stamp), code)
+            _load(name, code, target)
+
+
+def payload(name: str) -> bytes:
+    """The object code of a function that is loaded."""
+    return _payloads[name]
+
+
 def _key(name: str, stamp: str) -> str:
     return hashlib.sha256(f"{name}\0{stamp}".encode()).hexdigest()
 
@@ -62,7 +76,7 @@ def _load(name: str, payload: bytes, target: Target) -> None:
     loaded = LoadedObject(payload, target)
     with _lock:
         if name not in _loaded:
-            _loaded[name] = loaded
+            _loaded[name], _payloads[name] = loaded, payload
             publish(name, loaded.address(name))
 
 

@@ -54,6 +54,11 @@ def read(key: str) -> bytes | None:
     return None
 
 
+def has(key: str) -> bool:
+    """Whether there is a file under ``key``, intact or not."""
+    return cache_enabled() and (cache_folder() / "objects" / f"{key}.o").is_file()
+
+
 def write(key: str, payload: bytes) -> bool:
     """Store object code under ``key``; False (and a log line) when the folder cannot be written."""
     header = _HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest())
