@@ -20,7 +20,7 @@ from tiling import Buffer, ControlStep, EvaluatorStep, Fusion, Plan, Scope
 from tiling.reuse import stores_to, writes_of_step
 from tiling.updates import is_update
 
-__all__ = ["Assembly"]
+__all__ = ["Assembly", "below"]
 
 
 class Assembly:
@@ -195,7 +195,7 @@ class Assembly:
         """Takes the kernels out of a loop that compute the same every time."""
         parts = list(parts)
         writers: dict[int, list[Node]] = {}
-        for n in _below([n for part in parts for n in part]):
+        for n in below([n for part in parts for n in part]):
             for s in _written(n):
                 writers.setdefault(s, []).append(n)
         out: list[Compute] = []
@@ -244,7 +244,8 @@ def _one_name_each(source: PhaseSource, slots: tuple[int, ...]) -> tuple[PhaseSo
     return made, tuple(slot for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
 
 
-def _below(nodes: Iterable[Node]) -> Iterable[Node]:
+def below(nodes: Iterable[Node]) -> Iterable[Node]:
+    """Every node of a tree."""
     todo = list(nodes)
     while todo:
         n = todo.pop()

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from codegen import launch, memory
-from codegen.assembly import Assembly
+from codegen.assembly import Assembly, below
 from codegen.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
-from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernel, stats
+from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernels, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.linear import linearise
 from codegen.nodes import Compute
@@ -105,6 +105,10 @@ class Executable:
     def _build(self) -> None:
         program = self.plan.program
         self._assembly = Assembly(self.plan)
+        computes = [n for n in below(self._assembly.nodes) if isinstance(n, Compute)]
+        signatures = [self._signature(n) for n in computes]
+        compiled = compile_kernels([(n.source.source, s) for n, s in zip(computes, signatures, strict=True)])
+        self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
         linear = linearise(self._assembly.nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
         self._evaluated = {
@@ -153,13 +157,9 @@ class Executable:
                 found.add(slot)
         return {s for s in found if s not in given}
 
-    def _kernel(self, node: Compute) -> launch.Step:
-        """Compiles a kernel of the tree."""
+    def _signature(self, node: Compute) -> KernelSignature:
+        """The arguments of a kernel of the tree."""
         source = node.source
-        offset, scratch = 0, []
-        for b in source.scratch:
-            scratch.append(Scratch(b.name, b.element.dtype.name, offset))
-            offset += -(-b.size_bytes // 64) * 64
         params = tuple(
             Param(
                 b.name, b.element.dtype.name, _alignment(b),
@@ -168,10 +168,19 @@ class Executable:
             )
             for b in source.buffers
         )  # fmt: skip
-        compiled = compile_kernel(source.source, KernelSignature(params, tuple(scratch)))
-        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, offset, source.buffers, compiled))
+        offset, scratch = 0, []
+        for b in source.scratch:
+            scratch.append(Scratch(b.name, b.element.dtype.name, offset))
+            offset += _in_lines(b.size_bytes)
+        return KernelSignature(params, tuple(scratch))
+
+    def _kernel(self, node: Compute) -> launch.Step:
+        """The launcher's step of a kernel of the tree."""
+        source, compiled = node.source, self._compiled[id(node)]
+        scratch_bytes = sum(_in_lines(b.size_bytes) for b in source.scratch)
+        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
-        return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), offset)
+        return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes)
 
     # ------------------------------------------------------------ look
 
@@ -295,6 +304,10 @@ class Executable:
                 a = np.array(a, order="C")
             given.append(a)
         return given
+
+
+def _in_lines(size_bytes: int) -> int:
+    return -(-size_bytes // 64) * 64
 
 
 def _alignment(b: Buffer) -> int:

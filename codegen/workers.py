@@ -146,7 +146,7 @@ def _feed(
         try:
             pickle.dump(job, process.stdin)
             process.stdin.flush()
-            made = pickle.load(process.stdout)  # noqa: S301 (from our own process)
+            made = pickle.load(process.stdout)
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
             _log.debug("a helper is gone: %s", error)
             made = None
@@ -168,7 +168,7 @@ def serve() -> None:
     sent: set[str] = set()
     while True:
         try:
-            job: Job = pickle.load(sys.stdin.buffer)  # noqa: S301 (from the process that started this one)
+            job: Job = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         answer: Made | str
