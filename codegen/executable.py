@@ -6,7 +6,7 @@ codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,7 @@ class Executable:
         self.whole = _whole_program_reason(self.plan)
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
+        self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
         self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
         if self.whole is None:
@@ -125,6 +126,7 @@ class Executable:
         threads = self.threads or self.plan.machine.cores
         self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
         self._quick = self._quick_call(total)
+        self._short = self._quick.call if self._quick is not None else None
 
     def _slot(self, v: Value) -> int | None:
         """The number of the memory of a value; None for a value that no step touches."""
@@ -219,8 +221,8 @@ class Executable:
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """Runs the program. Raises ArgumentError when an array has not the argument's shape and type."""
-        if self._quick is not None:
-            results = self._quick(arrays)
+        if self._short is not None:
+            results = self._short(*arrays)
             if results is not None:
                 return results
         return self._run(arrays, None)
