@@ -48,7 +48,17 @@ from tiling.schedule import (
     Turn,
 )
 
-__all__ = ["Access", "Domain", "Kind", "Unmodelled", "accesses_of", "flag_values", "positions_by_division"]
+__all__ = [
+    "Access",
+    "Domain",
+    "Kind",
+    "Reader",
+    "Unmodelled",
+    "accesses_of",
+    "buffers_by_value",
+    "flag_values",
+    "positions_by_division",
+]
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
 
@@ -125,18 +135,18 @@ def flag_values(schedule: Schedule) -> list[Schedule]:
 
 def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
     """Every access of a schedule; (step, reason) for a step that is not modelled."""
-    by_value = _buffers_by_value(schedule)
+    by_value = buffers_by_value(schedule)
     for number, phase in enumerate(schedule.phases):
         for k, step in enumerate(phase.steps):
             label = f"phase {number} step {k}"
-            reader = _Reader(schedule, by_value, phase, (number, k), label)
+            reader = Reader(schedule, by_value, phase, (number, k), label)
             try:
                 yield from list(reader.step(step))
             except Unmodelled as reason:
                 yield label, str(reason)
 
 
-def _buffers_by_value(schedule: Schedule) -> dict[int, Buffer]:
+def buffers_by_value(schedule: Schedule) -> dict[int, Buffer]:
     """Where each value is kept, as the code generator sees it: a buffer used in place belongs to several values."""
     found = {id(b.value): b for b in schedule.buffers if b.value is not None}
     for step in (s for p in schedule.phases for s in p.steps):
@@ -172,7 +182,7 @@ def _loop_conditions(loops: Sequence[Loop], ranges: Mapping[Var, Interval]) -> l
     return found
 
 
-class _Reader:
+class Reader:
     """Collects the accesses of one step."""
 
     def __init__(self, schedule: Schedule, by_value: Mapping[int, Buffer], phase: Phase, at: tuple[int, int], label: str) -> None:

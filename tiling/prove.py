@@ -7,6 +7,8 @@
     tasks apart        no task writes where another one of its phase reads or writes
     storage            different positions of a buffer have different addresses, all inside its memory
     ranges             loops stay in the ranges that index expressions were simplified with
+    mapped             a load takes the element that the program's maps lead to
+    complete           and all of them are loaded: a reduction covers its range, each element once
     inputs             arguments are never written; a plan's kernels read what exists by then
 
 An obligation is proved, refuted with a witness, or undecided when it takes more than its budget: never proved by default.
@@ -25,6 +27,7 @@ from typing import Any
 from hlo.registry import Literal
 from indexing.expr import Expr, interval
 from tiling.accesses import Access, Kind, accesses_of, flag_values
+from tiling.mapped import mapped_questions
 from tiling.plan import Fusion, Plan
 from tiling.relations import Questions, Undecided
 from tiling.schedule import Buffer, Schedule, Scope
@@ -192,6 +195,8 @@ class _Prover:
                 yield self._decided("produced", str(a), partial(self._unproduced, a))
                 yield self._decided("not overwritten", str(a), partial(self._overwritten, a))
         yield from self._apart()
+        for name, subject, question in mapped_questions(self.schedule, self.ask):
+            yield self._decided(name, subject, question)
 
     def _decided(self, name: str, subject: str, question: Callable[[], str | None]) -> Obligation:
         """`question` gives a witness against the obligation, or None."""

@@ -11,12 +11,12 @@ import islpy
 from hlo.access import Condition
 from hlo.errors import Declined
 from indexing.bounds import Interval
-from indexing.expr import Expr, interval
+from indexing.expr import Expr, Var, interval
 from indexing.isl import bounded, domain_set, to_isl
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.accesses import Access, Domain
 
-__all__ = ["Questions", "Undecided"]
+__all__ = ["Questions", "Undecided", "guard_set", "named"]
 
 IN, OUT, SET = islpy.dim_type.in_, islpy.dim_type.out, islpy.dim_type.set
 
@@ -33,7 +33,7 @@ class Questions:
         self._relations: dict[tuple[Any, ...], islpy.Map] = {}
         self._keep: list[Access] = []
 
-    def _ask(self, question: Callable[[], str | None]) -> str | None:
+    def ask(self, question: Callable[[], str | None]) -> str | None:
         if time.perf_counter() > self.deadline:
             raise Undecided("no time is left")
         try:
@@ -60,10 +60,10 @@ class Questions:
             for part in bad:
                 found = every.intersect(part)
                 if not found.is_empty():
-                    return _named(found, [v.name for v, _ in d.variables])
+                    return named(found, [v.name for v, _ in d.variables])
             return None
 
-        return self._ask(question)
+        return self.ask(question)
 
     def not_once(self, writes: Sequence[Access], shape: Sequence[int]) -> str | None:
         """An element that several iterations write, or none."""
@@ -75,18 +75,18 @@ class Questions:
                 names = [v.name for v, _ in w.domain.variables]
                 if not r.is_injective():
                     twice = r.apply_range(r.reverse()).subtract(islpy.Map.identity(_pair(r)))
-                    return f"written by two iterations: {_named(twice.wrap(), [*names, *(f'{n} again' for n in names)])}"
+                    return f"written by two iterations: {named(twice.wrap(), [*names, *(f'{n} again' for n in names)])}"
                 reached = r.range()
                 if total is not None:
                     both = total.intersect(reached)
                     if not both.is_empty():
-                        return f"written by two steps at {_named(both, _axes(len(shape)))}"
+                        return f"written by two steps at {named(both, _axes(len(shape)))}"
                 total = reached if total is None else total.union(reached)
             assert total is not None
             missing = _box(shape).subtract(total)
-            return None if missing.is_empty() else f"never written at {_named(missing, _axes(len(shape)))}"
+            return None if missing.is_empty() else f"never written at {named(missing, _axes(len(shape)))}"
 
-        return self._ask(question)
+        return self.ask(question)
 
     def unproduced(self, a: Access, mine: Sequence[Access], earlier: Sequence[Access]) -> str | None:
         """A position that `a` reads and nothing has written: in its own task before, or in an earlier phase."""
@@ -117,9 +117,9 @@ class Questions:
                 if full.is_empty():
                     return None
                 left, names = full, [v.name for v, _ in a.domain.variables[:depth]]
-            return f"read but not written: {_named(left.wrap(), [*names, *_axes(len(a.at))])}"
+            return f"read but not written: {named(left.wrap(), [*names, *_axes(len(a.at))])}"
 
-        return self._ask(question)
+        return self.ask(question)
 
     def meet(self, a: Access, w: Access, across_tasks: bool = False, other_iteration: bool = False) -> str | None:
         """A position that both touch: in one task, in any two, or in different iterations of one step."""
@@ -127,12 +127,12 @@ class Questions:
         def question() -> str | None:
             if across_tasks:
                 both = self.relation(a, 0).range().intersect(self.relation(w, 0).range())
-                return None if both.is_empty() else _named(both, _axes(len(a.at)))
+                return None if both.is_empty() else named(both, _axes(len(a.at)))
             depth = a.domain.shared
             if not other_iteration:
                 same = self.relation(a, depth).intersect(self.relation(w, depth))
                 names = [v.name for v, _ in a.domain.variables[:depth]]
-                return None if same.is_empty() else _named(same.wrap(), [*names, *_axes(len(a.at))])
+                return None if same.is_empty() else named(same.wrap(), [*names, *_axes(len(a.at))])
             loops = [v for v, _ in w.domain.variables]
             n = len(loops)
             reads, writes = self.relation(a, n), self.relation(w, n)
@@ -142,9 +142,9 @@ class Questions:
             for k in range(depth):
                 pairs = pairs.equate(IN, k, OUT, k)
             names = [v.name for v in loops]
-            return None if pairs.is_empty() else _named(pairs.wrap(), [*names, *(f"{x} of the write" for x in names)])
+            return None if pairs.is_empty() else named(pairs.wrap(), [*names, *(f"{x} of the write" for x in names)])
 
-        return self._ask(question)
+        return self.ask(question)
 
     def not_apart(self, accesses: Sequence[Access]) -> str | None:
         """Two tasks of which one writes where the other reads or writes."""
@@ -164,9 +164,9 @@ class Questions:
             pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)))
             if pairs.is_empty():
                 return None
-            return f"two tasks meet: {_named(pairs.wrap(), [*names, *(f'{n} of the other' for n in names)])}"
+            return f"two tasks meet: {named(pairs.wrap(), [*names, *(f'{n} of the other' for n in names)])}"
 
-        return self._ask(question)
+        return self.ask(question)
 
     # ------------------------------------------------------------ relations
 
@@ -203,6 +203,11 @@ def _with(d: Domain, conditions: Sequence[Condition]) -> islpy.Set:
     return domain_set(_as_map(Domain(d.variables, ()), (), conditions))
 
 
+def guard_set(variables: Sequence[tuple[Var, Interval]], group: Sequence[Condition]) -> islpy.Set:
+    """The points of some variables where all of a group of conditions hold."""
+    return _with(Domain(tuple(variables), ()), group)
+
+
 def _points(d: Domain) -> islpy.Set:
     found = domain_set(_as_map(d, ()))
     for group in d.failed:
@@ -230,7 +235,7 @@ def _box(shape: Sequence[int]) -> islpy.Set:
     return set_of_boxes(len(shape), [[(0, n - 1, 1) for n in shape]])
 
 
-def _named(s: islpy.Set, names: Sequence[str]) -> str:
+def named(s: islpy.Set, names: Sequence[str]) -> str:
     """A point of the set, coordinate by coordinate."""
     p = s.sample_point()
     values = [p.get_coordinate_val(SET, k).to_python() for k in range(s.dim(SET))]

@@ -1,0 +1,276 @@
+"""Proofs about values: every load takes the element that the maps lead to, and nothing that is needed is left out."""
+
+# ruff: noqa: E501  (programs are kept as they are printed)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import hlo
+import tiling
+from hlo.module import Value
+from indexing.expr import Const, Expr, Var, as_expr
+from tests.tiling.test_prove import (
+    MACHINE,
+    MATMUL,
+    PROGRAMS,
+    SOFTMAX,
+    contraction,
+    matmul,
+    planned,
+    refuted,
+    softmax,
+    told,
+    with_steps,
+)
+from tiling import Contract, Fusion, Loop, Nest, Phase, Schedule, Scope, prove
+from tiling.element import Apply, Choose, Load, Node
+from tiling.schedule import LoopKind, Turn
+
+
+def changed(node: Node, change: Callable[[Load], Load]) -> Node:
+    """The node with its loads changed."""
+    if isinstance(node, Load):
+        return change(node)
+    if isinstance(node, Apply):
+        return replace(node, arguments=tuple(changed(a, change) for a in node.arguments))
+    if isinstance(node, Choose):
+        return replace(node, then=changed(node.then, change), otherwise=changed(node.otherwise, change))
+    return node
+
+
+def with_loads(schedule: Schedule, change: Callable[[Load], Load], phase: int = -1) -> Schedule:
+    def nest(s: Nest) -> Nest:
+        stores = tuple(replace(x, node=changed(x.node, change)) for x in s.stores)
+        folds = tuple(replace(f, nodes=tuple(changed(n, change) for n in f.nodes)) for f in s.folds)
+        return replace(s, stores=stores, folds=folds)
+
+    def step(s: Any) -> Any:
+        if isinstance(s, Contract):
+            return replace(s, pack=tuple(map(nest, s.pack)))
+        return nest(s) if isinstance(s, Nest) else s
+
+    return with_steps(schedule, step, phase)
+
+
+def only(value: str, change: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Callable[[Load], Load]:
+    """A change of the index of one value's loads."""
+    return lambda x: replace(x, index=change(x.index)) if x.value.name == value else x
+
+
+def text_of(body: str, arguments: str, results: str) -> Fusion:
+    (fusion,) = tiling.plan(hlo.parse(f"func.func @main({arguments}) -> ({results}) {{\n{body}\n}}"), machine=MACHINE).fusions
+    assert prove(fusion).holds, told(prove(fusion))
+    return fusion
+
+
+def test_obligations_are_there() -> None:
+    names = [o.name for o in prove(softmax()).obligations]
+    assert names.count("mapped") == 4 and names.count("complete") >= 4
+    assert {"mapped", "complete"} <= {o.name for o in prove(matmul()).obligations}
+
+
+SQUARE = text_of(
+    """%0 = stablehlo.tanh %x : tensor<48x48xf32>
+    %1 = stablehlo.add %0, %y : tensor<48x48xf32>
+    return %1 : tensor<48x48xf32>""",
+    "%x: tensor<48x48xf32>, %y: tensor<48x48xf32>", "tensor<48x48xf32>").schedule  # fmt: skip
+
+
+def test_an_element_of_another_row() -> None:
+    """Within bounds, written once, in order: only the maps tell that it is the wrong element."""
+    wrong = with_loads(SQUARE, only("x", lambda i: (i[1], i[0])))
+    proof = prove(wrong)
+    assert {o.name for o in proof.refuted} == {"mapped", "complete"}
+    (o,) = refuted(wrong, "mapped")
+    assert "%x is read where no map leads: x0 = " in o.witness
+    (o,) = refuted(wrong, "complete")
+    assert "%x is needed but not read" in o.witness
+
+
+def test_backwards() -> None:
+    refuted(with_loads(SQUARE, only("y", lambda i: (i[0], 47 - i[1]))), "mapped")
+
+
+def test_one_value_for_another() -> None:
+    y = next(b.value for b in SQUARE.buffers_in(Scope.ARGUMENT) if b.value is not None and b.value.name == "y")
+    assert isinstance(y, Value)
+    wrong = with_loads(SQUARE, lambda x: replace(x, value=y))
+    (o,) = refuted(wrong, "complete")
+    assert "%x is needed but not read" in o.witness
+    schedule = softmax()
+    exponentials = next(s for s in schedule.phases[-1].steps if isinstance(s, Nest) and s.stores and s.folds).stores[0]
+    assert exponentials.value is not None
+    swapped = with_loads(schedule, lambda x: replace(x, value=exponentials.value) if x.value.name == "x" and len(x.index) == 2 else x)
+    assert prove(swapped).refuted
+
+
+def test_a_reduction_that_stops_short() -> None:
+    def shorter(s: Any) -> Any:
+        if not isinstance(s, Nest) or not s.folds or s.stores:
+            return s
+        last = s.loops[-1]
+        assert last.kind is LoopKind.REDUCTION
+        return replace(s, loops=(*s.loops[:-1], replace(last, upper=last.upper - 1, extent=last.extent - 1)))
+
+    wrong = with_steps(softmax(), shorter)
+    assert {o.name for o in prove(wrong).refuted} == {"complete"}
+    witnesses = [o.witness for o in refuted(wrong, "complete")]
+    assert any("39 elements are folded, the op has 40" in w for w in witnesses)
+    assert any("%x is needed but not read" in w and "y1 = 39" in w for w in witnesses)
+
+
+def test_a_reduction_that_takes_elements_twice() -> None:
+    """Every element is there, so as sets nothing is missing: the count tells."""
+
+    def longer(s: Any) -> Any:
+        if not isinstance(s, Nest) or not s.folds or s.stores:
+            return s
+        last = s.loops[-1]
+        twice = replace(last, upper=as_expr(79), extent=80)
+        folds = tuple(
+            replace(f, nodes=tuple(changed(n, only("x", lambda i: (i[0], i[1] // 2))) for n in f.nodes)) for f in s.folds
+        )
+        return replace(s, loops=(*s.loops[:-1], twice), folds=folds)
+
+    schedule = softmax()
+    wrong = with_steps(replace(schedule, ranges={}), longer)
+    (o,) = refuted(wrong, "complete")
+    assert o.witness == "80 elements are folded, the op has 40"
+
+
+def test_a_shifted_reduction() -> None:
+    wrong = with_loads(softmax(), lambda x: replace(x, index=(as_expr(95 - x.index[0]), *x.index[1:])) if x.value.name == "x" else x)
+    assert {"mapped", "complete"} <= {o.name for o in prove(wrong).refuted}
+
+
+# ---------------------------------------------------------------- contractions
+
+
+def _contract(schedule: Schedule, **changes: Any) -> Schedule:
+    return with_steps(schedule, lambda s: replace(s, **changes) if isinstance(s, Contract) else s)
+
+
+def test_a_product_over_part_of_the_depth() -> None:
+    schedule = matmul()
+    c = contraction(schedule)
+    (o,) = refuted(_contract(schedule, k=c.k - 4), "complete")
+    assert "is needed but not read" in o.witness
+
+
+def test_packed_columns_of_another_panel() -> None:
+    """The packed operand is read through: each panel takes its neighbour's columns."""
+    schedule = matmul()
+    assert len(schedule.phases) == 2, "the example is meant to pack an operand ahead"
+    wrong = with_loads(schedule, only("b", lambda i: (i[0], 699 - i[1])), phase=0)
+    assert {"mapped", "complete"} <= {o.name for o in prove(wrong).refuted}
+
+
+def test_rows_from_another_tile() -> None:
+    schedule = matmul()
+    c = contraction(schedule)
+    tile = schedule.phases[-1].tiles[0][0]
+    wrong = _contract(schedule, left=replace(c.left, base=as_expr(c.left.base - c.left.base + 0 * tile)))
+    assert {"mapped", "complete"} & {o.name for o in prove(wrong).refuted}
+
+
+def test_a_batched_product_with_packed_rows() -> None:
+    fusion = text_of(
+        """%0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [1] x [2]
+        : (tensor<3x900x64xf32>, tensor<3x80x900xf32>) -> tensor<3x64x80xf32>
+      return %0 : tensor<3x64x80xf32>""",
+        "%a: tensor<3x900x64xf32>, %b: tensor<3x80x900xf32>", "tensor<3x64x80xf32>")  # fmt: skip
+    assert contraction(fusion.schedule).pack
+    wrong = with_loads(fusion.schedule, only("a", lambda i: (2 - i[0], i[1], i[2])))
+    assert "mapped" in {o.name for o in prove(wrong).refuted}
+
+
+# ---------------------------------------------------------------- other ops
+
+
+def test_a_slice_from_another_place() -> None:
+    (fusion,) = planned(PROGRAMS["dynamic slice"]).fusions
+    assert prove(fusion).holds, told(prove(fusion))
+    wrong = with_loads(fusion.schedule, only("a", lambda i: (i[0], as_expr(i[0]))))
+    assert prove(wrong).refuted
+
+
+def test_the_wrong_end_of_a_concatenation() -> None:
+    fusion = text_of(
+        """%0 = stablehlo.concatenate %a, %b, dim = 1 : (tensor<5x7xf32>, tensor<5x7xf32>) -> tensor<5x14xf32>
+    return %0 : tensor<5x14xf32>""", "%a: tensor<5x7xf32>, %b: tensor<5x7xf32>", "tensor<5x14xf32>")  # fmt: skip
+
+    def swap(x: Load) -> Load:
+        others = {b.value.name: b.value for b in fusion.schedule.buffers_in(Scope.ARGUMENT) if b.value is not None}
+        return replace(x, value=others["b" if x.value.name == "a" else "a"])
+
+    assert {"mapped", "complete"} <= {o.name for o in prove(with_loads(fusion.schedule, swap)).refuted}
+
+
+def test_a_tile_turned_the_wrong_way() -> None:
+    (fusion,) = planned(PROGRAMS["transposes"]).fusions
+    turns = [s for p in fusion.schedule.phases for s in p.steps if isinstance(s, Turn)]
+    assert turns and prove(fusion).holds
+
+    def shifted(s: Any) -> Any:
+        return replace(s, source=replace(s.source, base=s.source.base + 1)) if isinstance(s, Turn) else s
+
+    assert {"mapped", "complete", "in bounds"} & {o.name for o in prove(with_steps(fusion.schedule, shifted)).refuted}
+
+
+def test_pieces_of_a_long_reduction_are_looked_through() -> None:
+    (fusion,) = planned(PROGRAMS["a long reduction"]).fusions
+    schedule = fusion.schedule
+    assert len(schedule.phases) == 2 and prove(fusion).holds
+    first = schedule.phases[0]
+    ((piece, n),) = first.tiles
+
+    def overlapping(x: Load) -> Load:
+        return replace(x, index=tuple(as_expr(e - piece) if piece in e.variables else e for e in x.index))
+
+    wrong = with_loads(schedule, overlapping, phase=0)
+    (o,) = refuted(wrong, "complete")
+    assert "%x is needed but not read" in o.witness
+    fewer = replace(schedule, phases=(Phase(((piece, n - 1),), first.steps), *schedule.phases[1:]))
+    assert prove(fewer).refuted
+
+
+def test_a_padded_window_keeps_its_conditions() -> None:
+    text = """func.func @main(%x: tensor<30x30xf32>) -> tensor<30x30xf32> {
+      %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+      %0 = "stablehlo.reduce_window"(%x, %z) <{window_dimensions = array<i64: 3, 3>, padding = dense<1> : tensor<2x2xi64>}> ({
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %m = stablehlo.maximum %a, %b : tensor<f32>
+          stablehlo.return %m : tensor<f32> }) : (tensor<30x30xf32>, tensor<f32>) -> tensor<30x30xf32>
+      return %0 : tensor<30x30xf32> }"""
+    (fusion,) = planned(text).fusions
+    assert prove(fusion).holds, told(prove(fusion))
+
+    def narrower(s: Any) -> Any:
+        if not isinstance(s, Nest) or not s.folds:
+            return s
+        loops = tuple(replace(x, lower=as_expr(x.upper)) if x.kind is LoopKind.REDUCTION else x for x in s.loops)
+        return replace(s, loops=loops)
+
+    assert "complete" in {o.name for o in prove(with_steps(fusion.schedule, narrower)).refuted}
+
+
+def test_programs_of_this_page_hold() -> None:
+    for text in (SOFTMAX, MATMUL):
+        assert prove(planned(text)).holds
+
+
+@pytest.mark.parametrize("upper", [Const(38), Const(12)])
+def test_elementwise_loops_too_short(upper: Const) -> None:
+    def shorter(s: Any) -> Any:
+        if isinstance(s, Nest) and s.stores and not s.folds:
+            loops = (*s.loops[:-1], Loop(s.loops[-1].variable, Const(0), upper, 1, s.loops[-1].kind))
+            return replace(s, loops=loops)
+        return s
+
+    assert isinstance(upper, Expr) and isinstance(Var("t0"), Expr)
+    assert "written once" in {o.name for o in prove(with_steps(softmax(), shorter)).refuted}
