@@ -167,7 +167,7 @@ class PhaseEmitter:
                 self.read.update(step_.targets)
                 emit_ordering(self, step_)
             elif isinstance(step_, Scatter):
-                self.read.add(step_.target)
+                self.read.update(step_.targets)
                 scatter = NestEmitter(self, Nest(step_.loops))
                 upper = step_.loops[-1].upper if step_.loops else Const(0)  # one update of one element has no loop
                 scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step_))])

@@ -9,14 +9,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from codegen import object_cache
 from codegen.machine_memory import calibrated_machine
 from codegen.supports import supports
 from hlo.module import DenseArray, Module, Value
-from tiling import Decision, Fusion, Machine, Pin, Plan, plan
+from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
 from tiling.flatten import flatten, region_key
 
 __all__ = ["remember", "remembered_plan"]
@@ -28,15 +29,11 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
     key = _key(module, entry, machine)
     record = _read(key)
     if record is not None:
-        pins, decisions, looked_at = record
         try:
-            made = plan(module, entry, machine, supports, pins)
+            made = plan(module, entry, machine, supports, record.all_pins())
+            return record.applied_to(made)
         except ValueError:
-            made = None  # the record is of another program after all
-        if made is not None and len(made.fusions) == len(pins):
-            counts = {id(f): n for f, n in zip(made.fusions, looked_at, strict=True)}
-            steps = tuple(replace(s, candidates=counts[id(s)]) if isinstance(s, Fusion) else s for s in made.steps)
-            return replace(made, steps=steps, decisions=decisions)
+            pass  # the record is of another program after all
     made = plan(module, entry, machine, supports)
     _write(key, made)
     return made
@@ -47,27 +44,69 @@ def remember(module: Module, entry: str, made: Plan) -> None:
     _write(_key(module, entry, made.machine), made)
 
 
+@dataclass(frozen=True)
+class _Record:
+    """What is kept of a plan, and of those of its regions: one list for each op of control flow."""
+
+    pins: tuple[Pin, ...]
+    decisions: tuple[Decision, ...]
+    looked_at: tuple[int, ...]
+    regions: tuple[tuple[_Record, ...], ...]
+
+    def all_pins(self) -> tuple[Pin, ...]:
+        return (*self.pins, *(p for row in self.regions for r in row for p in r.all_pins()))
+
+    def applied_to(self, made: Plan) -> Plan:
+        """The plan with its decisions and counts. Raises ValueError where it is another program's."""
+        if len(made.fusions) != len(self.looked_at) or [len(c.regions) for c in made.controls] != [len(r) for r in self.regions]:
+            raise ValueError("the record has other steps")
+        counts = {id(f): n for f, n in zip(made.fusions, self.looked_at, strict=True)}
+        below = {id(c): row for c, row in zip(made.controls, self.regions, strict=True)}
+        steps: list[Fusion | EvaluatorStep | ControlStep] = []
+        for s in made.steps:
+            if isinstance(s, Fusion):
+                steps.append(replace(s, candidates=counts[id(s)]))
+            elif isinstance(s, ControlStep):
+                rows = zip(s.regions, below[id(s)], strict=True)
+                steps.append(replace(s, regions=tuple(replace(r, plan=record.applied_to(r.plan)) for r, record in rows)))
+            else:
+                steps.append(s)
+        return replace(made, steps=tuple(steps), decisions=self.decisions)
+
+
 def _write(key: str, made: Plan) -> None:
-    document = {
-        "pins": [[list(p.ops), list(p.tile_sizes or ())] for p in made.pins()],
+    object_cache.write(key, json.dumps(_document(made, ())).encode())
+
+
+def _document(made: Plan, path: tuple[int, ...]) -> dict[str, object]:
+    number = {id(op): k for k, op in enumerate(made.program.ops)}
+    return {
+        "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path)] for p in made.pins() if not p.region],
         "decisions": [asdict(d) for d in made.decisions],
         "looked_at": [f.candidates for f in made.fusions],
+        "regions": [
+            [_document(r.plan, (*path, number[id(c.op)], k)) for k, r in enumerate(c.regions)] for c in made.controls
+        ],
     }
-    object_cache.write(key, json.dumps(document).encode())
 
 
-def _read(key: str) -> tuple[tuple[Pin, ...], tuple[Decision, ...], list[int]] | None:
+def _read(key: str) -> _Record | None:
     payload = object_cache.read(key)
     if payload is None:
         return None
     try:
-        document = json.loads(payload)
-        pins = tuple(Pin(tuple(map(int, ops)), tuple(map(int, sizes))) for ops, sizes in document["pins"])
-        decisions = tuple(Decision(**d) for d in document["decisions"])
-        looked_at = [int(n) for n in document["looked_at"]]
-    except (ValueError, KeyError, TypeError):
+        return _parsed(json.loads(payload))
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return (pins, decisions, looked_at) if len(looked_at) == len(pins) else None
+
+
+def _parsed(document: dict[str, Any]) -> _Record:
+    pins = tuple(Pin(*(tuple(map(int, part)) for part in row)) for row in document["pins"])
+    decisions = tuple(Decision(**d) for d in document["decisions"])
+    looked_at = tuple(int(n) for n in document["looked_at"])
+    if len(looked_at) != len(pins):
+        raise ValueError("as many counts as fusions")
+    return _Record(pins, decisions, looked_at, tuple(tuple(map(_parsed, row)) for row in document["regions"]))
 
 
 @functools.cache

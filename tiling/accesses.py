@@ -359,7 +359,7 @@ class Reader:
         outer = self.domain(s.loops[: s.outer])
         whole = self.domain(s.loops)
         tests: list[Condition] = []
-        for start in s.starts:
+        for start in (*s.starts, *s.tests):
             subject = start.node if isinstance(start.node, Expr) else start.variable
             if subject is None:
                 raise Unmodelled("a scatter tests a place that has no name")
@@ -370,8 +370,9 @@ class Reader:
                 yield from self.reads([start.node], outer)
         needed = [v for c in tests for v in c.expression.variables]
         taken = whole.with_variables(needed, self.schedule.ranges).with_guard(tests, ())
-        yield from self.reads([s.node], taken)
-        yield self.access(Kind.UPDATE, s.target, s.index, taken, None, 0, 1)
+        yield from self.reads(s.nodes, taken)
+        for target in s.targets:
+            yield self.access(Kind.UPDATE, target, s.index, taken, None, 0, 1)
 
     def _block(
         self, kind: Kind, block: Block2D, place: Expr, domain: Domain, part: int, around: int, value: Value | None = None

@@ -19,8 +19,8 @@ from tiling.reuse import writes_of_step
 
 __all__ = ["PlanRegion", "classify_carries", "plan_control", "with_takeovers"]
 
-PlanRegion = Callable[[Program, Mapping[Value, Value]], Plan]
-"""Plans a region's program; the mapping says what a loop's arguments become."""
+PlanRegion = Callable[[Op, int, Program, Mapping[Value, Value]], Plan]
+"""Plans the program of an op's region of that number; the mapping says what a loop's arguments become."""
 
 EXCHANGED_BYTES = 1 << 12
 """Values from this size on change places instead of being copied."""
@@ -37,7 +37,7 @@ def plan_control(
         passed: dict[Value, Value] = {}
         if op.name == "stablehlo.while" and k == 1:
             passed = dict(zip(region.arguments, region.program.results, strict=True))
-        plan = plan_region(region.program, passed)
+        plan = plan_region(op, k, region.program, passed)
         regions.append(RegionPlan(Region(plan.program, region.captured), plan))
     if op.name != "stablehlo.while":
         return ControlStep(name, op, tuple(regions))

@@ -208,8 +208,18 @@ class Plan:
 
     def pins(self) -> tuple[Pin, ...]:
         """What makes `tiling.plan` give this plan again without searching; edit them to change it."""
-        number = {id(op): k for k, op in enumerate(self.program.ops)}
-        return tuple(Pin(tuple(number[id(s.op)] for s in f.stages), f.tile_sizes) for f in self.fusions)
+        pins: list[Pin] = []
+        todo: list[tuple[Plan, tuple[int, ...]]] = [(self, ())]
+        while todo:
+            plan, path = todo.pop()
+            number = {id(op): k for k, op in enumerate(plan.program.ops)}
+            pins += [Pin(tuple(number[id(s.op)] for s in f.stages), f.tile_sizes, path) for f in plan.fusions]
+            todo += [
+                (r.plan, (*path, number[id(c.op)], k))
+                for c in reversed(plan.controls)
+                for k, r in reversed(list(enumerate(c.regions)))
+            ]
+        return tuple(pins)
 
     def to_json(self) -> dict[str, Any]:
         """The plan for programs: kernels, evaluator steps and decisions as plain lists and dictionaries."""
@@ -231,11 +241,18 @@ class Pin:
     """A fusion that a person (or an earlier plan) wants: the rest is planned around it.
 
     `ops` are the numbers, in the flattened program (`plan.program.ops`), of the ops with loops of their own that belong together;
-    `tile_sizes` are for the dimensions of the last one's result, None to have them searched.
+    `tile_sizes` are for the dimensions of the last one's result, None to have them searched. In a region, `region` leads there:
+    the number of the op and of its region, then those inside.
     """
 
     ops: tuple[int, ...]
     tile_sizes: tuple[int, ...] | None = None
+    region: tuple[int, ...] = ()
+
+    @property
+    def inside(self) -> Pin:
+        """The pin as the region's own plan sees it."""
+        return Pin(self.ops, self.tile_sizes, self.region[2:])
 
 
 def _bytes(v: Value) -> int:

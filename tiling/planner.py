@@ -71,16 +71,20 @@ def _plan_program(
 ) -> Plan:  # fmt: skip
     """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
 
-    def plan_region(region: Program, passed: Mapping[Value, Value]) -> Plan:
-        return _plan_program(region, passed, machine, module, supports, (), deadline)
+    def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, Value]) -> Plan:
+        path = (number[id(op)], k)
+        inside = tuple(p.inside for p in pins if p.region[:2] == path)
+        return _plan_program(region, passed, machine, module, supports, inside, deadline)
 
     # Updates in place have no rule but their routine: where that is not to be had, none is marked.
     takes = [name for name in UPDATES if marks]
     program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
     refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
+    number = {id(op): k for k, op in enumerate(program.ops)}
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
+    own = tuple(p for p in pins if not p.region)
     while True:
-        planner = _Planner(program, machine, module, refused, pins, deadline, plan_region, supports, becomes)
+        planner = _Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes)
         made = planner.run()
         if not planner.newly_refused:
             return made

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo.module import Value
+from indexing.expr import Expr
 from tiling.element import Load, Node, loads
 from tiling.flatten import Program, captured_values
 from tiling.plan import ControlStep, EvaluatorStep, Fusion, Reuse
@@ -196,9 +197,9 @@ def _loads_from(phase: Phase, source: Value, buffer: Buffer | None) -> bool:
         roots += [x for f in n.folds for x in (*f.nodes, *f.inits)]
     for s in phase.steps:
         if isinstance(s, Scatter):
-            roots += [s.node, *(x.node for x in s.starts if isinstance(x.node, Node))]
+            roots += [*s.nodes, *(x.node for x in s.starts if not isinstance(x.node, Expr))]
     if any(_is_of(x, source, buffer) for x in loads(roots)):
         return True
     if buffer is None:
         return False
-    return any(_has(s, buffer, ("left", "right", "source", "target"), ("sources",)) for s in phase.steps)
+    return any(_has(s, buffer, ("left", "right", "source", "target"), ("sources", "targets")) for s in phase.steps)

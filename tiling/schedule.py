@@ -270,7 +270,10 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """target[index] = body(target[index], node) for each update in order; the first `outer` loops choose the places."""
+    """target[index] = body(target[index], node) for each update in order; the first `outer` loops choose the places.
+
+    `more` are further targets and nodes, folded together with the first; `tests` hold for an update that has any effect.
+    """
 
     op: Op
     loops: tuple[Loop, ...]
@@ -279,6 +282,16 @@ class Scatter:
     target: Buffer
     index: tuple[Expr, ...]
     node: Node
+    more: tuple[tuple[Buffer, Node], ...] = ()
+    tests: tuple[Start, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Buffer, ...]:
+        return (self.target, *(b for b, _ in self.more))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.node, *(n for _, n in self.more))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import ElementType, TensorType
 from tiling.flatten import Program, captured_values
 from tiling.inputs import op_inputs
-from tiling.routines import routine_of
+from tiling.routines import ROUTINES, routine_of
 from tiling.sizes import InPlace, below_moves
 
 __all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
@@ -66,6 +66,9 @@ def compilable(op: Op) -> Declined | None:
         return None
     if any(captured_values(b) for b in op.regions):
         return Declined("its region reads values from outside")
+    routine = ROUTINES.get(op.name)
+    if routine is not None:
+        return routine.declines(op) or Declined("its routine does not take it")
     if isinstance(definition.semantics, Declined):
         return definition.semantics
     if isinstance(definition.access, Declined):

@@ -31,7 +31,7 @@ def _marked(name: str) -> OpDefinition:
 
 _NEW = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": 2}
 """Op -> the number of the operand that holds the new elements. Operand 0 is what they are written over."""
-UPDATES = frozenset({"stablehlo.dynamic_update_slice"})
+UPDATES = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 """Ops whose marked form has a routine."""
 
 
