@@ -212,6 +212,8 @@ def show_run(document: Mapping[str, Any]) -> None:
     print(f"first result  {seconds_text(s['first_result'])} (plan, kernels: {kernels}, first run)")
     print(f"warm run      {seconds_text(s['run_median'])} median of {document['repeat']}, {seconds_text(s['run_min'])} least")
     print(f"scratch       {bytes_text(document['scratch_bytes'])}")
+    for step in document["library"]:
+        print(printable(f"library       {step}"))
     for path in document["files"]:
         print(printable(f"written       {path}"))
     if document["check"] is None:
