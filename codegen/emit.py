@@ -11,6 +11,7 @@ from codegen.scalars import REPEATS_OPERAND, constant_source, index_number, numb
 from codegen.scan import scan_body, scan_width
 from codegen.scatter import scatter_body
 from codegen.scope import Writer, index_source
+from codegen.selecting import selection_body
 from codegen.split import Segment, split_innermost
 from hlo.access import Condition
 from hlo.errors import Declined
@@ -47,6 +48,7 @@ from tiling.schedule import (
     Scatter,
     Schedule,
     Scope,
+    Selection,
     Turn,
 )
 
@@ -171,6 +173,11 @@ class PhaseEmitter:
                 scatter = NestEmitter(self, Nest(step_.loops))
                 upper = step_.loops[-1].upper if step_.loops else Const(0)  # one update of one element has no loop
                 scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step_))])
+            elif isinstance(step_, Selection):
+                self.read.update((step_.target, step_.operand))
+                windows = NestEmitter(self, Nest(step_.loops))
+                upper = step_.loops[-1].upper if step_.loops else Const(0)
+                windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step_))])
             else:
                 self._nest(step_)
 

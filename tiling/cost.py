@@ -15,7 +15,7 @@ from indexing.expr import Expr, FloorDiv, Var
 from tiling.averages import Averages
 from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
 from tiling.machine import Machine
-from tiling.schedule import Buffer, Contract, Loop, Measure, Nest, Ordering, Phase, Scatter, Schedule, Scope, Turn
+from tiling.schedule import Buffer, Contract, Loop, Measure, Nest, Ordering, Phase, Scatter, Schedule, Scope, Selection, Turn
 from tiling.stages import COST
 
 __all__ = ["Estimate", "estimate"]
@@ -64,9 +64,10 @@ def estimate(schedule: Schedule, machine: Machine) -> Estimate:
     return Estimate(total, arithmetic, traffic, moved, beyond)
 
 
-def _one_by_one(step: Ordering | Scatter) -> float:
+def _one_by_one(step: Ordering | Scatter | Selection) -> float:
     """Seconds of what no vector instruction speeds up."""
-    elements = step.count * 4 if isinstance(step, Ordering) else prod(x.extent for x in step.loops)
+    around = (*step.loops, *step.window) if isinstance(step, Selection) else () if isinstance(step, Ordering) else step.loops
+    elements = step.count * 4 if isinstance(step, Ordering) else prod(x.extent for x in around)
     return elements * SCALAR_SECONDS
 
 
@@ -130,12 +131,14 @@ class _Phase:
 
     # ------------------------------------------------------------ one task
 
-    def _touch_all(self, step: Ordering | Scatter) -> float:
+    def _touch_all(self, step: Ordering | Scatter | Selection) -> float:
         """Seconds of cache traffic of a step that walks its buffers by places, not by loops."""
         if isinstance(step, Ordering):
             reads = sum(self._touch(b, 0, step.count) for b in step.sources)
             return reads + sum(self._touch(b, 0, step.kept) for b in step.targets)
         updates = prod(x.extent for x in step.loops)
+        if isinstance(step, Selection):
+            return sum(self._touch(b, 0, updates) for b in (step.operand, step.target))
         sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self._buffer(load)) is not None}
         return sum(self._touch(b, 0, updates) for b in (step.target, *sources.values()))
 

@@ -26,6 +26,7 @@ from tiling.scattering import (
     scatter_declines,
 )
 from tiling.schedule import Ordering, Phase, Schedule, Scope
+from tiling.selecting import lower_selection, selection_declines
 
 __all__ = ["ROUTINES", "Builder", "Routine", "routine_of"]
 
@@ -98,6 +99,7 @@ ROUTINES: dict[str, Routine] = {
     "stablehlo.sort": Routine(_sort_declines, lambda op: op.operands, _lower_sort),
     "chlo.top_k": Routine(_top_k_declines, lambda op: op.operands, _lower_top_k),
     "stablehlo.scatter": Routine(scatter_declines, lambda op: (), lower_scatter),
+    "stablehlo.select_and_scatter": Routine(selection_declines, lambda op: op.operands[:1], lower_selection),
     "in_place.scatter": Routine(scatter_declines, lambda op: op.operands[:1], lower_scatter_in_place),
     "in_place.dynamic_update_slice": Routine(plain, lambda op: op.operands[:1], lower_update),
 }

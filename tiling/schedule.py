@@ -7,6 +7,7 @@
     Turn       = a tile transposed in registers
     Ordering   = a row sorted, or its largest elements
     Scatter    = updates folded in at places that values name
+    Selection  = updates folded in at places that windows choose
     Measure    = the greatest magnitude in each piece of a buffer
 
 A phase's flags are 1 where inputs are within limits; then a nest's `skip` says where nothing need be computed.
@@ -40,6 +41,7 @@ __all__ = [
     "Scatter",
     "Schedule",
     "Scope",
+    "Selection",
     "Skip",
     "Start",
     "Store",
@@ -315,7 +317,24 @@ class Flag:
         return f"{self.variable} = " + " and ".join(f"{b.name} <= {limit:.6g}" for b, limit in self.limits)
 
 
-Step = Nest | Contract | Turn | Ordering | Scatter | Measure
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """target[chosen] = body(target[chosen], node), where `chosen` is the place in its window that the op's comparison prefers.
+
+    For each element of the loops the window's loops run over operand[index]; where a test fails there is only padding.
+    """
+
+    op: Op
+    loops: tuple[Loop, ...]
+    window: tuple[Loop, ...]
+    tests: tuple[Condition, ...]
+    operand: Buffer
+    index: tuple[Expr, ...]
+    target: Buffer
+    node: Node
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from hlo.access import Condition
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, substitute
 from tiling.element import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, children, runtimes_of
-from tiling.schedule import ZERO, Contract, FoldStep, Loop, Measure, Nest, Ordering, Scatter, Schedule, Step, Turn
+from tiling.schedule import ZERO, Contract, FoldStep, Loop, Measure, Nest, Ordering, Scatter, Schedule, Selection, Step, Turn
 
 __all__ = ["buffer_names", "show_node", "show_schedule", "wrapped"]
 
@@ -108,6 +108,12 @@ def _step(step: Step, where: Mapping[int, str], tiles: Sequence[Var]) -> list[st
     if isinstance(step, Measure):
         pieces = f"pieces of {step.size} elements of {step.source.name}"
         return [f"{step.target.name}[{substitute(step.piece, _short(tiles))}] = greatest magnitude in {pieces}"]
+    if isinstance(step, Selection):
+        names = _short([*tiles, *(x.variable for x in (*step.loops, *step.window))])
+        place = ", ".join(str(substitute(e, names)) for e in step.index)
+        lines = [*_loops(step.loops, names), *("  " * len(step.loops) + x for x in _loops(step.window, names))]
+        pad = "  " * (len(step.loops) + len(step.window))
+        return [*lines, f"{pad}the place that the window prefers among {step.operand.name}[{place}] takes the source's element"]
     return _scatter(step, where, tiles)
 
 

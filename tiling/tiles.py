@@ -13,7 +13,7 @@ from tiling.cost import Estimate, estimate
 from tiling.lower import FusionRequest, lower
 from tiling.machine import Machine
 from tiling.names import Names
-from tiling.schedule import Nest, Ordering, Scatter, Schedule, Scope, Turn
+from tiling.schedule import Nest, Ordering, Scatter, Schedule, Scope, Selection, Turn
 from tiling.stages import Stage
 
 __all__ = ["Candidate", "best_tiles", "ranked_tiles"]
@@ -50,7 +50,7 @@ def ranked_tiles(
     if isinstance(whole, Declined):
         return whole
     found = [Candidate(whole, estimate(whole, machine))]
-    if any(isinstance(s, (Ordering, Scatter)) for s in whole.phases[-1].steps):
+    if any(isinstance(s, (Ordering, Scatter, Selection)) for s in whole.phases[-1].steps):
         return found
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
         return found

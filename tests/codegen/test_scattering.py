@@ -1,0 +1,154 @@
+"""Scatters and selections of every form, and steps of libraries: against the evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+
+REPLACE = "stablehlo.return %b : tensor<f32>"
+ADD = "%c = stablehlo.add %a, %b : tensor<f32>\n    stablehlo.return %c : tensor<f32>"
+MIXED = """%c = stablehlo.multiply %a, %b : tensor<f32>
+    %d = stablehlo.subtract %c, %a : tensor<f32>
+    stablehlo.return %d : tensor<f32>"""
+SCATTER = """
+func.func @main(%x: tensor<{s}xf32>, %i: tensor<{i}xi32>, %u: tensor<{u}xf32>) -> tensor<{s}xf32> {{
+  %r = "stablehlo.scatter"(%x, %i, %u) <{{scatter_dimension_numbers = #stablehlo.scatter<{d}>}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    {body}
+  }}) : (tensor<{s}xf32>, tensor<{i}xi32>, tensor<{u}xf32>) -> tensor<{s}xf32>
+  return %r : tensor<{s}xf32>
+}}"""
+
+
+def compare(text: str, *arrays: np.ndarray, bound: float = 0.0) -> codegen.Executable:
+    """Runs on one and on two threads, compares with the evaluator."""
+    module = hlo.parse(text)
+    wanted = interp.evaluate(module, *arrays)
+    for threads in (1, 2):
+        executable = codegen.compile(module, threads=threads)
+        assert executable.fallbacks == []
+        for found, want in zip(executable(*arrays), wanted, strict=True):
+            if bound:
+                np.testing.assert_allclose(found, want, rtol=bound, atol=bound)
+            else:
+                np.testing.assert_array_equal(found, want)
+    return executable
+
+
+@pytest.mark.parametrize("body", [REPLACE, ADD, MIXED])
+@pytest.mark.parametrize(
+    ("dimensions", "updates"),
+    [
+        ("update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1", "40x3x4"),
+        ("update_window_dims = [0, 2], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1", "3x40x4"),
+        ("update_window_dims = [1, 2], scatter_dims_to_operand_dims = [1, 0], index_vector_dim = 1", "40x12x2"),
+    ],
+)
+def test_windows_that_start_at_the_indices_in_the_updates_order(dimensions: str, updates: str, body: str) -> None:
+    rng = np.random.default_rng(1)
+    text = SCATTER.format(s="12x9", i="40x2", u=updates, d=dimensions, body=body)
+    shape = tuple(map(int, updates.split("x")))
+    indices = rng.integers(-5, 14, (40, 2)).astype(np.int32)
+    indices[0] = [-(2**31), 2**31 - 1]
+    x, u = rng.integers(-4, 5, (12, 9)).astype(np.float32), rng.integers(-3, 4, shape).astype(np.float32)
+    compare(text, x, indices, u)
+
+
+def test_several_inputs_are_folded_together() -> None:
+    text = """
+func.func @main(%x: tensor<10xf32>, %n: tensor<10xi32>, %i: tensor<30x1xi32>, %u: tensor<30xf32>, %m: tensor<30xi32>)
+    -> (tensor<10xf32>, tensor<10xi32>) {
+  %r:2 = "stablehlo.scatter"(%x, %n, %i, %u, %m) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+      scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %p: tensor<i32>, %b: tensor<f32>, %q: tensor<i32>):
+    %c = stablehlo.compare GT, %b, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %d = stablehlo.select %c, %b, %a : tensor<i1>, tensor<f32>
+    %e = stablehlo.select %c, %q, %p : tensor<i1>, tensor<i32>
+    stablehlo.return %d, %e : tensor<f32>, tensor<i32>
+  }) : (tensor<10xf32>, tensor<10xi32>, tensor<30x1xi32>, tensor<30xf32>, tensor<30xi32>) -> (tensor<10xf32>, tensor<10xi32>)
+  return %r#0, %r#1 : tensor<10xf32>, tensor<10xi32>
+}"""
+    rng = np.random.default_rng(2)
+    x, u = rng.normal(size=10).astype(np.float32), rng.normal(size=30).astype(np.float32)
+    numbers = np.arange(30, dtype=np.int32)
+    compare(text, x, np.full(10, -1, np.int32), rng.integers(-2, 12, (30, 1)).astype(np.int32), u, numbers)
+
+
+SELECT = """
+func.func @main(%x: tensor<{s}xf32>, %u: tensor<{u}xf32>, %z: tensor<f32>) -> tensor<{s}xf32> {{
+  %r = "stablehlo.select_and_scatter"(%x, %u, %z) <{{window_dimensions = array<i64: {w}>, window_strides = array<i64: {t}>,
+      padding = dense<{p}> : tensor<{n}x2xi64>}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.compare {how}, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }}, {{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+  }}) : (tensor<{s}xf32>, tensor<{u}xf32>, tensor<f32>) -> tensor<{s}xf32>
+  return %r : tensor<{s}xf32>
+}}"""
+
+
+@pytest.mark.parametrize("how", ["GE", "GT", "LE"])
+@pytest.mark.parametrize(
+    ("shape", "windows", "strides", "padding"),
+    [
+        ((3, 9, 8, 2), (1, 3, 3, 1), (1, 2, 2, 1), [[0, 0], [1, 1], [0, 2], [0, 0]]),
+        ((10, 11), (2, 2), (2, 3), [[0, 0], [0, 0]]),
+        ((7,), (3,), (1,), [[1, 1]]),
+        ((5, 6), (5, 6), (1, 1), [[0, 0], [0, 0]]),
+    ],
+)
+def test_windows_choose_an_element(
+    shape: tuple[int, ...], windows: tuple[int, ...], strides: tuple[int, ...], padding: list[list[int]], how: str
+) -> None:
+    counts = [(n + p[0] + p[1] - w) // s + 1 for n, w, s, p in zip(shape, windows, strides, padding, strict=True)]
+    text = SELECT.format(
+        s="x".join(map(str, shape)), u="x".join(map(str, counts)), w=", ".join(map(str, windows)), n=len(shape), p=padding,
+        t=", ".join(map(str, strides)), how=how,
+    )  # fmt: skip
+    rng = np.random.default_rng(3)
+    x = rng.integers(-3, 4, shape).astype(np.float32)
+    x.reshape(-1)[::7] = np.nan
+    compare(text, x, rng.integers(-9, 10, counts).astype(np.float32), np.float32(0.5))
+
+
+@pytest.mark.parametrize("lower", ["true", "false"])
+@pytest.mark.parametrize("left", ["true", "false"])
+@pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
+@pytest.mark.parametrize("unit", ["true", "false"])
+def test_triangular_solve_is_a_librarys(lower: str, left: str, transpose: str, unit: str) -> None:
+    text = f"""func.func @main(%a: tensor<2x70x70xf64>, %b: tensor<2x70x70xf64>) -> tensor<2x70x70xf64> {{
+  %r = "stablehlo.triangular_solve"(%a, %b) <{{left_side = {left}, lower = {lower}, unit_diagonal = {unit},
+      transpose_a = #stablehlo<transpose {transpose}>}}> : (tensor<2x70x70xf64>, tensor<2x70x70xf64>) -> tensor<2x70x70xf64>
+  return %r : tensor<2x70x70xf64>
+}}"""
+    rng = np.random.default_rng(4)
+    a = rng.normal(size=(2, 70, 70)) * 0.05 + np.eye(70) * 2
+    executable = compare(text, a, rng.normal(size=(2, 70, 70)), bound=1e-9)
+    assert len(executable.library) == 1
+
+
+def test_a_matrix_that_is_not_positive_definite_spoils_itself_alone() -> None:
+    text = """func.func @main(%a: tensor<3x4x4xf64>) -> tensor<3x4x4xf64> {
+  %r = "stablehlo.cholesky"(%a) <{lower = true}> : (tensor<3x4x4xf64>) -> tensor<3x4x4xf64>
+  return %r : tensor<3x4x4xf64>
+}"""
+    a = np.stack([np.eye(4) * 4 + 1, -np.eye(4), np.full((4, 4), np.nan)])
+    compare(text, a, bound=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["FFT", "IFFT"])
+def test_fft_is_a_librarys(kind: str) -> None:
+    text = f"""func.func @main(%x: tensor<3x4x10xcomplex<f64>>) -> tensor<3x4x10xcomplex<f64>> {{
+  %r = stablehlo.fft %x, type = {kind}, length = [4, 10] : (tensor<3x4x10xcomplex<f64>>) -> tensor<3x4x10xcomplex<f64>>
+  return %r : tensor<3x4x10xcomplex<f64>>
+}}"""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(3, 4, 10)) + 1j * rng.normal(size=(3, 4, 10))
+    assert "NumPy" in compare(text, x, bound=1e-12).library[0]
