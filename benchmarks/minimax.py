@@ -177,6 +177,67 @@ def _asin_tail(z: Real) -> Real:
     return (mp.asin(x) / x - 1) / z
 
 
+def _erf_inv_over_x(w: Real) -> Real:
+    """erf_inv(x) / x - 1 with w = -log(1 - x**2)."""
+    if w == 0:
+        return mp.sqrt(mp.pi) / 2 - 1
+    x = mp.sqrt(-mp.expm1(-w))
+    rest = mp.log(mp.exp(-w) / (1 + x))
+    y = mp.erfinv(x) if w < 2 else mp.findroot(lambda y: mp.log(mp.erfc(y)) - rest, mp.sqrt(w) * mp.mpf("0.9"))
+    return y / x - 1
+
+
+def _lgamma_quotient(z: Real) -> Real:
+    """log Gamma(2 + z) / z."""
+    if abs(z) < mp.mpf("1e-15"):
+        return mp.digamma(2) + z * mp.psi(1, 2) / 2 + z * z * mp.psi(2, 2) / 6
+    return mp.loggamma(2 + z) / z
+
+
+def _sin_pi(v: Real) -> Real:
+    r = mp.sqrt(v)
+    return mp.sin(mp.pi * r) / r if r else +mp.pi
+
+
+def _stirling(v: Real) -> Real:
+    """x (log Gamma(x) - (x - 1/2) (log x - 1) - log(2 pi) / 2 + 1/2) with v = 1 / x**2."""
+    if v < mp.mpf("1e-12"):
+        return mp.mpf(1) / 12 - v / 360 + v * v / 1260
+    x = 1 / mp.sqrt(v)
+    return (mp.loggamma(x) - (x - mp.mpf(1) / 2) * (mp.log(x) - 1) - mp.log(2 * mp.pi) / 2 + mp.mpf(1) / 2) * x
+
+
+def _i1e_small(t: Real) -> Real:
+    """exp(-x) I1(x) / x (x + 4)**1.5 with x = 4 (t + 1)."""
+    x = 4 * (t + 1)
+    return (mp.exp(-x) * mp.besseli(1, x) / x if x else mp.mpf(1) / 2) * (x + 4) ** mp.mpf("1.5")
+
+
+def _i1e_large(u: Real) -> Real:
+    """exp(-x) I1(x) sqrt(x) with x = 16 / (u + 1)."""
+    if u + 1 < mp.mpf("1e-9"):
+        return 1 / mp.sqrt(2 * mp.pi) * (1 - 3 * (u + 1) / 128)
+    x = 16 / (u + 1)
+    return mp.exp(-x) * mp.besseli(1, x) * mp.sqrt(x)
+
+
+def _relative(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
+    return lambda x: 1 / f(x)
+
+
+def _above(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
+    """The weight of an error relative to 1 + f."""
+    return lambda x: 1 / (1 + f(x))
+
+
+def _erf_inv_tail(centre: int) -> Callable[[Real], Real]:
+    return lambda u: _erf_inv_over_x((u + centre) ** 2)
+
+
+def _erf_inv_centre(u: Real) -> Real:
+    return _erf_inv_over_x(u + mp.mpf("2.5"))
+
+
 def _t(x: float, centre: float) -> Real:
     return (mp.mpf(x) - centre) / (mp.mpf(x) + centre)
 
@@ -207,6 +268,16 @@ FITS: dict[str, tuple[Any, ...]] = {
     "ATAN_F64": (_series(_atan_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.1722"), 10, lambda z: z),
     "ASIN_F32": (_series(_asin_tail, mp.mpf(1) / 6), 0, mp.mpf("0.25"), 4, lambda z: z),
     "ASIN_F64": (_series(_asin_tail, mp.mpf(1) / 6), 0, mp.mpf("0.25"), 11, lambda z: z),
+    "ERF_INV_CENTRE": (_erf_inv_centre, -2.5, 2.5, 9, _above(_erf_inv_centre)),
+    "ERF_INV_TAIL_F32": (_erf_inv_tail(3), mp.sqrt(5) - mp.mpf("3.001"), mp.mpf("1.01"), 9, _above(_erf_inv_tail(3))),
+    "ERF_INV_TAIL_F64": (_erf_inv_tail(4), mp.sqrt(5) - mp.mpf("4.001"), mp.mpf("2.2"), 12, _above(_erf_inv_tail(4))),
+    "LGAMMA_F64": (_lgamma_quotient, -0.5, 0.5, 17, None),
+    "SIN_PI_F64": (_sin_pi, 0, 0.25, 8, None),
+    "STIRLING_F64": (_stirling, 0, mp.mpf(1) / 64, 6, None),
+    "I1E_SMALL_F32": (_i1e_small, -1, 1, 17, _relative(_i1e_small)),
+    "I1E_SMALL_F64": (_i1e_small, -1, 1, 28, _relative(_i1e_small)),
+    "I1E_LARGE_F32": (_i1e_large, -1, 1, 6, None),
+    "I1E_LARGE_F64": (_i1e_large, -1, 1, 24, None),
     "CBRT_F32": (lambda m: mp.cbrt(m), 1, 8, 3, lambda m: 1 / mp.cbrt(m)),
 }
 

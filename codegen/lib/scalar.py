@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from codegen.lib import math_erf, math_exp, math_trig
+from codegen.lib import math_erf, math_exp, math_special, math_trig
 from codegen.lib.complexes import COMPLEX
 from codegen.lib.convert import round_bf16 as _round_bf16
 from codegen.lib.convert import round_f16 as _round_f16
@@ -47,6 +47,22 @@ def _cbrt(x: Any) -> Any:
     return np.cbrt(np.abs(x)) * np.exp(1j * np.angle(x) / 3) if np.iscomplexobj(x) else np.cbrt(x)
 
 
+def _erf_inv(x: Any) -> float:
+    y = 0.0
+    for _ in range(60 if abs(x) < 1 else 0):  # Newton's iteration, which erf's concavity keeps on one side
+        y -= (math.erf(y) - abs(x)) * math.exp(y * y) * math.sqrt(math.pi) / 2
+    return math.copysign(y if abs(x) < 1 else math.inf if abs(x) == 1 else math.nan, x)
+
+
+def _lgamma(x: Any) -> float:
+    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+
+
+def _i1e(x: Any) -> float:
+    angles = (np.arange(400) + 0.5) * (np.pi / 400)
+    return float(np.mean(np.exp(float(x) * np.cos(angles) - abs(float(x))) * np.cos(angles)))
+
+
 exp = _unary("exp", math_exp.exp, np.exp, "e**x.")
 exp2 = _unary("exp2", math_exp.exp2, np.exp2, "2**x.")
 expm1 = _unary("expm1", math_exp.expm1, np.expm1, "e**x - 1, accurate near 0.")
@@ -61,6 +77,9 @@ rsqrt = _unary("rsqrt", math_exp.rsqrt, lambda x: 1 / np.sqrt(x), "1 / sqrt(x)."
 cbrt = _unary("cbrt", math_exp.cbrt, _cbrt, "The cube root; of a complex number the one whose argument is a third of its.")
 erf = _unary("erf", math_erf.erf, math.erf, "The error function.")
 erfc = _unary("erfc", math_erf.erfc, math.erfc, "1 - erf(x), accurate in the tail.")
+erf_inv = _unary("erf_inv", math_special.erf_inv, _erf_inv, "The inverse of the error function.")
+lgamma = _unary("lgamma", math_special.lgamma, _lgamma, "log |Gamma(x)|.")
+bessel_i1e = _unary("bessel_i1e", math_special.bessel_i1e, _i1e, "exp(-|x|) I1(x), the scaled Bessel function of order 1.")
 sin = _unary("sin", math_trig.sin, np.sin, "The sine of x radians.")
 cos = _unary("cos", math_trig.cos, np.cos, "The cosine of x radians.")
 tan = _unary("tan", math_trig.tan, np.tan, "The tangent of x radians.")

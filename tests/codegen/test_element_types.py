@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -14,9 +17,10 @@ import codegen
 import hlo
 import interp
 from benchmarks.element_types import ELEMENTS, survey_elementwise
+from codegen.jit import KernelSignature, Param, kernel_assembly
 from codegen.lib.narrow import NARROW_FLOATS, NARROW_INTEGERS, POWER_OF_TWO
 from codegen.machine_target import Target, host_target
-from codegen.probe import apply
+from codegen.probe import apply, elementwise_source
 from hlo.types import ELEMENT_TYPES
 from interp.numbers import convert
 
@@ -220,6 +224,63 @@ def test_long_sums_of_narrow_floats_are_declined_in_words() -> None:
 }"""
     (reason,) = codegen.compile(hlo.parse(text)).fallbacks
     assert "64 elements of f8E5M2 is rounded at every step" in reason
+
+
+@pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="register names are those of x86")
+@pytest.mark.parametrize("name", [*NARROW, *NARROW_INTEGERS, "float16", "bfloat16"])
+def test_loops_over_narrow_types_become_vector_code_without_calls(name: str) -> None:
+    expression = "add(x, x)" if name in NARROW_INTEGERS else "x + x"
+    text = _assembly(expression, name)
+    assert ("%zmm" if host_target().vector_bytes == 64 else "%ymm" if host_target().vector_bytes == 32 else "%xmm") in text
+    assert "callq" not in text
+
+
+@pytest.mark.skipif(host_target().vector_bytes < 32, reason="narrow registers are those that scalars are in")
+@pytest.mark.parametrize("expression", ["multiply(x, x)", "divide(x, x)", "exp(x)", "log(x)", "sqrt(x)", "tanh(x)", "absolute(x)"])
+def test_loops_over_complex_numbers_become_vector_code_without_calls(expression: str) -> None:
+    for name in ("complex64", "complex128"):
+        text = _assembly(expression, name, "float" + str(int(name[7:]) // 2) if "absolute" in expression else name)
+        assert "%ymm" in text or "%zmm" in text
+        assert "callq" not in text
+
+
+def _assembly(expression: str, name: str, result: str | None = None) -> str:
+    signature = KernelSignature((Param("in_x", name), Param("out", result or name)))
+    return kernel_assembly(elementwise_source(expression, 1), signature)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="the named targets are x86")
+@pytest.mark.parametrize("target", ["avx2", "baseline"])
+def test_every_elementwise_op_is_right_on_other_targets(target: str) -> None:
+    names = ["i4", "ui16", "f8E4M3FN", "f8E8M0FNU", "f16", "bf16", "f32", "f64", "complex<f32>"]
+    environment = {**os.environ, "TILEWRIGHT_TARGET": target, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.element_types", *names]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert sum(line.endswith("native and right") for line in printed.splitlines()) == len(names)
+    assert not [x for x in printed.splitlines() if " differ" in x and "atan2" not in x], printed
+
+
+TYPED_PROGRAM = """func.func @main(%x: tensor<512x700x{0}>) -> (tensor<512x700x{0}>, tensor<512x{0}>) {{
+  %0 = "stablehlo.{1}"(%x) : (tensor<512x700x{0}>) -> tensor<512x700x{0}>
+  %z = stablehlo.constant dense<{2}> : tensor<{0}>
+  %1 = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [1] : (tensor<512x700x{0}>, tensor<{0}>) -> tensor<512x{0}>
+  return %0, %1 : tensor<512x700x{0}>, tensor<512x{0}>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("element", "op", "zero"),
+    [("f16", "exponential", "0.0"), ("bf16", "tanh", "0.0"), ("i4", "negate", "0"), ("complex<f32>", "log", "(0.0,0.0)")],
+)
+def test_the_same_bits_from_run_to_run_and_for_every_number_of_threads(element: str, op: str, zero: str) -> None:
+    t = ELEMENT_TYPES[element]
+    module = hlo.parse(TYPED_PROGRAM.format(element, op, zero))
+    x = convert(np.random.default_rng(0).normal(0, 2, (512, 700)), t.dtype)
+    seen = {
+        tuple(a.tobytes() for a in codegen.compile(module, threads=threads)(x)) for threads in (1, 2, 3, 7) for _ in range(2)
+    }
+    assert len(seen) == 1
 
 
 def test_f16_is_rounded_at_every_op() -> None:
