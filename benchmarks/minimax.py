@@ -207,6 +207,25 @@ def _stirling(v: Real) -> Real:
     return (mp.loggamma(x) - (x - mp.mpf(1) / 2) * (mp.log(x) - 1) - mp.log(2 * mp.pi) / 2 + mp.mpf(1) / 2) * x
 
 
+def _digamma_tail(v: Real) -> Real:
+    """x**2 (log x - 1 / (2 x) - digamma(x)) with v = 1 / x**2."""
+    if v < mp.mpf("1e-12"):
+        return mp.mpf(1) / 12 - v / 120 + v * v / 252
+    x = 1 / mp.sqrt(v)
+    return (mp.log(x) - 1 / (2 * x) - mp.digamma(x)) / v
+
+
+DIGAMMA_ROOT = mp.findroot(mp.digamma, mp.mpf("1.4616"))
+
+
+def _digamma_at_root(u: Real) -> Real:
+    """digamma(root + d) / d with d = u + 0.3."""
+    d = u + mp.mpf("0.3")
+    if abs(d) < mp.mpf("1e-20"):
+        return mp.psi(1, DIGAMMA_ROOT) + d * mp.psi(2, DIGAMMA_ROOT) / 2
+    return mp.digamma(DIGAMMA_ROOT + d) / d
+
+
 def _i1e_small(t: Real) -> Real:
     """exp(-x) I1(x) / x (x + 4)**1.5 with x = 4 (t + 1)."""
     x = 4 * (t + 1)
@@ -274,6 +293,8 @@ FITS: dict[str, tuple[Any, ...]] = {
     "LGAMMA_F64": (_lgamma_quotient, -0.5, 0.5, 17, None),
     "SIN_PI_F64": (_sin_pi, 0, 0.25, 8, None),
     "STIRLING_F64": (_stirling, 0, mp.mpf(1) / 64, 6, None),
+    "DIGAMMA_TAIL_F64": (_digamma_tail, 0, mp.mpf(1) / 64, 7, None),
+    "DIGAMMA_ROOT_F64": (_digamma_at_root, mp.mpf("-1.05"), mp.mpf("1.05"), 33, None),
     "I1E_SMALL_F32": (_i1e_small, -1, 1, 17, _relative(_i1e_small)),
     "I1E_SMALL_F64": (_i1e_small, -1, 1, 28, _relative(_i1e_small)),
     "I1E_LARGE_F32": (_i1e_large, -1, 1, 6, None),

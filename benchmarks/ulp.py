@@ -47,6 +47,8 @@ TABLE: dict[str, tuple[Any, Any, tuple[float, float], tuple[float, float], bool]
     "erf_inv": (mpmath.erfinv, None, (1e-45, 0.99999994), (5e-324, 0.9999999999999999), True),
     "lgamma": (lambda x: mpmath.loggamma(x).real, None, (1e-45, 1e36), (5e-324, 1e305), False),
     "lgamma(-x)": (lambda x: mpmath.loggamma(-x).real, None, (1e-10, 2.4), (1e-18, 2.4), False),
+    "digamma": (mpmath.digamma, None, (1e-38, 3e38), (1e-307, 1e308), False),
+    "digamma(-x)": (lambda x: mpmath.digamma(-x), None, (1e-10, 0.9), (1e-18, 0.9), False),
     "bessel_i1e": (lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(1, x), None, (1e-37, 1e4), (1e-300, 1e4), True),
     "sqrt": (mpmath.sqrt, np.sqrt, EVERYWHERE32, EVERYWHERE64, False),
     "rsqrt": (lambda x: 1 / mpmath.sqrt(x), lambda x: 1 / np.sqrt(x), EVERYWHERE32, EVERYWHERE64, False),

@@ -247,17 +247,17 @@ SCALAR_RULES: dict[str, ScalarRule] = {
     **{
         name: _call(name)
         for name in (
-            "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i1e", "cbrt", "ceil", "clamp", "cosh", "erf",
-            "erf_inv", "erfc", "fast_tanh", "floor", "imag", "is_finite", "lgamma", "logistic", "maximum", "minimum", "power",
-            "real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sinh", "sqrt", "tan",
+            "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i1e", "cbrt", "ceil", "clamp", "cosh", "digamma",
+            "erf", "erf_inv", "erfc", "fast_tanh", "floor", "imag", "is_finite", "lgamma", "logistic", "maximum", "minimum",
+            "power", "real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sinh", "sqrt", "tan",
         )
     },
 }  # fmt: skip
 
 WITHOUT_COMPLEX = frozenset(
     {
-        "bessel_i1e", "ceil", "cosh", "erf", "erf_inv", "erfc", "floor", "is_finite", "lgamma", "remainder", "round_nearest_afz",
-        "round_nearest_even", "sinh",
+        "bessel_i1e", "ceil", "cosh", "digamma", "erf", "erf_inv", "erfc", "floor", "is_finite", "lgamma", "remainder",
+        "round_nearest_afz", "round_nearest_even", "sinh",
     }
 )  # fmt: skip
 """Functions of real numbers alone; those that CHLO has of complex numbers, too, are made of others there."""

@@ -1,9 +1,11 @@
-"""erf_inv, lgamma and bessel_i1e for f32 and f64, branch-free.
+"""erf_inv, lgamma, digamma and bessel_i1e for f32 and f64, branch-free.
 
 - erf_inv(x) = x + x P(w) with w = -log(1 - x**2), a polynomial in w below 5 and in sqrt(w) above; f64 takes one step of Halley's
   iteration from there, on erf below 1/2 and on erfc above.
 - lgamma(x) is brought to 1.5 <= y < 2.5 by x Gamma(x) = Gamma(x + 1) and is (y - 2) P(y - 2) there; Stirling's series from 8
   on; log(pi / |sin pi x|) - lgamma(1 - x) below 0. f32 is computed in f64.
+- digamma(x) is brought to 8 or more by its recurrence, then Stirling's series; (x - x0) P(x) around its zero x0 = 1.46; reflected
+  below 0.
 - bessel_i1e(x) = x P(|x| / 4 - 1) / (|x| + 4)**1.5 up to 8, where P varies little, P(16 / |x| - 1) / sqrt(|x|) beyond.
 """
 
@@ -17,6 +19,7 @@ from codegen.lib.math_erf import erf, erfc
 from codegen.lib.math_exp import exp, format_of, log
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+ROOT, ROOT_REST = 1.4616321449683622, 9.549995429965697e-17  # digamma's zero: its digits, then those that f64 cuts off
 POLE = 8.0  # from here on Stirling's series
 
 
@@ -93,6 +96,38 @@ def _lgamma_positive(x: Value) -> Value:
     series = horner(inverse * inverse, C.STIRLING_F64) * inverse
     far = mul_add(x - 0.5, logarithm - 1.0, series + (HALF_LOG_2PI - 0.5))
     return select(large, far, below)
+
+
+# ------------------------------------------------------------------ digamma
+
+
+def digamma(x: Value) -> Value:
+    """The derivative of log Gamma(x); NaN at 0, -1, -2, … and at -infinity."""
+    return _digamma64(x.cast("fpext", F64)).cast("fptrunc", F32) if _is_single(x) else _digamma64(x)
+
+
+def _digamma64(x: Value) -> Value:
+    negative = x < 0.0
+    a = select(negative, 1.0 - x, x)
+    y, top, bottom = a, a.const(0.0), a.const(1.0)
+    for _ in range(8):  # digamma(y) = digamma(y + 1) - 1 / y, the fractions summed over one denominator
+        small = y < POLE
+        top = select(small, mul_add(top, y, bottom), top)
+        bottom = select(small, bottom * y, bottom)
+        y = select(small, y + 1.0, y)
+    inverse = 1.0 / y
+    square = inverse * inverse
+    far = log(y) - (inverse * 0.5 + square * horner(square, C.DIGAMMA_TAIL_F64)) - top / bottom
+    d = (a - ROOT) - ROOT_REST
+    near = d * horner(d - 0.3, C.DIGAMMA_ROOT_F64)
+    positive = select(fabs(d - 0.3) < 1.05, near, far)
+    # pi / tan(pi x) by what x is off the nearest integer, and what that is off 1/2
+    r = x - call("rint", x)
+    h = 0.5 - fabs(r)
+    cotangent = copysign((h * horner(h * h, C.SIN_PI_F64)) / (fabs(r) * horner(r * r, C.SIN_PI_F64)) * math.pi, r)
+    result = select(negative, positive - cotangent, positive)
+    pole = (negative & r.eq(0.0)) | x.eq(0.0) | x.eq(-math.inf)
+    return select(pole, x.const(math.nan), select(x.eq(math.inf), x, result))
 
 
 # ------------------------------------------------------------------ Bessel

@@ -58,6 +58,19 @@ def _lgamma(x: Any) -> float:
     return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
 
 
+def _digamma(number: Any) -> float:
+    x = float(number)
+    if x == -math.inf or x <= 0 and x == math.floor(x):
+        return math.nan
+    if x < 0:
+        return _digamma(1 - x) - math.pi / math.tan(math.pi * x)
+    total = 0.0
+    while x < 20:
+        total, x = total - 1 / x, x + 1
+    v = 1 / (x * x)
+    return total + math.log(x) - 0.5 / x - v * (1 / 12 - v * (1 / 120 - v * (1 / 252 - v / 240)))
+
+
 def _i1e(x: Any) -> float:
     angles = (np.arange(400) + 0.5) * (np.pi / 400)
     return float(np.mean(np.exp(float(x) * np.cos(angles) - abs(float(x))) * np.cos(angles)))
@@ -79,6 +92,7 @@ erf = _unary("erf", math_erf.erf, math.erf, "The error function.")
 erfc = _unary("erfc", math_erf.erfc, math.erfc, "1 - erf(x), accurate in the tail.")
 erf_inv = _unary("erf_inv", math_special.erf_inv, _erf_inv, "The inverse of the error function.")
 lgamma = _unary("lgamma", math_special.lgamma, _lgamma, "log |Gamma(x)|.")
+digamma = _unary("digamma", math_special.digamma, _digamma, "The derivative of lgamma.")
 bessel_i1e = _unary("bessel_i1e", math_special.bessel_i1e, _i1e, "exp(-|x|) I1(x), the scaled Bessel function of order 1.")
 sin = _unary("sin", math_trig.sin, np.sin, "The sine of x radians.")
 cos = _unary("cos", math_trig.cos, np.cos, "The cosine of x radians.")

@@ -29,6 +29,8 @@ BOUNDS = {
     "erf_inv": (1.5, 2.0),
     "lgamma": (0.51, 3.0),
     "lgamma(-x)": (0.51, 20.0),  # up to its zero at -2.4570: the last bits of x count there
+    "digamma": (0.51, 5.0),
+    "digamma(-x)": (0.51, 400.0),  # its zeros below 0
     "bessel_i1e": (3.5, 4.0),
     "sqrt": (0.5, 0.5),
     "rsqrt": (1.6, 1.6),
@@ -91,6 +93,7 @@ EDGES: dict[str, list[tuple[float, float]]] = {
     "erfc": [(INF, 0.0), (-INF, 2.0), (0.0, 1.0)],
     "erf_inv": [(1.0, INF), (-1.0, -INF), (1.5, NAN), (INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
     "lgamma": [(INF, INF), (-INF, INF), (0.0, INF), (-0.0, INF), (-1.0, INF), (-170.0, INF), (1.0, 0.0), (2.0, 0.0)],
+    "digamma": [(INF, INF), (-INF, NAN), (0.0, NAN), (-0.0, NAN), (-3.0, NAN)],
     "bessel_i1e": [(INF, 0.0), (-INF, -0.0), (0.0, 0.0), (-0.0, -0.0)],
     "sin": [(INF, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)],
     "cos": [(INF, NAN), (-INF, NAN), (0.0, 1.0)],
