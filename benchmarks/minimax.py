@@ -150,6 +150,11 @@ def _tanh_over_x(z: Real) -> Real:
     return mp.tanh(x) / x
 
 
+def _erf_over_x(z: Real) -> Real:
+    x = mp.sqrt(z)
+    return mp.erf(x) / x
+
+
 def _erfcx_of(centre: Real) -> Callable[[Real], Real]:
     def g(t: Real) -> Real:
         x = centre * (1 + t) / (1 - t)
@@ -305,6 +310,7 @@ FITS: dict[str, tuple[Any, ...]] = {
 
 # name: (function, lo, hi, degree above, degree below)
 RATIONAL_FITS: dict[str, tuple[Any, ...]] = {
+    "FAST_ERF_F32": (_series(_erf_over_x, 2 / mp.sqrt(mp.pi)), 0, mp.mpf("3.93") ** 2, 5, 5),
     "FAST_TANH_F32": (_series(_tanh_over_x, mp.mpf(1)), 0, mp.mpf("9.02") ** 2, 4, 5),
 }
 

@@ -43,6 +43,7 @@ TABLE: dict[str, tuple[Any, Any, tuple[float, float], tuple[float, float], bool]
     "log1p": (mpmath.log1p, np.log1p, (1e-45, 3.4e38), (5e-324, 1.7e308), False),
     "log1p(-x)": (lambda x: mpmath.log1p(-x), lambda x: np.log1p(-x), (1e-45, 1.0), (5e-324, 1.0), False),
     "erf": (mpmath.erf, _vector(math.erf), (1e-45, 5.0), (5e-324, 7.0), True),
+    "fast_erf": (mpmath.erf, _vector(math.erf), (1e-45, 5.0), (5e-324, 7.0), True),
     "erfc": (mpmath.erfc, _vector(math.erfc), (1e-10, 10.2), (1e-18, 27.2), True),
     "erf_inv": (mpmath.erfinv, None, (1e-45, 0.99999994), (5e-324, 0.9999999999999999), True),
     "lgamma": (lambda x: mpmath.loggamma(x).real, None, (1e-45, 1e36), (5e-324, 1e305), False),

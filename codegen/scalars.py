@@ -156,9 +156,9 @@ def _square(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
     return f"({args[0]} * {args[0]})" if types[0].is_float else f"square({args[0]})"
 
 
-def _tanh(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-    # A result that is rounded to 11 bits or fewer does not show what the cheaper formula is off by.
-    return f"{'fast_tanh' if types[0].is_float and types[0].bits <= 16 else 'tanh'}({args[0]})"
+def _fast_where_narrow(name: str) -> ScalarRule:
+    """A result that is rounded to 11 bits or fewer does not show what the cheaper formula is off by."""
+    return lambda op, args, types: f"{'fast_' if types[0].is_float and types[0].bits <= 16 else ''}{name}({args[0]})"
 
 
 def _on_bits(name: str, correction: bool = False) -> ScalarRule:
@@ -235,7 +235,8 @@ def bits_value(bits: str, element: ElementType) -> str:
 SCALAR_RULES: dict[str, ScalarRule] = {
     "add": _infix("+", "add"), "subtract": _infix("-", "subtract"), "multiply": _infix("*", "multiply"),
     "divide": _infix("/", "divide"), "negate": _negate, "square": _square, "compare": _compare, "convert": _convert,
-    "select": _call("select"), "tanh": _tanh,
+    "select": _call("select"), "tanh": _fast_where_narrow("tanh"),
+    "erf": _fast_where_narrow("erf"),
     "exponential": _call("exp"), "exponential_minus_one": _call("expm1"), "log": _call("log"),
     "log_plus_one": _call("log1p"), "sine": _call("sin"), "cosine": _call("cos"), "and": _call("bit_and"), "or": _call("bit_or"),
     "xor": _call("bit_xor"), "not": _call("bit_not"), "abs": _call("absolute"), "complex": _call("make_complex"),
@@ -248,7 +249,7 @@ SCALAR_RULES: dict[str, ScalarRule] = {
         name: _call(name)
         for name in (
             "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i1e", "cbrt", "ceil", "clamp", "cosh", "digamma",
-            "erf", "erf_inv", "erfc", "fast_tanh", "floor", "imag", "is_finite", "lgamma", "logistic", "maximum", "minimum",
+            "erf_inv", "erfc", "fast_erf", "fast_tanh", "floor", "imag", "is_finite", "lgamma", "logistic", "maximum", "minimum",
             "power", "real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sinh", "sqrt", "tan",
         )
     },

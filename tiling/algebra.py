@@ -1,4 +1,4 @@
-"""Rewrites of element expressions, each `before -> after` with its reason. None changes a value's bits, but for tanh.
+"""Rewrites of element expressions, each `before -> after` with its reason. None changes a value's bits, but for tanh and erf.
 
 f(index e1, index e2)            -> index e                  integer arithmetic that cannot overflow stays an index
 compare(index e1, index e2)      -> test(e1 - e2 in [..])    a mask is a condition on indices, not on data
@@ -8,7 +8,7 @@ select(true, a, b)               -> a
 maximum(-inf, x)                 -> x                        also for NaN: the maximum of NaN is NaN
 x / c                            -> x * (1 / c)              c a power of two: both round the same real number
 convert to the same type         -> x
-tanh(x) + c                      -> fast_tanh(x) + c         f32, |c| >= 1: the difference is at most 3 ulp of 1
+tanh(x) + c                      -> fast_tanh(x) + c         f32, |c| >= 1: the difference is at most 3 ulp of 1; erf likewise
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def _index_arithmetic(combine: Callable[[Expr, Expr], Expr]) -> Rule:
 def _add(node: Apply, ranges: Ranges) -> Node | None:
     for x, y in (node.arguments, node.arguments[::-1]):
         near_one = isinstance(y, Scalar) and y.element.name == "f32" and abs(float(y.value)) >= 1.0
-        if near_one and isinstance(x, Apply) and x.function == "tanh":
+        if near_one and isinstance(x, Apply) and x.function in ("tanh", "erf"):
             # What the cheaper formula is off by is below what the sum is rounded by.
-            return Apply(node.op, "add", (Apply(x.op, "fast_tanh", x.arguments), y))
+            return Apply(node.op, "add", (Apply(x.op, f"fast_{x.function}", x.arguments), y))
     return _index_arithmetic(lambda a, b: a + b)(node, ranges)
 
 

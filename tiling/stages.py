@@ -28,7 +28,7 @@ __all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
 COST: dict[str, float] = {
     "exponential": 10, "exponential_minus_one": 12, "log": 12, "log_plus_one": 12, "logistic": 12, "tanh": 12, "erf": 14,
     "erfc": 16, "sine": 15, "cosine": 15, "tan": 20, "power": 25, "cbrt": 20, "atan2": 20, "divide": 4, "sqrt": 4, "rsqrt": 4,
-    "remainder": 8, "fast_tanh": 7,
+    "remainder": 8, "fast_tanh": 7, "fast_erf": 7,
 }  # fmt: skip
 """What a scalar function costs in additions; 1 for what is not listed."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import exp, inf, isinf, isnan, log, sqrt, tanh
+from math import erf, exp, inf, isinf, isnan, log, sqrt, tanh
 from typing import Any
 
 import ml_dtypes
@@ -154,6 +154,8 @@ UNARY: Mapping[str, Callable[[Span], tuple[float, float]]] = {
     "exponential": _monotone(_exponential),
     "tanh": _monotone(tanh),
     "fast_tanh": _monotone(tanh),
+    "erf": _monotone(erf),
+    "fast_erf": _monotone(erf),
     "logistic": _monotone(lambda x: 1.0 / (1.0 + _exponential(-x))),
     "sqrt": _monotone(lambda x: x if isinf(x) else sqrt(x), low=0.0),
     "log": _monotone(lambda x: x if isinf(x) else log(x), low=1e-300),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from codegen.lib import coefficients as C
 from codegen.lib.emit import Value, copysign, fabs, horner, mul_add, select
-from codegen.lib.math_exp import exp, format_of
+from codegen.lib.math_exp import clamp, exp, format_of
 
 SMALL = 0.6
 
@@ -46,3 +46,15 @@ def erf(x: Value) -> Value:
         large = 1.0 - exp(horner(select(a > 4.05, 4.05, a), C.LOG_ERFC_F32))
         return select(a < 1.0, _erf_small(x), copysign(large, x))
     return select(a < SMALL, _erf_small(x), copysign(1.0 - _erfc_positive(a), x))
+
+
+def fast_erf(x: Value) -> Value:
+    """erf for f32 at two thirds of the cost and five times the error of ``erf``: x P(z) / Q(z), z = x**2, at most 1.
+
+    f64 takes ``erf`` itself.
+    """
+    if format_of(x).mantissa_bits != 23:
+        return erf(x)
+    x = clamp(x, -3.93, 3.93)
+    z = x * x
+    return clamp(x * horner(z, C.FAST_ERF_F32_P) / horner(z, C.FAST_ERF_F32_Q), -1.0, 1.0)

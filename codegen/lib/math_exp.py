@@ -66,7 +66,7 @@ def format_of(x: Value) -> Format:
     return FORMAT32 if str(element_type(x.type)) == "float" else FORMAT64
 
 
-def _clamp(x: Value, low: float, high: float) -> Value:
+def clamp(x: Value, low: float, high: float) -> Value:
     """x limited to [low, high]; a NaN stays a NaN."""
     x = select(x < low, low, x)
     return select(x > high, high, x)
@@ -92,7 +92,7 @@ def power_of_two(n: Value, f: Format) -> Value:
 def exp(x: Value, tail: Value | None = None, factor: Value | None = None) -> Value:
     """factor exp(x + tail), |tail| being small beside 1 and factor at most 1 (1 by default), the product rounded once."""
     f = format_of(x)
-    n, r = _reduce(_clamp(x, f.exp_min, f.exp_max), tail)
+    n, r = _reduce(clamp(x, f.exp_min, f.exp_max), tail)
     w = mul_add(r * r, horner(r, f.exp), r)
     p = w + 1.0 if factor is None else mul_add(w, factor, factor)
     half = n >> 1
@@ -102,7 +102,7 @@ def exp(x: Value, tail: Value | None = None, factor: Value | None = None) -> Val
 def expm1(x: Value) -> Value:
     """exp(x) - 1."""
     f = format_of(x)
-    n, r = _reduce(_clamp(x, f.expm1_min, f.exp_max), None)
+    n, r = _reduce(clamp(x, f.expm1_min, f.exp_max), None)
     p = mul_add(r * r, horner(r, f.expm1), r)
     # half the scale, so that 2**(n - 1) is finite up to the overflow of the result
     s = power_of_two(n - 1, f)
@@ -114,7 +114,7 @@ def expm1(x: Value) -> Value:
 def exp2(x: Value) -> Value:
     """2**x."""
     f = format_of(x)
-    x = _clamp(x, -(f.bias + f.mantissa_bits + 2.0), f.bias + 2.0)
+    x = clamp(x, -(f.bias + f.mantissa_bits + 2.0), f.bias + 2.0)
     shifted = x + f.magic
     r = (x - (shifted - f.magic)) * math.log(2.0)
     n = shifted.bits() - shifted.const(f.magic).bits()
@@ -146,10 +146,10 @@ def fast_tanh(x: Value) -> Value:
     """
     if format_of(x).mantissa_bits != 23:
         return tanh(x)
-    x = _clamp(x, -9.02, 9.02)
+    x = clamp(x, -9.02, 9.02)
     z = x * x
     y = mul_add(x * z, horner(z, C.FAST_TANH_F32_P[1:]), x) / horner(z, C.FAST_TANH_F32_Q)
-    return _clamp(y, -1.0, 1.0)
+    return clamp(y, -1.0, 1.0)
 
 
 def logistic(x: Value) -> Value:

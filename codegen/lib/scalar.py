@@ -89,6 +89,7 @@ sqrt = _unary("sqrt", math_exp.sqrt, np.sqrt, "The square root, correctly rounde
 rsqrt = _unary("rsqrt", math_exp.rsqrt, lambda x: 1 / np.sqrt(x), "1 / sqrt(x).")
 cbrt = _unary("cbrt", math_exp.cbrt, _cbrt, "The cube root; of a complex number the one whose argument is a third of its.")
 erf = _unary("erf", math_erf.erf, math.erf, "The error function.")
+fast_erf = _unary("fast_erf", math_erf.fast_erf, math.erf, "erf, at two thirds of the cost and with an error of up to 6 ulp.")
 erfc = _unary("erfc", math_erf.erfc, math.erfc, "1 - erf(x), accurate in the tail.")
 erf_inv = _unary("erf_inv", math_special.erf_inv, _erf_inv, "The inverse of the error function.")
 lgamma = _unary("lgamma", math_special.lgamma, _lgamma, "log |Gamma(x)|.")
