@@ -60,7 +60,7 @@ def _lgamma(x: Any) -> float:
 
 def _digamma(number: Any) -> float:
     x = float(number)
-    if x == -math.inf or x <= 0 and x == math.floor(x):
+    if x == -math.inf or (x <= 0 and x == math.floor(x)):
         return math.nan
     if x < 0:
         return _digamma(1 - x) - math.pi / math.tan(math.pi * x)
