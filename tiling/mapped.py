@@ -4,6 +4,7 @@
     needs(v, w)  = {element of v -> element of w}                                             from the ops' index maps
 
     mapped       reads(v, w) is within needs(v, w)
+    paired       what a sum of products multiplies are the two elements of one of its products
     complete     for the elements that are stored, needs(v, w) is within reads(v, w): a reduction covers its whole range,
                  and folds each element of it once
 
@@ -25,7 +26,7 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
 from hlo.types import TensorType
-from indexing.derive import reads_of
+from indexing.derive import Reads, reads_of
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, substitute
 from indexing.isl import full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
@@ -53,11 +54,21 @@ class _Statement:
     loops: tuple[Loop, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class _Flow:
+    """A load of an element of `value`: directly, or through a `copy` that one access wrote and another one read for."""
+
+    value: Value
+    read: Access
+    element: tuple[Expr, ...]
+    copy: tuple[Access, Access] | None = None
+
+
 Question = tuple[str, str, Callable[[], str | None]]
 
 
 def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
-    """(obligation, subject, question) for each value that a schedule computes in loops: `mapped` and `complete`.
+    """(obligation, subject, question) for each value that a schedule computes in loops: `mapped`, `complete`, `paired`.
 
     A question gives a witness against the obligation or None, and raises Undecided.
     """
@@ -78,6 +89,8 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         check = _Check(s, copies, kept, given, ask, _flags_are_down(schedule))
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
+        if isinstance(s.value.op.definition.semantics, SumOfProducts):
+            yield "paired", str(s.write), check.paired
         if s.fold is not None and all(a.value is not None for a in s.reads):
             yield "complete", f"{s.write}: how many are folded", partial(_counted, s.fold, s.loops)
 
@@ -181,9 +194,8 @@ class _Check:
                 continue
             left = r.subtract(self._needs(w, self.kept - {self.value}))
             if not left.is_empty():
-                left = left.subtract(
-                    self._needs(w, (w,))
-                )  # through another value that is kept, but computed again here
+                # Through another value that is kept, but computed again here.
+                left = left.subtract(self._needs(w, (w,)))
             if not left.is_empty() and self.value.op is not None:
                 left = left.subtract(_times_zero(self.value.op, w, left))
             if not left.is_empty():
@@ -223,25 +235,46 @@ class _Check:
         """For each value that the statement loads, from the element stored to the elements loaded."""
         if self._found is None:
             found: dict[Value, islpy.Map] = {}
-            for read in self.statement.reads:
-                for w, r in self._through(self.statement.write, read):
-                    found[w] = found[w].union(r) if w in found else r
+            for flow in self._flows():
+                w, r = flow.value, _relation(self.statement.write, [flow])
+                found[w] = found[w].union(r) if w in found else r
             self._found = found
         return self._found
 
-    def _through(self, write: Access, read: Access) -> Iterator[tuple[Value, islpy.Map]]:
-        value = read.value
-        if value is not None and (read.index is None or len(read.index) == value.rank):
-            yield value, _relation(write, read, _index(read), None)
-            return
-        sources = self.copies.get(id(read.buffer), [])
-        if not sources:
-            raise Undecided(f"{read.buffer.name} holds copies of what is not known")
-        for s in sources:
-            for inner in s.reads:
-                if inner.value is None or (inner.index is not None and len(inner.index) != inner.value.rank):
-                    raise Undecided(f"{read.buffer.name} holds copies of copies")
-                yield inner.value, _relation(write, read, _index(inner), (s.write, inner))
+    def _flows(self) -> Iterator[_Flow]:
+        """Every load, copies looked through."""
+        for read in self.statement.reads:
+            value = read.value
+            if value is not None and (read.index is None or len(read.index) == value.rank):
+                yield _Flow(value, read, _index(read))
+                continue
+            sources = self.copies.get(id(read.buffer), [])
+            if not sources:
+                raise Undecided(f"{read.buffer.name} holds copies of what is not known")
+            for s in sources:
+                for inner in s.reads:
+                    if inner.value is None or (inner.index is not None and len(inner.index) != inner.value.rank):
+                        raise Undecided(f"{read.buffer.name} holds copies of copies")
+                    yield _Flow(inner.value, read, _index(inner), (s.write, inner))
+
+    def paired(self) -> str | None:
+        return self.ask.ask(self._paired)
+
+    def _paired(self) -> str | None:
+        """Two factors that are multiplied although the op multiplies others."""
+        op = self.value.op
+        assert op is not None
+        flows = list(self._flows())
+        for k, a in enumerate(flows):
+            for b in flows[k + 1 :]:
+                if a.read is b.read:
+                    continue  # ways to reach one load
+                left = _relation(self.statement.write, [a, b]).subtract(_factors(op, a.value, b.value))
+                if not left.is_empty():
+                    names = [f"x{i}" for i in range(left.dim(IN))]
+                    names += [f"%{w.name or '?'} at y{i}" for w in (a.value, b.value) for i in range(w.rank)]
+                    return f"multiplied, though the op does not: {named(left.wrap(), names)}"
+        return None
 
     def _needs(self, w: Value, until: Collection[Value]) -> islpy.Map:
         total: islpy.Map | None = None
@@ -289,44 +322,69 @@ def _index(a: Access) -> tuple[Expr, ...]:
     return tuple(as_expr(x + o) for x, o in zip(a.at, a.buffer.origin, strict=True))
 
 
-def _relation(
-    write: Access, read: Access, element: tuple[Expr, ...], copy: tuple[Access, Access] | None
-) -> islpy.Map:
-    """From the element that `write` stores to `element`, for all iterations; of a copy, where positions are the same."""
-    accesses = [write, read]
+def _relation(write: Access, flows: Sequence[_Flow]) -> islpy.Map:
+    """From the element that `write` stores to the elements of some loads, for all iterations.
+
+    What a copy was made of is loaded where the positions are the same.
+    """
+    accesses = [write]
     equal: list[Expr] = []
-    if copy is not None:
-        made, inner = copy
-        if read.buffer.scope is not Scope.THREAD:
-            made, inner, element = _renamed(made, inner, element)
-        accesses += [made, inner]
-        equal = [as_expr(a - b) for a, b in zip(read.at, made.at, strict=True)]
+    elements: list[Expr] = []
+    outer = {v for f in flows for v, _ in f.read.domain.variables} | {v for v, _ in write.domain.variables}
+    for k, f in enumerate(flows):
+        accesses.append(f.read)
+        element = f.element
+        if f.copy is not None:
+            # Copies in a thread's own memory are made in the same task and block; others by any task.
+            shared = outer if f.read.buffer.scope is Scope.THREAD else set()
+            made, inner, element = _renamed(*f.copy, element, shared, f"_made{k}")
+            accesses += [made, inner]
+            equal += [as_expr(a - b) for a, b in zip(f.read.at, made.at, strict=True)]
+        elements += element
     variables: dict[Var, Interval] = {}
-    conditions: dict[Expr, Interval] = {}
+    conditions: dict[Expr, Interval] = dict.fromkeys(equal, Interval(0, 0))
     for a in accesses:
         variables |= {v: b for v, b in a.domain.variables if v not in variables or variables[v].covers(b)}
-    for a in accesses:
         for c in a.domain.held:
-            span = Interval(c.lower, c.upper)
-            e = as_expr(c.expression)
+            span, e = Interval(c.lower, c.upper), as_expr(c.expression)
             conditions[e] = conditions[e].intersect(span) if e in conditions else span
-    for e in equal:
-        conditions[e] = Interval(0, 0)
     out = _index(write)
     constraints = tuple(Constraint(e, b) for e, b in conditions.items())
-    m = IndexingMap(tuple(Variable(v, b) for v, b in variables.items()), (*out, *element), constraints=constraints)
+    m = IndexingMap(tuple(Variable(v, b) for v, b in variables.items()), (*out, *elements), constraints=constraints)
     full = to_isl(m)
     for a in accesses:
         for group in a.domain.failed:
             full = full.subtract_domain(guard_set(tuple(variables.items()), group))
-    reached = islpy.Map.from_range(full.range())
-    moved = reached.move_dims(IN, 0, OUT, 0, len(out))
-    return _plain(moved)
+    return _plain(islpy.Map.from_range(full.range()).move_dims(IN, 0, OUT, 0, len(out)))
 
 
-def _renamed(made: Access, inner: Access, element: tuple[Expr, ...]) -> tuple[Access, Access, tuple[Expr, ...]]:
-    """The accesses of a copy with variables of their own: it was made by other tasks."""
-    names: dict[Var, Expr | int] = {v: Var(f"{v.name}_made") for a in (made, inner) for v, _ in a.domain.variables}
+def _factors(op: Op, a: Value, b: Value) -> islpy.Map:
+    """From an element of a sum of products to the pairs of elements of `a` and `b` that one of its products is made of."""
+    reads = Reads(op, 0, op.results[0].shape)
+    rank = len(reads.dims)
+    spans = (*reads.dims, *reads.ranges)
+    ways: dict[Value, list[islpy.Map]] = {a: [], b: []}
+    for w, found in ways.items():
+        for operand, index, _ in reads.reads:
+            source = op.operands[operand]
+            m = IndexingMap(tuple(spans), index)
+            behind = [IndexingMap.identity(w.shape)] if source is w else maps_from(source, (w,)).get(w, ())
+            found += [_plain(full_relation(compose(m, n))) for n in behind if n.unknown is None]
+    total: islpy.Map | None = None
+    for x in ways[a]:
+        for y in ways[b]:
+            pair = x.flat_range_product(y).project_out(IN, rank, len(spans) - rank)
+            total = pair if total is None else total.union(pair)
+    if total is None:
+        return islpy.Map.empty(islpy.Space.alloc(_context(), 0, rank, a.rank + b.rank))
+    return _plain(total)
+
+
+def _renamed(
+    made: Access, inner: Access, element: tuple[Expr, ...], shared: set[Var], tag: str
+) -> tuple[Access, Access, tuple[Expr, ...]]:
+    """The accesses of a copy with variables of their own, but for the shared ones."""
+    names = {v: Var(v.name + tag) for a in (made, inner) for v, _ in a.domain.variables if v not in shared}
 
     def new(e: Expr) -> Expr:
         return substitute(e, names)
@@ -334,11 +392,9 @@ def _renamed(made: Access, inner: Access, element: tuple[Expr, ...]) -> tuple[Ac
     def of(a: Access) -> Access:
         domain = replace(
             a.domain,
-            variables=tuple((Var(f"{v.name}_made"), b) for v, b in a.domain.variables),
+            variables=tuple((names.get(v, v), b) for v, b in a.domain.variables),
             held=tuple(replace(c, expression=new(as_expr(c.expression))) for c in a.domain.held),
-            failed=tuple(
-                tuple(replace(c, expression=new(as_expr(c.expression))) for c in g) for g in a.domain.failed
-            ),
+            failed=tuple(tuple(replace(c, expression=new(as_expr(c.expression))) for c in g) for g in a.domain.failed),
         )
         return replace(a, domain=domain, at=tuple(map(new, a.at)))
 

@@ -9,6 +9,7 @@
     ranges             loops stay in the ranges that index expressions were simplified with
     mapped             a load takes the element that the program's maps lead to
     complete           and all of them are loaded: a reduction covers its range, each element once
+    paired             a product's factors are elements that the op multiplies
     inputs             arguments are never written; a plan's kernels read what exists by then
 
 An obligation is proved, refuted with a witness, or undecided when it takes more than its budget: never proved by default.

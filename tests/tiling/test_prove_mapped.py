@@ -71,7 +71,7 @@ def text_of(body: str, arguments: str, results: str) -> Fusion:
 def test_obligations_are_there() -> None:
     names = [o.name for o in prove(softmax()).obligations]
     assert names.count("mapped") == 4 and names.count("complete") >= 4
-    assert {"mapped", "complete"} <= {o.name for o in prove(matmul()).obligations}
+    assert {"mapped", "complete", "paired"} <= {o.name for o in prove(matmul()).obligations}
 
 
 SQUARE = text_of(
@@ -168,6 +168,15 @@ def test_packed_columns_of_another_panel() -> None:
     assert len(schedule.phases) == 2, "the example is meant to pack an operand ahead"
     wrong = with_loads(schedule, only("b", lambda i: (i[0], 699 - i[1])), phase=0)
     assert {"mapped", "complete"} <= {o.name for o in prove(wrong).refuted}
+
+
+def test_rows_that_are_packed_upside_down() -> None:
+    """As a set the same elements are read, since the rows are summed over: but with the factors of others."""
+    schedule = matmul()
+    wrong = with_loads(schedule, only("b", lambda i: (299 - i[0], i[1])), phase=0)
+    assert {o.name for o in prove(wrong).refuted} == {"paired"}
+    (o,) = refuted(wrong, "paired")
+    assert "multiplied, though the op does not: x0 = " in o.witness and "%a at y0" in o.witness and "%b at y0" in o.witness
 
 
 def test_rows_from_another_tile() -> None:
