@@ -244,7 +244,7 @@ class PhaseEmitter:
             out.depth += 1
         for nest in c.pack:
             self._nest(nest)
-        if c.left.buffer.element.itemsize_bytes == 1:
+        if c.in_quads:
             out.line(
                 f"gemm_bytes({rows}, {columns}, {c.k}, {c.left.buffer.name}, {self.expr(c.left.base)}, {c.left.row_stride}, "
                 f"{c.right.buffer.name}, {self.expr(c.right.base)}, {c.panel_stride}, "
@@ -259,16 +259,18 @@ class PhaseEmitter:
         right = self.expr(c.right.base) + right_at
         left = self.expr(c.left.base)
         if c.depth_lower is not ZERO:
-            left += " + k1" if blocks == 1 else f" + k1 - {k0}"
+            step = "" if c.left.column_stride == 1 else f"{c.left.column_stride}*"
+            left += f" + {step}k1" if blocks == 1 else f" + {step}(k1 - {k0})"
             right += f" + {c.right.row_stride}*k1"
         elif blocks > 1:
             right += f" + {c.right.row_stride}*{k0}"
+        levels = "".join(f", {x}" for level in c.levels for x in level)
         again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
         out_at = self.expr(c.out.base) + (f" + {first}" if first else "")
         call = (
-            f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, 1, "
+            f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, {c.left.column_stride}, "
             f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.right.row_stride}, "
-            f"{c.out.buffer.name}, {out_at}, {c.out.row_stride}, {again}, {c.columns})"
+            f"{c.out.buffer.name}, {out_at}, {c.out.row_stride}, {again}, {c.columns}{levels})"
         )
         out.line(call)
         out.depth = depth

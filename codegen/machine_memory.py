@@ -21,7 +21,11 @@ def remember_machine(machine: Machine) -> None:
 def calibrated_machine() -> Machine:
     """The remembered result of `calibrate` on this machine, else what the system tells."""
     payload = object_cache.read(_key())
-    detected = Machine.detect()
+    target = default_target()
+    # The registers are those of the target that kernels are compiled for, which may be less than the machine has.
+    detected = replace(
+        Machine.detect(), vector_bytes=target.vector_bytes, vector_registers=target.vector_registers
+    )
     if payload is None:
         return detected
     try:

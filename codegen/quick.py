@@ -20,7 +20,7 @@ from codegen.direct import DirectCall, is_available
 __all__ = ["SMALL_BYTES", "QuickCall", "address_of"]
 
 SMALL_BYTES = 1 << 16
-"""Results up to this size are aligned as NumPy aligns them, larger ones to cache lines."""
+"""The most that a short call moves. Results up to this size are aligned as NumPy aligns them, larger ones to cache lines."""
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _word_at = ctypes.c_int64.from_address

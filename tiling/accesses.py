@@ -304,12 +304,20 @@ class Reader:
         if c.depth_lower is not Const(0) or c.last_depth is not Const(c.k - 1):
             tail += [Condition(c.k_start + k - c.depth_lower, 0, c.k), Condition(c.last_depth - c.k_start - k, 0, c.k)]
         part = len(c.pack)
+        levels = [Loop(Var(f"{k.name}{n}"), Const(0), Const(x[0] - 1), x[0]) for n, x in enumerate(c.levels)]
+        steps = list(zip(levels, c.levels, strict=True))
         place = c.left.base + i * c.left.row_stride + k * c.left.column_stride
-        left, right = (self._operand(c.op, n, b.buffer) for n, b in enumerate((c.left, c.right)))
-        yield from self._block(Kind.READ, c.left, place, self.domain((row, inner), context, tail), part, around, left)
+        for x, (_, step, _) in steps:
+            place = place + x.variable * step
+        numbers = (1, 0) if c.is_swapped else (0, 1)
+        left, right = (self._operand(c.op, n, b.buffer) for n, b in zip(numbers, (c.left, c.right), strict=True))
+        yield from self._block(Kind.READ, c.left, place, self.domain((row, *levels, inner), context, tail), part, around, left)
         panel = j if c.panel_stride == c.columns else (j // c.columns) * c.panel_stride + j % c.columns
         place = c.right.base + panel + (c.k_start + k) * c.right.row_stride
-        yield from self._block(Kind.READ, c.right, place, self.domain((column, inner), context, tail), part, around, right)
+        for x, (_, _, step) in steps:
+            place = place + x.variable * step
+        domain = self.domain((column, *levels, inner), context, tail)
+        yield from self._block(Kind.READ, c.right, place, domain, part, around, right)
         outer = self.domain((*c.loops, row, column))
         yield from self._block(Kind.WRITE, c.out, c.out.base + i * c.out.row_stride + j, outer, part, len(c.loops), c.value)
 

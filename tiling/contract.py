@@ -2,155 +2,131 @@
 
     out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
 
-The roles follow from the reads: m occurs in the left operand's index alone, n in the right one's alone, b in both.
+Each factor is read where it lies if it lies well, from a window's tile, or from a packed copy (`tiling.roles` chooses m, n, k).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
-from hlo.module import Value
-from hlo.types import ElementType
+from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify, substitute
 from tiling.element import Load, Node, Renamer, has_runtimes, loads, node_variables
 from tiling.linear import address, linear, when
-from tiling.machine import Machine
-from tiling.names import Names, make_buffer
-from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store
-from tiling.stages import Stage
+from tiling.names import make_buffer
+from tiling.operands import Place, expressions, in_place, window_tile
+from tiling.roles import MOST_WINDOW_DEPTH, ContractionContext, LoweredContraction, Roles
+from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store, Turn
 
 __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "lower_contraction"]
 
-DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
-MOST_WINDOW_DEPTH = 1536  # steps of k that a window of several dimensions is packed for at once
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 
-
-@dataclass(frozen=True, eq=False)
-class LoweredContraction:
-    """The steps of a task, the scratch that they need, and the phases that must run before all tasks."""
-
-    steps: tuple[Step, ...]
-    buffers: tuple[Buffer, ...]
-    prepass: tuple[Phase, ...]
-    bounded: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)  # the loops that a mask bounds, and their ends
-    right_is_whole: bool = False  # the right operand is packed by the task itself, all of it
-
-
-@dataclass(frozen=True, eq=False)
-class ContractionContext:
-    """What the fusion around a contraction knows.
-
-    `operands(index, provide)` gives the two operands' nodes for an output index, with `provide(size)` as the depth index.
-    `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1.
-    """
-
-    stage: Stage
-    loops: tuple[Loop, ...]
-    index: tuple[Expr, ...]
-    depth: tuple[Loop, ...]
-    nodes: tuple[Node, ...]
-    operands: Callable[[tuple[Expr, ...], Callable[[int], Expr]], list[Node]]
-    buffers: Mapping[int, Buffer]
-    ranges: dict[Var, Interval]
-    machine: Machine
-    names: Names
-    is_member: Callable[[Value], bool]
-    flag: Var | None = None
-    ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
+FLOATS = ("bf16", "f16", "f32", "f64")
+INTEGERS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
+COMPLEX = ("complex<f32>", "complex<f64>")
 
 
 def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
     """The contraction's steps over the micro-kernel, or None when plain loops do as well (no rows, no columns, other types)."""
     from tiling.contract_bytes import ByteContraction
 
-    return Contraction(c).run() or ByteContraction(c).run()
+    return ByteContraction(c).run() or Contraction(c).run()
 
 
-class Contraction:
-    def __init__(self, c: ContractionContext) -> None:
-        self.c = c
-        self.value = c.stage.values[0]
-        self.new_buffers: list[Buffer] = []
-        self.prepass: list[Phase] = []
+def _accumulates(left: str, right: str, out: str) -> bool:
+    """True for element types whose products the micro-kernel sums up in `out`, or in f32 for a result of 16 bits."""
+    if out in FLOATS:
+        narrow = all(x in FLOATS and element_type(x).bits < element_type(out).bits for x in {left, right} - {out})
+        return left in FLOATS and right in FLOATS and narrow
+    if out in INTEGERS:
+        return all(x in INTEGERS and element_type(x).bits <= element_type(out).bits for x in (left, right))
+    return out in COMPLEX and left == right == out
 
+
+@dataclass(frozen=True, eq=False)
+class _Right:
+    """A right operand in panels: what must run in the task before all products, and before each block of k."""
+
+    block: Block2D  # without its row stride
+    panel_stride: int
+    steps: Mapping[Var, int]  # a depth loop's step in memory
+    before: tuple[Step, ...] = ()
+    inside: tuple[Nest, ...] = ()
+
+
+class Contraction(Roles):
     def run(self) -> LoweredContraction | None:
         c = self.c
-        elements = {v.tensor.element for v in (*c.stage.op.operands, self.value)}
-        if len(elements) != 1 or next(iter(elements)).name not in ("f32", "f64"):
+        names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, self.value)]
+        if len(names) != 3 or not _accumulates(*names) or not c.depth or has_runtimes(c.nodes) or not self.choose():
             return None
         element = self.value.tensor.element
         assert isinstance(element, ElementType)
-        self.element = element
-        if not c.depth or has_runtimes(c.nodes) or not self._roles():
+        self.sums = element_type("f32") if element.name in ("bf16", "f16") else element
+        if self.n.extent < c.machine.lanes(self.sums.itemsize_bytes) // 2 or self.depth < 2:
             return None
-        in_right = node_variables(c.nodes[1], {})
-        if self.n.extent < c.machine.lanes(element.itemsize_bytes) // 2 or self.depth < 2:
-            return None
-        self.mr, self.nr = c.machine.micro_tile(element.itemsize_bytes, self.n.extent)
-        blocks = -(-self.depth // DEPTH_BLOCK)
-        self.k_block = min(self.depth, (self.depth // blocks + 8) // 8 * 8)
-        if len([x for x in c.depth if x.extent > 1]) > 1 and self.depth <= MOST_WINDOW_DEPTH:
-            self.k_block = self.depth  # packed by the window's own loops, which need no division
-            blocks = 1
-        tag = c.names.stage(c.stage)
-        self.k_start, self.k = Var(f"k0_{tag}"), Var(f"k_{tag}")
-        c.ranges[self.k_start] = Interval(0, (blocks - 1) * self.k_block)
-        c.ranges[self.k] = Interval(0, self.k_block - 1)
+        self.mr, self.nr = c.machine.micro_tile(self.sums.itemsize_bytes, self.n.extent)
+        self._cut_depth()
         out = self._out()
-        right = self._right(in_right)
-        if out is None or right is None:
+        if out is None:
             return None
-        bounded = self._bounded(whole_columns=bool(right[2]))
-        columns_lower, columns_upper = self._while_flag(self.n, bounded)
-        first_depth, last_depth = self._while_flag(c.depth[0], bounded)
-        left, pack = self._left(first_depth, last_depth)
+        found = self._placed()
+        if found is None:
+            return None
+        left, before, inside, right = found
+        columns_lower, columns_upper = self._while_flag(self.n)
+        first_depth, last_depth = self._while_flag(self.k_loop)
+        rows, row_step = self._rows(left, out)
+        levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
+        k_block = self.k_block if self.blocks > 1 else k
+        start = left.base + (self.k_start * left_step if self.blocks > 1 and not self.packs_left else 0)
+        for x in self.row_loops:
+            if x not in rows and left.steps.get(x.variable):
+                start = start + x.variable * left.steps[x.variable]
+        m = prod(x.extent for x in rows)
+        upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
+        after: tuple[Step, ...] = ()
+        if self.blocks > 1 and self.sums is not element:
+            out, after = self._wide(rows, m)
+        around = tuple(x for x in self.around if x not in rows)
+        merged = {x.variable: Const(0) for x in rows if x is not self.m}
+        if merged:
+            out = replace(out, base=simplify(substitute(out.base, merged), c.ranges))
         step = Contract(
-            c.stage.op, self.value, self.around, self.m.upper, columns_upper, self.m.extent, self.n.extent, self.depth,
-            self.k_block, left, right[0], right[1], out, self.mr, self.nr, self.k_start, pack,
-            columns_lower, first_depth, last_depth if c.depth[0].variable in bounded else None,
+            c.stage.op, self.value, around, upper, columns_upper, m, self.n.extent, k, k_block,
+            Block2D(left.buffer, simplify(start, c.ranges), row_step, left_step),
+            replace(right.block, row_stride=right_step), right.panel_stride, out, self.mr, self.nr, self.k_start,
+            inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
+            levels=levels, is_swapped=self.swapped,
+            row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
         )  # fmt: skip
-        return LoweredContraction((*right[2], step), tuple(self.new_buffers), tuple(self.prepass), bounded, bool(right[2]))
+        whole = (self.given.nodes[0 if self.swapped else 1],) if right.before or right.inside else ()
+        return LoweredContraction(
+            (*before, step, *after), tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole
+        )
 
     # ------------------------------------------------------------ bounds
 
-    def _bounded(self, whole_columns: bool) -> dict[Var, tuple[Expr, Expr]]:
+    def _find_bounds(self, right: _Right) -> None:
         """Which of the columns' and the depth's ends are taken: whole panels of columns, and a depth of one loop."""
         c = self.c
-        found: dict[Var, tuple[Expr, Expr]] = {}
-        if self.n.variable in c.ends and not whole_columns:
+        if self.n.variable in c.ends and not right.before and not right.inside:
             lower, upper = c.ends[self.n.variable]
             last = minimum(upper // self.nr * self.nr + (self.nr - 1), self.n.extent - 1)
-            found[self.n.variable] = simplify(lower // self.nr * self.nr, c.ranges), simplify(last, c.ranges)
+            self.bounded[self.n.variable] = simplify(lower // self.nr * self.nr, c.ranges), simplify(last, c.ranges)
         if len(c.depth) == 1 and c.depth[0].variable in c.ends:
-            found[c.depth[0].variable] = c.ends[c.depth[0].variable]
-        return found
+            self.bounded[c.depth[0].variable] = c.ends[c.depth[0].variable]
 
-    def _while_flag(self, loop: Loop, bounded: Mapping[Var, tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
-        """A loop's ends, those in `bounded` while the flag is 1."""
-        ends = bounded.get(loop.variable)
+    def _while_flag(self, loop: Loop) -> tuple[Expr, Expr]:
+        """A loop's ends, those that a mask bounds while the flag is 1."""
+        ends = self.bounded.get(loop.variable)
         if ends is None or self.c.flag is None:
             return Const(0), loop.upper
         lower, upper = when(self.c.flag, ends, loop.extent)
         return lower, simplify(minimum(loop.upper, upper), self.c.ranges)
-
-    def _roles(self) -> bool:
-        """Chooses the rows' and the columns' loop; False where there are none."""
-        c = self.c
-        memo: dict[int, frozenset[Var]] = {}
-        in_left, in_right = (node_variables(n, memo) for n in c.nodes)
-        rows = [x for x in c.loops if x.variable in in_left and x.variable not in in_right and x.extent > 1]
-        columns = [x for x in c.loops if x.variable in in_right and x.variable not in in_left and x.extent > 1]
-        if not rows or not columns:
-            return False
-        self.m = max(rows, key=lambda x: x.extent)
-        self.n = max(columns, key=lambda x: x.extent)
-        self.around = tuple(x for x in c.loops if x is not self.m and x is not self.n and x.extent > 1)
-        self.depth = prod(x.extent for x in c.depth)
-        self.depth_loops = self._depth_order()
-        return True
 
     # ------------------------------------------------------------ the result
 
@@ -162,106 +138,230 @@ class Contraction:
             return None
         return Block2D(buffer, found[0], found[1][0], 1)
 
+    def _wide(self, rows: Sequence[Loop], m: int) -> tuple[Block2D, tuple[Step, ...]]:
+        """Sums of several blocks for a result of 16 bits: they are kept in f32, and rounded once."""
+        c = self.c
+        extents = (*(x.extent for x in rows), self.n.extent)
+        width = self.n.extent + c.machine.lanes(4)
+        around = [x for x in self.around if x not in rows]
+        shape = (*(x.extent for x in around), *extents)
+        name, padded = c.names.scratch(self.value, "sums"), (*shape[:-1], width)
+        buffer = make_buffer(name, Scope.THREAD, self.sums, shape, padded, (0,) * len(shape))
+        self.new_buffers.append(buffer)
+        variables = [as_expr(x.variable) for x in (*around, *rows, self.n)]
+        load = Load(self.value, tuple(variables), buffer)
+        store = Store(self.value, c.buffers[id(self.value)], c.index, load)
+        base: Expr = Const(0)
+        for x, stride in zip(around, buffer.strides, strict=False):
+            base = base + x.variable * stride
+        return Block2D(buffer, base, width, 1), (Nest((*around, *rows, self.n), (store,)),)
+
+    def _rows(self, left: Place, out: Block2D) -> tuple[list[Loop], int]:
+        """The loops that make up the rows, outermost first, and the step between rows: neighbours are merged into one."""
+        rows, step, out_step = [self.m], left.steps.get(self.m.variable, 0), out.row_stride
+        if self.m.upper is not Const(self.m.extent - 1):
+            return rows, step
+        grown = True
+        while grown:
+            grown = False
+            m = prod(x.extent for x in rows)
+            for x in self.row_loops:
+                if x in rows or x.upper is not Const(x.extent - 1) or x.variable not in left.steps:
+                    continue
+                here, there = left.steps[x.variable], self.out_steps[x.variable]
+                if here == step * m and there == out_step * m:
+                    rows, grown = [x, *rows], True
+                    break
+        return rows, step
+
     # ------------------------------------------------------------ operands
 
-    def _depth_order(self) -> tuple[Loop, ...]:
-        """The depth loops, the one with the smallest step in the left operand last: a flat depth index walks along memory."""
-        c = self.c
-        found = next(iter(loads([c.nodes[0]])), None)
-        if found is None or len(c.depth) < 2:
-            return c.depth
-        at = address(found.buffer or c.buffers[id(found.value)], found.index, c.ranges)
-        steps = dict(at.terms)
-        return tuple(sorted(c.depth, key=lambda x: -abs(steps.get(x.variable, 0))))
+    def _placed(self) -> tuple[Place, tuple[Step, ...], tuple[Nest, ...], _Right] | None:
+        """(left, steps before, packs before each block of k, right)."""
+        right = self._right()
+        if right is None:
+            return None
+        self._find_bounds(right)
+        left = self._left_in_place()
+        if left is None and self.k_loop.variable not in self.bounded:
+            left = self._tile(self.left, "left", self.m.variable)
+        if left is not None:
+            return left, (*right.before, *left.fill), right.inside, right
+        left, packs = self._left_packed()
+        return left, right.before, (*packs, *right.inside), right
 
-    def _depth_index(self, k: Expr) -> dict[Var, Expr]:
-        """The depth variables in terms of one flat index."""
-        found: dict[Var, Expr] = {}
-        step = 1
-        for loop in reversed(self.depth_loops):
-            part = k // step
-            found[loop.variable] = part % loop.extent if step * loop.extent < self.depth else part
-            step *= loop.extent
-        return found
+    def _depth_variables(self) -> list[Var]:
+        return [x.variable for x in self.depth_loops]
 
-    def _in_place(self, node: Node, other: Var) -> tuple[Block2D, int] | None:
-        """(block without its column stride, depth stride) for a node that is a load with constant strides in `other` and k."""
+    def _is_narrow(self, element: ElementType) -> bool:
+        return element.name in ("bf16", "f16")
+
+    def _left_in_place(self) -> Place | None:
+        c, node = self.c, self.left
         if not isinstance(node, Load):
             return None
-        c = self.c
-        buffer = node.buffer or c.buffers[id(node.value)]
-        flat = tuple(substitute(e, self._depth_index(as_expr(self.k))) for e in node.index)
-        found = linear(address(buffer, flat, {**c.ranges, self.k: Interval(0, self.depth - 1)}), (other, self.k))
-        if found is None:
+        buffer = self._buffer(node)
+        place = in_place(node, buffer, [*(x.variable for x in self.row_loops), *self._depth_variables()], c.ranges)
+        if place is None or self._is_narrow(buffer.element):
             return None
-        base, (stride, depth_stride) = found
-        return Block2D(buffer, base, stride, 1), depth_stride
-
-    def _left(self, first: Expr, last: Expr) -> tuple[Block2D, tuple[Nest, ...]]:
-        c = self.c
-        found = self._in_place(c.nodes[0], self.m.variable)
-        if found is not None and found[1] == 1 and (
-            found[0].row_stride * self.element.itemsize_bytes % 2048 != 0 or found[0].buffer.scope is Scope.THREAD
-            or self.depth * self.element.itemsize_bytes <= 1024
-        ):  # fmt: skip
-            block = found[0]
-            return Block2D(block.buffer, simplify(block.base + self.k_start, c.ranges), block.row_stride, 1), ()
-        pad = c.machine.lanes(self.element.itemsize_bytes)
-        width = -(-self.k_block // pad) * pad + pad
-        buffer = make_buffer(c.names.scratch(self.value, "left"), Scope.THREAD, self.element, (self.m.extent, self.k_block),
-                             (self.m.extent, width), (0, 0))  # fmt: skip
-        self.new_buffers.append(buffer)
-        if self.k_block == self.depth and len(self.depth_loops) > 1:
-            flat: Expr = Const(0)
-            for x in self.depth_loops:
-                flat = flat * x.extent + x.variable
-            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops)
-            store = Store(None, buffer, (as_expr(self.m.variable), flat), c.nodes[0])
-            return Block2D(buffer, Const(0), width, 1), (Nest((self.m, *loops), (store,)),)
-        rename = Renamer(self._depth_index(self.k_start + self.k), c.ranges, {})
-        ends = minimum(self.k_block - 1, self.depth - 1 - self.k_start)
-        lower: Expr = Const(0)
-        if len(c.depth) == 1 and (first is not Const(0) or last is not Const(self.depth - 1)):
-            ends, lower = minimum(ends, last - self.k_start), maximum(0, first - self.k_start)
-        k_loop = Loop(self.k, lower, simplify(ends, c.ranges), self.k_block)
-        nest = Nest((self.m, k_loop),
-                    (Store(None, buffer, (as_expr(self.m.variable), as_expr(self.k)), rename.node(c.nodes[0])),))  # fmt: skip
-        return Block2D(buffer, Const(0), width, 1), (nest,)
-
-    def _right(self, in_right: frozenset[Var]) -> tuple[Block2D, int, tuple[Nest, ...]] | None:
-        c = self.c
-        found = self._in_place(c.nodes[1], self.n.variable)
-        itemsize = self.element.itemsize_bytes
-        if found is not None and found[0].row_stride == 1 and found[1] > 0 and (
-            found[1] * itemsize <= DIRECT_ROW_BYTES or found[0].buffer.scope is Scope.THREAD
-        ):  # fmt: skip
-            block = found[0]
-            return Block2D(block.buffer, block.base, found[1], 1), self.nr, ()
-        if any(c.is_member(x.value) for x in loads([c.nodes[1]])):
-            return self._pack_in_task()
-        return self._pack_ahead(in_right)
-
-    def _pack_in_task(self) -> tuple[Block2D, int, tuple[Nest, ...]] | None:
-        """The right operand is made by this task: its panels are, too."""
-        c = self.c
-        if self.around:
+        row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
+        last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
+        if last == 1:
+            keeps = row * item % 2048 != 0 or buffer.scope is Scope.THREAD or self.depth * item <= 1024
+        else:
+            keeps = row == 1 and (buffer.scope is Scope.THREAD or self.m.extent <= 4 * self.mr)
+        if not keeps:
             return None
-        panels = -(-self.n.extent // self.nr)
-        buffer = make_buffer(c.names.scratch(self.value, "right"), Scope.THREAD, self.element, (panels, self.depth, self.nr),
-                             (panels, self.depth, self.nr), (0, 0, 0))  # fmt: skip
+        return place
+
+    def _tile(self, node: Node, role: str, other: Var) -> Place | None:
+        """The operand as a window's tile, whose innermost dimension a right operand's columns must run along."""
+        c = self.c
+        memo: dict[int, frozenset[Var]] = {}
+        inside = node_variables(node, memo)
+        local = [x for x in (*self.loops, *self.depth_loops) if x.variable in inside]
+        if any(x.lower is not Const(0) or x.upper is not Const(x.extent - 1) for x in local):
+            return None
+        read = next(iter(loads([node])), None)
+        if read is None or any(x.variable not in c.ranges for x in local):
+            return None
+        element = self._buffer(read).element
+        stored = element_type("f32") if self._is_narrow(element) else element
+        lanes = c.machine.lanes(stored.itemsize_bytes)
+        place = window_tile(
+            c.names.scratch(self.value, role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,
+            c.machine.l2_bytes // 2,
+        )  # fmt: skip
+        if place is None:
+            return None
+        wanted = [x.variable for x in (*self.row_loops, *self.depth_loops)]
+        steps = {**dict.fromkeys(wanted, 0), **place.steps}
+        base = place.base
+        for x in self.around:
+            if x not in self.row_loops:
+                base = base + x.variable * place.steps.get(x.variable, 0)
+        if role == "right" and place.steps.get(other) != 1:
+            return None
+        self.new_buffers.extend(place.made)
+        return Place(place.buffer, base, steps, place.fill, place.made)
+
+    def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
+        c = self.c
+        read = next(iter(loads([self.left])), None)
+        element = self._buffer(read).element if read is not None else self.sums
+        element = self.sums if self._is_narrow(element) or read is None else element
+        pad = c.machine.lanes(element.itemsize_bytes)
+        self.packs_left = self.blocks > 1  # then `left` holds one block
+        depth = self.depth // self.k_loop.extent * self.k_block
+        loops, flat, node = self._block_of(self.left)
+        m = as_expr(self.m.variable)
+        if self._walks_along_rows():
+            width = -(-self.m.extent // pad) * pad + (pad if self.m.extent * element.itemsize_bytes % 512 == 0 else 0)
+            shape, index, row, unit = (depth, self.m.extent), (flat, m), 1, width
+        else:
+            width = -(-depth // pad) * pad + pad
+            shape, index, row, unit = (self.m.extent, depth), (m, flat), width, 1
+        buffer = make_buffer(c.names.scratch(self.value, "left"), Scope.THREAD, element, shape, (shape[0], width), (0, 0))
         self.new_buffers.append(buffer)
-        tag = c.names.stage(c.stage)
-        k = Var(f"kp_{tag}")
-        c.ranges[k] = Interval(0, self.depth - 1)
-        rename = Renamer(self._depth_index(as_expr(k)), c.ranges, {})
-        n = as_expr(self.n.variable)
-        nest = Nest(
-            (Loop(k, Const(0), Const(self.depth - 1), self.depth), self.n),
-            (Store(None, buffer, (n // self.nr, as_expr(k), n % self.nr), rename.node(c.nodes[1])),),
+        steps = {self.m.variable: row, **self._row_major(unit, self.k_block)}
+        return Place(buffer, Const(0), steps, (), (buffer,)), (Nest((self.m, *loops), (Store(None, buffer, index, node),)),)
+
+    def _block_of(self, node: Node) -> tuple[tuple[Loop, ...], Expr, Node]:
+        """(loops, place counted in rows of k, node) of an operand over one block of k."""
+        c = self.c
+        last: Expr = Const(self.k_block - 1)
+        renaming: dict[Var, Expr] = {self.k_loop.variable: as_expr(self.k)}
+        if self.blocks > 1:
+            last = simplify(minimum(last, self.k_loop.extent - 1 - self.k_start), c.ranges)
+            renaming = {self.k_loop.variable: self.k_start + self.k}
+        first: Expr = Const(0)
+        if self.k_loop.variable in self.bounded:
+            lower, upper = self._while_flag(self.k_loop)
+            first = simplify(maximum(0, lower - self.k_start), c.ranges)
+            last = simplify(minimum(last, upper - self.k_start), c.ranges)
+        inner = Loop(self.k, first, last, self.k_block)
+        loops = tuple(
+            inner if x is self.k_loop else replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1
         )
-        return Block2D(buffer, Const(0), self.nr, 1), self.depth * self.nr, (nest,)
+        flat = substitute(self._flat(self.k_block), {self.k_loop.variable: self.k})
+        return loops, flat, Renamer(renaming, c.ranges, {}).node(node)
 
-    def _pack_ahead(self, in_right: frozenset[Var]) -> tuple[Block2D, int, tuple[Nest, ...]] | None:
+    def _walks_along_rows(self) -> bool:
+        """True when the left operand lies transposed: consecutive along m, and not along any depth loop."""
+        read = next(iter(loads([self.left])), None)
+        if read is None:
+            return False
+        variables = [self.m.variable, *self._depth_variables()]
+        found = linear(address(self._buffer(read), read.index, self.c.ranges), variables)
+        return found is not None and found[1][0] == 1 and 1 not in found[1][1:]
+
+    # ------------------------------------------------------------ the right operand
+
+    def _right(self) -> _Right | None:
+        c, node = self.c, self.right
+        wanted = [self.n.variable, *self._depth_variables()]
+        if isinstance(node, Load):
+            buffer = self._buffer(node)
+            place = in_place(node, buffer, wanted, c.ranges)
+            if place is not None and place.steps[self.n.variable] == 1:
+                steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
+                item = buffer.element.itemsize_bytes
+                near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES
+                if buffer.scope is Scope.THREAD or near or self._is_read_once():
+                    return _Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
+        tile = self._tile(node, "right", self.n.variable)
+        if tile is not None:
+            return _Right(Block2D(tile.buffer, tile.base, 0, 1), self.nr, tile.steps, tile.fill)
+        if any(c.is_member(x.value) for x in loads([node])) or self.is_split or self._expands():
+            return self._pack_in_task()
+        return self._pack_ahead()
+
+    def _is_read_once(self) -> bool:
+        """True when there are so few rows that the right operand would be packed for one use."""
+        shape = self.value.shape
+        return prod(shape) <= 2 * self.mr * prod(n for n, e in zip(shape, self.c.index, strict=True)
+                                                 if any(v in self.in_right for v in e.variables))  # fmt: skip
+
+    def _expands(self) -> bool:
+        """True when packing for all tasks would make a window's operand much larger than what it is read from."""
+        c = self.c
+        depth = set(self._depth_variables())
+        if not any(depth & {*e.variables} and {*e.variables} - depth for e in expressions(self.right)):
+            return False
+        read = sum(x.value.tensor.size_elems for x in loads([self.right]))
+        shape = self.value.shape
+        moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
+        return moved * self.depth > 2 * read
+
+    def _pack_in_task(self) -> _Right | None:
+        """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
+        c = self.c
+        moved = any(x.variable in self.in_right for x in self.around)
+        if not moved and self.depth > 4 * MOST_WINDOW_DEPTH:
+            return None
+        element = self._right_element()
+        panels = -(-self.n.extent // self.nr)
+        depth = self.depth // self.k_loop.extent * self.k_block if moved else self.depth
+        shape = (panels, depth, self.nr)
+        buffer = make_buffer(c.names.scratch(self.value, "right"), Scope.THREAD, element, shape, shape, (0, 0, 0))
+        self.new_buffers.append(buffer)
+        n = as_expr(self.n.variable)
+        if not moved:
+            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
+            nest = Nest((*loops, self.n), (Store(None, buffer, (n // self.nr, self._flat(), n % self.nr), self.right),))
+            return _Right(Block2D(buffer, Const(0), 0, 1), depth * self.nr, self._row_major(self.nr), (nest,))
+        block_loops, flat, node = self._block_of(self.right)
+        nest = Nest((*block_loops, self.n), (Store(None, buffer, (n // self.nr, flat, n % self.nr), node),))
+        # The address of a block's first row counts from the block, not from the first k of all.
+        base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
+        steps = self._row_major(self.nr, self.k_block)
+        return _Right(Block2D(buffer, base, 0, 1), depth * self.nr, steps, (), (nest,))
+
+    def _right_element(self) -> ElementType:
+        read = next(iter(loads([self.right])), None)
+        return self._buffer(read).element if read is not None else self.sums
+
+    def _pack_ahead(self) -> _Right | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c = self.c
         shape = self.value.shape
@@ -270,9 +370,9 @@ class Contraction:
         moving = [
             k
             for k, e in enumerate(c.index)
-            if k != column and any(v in in_right for v in e.variables) and shape[k] > 1
+            if k != column and any(v in self.in_right for v in e.variables) and shape[k] > 1
         ]
-        tag = c.names.stage(c.stage)
+        tag = self.tag
         panels = -(-shape[column] // self.nr)
         index: list[Expr] = [Const(0)] * len(shape)
         tiles: list[tuple[Var, int]] = []
@@ -281,30 +381,82 @@ class Contraction:
             c.ranges[v] = Interval(0, shape[k] - 1)
             tiles.append((v, shape[k]))
             index[k] = v
-        p, j, k_var = Var(f"p_{tag}"), Var(f"j_{tag}"), Var(f"kp_{tag}")
-        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1), k_var: Interval(0, self.depth - 1)})
+        p, j = Var(f"p_{tag}"), Var(f"j_{tag}")
+        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1)})
         tiles.append((p, panels))
         index[column] = p * self.nr + j
-        parts = iter([self._depth_index(as_expr(k_var))[x.variable] for x in c.depth])
-        node = c.operands(tuple(index), lambda size: next(parts))[1]
+        runs = []
+        renaming: dict[Var, Expr] = {}
+        for number, x in enumerate(self.depth_loops):
+            v = Var(f"kp{number}_{tag}")
+            c.ranges[v] = Interval(0, x.extent - 1)
+            renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
+            if x.extent > 1:
+                runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+        node = self._at(self.right, {k: index[k] for k in (*moving, column)}, renaming)
+        if node is None:
+            return self._pack_in_task()
         extents = (*(shape[k] for k in moving), panels, self.depth, self.nr)
         buffer = make_buffer(
-            c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
+            c.names.scratch(self.value, "right"), Scope.SHARED, self._right_element(), extents, extents, (0,) * len(extents)
         )
-        self.new_buffers.append(buffer)
-        at = (*(index[k] for k in moving), as_expr(p), as_expr(k_var), as_expr(j))
-        last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
-        nest = Nest(
-            (
-                Loop(k_var, Const(0), Const(self.depth - 1), self.depth),
-                Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL),
-            ),
-            (Store(None, buffer, at, node),),
-        )
-        self.prepass.append(Phase(tuple(tiles), (nest,)))
         first = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
         panel = simplify(first // self.nr, c.ranges)
         if simplify(first % self.nr, c.ranges) is not Const(0):
             return None  # the task's columns do not start at a panel
+        self.new_buffers.append(buffer)
+        flat = substitute(self._flat(), renaming)
+        at = (*(index[k] for k in moving), as_expr(p), flat, as_expr(j))
+        last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
+        columns = Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL)
+        self.prepass.append(self._turned(tiles, runs, columns, node, buffer, at) or Phase(
+            tuple(tiles), (Nest((*runs, columns), (Store(None, buffer, at, node),)),)
+        ))  # fmt: skip
         base = address(buffer, (*(c.index[k] for k in moving), panel, Const(0), Const(0)), c.ranges)
-        return Block2D(buffer, base, self.nr, 1), self.depth * self.nr, ()
+        return _Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
+
+    def _at(self, node: Node, wanted: Mapping[int, Expr], renaming: Mapping[Var, Expr]) -> Node | None:
+        """A node, which this task's loops and tile numbers move, where the result's index is `wanted` in these dimensions."""
+        c = self.c
+        loops: dict[Var, Expr] = dict(renaming)
+        divided = dict(renaming)
+        tiles: set[Var] = set()
+        for k, e in wanted.items():
+            here, loop = c.index[k], c.loops[k].variable
+            others = [v for v in here.variables if v is not loop]
+            size = dict(here.terms).get(others[0]) if len(others) == 1 else None
+            if isinstance(here, Var):
+                loops[here] = divided[here] = e
+            elif loop in here.variables and size is not None and here is others[0] * size + loop:
+                loops[loop] = e - others[0] * size
+                divided.update({others[0]: e // size, loop: e % size})
+                tiles.add(others[0])
+            else:
+                return None
+        moved = Renamer(loops, c.ranges, {}).node(node)
+        # A tile number by itself: the index was divided by the tile's size.
+        return Renamer(divided, c.ranges, {}).node(node) if tiles & node_variables(moved, {}) else moved
+
+    def _turned(
+        self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], columns: Loop, node: Node, buffer: Buffer,
+        at: tuple[Expr, ...],
+    ) -> Phase | None:  # fmt: skip
+        """Packing by transposes in registers, where memory is consecutive along k and not along the columns."""
+        c = self.c
+        if not isinstance(node, Load) or self._buffer(node).element != buffer.element:
+            return None
+        source, wanted = self._buffer(node), [columns.variable, *(x.variable for x in runs)]
+        place = in_place(node, source, wanted, c.ranges)
+        run = None if place is None else next((x for x in runs if place.steps[x.variable] == 1), None)
+        if place is None or run is None or place.steps[columns.variable] < 2 or run.extent < 8:
+            return None
+        others = [x for x in runs if x is not run]
+        base: Expr = place.base
+        for x in others:
+            base = base + x.variable * place.steps[x.variable]
+        target = linear(address(buffer, at, c.ranges), (run.variable, columns.variable))
+        if target is None or target[1][1] != 1:
+            return None
+        turn = Turn(node.value, columns, run, Block2D(source, base, place.steps[columns.variable], 1),
+                    Block2D(buffer, target[0], target[1][0], 1))  # fmt: skip
+        return Phase((*tiles, *((x.variable, x.extent) for x in others)), (turn,))

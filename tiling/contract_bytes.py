@@ -10,9 +10,10 @@ from __future__ import annotations
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
 from tiling.contract import Contraction, LoweredContraction
-from tiling.element import has_runtimes, loads, node_variables
+from tiling.element import Load, has_runtimes, loads
 from tiling.linear import address
 from tiling.names import make_buffer
+from tiling.operands import in_place
 from tiling.schedule import Block2D, Contract, Loop, LoopKind, Nest, Phase, Scope, Store
 
 __all__ = ["ByteContraction"]
@@ -31,25 +32,29 @@ class ByteContraction(Contraction):
         element = c.stage.op.operands[0].tensor.element
         assert isinstance(element, ElementType)
         self.element = element
-        if not self._roles() or self.depth % 4:
+        if not self.choose() or self.depth % 4:
             return None
         self.mr, self.nr = 12, PANEL_VECTORS * c.machine.lanes(4)
-        self.k_block = self.depth
-        tag = c.names.stage(c.stage)
-        self.k_start, self.k = Var(f"k0_{tag}"), Var(f"k_{tag}")
-        c.ranges[self.k_start], c.ranges[self.k] = Interval(0, 0), Interval(0, self.depth - 1)
-        left = self._in_place(c.nodes[0], self.m.variable)
-        out = self._out()
-        if left is None or left[1] != 1 or out is None or any(c.is_member(x.value) for x in loads([c.nodes[1]])):
+        self._cut_depth()
+        self.k_block, self.blocks = self.k_loop.extent, 1
+        read = c.nodes[0]
+        if self.swapped or self.is_split or not isinstance(read, Load) or any(c.is_member(x.value) for x in loads([c.nodes[1]])):
             return None
-        memo: dict[int, frozenset[Var]] = {}
-        right = self._quads(node_variables(c.nodes[1], memo))
+        left = in_place(read, self._buffer(read), [self.m.variable, *self._depth_variables()], c.ranges)
+        out = self._out()
+        if left is None or out is None:
+            return None
+        levels, (_, left_step, _) = self._levels(left.steps, self._row_major(1))
+        if levels or left_step != 1:
+            return None
+        right = self._quads(self.in_right)
         if right is None:
             return None
         step = Contract(
             c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, self.depth,
-            self.depth, Block2D(left[0].buffer, left[0].base, left[0].row_stride, 1), right, self.depth * self.nr, out,
-            self.mr, self.nr, self.k_start,
+            self.depth, Block2D(left.buffer, left.base, left.steps[self.m.variable], 1), right, self.depth * self.nr, out,
+            self.mr, self.nr, self.k_start, in_quads=True, row_dimensions=self._dimensions(*self.row_loops),
+            column_dimension=self._dimensions(self.n),
         )  # fmt: skip
         return LoweredContraction((step,), tuple(self.new_buffers), tuple(self.prepass))
 
@@ -79,8 +84,9 @@ class ByteContraction(Contraction):
         self.new_buffers.append(buffer)
         stores = []
         for byte in range(4):
-            parts = iter([self._depth_index(quad * 4 + byte)[x.variable] for x in c.depth])
-            node = c.operands(tuple(index), lambda size, parts=parts: next(parts))[1]  # type: ignore[misc]
+            node = self._at(self.right, {k: index[k] for k in (*moving, column)}, self._depth_index(quad * 4 + byte))
+            if node is None:
+                return None
             at = (*(index[k] for k in moving), as_expr(p), as_expr(quad), as_expr(j), Const(byte))
             stores.append(Store(None, buffer, at, node))
         last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)

@@ -232,10 +232,11 @@ class _Phase:
         columns = -(-c.n // c.columns) * c.columns
         item = c.out.buffer.element.itemsize_bytes
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
-        fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, min(c.k, c.k_block) / 8))
-        seconds = 2.0 * rows * columns * c.k / (m.peak_flops(item) * 0.92 * fill)
-        traffic = self._touch(c.left.buffer, 0, c.m * c.k)
-        traffic += self._touch(c.right.buffer, 0, c.n * c.k)
+        block_depth = min(c.depth, c.k_block * (c.depth // c.k))
+        fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
+        seconds = 2.0 * rows * columns * c.depth / (m.peak_flops(item) * 0.92 * fill)
+        traffic = self._touch(c.left.buffer, 0, c.m * c.depth)
+        traffic += self._touch(c.right.buffer, 0, c.n * c.depth)
         self.streamed.add(c.right.buffer)  # the next task has other columns
         traffic += self._touch(c.out.buffer, 0, c.m * c.n)
         blocks = -(-c.k // c.k_block)

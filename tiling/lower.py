@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
-from hlo.types import ElementType
+from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.box import Box, Span, covers, hull, image
 from tiling.build import ElementBuilder
@@ -124,8 +124,8 @@ class _Lowering:
         if key not in self.names.limits:
             self.names.limits[key] = find_limits(self.plans, self.ranges)
         limits = self.names.limits[key]
-        if limits is None:
-            return None
+        if limits is None or all(x is None for x in limits.values()):
+            return None  # the flag would have nothing to measure
         return Masks(self.plans, self.ranges, self.tiles, limits, self.request.stored, self.names)
 
     def _flagged(self, main: Phase, masks: Masks) -> Phase:
@@ -312,29 +312,40 @@ class _Lowering:
     def _emit(self, plan: Member) -> list[Step]:
         semantics = plan.stage.op.definition.semantics
         if isinstance(semantics, SumOfProducts):
-
-            def operands(index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
-                return self._reads(plan.stage, index, provide)
-
             lowered = lower_contraction(
                 ContractionContext(
-                    plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, operands, self.buffers, self.ranges,
+                    plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, self.buffers, self.ranges,
                     self.machine, self.names, lambda v: id(v) in self.plan_of, *self._ends(plan),
                 )
             )  # fmt: skip
             if lowered is not None:
                 self.contractions[id(plan)] = (lowered,)
                 if self.masks is not None:
-                    whole = loads(plan.nodes[1:]) if lowered.right_is_whole else ()
-                    self.masks.note(plan, lowered.bounded, (), whole)
+                    self.masks.note(plan, lowered.bounded, (), loads(lowered.whole))
                 return list(lowered.steps)
         if isinstance(semantics, (Fold, SumOfProducts)):  # also one over nothing: an outer product
             values = plan.stage.values
+            if isinstance(semantics, SumOfProducts) and self._is_narrow(values[0]):
+                return self._wide_sums(plan)
             fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
             return [self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))]
         (v,) = plan.stage.values
         nest = Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))
         return [self._masked(plan, nest)]
+
+    def _is_narrow(self, v: Value) -> bool:
+        return isinstance(v.tensor.element, ElementType) and v.tensor.element.name in ("bf16", "f16")
+
+    def _wide_sums(self, plan: Member) -> list[Step]:
+        """A sum of products of 16-bit floats in plain loops: kept in f32 while it grows, and rounded once."""
+        (v,) = plan.stage.values
+        shape = tuple(x.extent for x in plan.loops)
+        sums = make_buffer(self.names.scratch(v, "sums"), Scope.THREAD, element_type("f32"), shape, shape, (0,) * len(shape))
+        self.extra_buffers.append(sums)
+        at = tuple(as_expr(x.variable) for x in plan.loops)
+        fold = FoldStep((v,), (sums,), at, plan.nodes, plan.inits, plan.stage.op)
+        nest = self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))
+        return [nest, Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, Load(v, at, sums)),))]
 
     def _masked(self, plan: Member, nest: Nest) -> Nest:
         if self.masks is None:

@@ -191,6 +191,9 @@ class Contract:
     `pack` steps run before each block of k, with `k_start` as the block's first k; they fill `left`.
     `rows` x `columns` is the register block. `loops` are around it all (batch dimensions). Where a mask bounds it only the
     columns from `columns_lower` on, and k in [`depth_lower`, `depth_upper`], are computed.
+    `levels` are (count, step in left, step in right) of loops around k, outermost first, that sum into the same block: a window's
+    rows. The whole depth is `depth`. `left` steps by its column stride along k. Where `is_swapped`, `left` is the op's second
+    operand. `row_dimensions` and `column_dimension` are the result's dimensions that only the left, only the right operand has.
     """
 
     op: Op
@@ -213,6 +216,11 @@ class Contract:
     columns_lower: Expr = ZERO
     depth_lower: Expr = ZERO
     depth_upper: Expr | None = None  # k - 1 where it is None
+    levels: tuple[tuple[int, int, int], ...] = ()
+    is_swapped: bool = False
+    row_dimensions: tuple[int, ...] = ()
+    column_dimension: tuple[int, ...] = ()
+    in_quads: bool = False  # bytes, four steps of k side by side in `right`
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -222,6 +230,11 @@ class Contract:
     def last_depth(self) -> Expr:
         """The last k that is summed up to."""
         return Const(self.k - 1) if self.depth_upper is None else self.depth_upper
+
+    @property
+    def depth(self) -> int:
+        """How many products make up a sum."""
+        return self.k * prod(n for n, _, _ in self.levels)
 
 
 @dataclass(frozen=True, eq=False)

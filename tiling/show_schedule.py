@@ -230,7 +230,8 @@ def _contract(c: Contract, where: Mapping[int, str], tiles: Sequence[Var]) -> li
     if c.depth_upper is not None:
         bounds.append(f" k in [{substitute(c.depth_lower, names)}, {substitute(c.depth_upper, names)}]")
     lines.append(
-        f"{pad}{c.out.buffer.name}[{c.m} x {c.n}] += {c.left.buffer.name}[{c.m} x {c.k}] * {c.right.buffer.name}[{c.k} x {c.n}]"
+        f"{pad}{c.out.buffer.name}[{c.m} x {c.n}] += {c.left.buffer.name}[{c.m} x {c.depth}]"
+        f" * {c.right.buffer.name}[{c.depth} x {c.n}]"
         f" in register blocks of {c.rows} x {c.columns}{','.join(bounds)}"
     )
     return lines

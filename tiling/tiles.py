@@ -13,7 +13,7 @@ from tiling.cost import Estimate, estimate
 from tiling.lower import FusionRequest, lower
 from tiling.machine import Machine
 from tiling.names import Names
-from tiling.schedule import Nest, Ordering, Scatter, Schedule, Scope, Selection, Turn
+from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Turn
 from tiling.stages import Stage
 
 __all__ = ["Candidate", "best_tiles", "ranked_tiles"]
@@ -55,7 +55,7 @@ def ranked_tiles(
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
         return found
     free = _free_dimensions(stages, stored, machine, names)
-    tried = [*_candidates(stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
+    tried = [*_candidates(whole, stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
     for sizes in dict.fromkeys(tried):
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
         if not isinstance(schedule, Declined):
@@ -92,8 +92,6 @@ def _recomputes(
 
 def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int]]]]:  # type: ignore[type-arg]
     """(values, parallel loops) of each store, fold and contraction of the main phase."""
-    from tiling.schedule import Contract, LoopKind
-
     for step in schedule.phases[-1].steps:
         if isinstance(step, Contract):
             around = [(x.variable, x.extent) for x in step.loops]
@@ -109,11 +107,11 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
 
 
 def _candidates(
-    stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+    whole: Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
 ) -> Iterator[tuple[int, ...]]:
     contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
     if contractions:
-        yield from _block_candidates(contractions, shape, free, machine, thorough)
+        yield from _block_candidates(whole, contractions, shape, free, machine, thorough)
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
     reduced = max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
     per_element = max(1, reduced // max(prod(shape), 1))
@@ -161,25 +159,41 @@ def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Itera
 
 
 def _block_candidates(
-    contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+    whole: Schedule, contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one."""
+    """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one, or few at a time."""
+    steps = [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
+    same = next((s for s in reversed(steps) if s.value.shape == tuple(shape) and s.column_dimension), None)
     large = [k for k in free if shape[k] > 1]
-    item = contractions[-1].values[0].tensor.dtype.itemsize
-    mr, nr = machine.micro_tile(item, shape[-1] if shape else 1)
+    column = same.column_dimension[0] if same is not None else len(shape) - 1
+    rows = [k for k in large if k != column and (same is None or k in same.row_dimensions)]
+    if same is None:
+        rows = rows[-1:]
+    others = [k for k in large if k != column and k not in rows]
+    item = max(contractions[-1].values[0].tensor.dtype.itemsize, 1)
+    mr, nr = machine.micro_tile(item if item > 2 else 4, shape[column] if shape else 1)
     columns: list[int] = []
-    rows_dims = large
-    if large and large[-1] == len(shape) - 1:
-        n = shape[-1]
+    if column in large:
+        n = shape[column]
         columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
-        rows_dims = large[:-1]
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
-    for r, c in product(row_sizes or [1], columns or [0]):
+    few = (1, 2, 4, 8) if thorough else (1, 4)
+    for r, c, count in product(row_sizes if rows else [1], columns or [0], few if same is not None and others else (1,)):
         sizes = list(shape)
-        for k in rows_dims[:-1]:
+        for k in others:
             sizes[k] = 1
-        if rows_dims:
-            sizes[rows_dims[-1]] = min(shape[rows_dims[-1]], r)
+        if others and count > 1:
+            sizes[others[-1]] = _divisor(shape[others[-1]], count)
+        room = r
+        for k in reversed(rows):
+            sizes[k] = min(shape[k], max(1, room)) if len(rows) == 1 else _divisor(shape[k], max(1, room))
+            room //= shape[k]
         if columns:
-            sizes[-1] = c
+            sizes[column] = c
         yield tuple(sizes)
+
+
+def _divisor(n: int, most: int) -> int:
+    """The greatest divisor of n up to `most`, so that no tile is cut; `most` itself where that is less than half of it."""
+    found = next(d for d in range(min(n, most), 0, -1) if n % d == 0)
+    return found if 2 * found >= min(n, most) else min(n, most)

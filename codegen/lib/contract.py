@@ -6,7 +6,8 @@ out in panels of NR columns so that the steps read consecutive memory.  Panel p 
 k of it starting at ``b_off + p * b_panel_stride + k * ldb``; a row-major B is read in place with ``b_panel_stride`` = NR
 and ``ldb`` its row length.
 
-The accumulators have C's element type; A and B may be narrower (bfloat16 and float16 storage, small integers).
+The accumulators have C's element type (f32 for bfloat16 and float16); A and B may be narrower (bfloat16 and float16 storage,
+small integers).
 """
 
 from __future__ import annotations
@@ -116,6 +117,25 @@ def load_vector(b: Any, kind: Buf, base: Any, offset: Any, lanes: int, mask: Any
 def store_vector(b: Any, kind: Buf, base: Any, offset: Any, value: Value, mask: Any = None) -> None:
     """Store the lanes of ``value`` that ``mask`` leaves on at base[offset] and after."""
     raw = _narrow(value, kind).v
+    active = _first_active(mask) if raw.type.element != value.type.element else None
+    if active is not None:
+        # LLVM makes one 32-bit store of a masked store of one lane that was cut to 16 bits: such stores are written in pieces.
+        first = 0
+        for size in (32, 16, 8, 4, 2, 1):
+            if active - first >= size:
+                lanes = ir.Constant(ir.VectorType(I32, size), [ir.Constant(I32, first + k) for k in range(size)])
+                _store_raw(b, kind, base, b.add(offset, _c(first)), b.shuffle_vector(raw, raw, lanes), None)
+                first += size
+        return
+    _store_raw(b, kind, base, offset, raw, mask)
+
+
+def _first_active(mask: Any) -> int | None:
+    """How many lanes a constant mask leaves on, the first ones; None for any other mask."""
+    return sum(int(x.constant) for x in mask.constant) if isinstance(mask, ir.Constant) else None
+
+
+def _store_raw(b: Any, kind: Buf, base: Any, offset: Any, raw: Any, mask: Any) -> None:
     pointer = b.bitcast(b.gep(base, [offset]), raw.type.as_pointer())
     if mask is None:
         access = b.store(raw, pointer, align=kind.item_bytes)
@@ -174,6 +194,8 @@ class _Operands:
     a_kind: Buf
     b_kind: Buf
     c_kind: Buf
+    levels: tuple[tuple[Any, Any, Any], ...] = ()  # (count, step in A, step in B) of loops around that over k, outermost first
+    is_complex: bool = False
 
 
 def _product_sum(x: Value, y: Value, z: Value) -> Value:
@@ -182,6 +204,14 @@ def _product_sum(x: Value, y: Value, z: Value) -> Value:
         return x * y + z
     fn = intrinsic_function(x.b.module, f"llvm.fma.{suffix(x.type)}", x.type, [x.type] * 3)
     return x.wrap(x.b.call(fn, [x.v, y.v, z.v]))
+
+
+def _times_i(x: Value) -> Value:
+    """i z for complex numbers z that lie in pairs of lanes: (re, im) -> (-im, re)."""
+    lanes = x.type.count
+    order = [k + 1 if k % 2 == 0 else lanes + k - 1 for k in range(lanes)]
+    mask = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, k) for k in order])
+    return x.wrap(x.b.shuffle_vector(x.b.fneg(x.v), x.v, mask))
 
 
 def _micro_kernel(
@@ -196,32 +226,55 @@ def _micro_kernel(
     a_base = b.gep(o.a, [a_off])
     b_base = b.gep(o.b, [b_off])
 
-    def step(k: Any, accumulators: list[Any]) -> list[Any]:
-        row = b.mul(k, o.ldb)
-        columns = [
-            _convert(load_vector(b, o.b_kind, b_base, b.add(row, _c(j * lanes)), lanes, masks[j]), o.b_kind, element)
-            for j in range(vectors)
-        ]
-        column = b.mul(k, o.a_cs)
-        out = []
-        for i in range(rows):
-            load = b.load(b.gep(a_base, [b.add(column, _times(b, o.a_rs, i))]))
+    def along(a_base: Any, b_base: Any, start: list[Any]) -> list[Any]:
+        """The innermost loop over k."""
+
+        def broadcast(at: Any) -> Value:
+            load = b.load(b.gep(a_base, [at]))
             load.align = o.a_kind.item_bytes
             scalar = _convert(_widen(Value(b, tag(b.module, load, o.a_kind.scope)), o.a_kind), o.a_kind, element)
-            x = splat(scalar, lanes)
-            out += [_product_sum(x, columns[j], Value(b, accumulators[i * vectors + j])).v for j in range(vectors)]
-        return out
+            return splat(scalar, lanes)
 
-    unroll = 4 if rows * vectors <= 12 else 2
-    count = _known(o.k)
-    head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
-    values = [constant(vector, 0)] * (rows * vectors)
-    if count is None or count >= unroll:
-        values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, t, unroll, acc))
-    if count is None or count % unroll:
-        done = b.mul(head, _c(unroll))
-        rest = b.sub(o.k, done)
-        values = _counted_loop(b, rest, values, lambda t, acc: step(b.add(done, t), acc))
+        def step(k: Any, accumulators: list[Any]) -> list[Any]:
+            row = b.mul(k, o.ldb)
+            columns = [
+                _convert(load_vector(b, o.b_kind, b_base, b.add(row, _c(j * lanes)), lanes, masks[j]), o.b_kind, element)
+                for j in range(vectors)
+            ]
+            turned = [_times_i(x) for x in columns] if o.is_complex else []
+            column = b.mul(k, o.a_cs)
+            out = list(accumulators)
+            for i in range(rows):
+                at = b.add(column, _times(b, o.a_rs, i))
+                for part, factors in enumerate((columns, turned) if o.is_complex else (columns,)):
+                    x = broadcast(b.add(at, _c(part)))
+                    for j in range(vectors):
+                        place = i * vectors + j
+                        out[place] = _product_sum(x, factors[j], Value(b, out[place])).v
+            return out
+
+        unroll = 4 if rows * vectors <= 12 else 2
+        count = _known(o.k)
+        head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
+        values = start
+        if count is None or count >= unroll:
+            values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, t, unroll, acc))
+        if count is None or count % unroll:
+            done = b.mul(head, _c(unroll))
+            rest = b.sub(o.k, done)
+            values = _counted_loop(b, rest, values, lambda t, acc: step(b.add(done, t), acc))
+        return values
+
+    def level(number: int, a_base: Any, b_base: Any, start: list[Any]) -> list[Any]:
+        if number == len(o.levels):
+            return along(a_base, b_base, start)
+        count, a_step, b_step = o.levels[number]
+        return _counted_loop(
+            b, count, start,
+            lambda t, acc: level(number + 1, b.gep(a_base, [b.mul(t, a_step)]), b.gep(b_base, [b.mul(t, b_step)]), acc),
+        )  # fmt: skip
+
+    values = level(0, a_base, b_base, [constant(vector, 0)] * (rows * vectors))
     values = _added_to_c(b, o, values, lanes, [at for row in c_at for at in row], masks * rows)
     for value, (i, j) in zip(values, np.ndindex(rows, vectors), strict=True):
         store_vector(b, o.c_kind, o.c, c_at[i][j], Value(b, value), masks[j])
@@ -305,25 +358,33 @@ def gemm_block(
     a: Any, a_off: int, a_rs: int, a_cs: int,
     b: Any, b_off: int, b_panel_stride: int, ldb: int,
     c: Any, c_off: int, ldc: int,
-    accumulate: bool, panel: int,
+    accumulate: bool, panel: int, *levels: int,
 ) -> None:  # fmt: skip
     """C[i, j] (+)= sum over k of A[i, k] B[k, j], 0 <= i < m, 0 <= j < n.
 
     A[i, k] is a[a_off + i a_rs + k a_cs]; B[k, j] is b[b_off + (j // panel) b_panel_stride + k ldb + j % panel]; C[i, j] is
     c[c_off + i ldc + j].  With ``accumulate`` false C is overwritten.  ``panel`` must be a literal, a multiple of the
     target's lanes (``micro_shape``); sizes that are literals let the compiler leave out the remainder code.
+
+    ``levels`` are triples (count, step in a, step in b), outermost first: loops around that over k whose products go into the
+    same sums (the rows of a convolution's window, each a run of k in memory).
     """
-    at_a = a[a_off + np.arange(m)[:, None] * a_rs + np.arange(k) * a_cs].astype(c.dtype)
+    at_k, bt_k = np.arange(k) * a_cs, np.arange(k) * ldb
+    for count, a_step, b_step in reversed(list(zip(levels[::3], levels[1::3], levels[2::3], strict=True))):
+        t = np.arange(count)[:, None]
+        at_k, bt_k = (t * a_step + at_k).reshape(-1), (t * b_step + bt_k).reshape(-1)
+    at_a = a[a_off + np.arange(m)[:, None] * a_rs + at_k].astype(c.dtype)
     j = np.arange(n)
-    at_b = b[b_off + (j // panel) * b_panel_stride + np.arange(k)[:, None] * ldb + j % panel].astype(c.dtype)
+    at_b = b[b_off + (j // panel) * b_panel_stride + bt_k[:, None] + j % panel].astype(c.dtype)
     where = c_off + np.arange(m)[:, None] * ldc + j
     c[where] = at_a @ at_b + (c[where] if accumulate else 0)
 
 
 def _type_gemm(*args: Any) -> Any:
-    if len(args) != 16 or not all(isinstance(args[k], Buf) for k in (3, 7, 11)):
+    if len(args) < 16 or (len(args) - 16) % 3 or not all(isinstance(args[k], Buf) for k in (3, 7, 11)):
         return None
-    if not isinstance(args[15], types.IntegerLiteral):
+    kinds = [args[k].dtype for k in (3, 7, 11)]
+    if not isinstance(args[15], types.IntegerLiteral) or (any("complex" in x for x in kinds) and len(set(kinds)) > 1):
         return None
     # literals keep their type: it carries the value to the lowering
     keep = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
@@ -338,12 +399,30 @@ def _literal(value: Any, kind: Any) -> Any:
     return _c(kind.literal_value) if isinstance(kind, types.IntegerLiteral) else value
 
 
+def _parts_of(kind: Buf) -> Buf:
+    """The floats that a buffer of complex numbers consists of."""
+    return Buf("float32" if kind.dtype == "complex64" else "float64", kind.scope, min(kind.align, 8))
+
+
 def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     value = [_literal(v, t) for v, t in zip(args, sig.args, strict=True)]
-    m, n, k, a, a_off, a_rs, a_cs, bb, b_off, b_panel, ldb, c, c_off, ldc, accumulate, _ = value
+    m, n, k, a, a_off, a_rs, a_cs, bb, b_off, b_panel, ldb, c, c_off, ldc, accumulate, _ = value[:16]
+    levels = value[16:]
     a_kind, b_kind, c_kind = sig.args[3], sig.args[7], sig.args[11]
-    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind)
     panel = int(sig.args[15].literal_value)
+    is_complex = c_kind.dtype.startswith("complex")
+    if is_complex:
+        # Complex numbers are pairs of floats: the same product with every distance and the columns doubled.
+        a_kind, b_kind, c_kind = (_parts_of(x) for x in (a_kind, b_kind, c_kind))
+        pointer = value_type(c_kind).as_pointer()
+        a, bb, c = (b.bitcast(x, pointer) for x in (a, bb, c))
+        n, a_off, a_rs, a_cs, b_off, b_panel, ldb, c_off, ldc = (
+            _times(b, x, 2) for x in (n, a_off, a_rs, a_cs, b_off, b_panel, ldb, c_off, ldc)
+        )
+        levels = [x if at % 3 == 0 else _times(b, x, 2) for at, x in enumerate(levels)]
+        panel *= 2
+    triples = tuple(zip(levels[::3], levels[1::3], levels[2::3], strict=True))
+    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex)
     target = current_target()
     lanes = target.lanes(max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes)
     vectors = panel // lanes

@@ -71,6 +71,18 @@ def test_narrow_operands_accumulate_in_the_result_type(dtypes: tuple[str, str, s
     _gemm(13, 70, 9, dtypes, "host", True, "True", True, False)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("n", [1, 17, 18, 23, 31])
+def test_nothing_is_stored_beyond_the_last_column(dtype: str, n: int) -> None:
+    """LLVM's masked store of one 16-bit lane wrote two: the elements after a row were cleared."""
+    source = f"def kernel(begin, end, a, b, c):\n    gemm_block(1, {n}, 4, a, 0, 4, 1, b, 0, 128, 32, c, 0, {n}, False, 32)\n"
+    kernel = compile_kernel(source, KernelSignature((Param("a", "float32", 1), Param("b", dtype, 1), Param("c", dtype, 1))))
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    c = np.full(40, 7, kind)
+    run(kernel, 0, 1, np.ones(4, np.float32), np.ones(128, kind), c)
+    np.testing.assert_array_equal(c.astype(float), [4] * n + [7] * (40 - n))
+
+
 def test_micro_kernels_keep_their_accumulators_in_registers() -> None:
     target = Target.named("host")
     shape = micro_shape(target, 4)

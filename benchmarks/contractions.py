@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Contractions and convolutions of many shapes against XLA on the CPU (and NumPy's BLAS): GFLOP/s and ratios, checked.
+
+    python -m benchmarks.contractions                       every shape
+    python -m benchmarks.contractions --only 'mm_*,conv_*'  some of them
+    python -m benchmarks.contractions --blas                also NumPy's matrix product, where the shape is one
+
+Each row: the median milliseconds of this project's kernel and of XLA's, taking turns in one process, the rate, and XLA's time
+over ours (above 1 we are faster). `how` says which steps the schedule has: `block` is the register-blocked micro-kernel, `loops`
+are plain loops, `evaluator` is NumPy step by step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A JAX function, its operands' shapes and types, and its floating-point (or integer) operations."""
+
+    name: str
+    function: Callable[..., Any]
+    operands: tuple[tuple[Shape, str], ...]
+    flops: float
+    blas: Callable[..., Any] | None = None
+
+
+def product(name: str, m: int, n: int, k: int, dtype: str = "float32", ta: bool = False, tb: bool = False,
+            batch: int = 0, result: str | None = None) -> Case:  # fmt: skip
+    """C = op(A) op(B) for [m, k] by [k, n], each perhaps stored transposed, perhaps in a batch."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    lead = (batch,) if batch else ()
+    first = len(lead)
+    left, right = ((k, m) if ta else (m, k)), ((n, k) if tb else (k, n))
+    contracting = ((first + (0 if ta else 1),), (first + (1 if tb else 0),))
+    batching = ((0,), (0,)) if batch else ((), ())
+
+    def function(a: Any, b: Any) -> Any:
+        wanted = jnp.dtype(result) if result else None
+        return lax.dot_general(a, b, (contracting, batching), preferred_element_type=wanted)
+
+    def blas(a: Any, b: Any) -> Any:
+        return (a.swapaxes(-1, -2) if ta else a) @ (b.swapaxes(-1, -2) if tb else b)
+
+    work = 2.0 * m * n * k * (batch or 1) * (4 if dtype.startswith("complex") else 1)
+    kinds = dtype.split("*")
+    return Case(name, function, ((lead + left, kinds[0]), (lead + right, kinds[-1])), work,
+                blas if dtype in ("float32", "float64") else None)  # fmt: skip
+
+
+def convolution(name: str, x: Shape, w: Shape, layout: str = "NHWC", stride: int = 1, padding: Any = "SAME", dilate: int = 1,
+                spread: int = 1, groups: int = 1, dtype: str = "float32", grad: int | None = None) -> Case:  # fmt: skip
+    """A convolution of x by w (HWIO, or OIHW with an N C layout), or its gradient by operand `grad`."""
+    import jax
+    from jax import lax
+
+    rank = len(x) - 2
+    spatial = "DHW"[3 - rank :] if rank < 4 else ""
+    data = layout.replace("HW", spatial)
+    kernel = spatial + "IO" if layout.endswith("C") else "OI" + spatial
+
+    def function(a: Any, b: Any) -> Any:
+        return lax.conv_general_dilated(
+            a, b, (stride,) * rank, padding, (dilate,) * rank, (spread,) * rank, (data, kernel, data), groups
+        )
+
+    struct: Any = jax.ShapeDtypeStruct
+    shape = jax.eval_shape(function, struct(x, dtype), struct(w, dtype)).shape
+    outputs = shape[data.index("C")]
+    work = 2.0
+    for n in (*shape, *w):
+        work *= n
+    work /= outputs * dilate**rank
+    if grad is None:
+        return Case(name, function, ((x, dtype), (w, dtype)), work)
+
+    def gradient(a: Any, b: Any, g: Any) -> Any:
+        return jax.vjp(function, a, b)[1](g)[grad]
+
+    return Case(name, gradient, ((x, dtype), (w, dtype), (shape, dtype)), work)
+
+
+def cases() -> list[Case]:
+    """Every shape of the table."""
+    found = [product(f"mm_{n}", n, n, n) for n in (127, 256, 512, 513, 1000, 1024, 2048)]
+    for ta, tb in ((False, True), (True, False), (True, True)):
+        tag = ("t" if ta else "n") + ("t" if tb else "n")
+        found += [product(f"mm_{tag}_{n}", n, n, n, ta=ta, tb=tb) for n in (512, 1024)]
+    found += [
+        product("wide_512x3072x768", 512, 3072, 768),
+        product("flat_3072x768x512", 3072, 768, 512, ta=True),
+        product("batch_64x100", 64, 64, 64, batch=100),
+        product("batch_64x100_nt", 64, 64, 64, batch=100, tb=True),
+        product("batch_32x512", 32, 32, 32, batch=512),
+        product("batch_8x4096", 8, 8, 8, batch=4096),
+        product("batch_4x10000", 4, 4, 4, batch=10000),
+        product("batch_128x256x64x12", 128, 256, 64, batch=12),
+        product("batch_1x4096", 1, 64, 64, batch=4096),
+        product("one_row_4096", 1, 4096, 4096),
+        product("one_row_nt_4096", 1, 4096, 4096, tb=True),
+        product("one_column_4096", 4096, 1, 4096),
+        product("one_column_tn_4096", 4096, 1, 4096, ta=True),
+        product("rows_2x4096", 2, 4096, 4096),
+        product("rows_4x4096", 4, 4096, 4096),
+        product("rows_8x4096", 8, 4096, 4096),
+        product("rows_8x4096_nt", 8, 4096, 4096, tb=True),
+        product("columns_2x4096", 4096, 2, 4096),
+        product("columns_8x4096", 4096, 8, 4096),
+        product("columns_3x4096_nt", 4096, 3, 4096, tb=True),
+        product("deep_64x64x65536", 64, 64, 65536),
+        product("deep_16x16x262144", 16, 16, 262144, tb=True),
+        product("deep_tn_64x64x65536", 64, 64, 65536, ta=True),
+        product("dot_1048576", 1, 1, 1 << 20),
+        product("thin_k8_2048", 2048, 2048, 8),
+        product("outer_2048", 2048, 2048, 1),
+        product("f64_512", 512, 512, 512, "float64"),
+        product("f64_1024", 1024, 1024, 1024, "float64"),
+        product("bf16_1024", 1024, 1024, 1024, "bfloat16"),
+        product("bf16_f32_1024", 1024, 1024, 1024, "bfloat16", result="float32"),
+        product("bf16_nt_1024", 1024, 1024, 1024, "bfloat16", tb=True),
+        product("bf16_rows_4x4096", 4, 4096, 4096, "bfloat16"),
+        product("f16_1024", 1024, 1024, 1024, "float16"),
+        product("i8_1024", 1024, 1024, 1024, "int8", result="int32"),
+        product("i8_512", 512, 512, 512, "int8", result="int32"),
+        product("i8_2048", 2048, 2048, 2048, "int8", result="int32"),
+        product("i8_nt_1024", 1024, 1024, 1024, "int8", tb=True, result="int32"),
+        product("i8_1023", 1023, 1023, 1023, "int8", result="int32"),
+        product("u8i8_1024", 1024, 1024, 1024, "uint8*int8", result="int32"),
+        product("u8u8_1024", 1024, 1024, 1024, "uint8", result="int32"),
+        product("i32_512", 512, 512, 512, "int32"),
+        product("i64_256", 256, 256, 256, "int64"),
+        product("i16_512", 512, 512, 512, "int16", result="int32"),
+        product("c64_512", 512, 512, 512, "complex64"),
+        product("c128_256", 256, 256, 256, "complex128"),
+    ]
+    x = (1, 56, 56, 64)
+    for size in (1, 3, 5, 7):
+        found.append(convolution(f"conv{size}x{size}", x, (size, size, 64, 64)))
+        found.append(convolution(f"conv{size}x{size}_s2", x, (size, size, 64, 64), stride=2))
+    found += [
+        convolution("conv3x3_valid", x, (3, 3, 64, 64), padding="VALID"),
+        convolution("conv3x3_b8", (8, 28, 28, 128), (3, 3, 128, 128)),
+        convolution("conv1x1_256_64", (*x[:3], 256), (1, 1, 256, 64)),
+        convolution("conv3x3_14_512", (1, 14, 14, 512), (3, 3, 512, 512)),
+        convolution("conv3x3_dilated", x, (3, 3, 64, 64), spread=2),
+        convolution("conv3x3_transposed", (1, 28, 28, 64), (3, 3, 64, 64), dilate=2, padding=((1, 2), (1, 2))),
+        convolution("conv3x3_g4", x, (3, 3, 16, 64), groups=4),
+        convolution("conv3x3_g32", (1, 56, 56, 128), (3, 3, 4, 128), groups=32),
+        convolution("stem7x7_s2", (1, 224, 224, 3), (7, 7, 3, 64), stride=2),
+        convolution("stem3x3_s2", (1, 224, 224, 3), (3, 3, 3, 32), stride=2),
+        convolution("nchw3x3", (1, 64, 56, 56), (64, 64, 3, 3), "NCHW"),
+        convolution("nchw1x1", (1, 64, 56, 56), (256, 64, 1, 1), "NCHW"),
+        convolution("nchw3x3_s2_b8", (8, 64, 28, 28), (128, 64, 3, 3), "NCHW", stride=2),
+        convolution("nchw_stem7x7", (1, 3, 224, 224), (64, 3, 7, 7), "NCHW", stride=2),
+        convolution("dw3x3", x, (3, 3, 1, 64), groups=64),
+        convolution("dw3x3_s2", (1, 112, 112, 64), (3, 3, 1, 64), groups=64, stride=2),
+        convolution("dw5x5_b8", (8, 28, 28, 96), (5, 5, 1, 96), groups=96),
+        convolution("dw3x3_m2", x, (3, 3, 1, 128), groups=64),
+        convolution("dw3x3_nchw", (1, 64, 56, 56), (64, 1, 3, 3), "NCHW", groups=64),
+        convolution("conv1d_k3", (8, 512, 64), (3, 64, 128), "NHWC"),
+        convolution("conv1d_k4_causal_dw", (8, 512, 256), (4, 1, 256), "NHWC", padding=((3, 0),), groups=256),
+        convolution("conv3d_3", (1, 16, 28, 28, 32), (3, 3, 3, 32, 32), "NHWC"),
+        convolution("conv3x3_f64", (1, 28, 28, 64), (3, 3, 64, 64), dtype="float64"),
+        convolution("conv3x3_bf16", x, (3, 3, 64, 64), dtype="bfloat16"),
+        convolution("grad_x_3x3", (4, 28, 28, 64), (3, 3, 64, 64), grad=0),
+        convolution("grad_w_3x3", (4, 28, 28, 64), (3, 3, 64, 64), grad=1),
+        convolution("grad_x_3x3_s2", (4, 28, 28, 64), (3, 3, 64, 64), stride=2, grad=0),
+        convolution("grad_w_3x3_s2", (4, 28, 28, 64), (3, 3, 64, 64), stride=2, grad=1),
+        convolution("grad_x_dw", (4, 28, 28, 64), (3, 3, 1, 64), groups=64, grad=0),
+        convolution("grad_w_dw", (4, 28, 28, 64), (3, 3, 1, 64), groups=64, grad=1),
+        convolution("grad_x_nchw", (4, 64, 28, 28), (64, 64, 3, 3), "NCHW", grad=0),
+        convolution("grad_w_nchw", (4, 64, 28, 28), (64, 64, 3, 3), "NCHW", grad=1),
+    ]
+    return found
+
+
+def realtime(on: bool) -> None:
+    """Gives every thread of this process real-time priority while it is timed, where the system lets it."""
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.sched_setscheduler(int(thread), os.SCHED_RR if on else os.SCHED_OTHER, os.sched_param(int(on)))
+        except OSError:
+            return
+
+
+def steps_of(executable: Any) -> str:
+    """Which kinds of steps an executable's plan has, the packing ahead of the tasks left out."""
+    from tiling.schedule import Nest
+
+    kinds = []
+    for fusion in executable.plan.fusions:
+        for step in fusion.schedule.phases[-1].steps:
+            if not isinstance(step, Nest):
+                kinds.append("block")
+            elif step.folds:
+                kinds.append("loops")
+    return "+".join(dict.fromkeys([*kinds, *(["evaluator"] if executable.fallbacks else [])])) or "moves"
+
+
+def measure(case: Case, turns: int, seconds: float, with_blas: bool, priority: bool) -> str:
+    """One row of the table."""
+    import jax
+    import numpy as np
+
+    import codegen
+    import hlo
+    from benchmarks.compare_jax import interleave
+
+    rng = np.random.default_rng(0)
+
+    def operand(shape: Shape, dtype: str) -> Any:
+        kind = jax.numpy.dtype(dtype)
+        if kind.kind in "iu":
+            info = np.iinfo(kind)
+            return rng.integers(max(info.min, -1000), min(info.max, 1000) + 1, shape).astype(kind)
+        if kind.kind == "c":
+            return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
+        return rng.standard_normal(shape).astype(kind)
+
+    arrays = [operand(*o) for o in case.operands]
+    lowered = jax.jit(case.function, keep_unused=True).lower(*arrays)
+    module = hlo.parse(lowered.as_text())
+    start = time.perf_counter()
+    executable = codegen.compile(module)
+    (got,) = executable(*arrays)
+    first = time.perf_counter() - start
+    compiled = lowered.compile()
+    on_device = [jax.device_put(a) for a in arrays]
+    want = np.asarray(compiled(*on_device))
+    exact = want.dtype.kind in "iu"
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    error = float(np.abs(got.astype(wide) - want.astype(wide)).max() / max(np.abs(want.astype(wide)).max(), 1e-30))
+    limit = 0.0 if exact else {2: 2e-2, 4: 2e-5, 8: 1e-12}.get(want.dtype.itemsize // (2 if want.dtype.kind == "c" else 1), 1e-5)
+    tag = f"{case.name:22}"
+    if not error <= limit:
+        return f"{tag} WRONG by {error:.2e}"
+    kept: list[Any] = []
+
+    def ours() -> None:
+        kept[:] = executable(*arrays)
+
+    def theirs() -> None:
+        jax.block_until_ready(compiled(*on_device))  # type: ignore[no-untyped-call]
+
+    if priority:
+        realtime(True)
+    mine, other = interleave(ours, theirs, turns, seconds)
+    library = None
+    if with_blas and case.blas is not None:
+        again, library = interleave(ours, lambda: case.blas(*arrays), turns, seconds)  # type: ignore[misc]
+        mine = min(mine, again, key=lambda t: t.median)
+    if priority:
+        realtime(False)
+    row = (
+        f"{tag} {mine.median * 1e3:9.3f} {other.median * 1e3:9.3f} {case.flops / mine.median / 1e9:8.1f} "
+        f"{other.median / mine.median:6.2f}"
+    )
+    if with_blas:
+        row += " " + (f"{library.median * 1e3:9.3f} {library.median / mine.median:6.2f}" if library else " " * 16)
+    return f"{row} {first:6.2f}  {error:.0e} {steps_of(executable)}"
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="*", metavar="PATTERNS", help="names, perhaps with wildcards, separated by commas")
+    p.add_argument("--turns", type=int, default=7)
+    p.add_argument("--seconds", type=float, default=0.05, help="time each for at least this long")
+    p.add_argument("--threads", type=int, default=0, metavar="N", help="threads of both (default: all)")
+    p.add_argument("--blas", action="store_true", help="also time NumPy's matrix product")
+    p.add_argument("--realtime", action="store_true", help="real-time priority while timing (needs the right to it)")
+    p.add_argument("--list", action="store_true", help="only print the names")
+    args = p.parse_args()
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.compare_jax import limit_threads
+
+    if args.threads:
+        limit_threads(args.threads)
+        os.environ["TILEWRIGHT_NUM_THREADS"] = str(args.threads)
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+    chosen = [c for c in cases() if any(fnmatch.fnmatch(c.name, x) for x in args.only.split(","))]
+    if args.list:
+        print("\n".join(c.name for c in chosen))
+        return 0
+    head = f"{'case':22} {'ours, ms':>9} {'XLA, ms':>9} {'GFLOP/s':>8} {'XLA/us':>6}"
+    print(head + (f" {'BLAS, ms':>9} {'BL/us':>6}" if args.blas else "") + f" {'cold s':>6}  error how", flush=True)
+    wrong = 0
+    for case in chosen:
+        row = measure(case, args.turns, args.seconds, args.blas, args.realtime)
+        wrong += "WRONG" in row
+        print(row, flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""Which loop of a contraction is a row, a column, a depth, and in which order products are summed.
+
+The roles follow from the reads and from the result: n is the loop along which the result is consecutive, and the factor that it
+moves is the right one; m moves the other factor alone, b both. The blocks of k follow from the shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from hlo.module import Value
+from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.element import Load, Node, Renamer, loads, node_variables
+from tiling.linear import address, linear
+from tiling.machine import Machine
+from tiling.names import Names
+from tiling.operands import in_place, split_by_groups
+from tiling.schedule import Buffer, Loop, LoopKind, Phase, Scope, Step
+from tiling.stages import Stage
+
+__all__ = ["ContractionContext", "LoweredContraction", "Roles"]
+
+DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
+MOST_WINDOW_DEPTH = 1536  # steps of k that are summed up at once where that saves packing by blocks
+
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredContraction:
+    """The steps of a task, the scratch that they need, and the phases that must run before all tasks."""
+
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    prepass: tuple[Phase, ...]
+    bounded: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)  # the loops that a mask bounds, and their ends
+    whole: tuple[Node, ...] = ()  # factors that the task packs whole
+
+
+@dataclass(frozen=True, eq=False)
+class ContractionContext:
+    """What the fusion around a contraction knows: its loops, the result's index, and the factors' nodes.
+
+    `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1.
+    """
+
+    stage: Stage
+    loops: tuple[Loop, ...]
+    index: tuple[Expr, ...]
+    depth: tuple[Loop, ...]
+    nodes: tuple[Node, ...]
+    buffers: Mapping[int, Buffer]
+    ranges: dict[Var, Interval]
+    machine: Machine
+    names: Names
+    is_member: Callable[[Value], bool]
+    flag: Var | None = None
+    ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
+
+
+class Roles:
+    """The roles of a contraction's loops; `choose` finds them."""
+
+    def __init__(self, c: ContractionContext) -> None:
+        self.c = self.given = c
+        self.value = c.stage.values[0]
+        self.loops = self.whole_loops = c.loops
+        self.new_buffers: list[Buffer] = []
+        self.prepass: list[Phase] = []
+        self.is_split = False
+        self.bounded: dict[Var, tuple[Expr, Expr]] = {}
+        self.tag = c.names.stage(c.stage)
+
+    def _dimensions(self, *loops: Loop) -> tuple[int, ...]:
+        """The result's dimensions that loops run along; none for the parts of a cut loop."""
+        return tuple(k for k, x in enumerate(self.whole_loops) if any(x is y for y in loops))
+
+    def choose(self) -> bool:
+        """Chooses the rows' and the columns' loop; False where there are none."""
+        if self._chosen():
+            return True
+        return self._split() and self._chosen()
+
+    def _chosen(self) -> bool:
+        c = self.c
+        memo: dict[int, frozenset[Var]] = {}
+        reads = [node_variables(n, memo) for n in c.nodes]
+        found = linear(address(c.buffers[id(self.value)], c.index, c.ranges), [x.variable for x in self.loops])
+        if found is None:
+            return False
+        self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
+        alone = [
+            [x for x in self.loops if x.extent > 1 and x.variable in reads[k] and x.variable not in reads[1 - k]] for k in (0, 1)
+        ]
+        columns = [x for x in (*alone[0], *alone[1]) if self.out_steps[x.variable] == 1]
+        if not columns:
+            return False
+        self.n = columns[0]
+        self.swapped = self.n in alone[0]
+        rows = alone[1 if self.swapped else 0]
+        if not rows:
+            return False
+        self.m = max(rows, key=lambda x: x.extent)
+        self.row_loops = rows
+        self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
+        self.in_right = reads[0 if self.swapped else 1]
+        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and x.extent > 1)
+        self.depth = prod(x.extent for x in c.depth)
+        self.depth_loops = self._depth_order()
+        self._flatten()
+        return True
+
+    def _split(self) -> bool:
+        """Cuts a loop that runs through groups (one factor reads its index divided) into groups and their members."""
+        c = self.c
+        for x in self.loops:
+            parts = split_by_groups(x, c.nodes, self.tag, c.ranges) if x.extent > 1 else None
+            if parts is None:
+                continue
+            g, j = parts
+            rename = Renamer({x.variable: g.variable * j.extent + j.variable}, c.ranges, {})
+            loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
+            self.loops = loops
+            self.is_split = True
+            self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            return True
+        return False
+
+    def _depth_order(self) -> tuple[Loop, ...]:
+        """The depth loops, the one with the smallest step in the left operand last: a flat depth index walks along memory."""
+        c = self.c
+        found = next(iter(loads([self.left])), None)
+        if found is None or len(c.depth) < 2:
+            return c.depth
+        steps = dict(address(self._buffer(found), found.index, c.ranges).terms)
+        return tuple(sorted(c.depth, key=lambda x: -abs(steps.get(x.variable, 0))))
+
+    def _flatten(self) -> None:
+        """Makes one loop of several depth loops that both factors walk through as one run of memory."""
+        c = self.c
+        loops = [x for x in self.depth_loops if x.extent > 1]
+        self.flat: dict[Var, Expr] = {x.variable: as_expr(x.variable) if x.extent > 1 else Const(0) for x in self.depth_loops}
+        variables = [x.variable for x in loops]
+        steps = []
+        for node in (self.left, self.right) if len(loops) > 1 else ():
+            place = in_place(node, self._buffer(node), variables, c.ranges) if isinstance(node, Load) else None
+            if place is None or place.buffer.scope is Scope.THREAD:
+                return
+            steps.append([place.steps[v] for v in variables])
+        if not steps or any(s[k] != s[k + 1] * loops[k + 1].extent for s in steps for k in range(len(loops) - 1)):
+            return
+        v = Var(f"kf_{self.tag}")
+        c.ranges[v] = Interval(0, self.depth - 1)
+        self.flat = self._depth_index(as_expr(v))
+        self.depth_loops = (Loop(v, Const(0), Const(self.depth - 1), self.depth, LoopKind.REDUCTION),)
+        rename = Renamer(self.flat, c.ranges, {})
+        self.left, self.right = rename.node(self.left), rename.node(self.right)
+
+    def _cut_depth(self) -> None:
+        """Blocks of k, from the shapes alone: sums are made in the same order whatever the tiles are."""
+        loops = [x for x in self.depth_loops if x.extent > 1]
+        self.k_loop = loops[-1]
+        k, around = self.k_loop.extent, self.depth // self.k_loop.extent
+        if self.depth <= (MOST_WINDOW_DEPTH if around > 1 else DEPTH_BLOCK):
+            self.k_block = k
+        else:
+            blocks = max(1, min(-(-self.depth // DEPTH_BLOCK), k // 64))
+            self.k_block = min(k, (k // blocks + 8) // 8 * 8)
+        self.blocks = -(-k // self.k_block)
+        self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
+        self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)
+        self.c.ranges[self.k] = Interval(0, self.k_block - 1)
+        self.packs_left = False
+
+    def _buffer(self, load: Load) -> Buffer:
+        return load.buffer or self.c.buffers[id(load.value)]
+
+    # ------------------------------------------------------------ the depth
+
+    def _levels(
+        self, left: Mapping[Var, int], right: Mapping[Var, int]
+    ) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, int, int]]:
+        """The depth loops as (count, step in left, step in right), merged where memory goes on; the last one apart."""
+        merged: list[tuple[int, int, int]] = []
+        for x in self.depth_loops:
+            if x.extent == 1:
+                continue
+            here = (x.extent, left[x.variable], right[x.variable])
+            whole = self.blocks == 1 or x is not self.k_loop
+            if whole and merged and merged[-1][1:] == (here[0] * here[1], here[0] * here[2]):
+                here = (merged.pop()[0] * here[0], *here[1:])
+            merged.append(here)
+        return tuple(merged[:-1]), merged[-1]
+
+    def _depth_index(self, k: Expr) -> dict[Var, Expr]:
+        """The depth variables in terms of one flat index."""
+        found: dict[Var, Expr] = {}
+        step = 1
+        for loop in reversed(self.depth_loops):
+            part = k // step
+            found[loop.variable] = part % loop.extent if step * loop.extent < self.depth else part
+            step *= loop.extent
+        return found
+
+    def _row_major(self, unit: int, block: int = 0) -> dict[Var, int]:
+        """The depth loops' steps in a packed operand whose rows of k lie `unit` apart, `block` of k where not all of it."""
+        steps: dict[Var, int] = {}
+        for x in reversed(self.depth_loops):
+            steps[x.variable] = unit
+            unit *= block if block and x is self.k_loop else x.extent
+        return steps
+
+    def _flat(self, block: int = 0) -> Expr:
+        """The depth loops' place in a packed operand, counted in rows of k."""
+        steps = self._row_major(1, block)
+        return sum((steps[x.variable] * as_expr(x.variable) for x in self.depth_loops if x.extent > 1), as_expr(0))
