@@ -6,6 +6,7 @@ codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,7 @@ from hlo.registry import Literal
 from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
 
-__all__ = ["Executable", "Kernel", "RunStats", "compile"]
+__all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
 
 
 SHORT_SECONDS = 4e-6
@@ -62,6 +63,15 @@ class Kernel:
     def function(self) -> Any:
         """The source as a plain Python function of (begin, end, *flat arrays)."""
         return self.compiled.python
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one step of a call took; `kind` is kernel, library, evaluator or copy."""
+
+    name: str
+    kind: str
+    seconds: float
 
 
 @dataclass
@@ -229,10 +239,31 @@ class Executable:
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""
-        times: list[float] = []
-        return self._run(arrays, times), times
+        spent = np.zeros(len(self._launch.steps) if self.whole is None else 0, np.int64)
+        results = self._run(arrays, spent)
+        return results, [float(spent[k]) * 1e-9 for k in self._launch.kernels] if self.whole is None else []
 
-    def _run(self, arrays: Sequence[Any], times: list[float] | None) -> tuple[np.ndarray, ...]:
+    def timeline(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[StepTime]]:
+        """(results, the seconds of every step of one call): kernels, copies, libraries' functions, the evaluator's ops."""
+        if self.whole is not None:
+            began = time.perf_counter()
+            results = self._run(arrays, None)
+            return results, [StepTime("the whole program", "evaluator", time.perf_counter() - began)]
+        spent = np.zeros(len(self._launch.steps), np.int64)
+        results = self._run(arrays, spent)
+        names = iter(self._kernels)
+        rows = []
+        for number, (step, nanoseconds) in enumerate(zip(self._launch.steps, spent.tolist(), strict=True)):
+            if number in self._evaluated:
+                op, prepared = self._evaluated[number]
+                rows.append(StepTime(op.name, "library" if prepared.library else "evaluator", nanoseconds * 1e-9))
+            elif isinstance(step, launch.Step):
+                rows.append(StepTime(next(names).name, "kernel", nanoseconds * 1e-9))
+            elif isinstance(step, launch.Copy):
+                rows.append(StepTime("copy", "copy", nanoseconds * 1e-9))
+        return results, rows
+
+    def _run(self, arrays: Sequence[Any], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
         program = self.plan.program
         given = self._arguments(arrays)
         if self.whole is not None:
@@ -269,10 +300,7 @@ class Executable:
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
-        spent = np.zeros(len(self._launch.steps), np.int64) if times is not None else None
         self._launch.run(addresses, self.threads, spent, self._evaluate)
-        if times is not None and spent is not None:
-            times += [float(spent[k]) * 1e-9 for k in self._launch.kernels]
         if arena is not None:
             arena.release()
         return tuple(outputs)

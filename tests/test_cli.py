@@ -53,7 +53,7 @@ def reference_softmax(x: np.ndarray) -> np.ndarray:
 def test_run_prints_fusions_kernels_and_the_check_and_is_silent_on_stderr(softmax: str) -> None:
     done = tilewright("run", softmax)
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("Fusions", "tiles", "scratch", "moved unfused", "moved fused", "Kernels", "largest error", "ulp"):
+    for text in ("Fusions", "tiles", "scratch", "moved unfused", "moved fused", "Steps", "time spent", "largest error", "ulp"):
         assert text in done.stdout
     assert "output 0 float32[6, 10]: ok" in done.stdout
     assert "\x1b" not in done.stdout

@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["Comparison", "Tolerance", "compare", "float_info", "tolerance"]
+__all__ = ["Comparison", "Tolerance", "compare", "first_difference", "float_info", "tolerance"]
 
 _CHUNK_ELEMS = 1 << 15  # keeps the float64 temporaries of a chunk in the second-level cache
 
@@ -140,6 +140,43 @@ def compare(actual: np.ndarray, expected: np.ndarray, allowed: Tolerance | None 
         None if at is None else actual[at].item(),
         None if at is None else expected[at].item(),
     )
+
+
+def first_difference(actual: np.ndarray, expected: np.ndarray, allowed: Tolerance | None = None) -> tuple[int, ...]:
+    """The first element, in row-major order, that does not agree. Raises ValueError when all do.
+
+    >>> first_difference(np.float32([1, 2, 3]), np.float32([1, 2.5, 4]))
+    (1,)
+    """
+    low, high = 0, expected.size
+    flat_a, flat_b = np.ascontiguousarray(actual).reshape(-1), np.ascontiguousarray(expected).reshape(-1)
+    scale = _scale(flat_b)
+    while high - low > 1:  # the scale is the whole's, so that halves are judged as the whole is
+        middle = (low + high) // 2
+        wrong = _mismatched(flat_a[low:middle], flat_b[low:middle], scale, allowed)
+        low, high = (low, middle) if wrong else (middle, high)
+    if not high or not _mismatched(flat_a[low:high], flat_b[low:high], scale, allowed):
+        raise ValueError("no element differs")
+    return tuple(int(i) for i in np.unravel_index(low, expected.shape))
+
+
+def _scale(b: np.ndarray) -> float:
+    """The root mean square of the finite elements; 0 for types that are compared exactly."""
+    real = _real(b.dtype)
+    if not _is_float(real):
+        return 0.0
+    total, count = _sum_of_squares(b.view(real))
+    return float(np.sqrt(total / count)) if count else 0.0
+
+
+def _mismatched(a: np.ndarray, b: np.ndarray, scale: float, allowed: Tolerance | None) -> int:
+    real = _real(b.dtype)
+    allowed = allowed or tolerance(b.dtype)
+    a, b = a.view(real), b.view(real)
+    if not _is_float(real):
+        return int((a != b).sum())
+    starts = range(0, b.size, _CHUNK_ELEMS)
+    return sum(_float_errors(a, b, i, scale, allowed, [0.0]).mismatched for i in starts)
 
 
 def float_info(dtype: np.dtype) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -23,6 +24,7 @@ from tilewright.progress import Clock
 
 if TYPE_CHECKING:
     from codegen import Executable
+    from tilewright.bisect import Culprit, KernelCheck
     from tiling import Plan, Proof
 
 __all__ = ["COMMANDS", "USER_ERRORS", "DeclinedError", "explain_error"]
@@ -121,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     with clock.step("timing", "timing"):
-        walls, kernels = _timed(executable, arrays, args.repeat)
+        walls, steps = _timed(executable, arrays, args.repeat)
     checks = _evaluate(module, function, arrays, results, clock) if args.check else None
     document = {
         "schema": "tilewright.run/1",
@@ -130,10 +132,9 @@ def run(args: argparse.Namespace) -> int:
         "outputs": [{"shape": list(np.shape(a)), "dtype": str(np.asarray(a).dtype)} for a in results],
         "files": write_arrays(results, args.output) if args.output else [],
         "fusions": report.fusions(plan),
-        "kernels": [
-            {"name": k.name, "seconds": statistics.median(t), "seconds_min": min(t)}
-            for k, t in zip(executable.kernels, kernels, strict=True)
-        ],
+        "kernels": [{k: v for k, v in step.items() if k != "kind"} for step in steps if step["kind"] == "kernel"],
+        "steps": steps,
+        "shares": _shares(steps),
         "fallbacks": [str(f) for f in executable.fallbacks],
         "library": list(executable.library),
         "compiled": executable.stats.compiled,
@@ -158,15 +159,30 @@ def run(args: argparse.Namespace) -> int:
 
 def _timed(
     executable: Executable, arrays: Sequence[np.ndarray], repeat: int
-) -> tuple[list[float], list[list[float]]]:
-    """Seconds of each of `repeat` warm calls, and for each kernel its seconds in as many profiled ones."""
+) -> tuple[list[float], list[dict[str, Any]]]:
+    """Seconds of each of `repeat` warm calls; and for each step its median and least seconds in as many profiled ones."""
     walls = []
     for _ in range(repeat):
         begin = time.perf_counter()
         executable(*arrays)
         walls.append(time.perf_counter() - begin)
-    profiles = [executable.profile(*arrays)[1] for _ in range(repeat)]
-    return walls, [list(t) for t in zip(*profiles, strict=True)]
+    timelines = [executable.timeline(*arrays)[1] for _ in range(repeat)]
+    return walls, [
+        {
+            "name": row[0].name,
+            "kind": row[0].kind,
+            "seconds": statistics.median(t.seconds for t in row),
+            "seconds_min": min(t.seconds for t in row),
+        }
+        for row in zip(*timelines, strict=True)
+    ]
+
+
+def _shares(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Of the time of all steps, the part of each kind."""
+    total = sum(s["seconds"] for s in steps)
+    kinds = ("kernel", "library", "evaluator", "copy")
+    return {kind: sum(s["seconds"] for s in steps if s["kind"] == kind) / total if total else 0.0 for kind in kinds}
 
 
 def check(args: argparse.Namespace) -> int:
@@ -177,6 +193,7 @@ def check(args: argparse.Namespace) -> int:
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     checks = _evaluate(module, function, arrays, results, clock)
+    kernels, culprit = _compare_kernels(plan, executable, arrays, args, clock)
     proof = _prove(plan, clock) if args.prove else None
     document = {
         "schema": "tilewright.check/1",
@@ -184,15 +201,37 @@ def check(args: argparse.Namespace) -> int:
         "fallbacks": [str(f) for f in executable.fallbacks],
         "library": list(executable.library),
         "check": report.checks(checks),
+        "kernels": [dataclasses.asdict(k) for k in kernels],
+        "culprit": None if culprit is None else dataclasses.asdict(culprit),
         "proof": None if proof is None else report.proof(proof),
     }
     if args.json:
         _print_json(document)
     else:
         report.show_check(document["check"], document["fallbacks"])
+        report.show_kernel_checks(kernels, culprit, all(c.passed for c in checks))
         if proof is not None:
             print(report.printable(str(proof)))
-    return 0 if all(c.passed for c in checks) and (proof is None or not proof.refuted) else 1
+    right = all(c.passed for c in checks) and all(k.passed for k in kernels)
+    return 0 if right and (proof is None or not proof.refuted) else 1
+
+
+def _compare_kernels(
+    plan: Plan, executable: Executable, arrays: Sequence[np.ndarray], args: argparse.Namespace, clock: Clock
+) -> tuple[list[KernelCheck], Culprit | None]:
+    """Each kernel by itself, and the smallest wrong part of the first that is wrong."""
+    from tilewright.bisect import Values, check_kernels, find_culprit
+
+    if executable.whole is not None:
+        return [], None
+    with clock.step("comparing kernel by kernel", "kernels"):
+        values = Values.of(plan, arrays)
+        kernels = check_kernels(plan, values, args.threads)
+    wrong = next((k for k in kernels if not k.passed), None)
+    if wrong is None:
+        return kernels, None
+    with clock.step(f"looking for what is wrong in {wrong.name}", "bisect"):
+        return kernels, find_culprit(plan, values, wrong.name, args.threads)
 
 
 def _prove(plan: Plan, clock: Clock) -> Proof:

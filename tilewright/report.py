@@ -13,9 +13,21 @@ import numpy as np
 from tilewright.check import Comparison, Tolerance
 
 if TYPE_CHECKING:
+    from tilewright.bisect import Culprit, KernelCheck
     from tiling import Plan, Proof
 
-__all__ = ["checks", "fusions", "jsonable", "printable", "proof", "show_check", "show_fusions", "show_maps", "show_run"]
+__all__ = [
+    "checks",
+    "fusions",
+    "jsonable",
+    "printable",
+    "proof",
+    "show_check",
+    "show_fusions",
+    "show_kernel_checks",
+    "show_maps",
+    "show_run",
+]
 
 
 # ---------------------------------------------------------------- plain data
@@ -192,20 +204,26 @@ def show_run(document: Mapping[str, Any]) -> None:
     inputs = "random inputs, seed " + str(document["seed"]) if document["seed"] is not None else "given inputs"
     print(printable(f"{document['file']}: @{document['entry']}, {inputs}, {document['threads']} threads\n"))
     show_fusions(document["fusions"])
-    total = sum(k["seconds"] for k in document["kernels"]) or 1.0
+    total = sum(k["seconds"] for k in document["steps"]) or 1.0
     _table(
-        "Kernels",
-        [("#", "right"), ("name", "left"), ("median", "right"), ("least", "right"), ("share", "right")],
+        "Steps",
+        [("#", "right"), ("name", "left"), ("runs in", "left"), ("median", "right"), ("least", "right"), ("share", "right")],
         [
             (
                 str(i),
                 k["name"],
+                "the evaluator" if k["kind"] == "evaluator" else f"a {k['kind']}",
                 seconds_text(k["seconds"]),
                 seconds_text(k["seconds_min"]),
                 f"{k['seconds'] / total:.0%}",
             )
-            for i, k in enumerate(document["kernels"])
+            for i, k in enumerate(document["steps"])
         ],
+    )
+    shares = document["shares"]
+    print(
+        f"time spent    {shares['kernel']:.0%} in kernels, {shares['library']:.0%} in libraries, "
+        f"{shares['evaluator']:.0%} in the evaluator" + (f", {shares['copy']:.0%} in copies" if shares["copy"] else "")
     )
     s = document["seconds"]
     kernels = f"{document['compiled']} compiled, {document['cache_hits']} from the cache"
@@ -241,6 +259,34 @@ def show_check(check: Mapping[str, Any], fallbacks: Sequence[str]) -> None:
                 f"              {c['mismatched_elems']} elements differ; the worst{at}: "
                 f"expected {c['worst_expected']}, found {c['worst_actual']}"
             )
+
+
+def show_kernel_checks(kernels: Sequence[KernelCheck], culprit: Culprit | None, right: bool) -> None:
+    """The kernels one by one, and what is wrong with the first that is."""
+    for k in kernels:
+        error = f"largest error rel {k.max_rel:.2g}, {k.max_ulp:.3g} ulp" if not k.reason else f"not run by itself: {k.reason}"
+        print(printable(f"kernel        {k.name} ({k.ops} ops): {'ok' if k.passed else 'FAILED'}, {error}"))
+    if culprit is not None:
+        _show_culprit(culprit)
+    elif any(not k.passed for k in kernels):
+        print("              no part of it is wrong by itself: the fault shows only when all of its ops are together")
+    elif kernels and not right:
+        print("              each kernel is right by itself: what is wrong lies between them (memory, order, a copy)")
+
+
+def _show_culprit(c: Culprit) -> None:
+    lines = [
+        f"the smallest part of {c.kernel} that is wrong ({c.tried} parts were compiled"
+        + (")" if c.whole else ", then the time was over; a smaller one may be wrong, too)"),
+        *(f"  {op}" for op in c.ops),
+        f"wrong op      {c.op}" + (f"  {c.location}" if c.location else ""),
+        f"element       [{', '.join(map(str, c.element))}], the first of {c.mismatched_elems} of {c.size_elems} that differ",
+        f"expected      {c.expected}",
+        f"found         {c.found}",
+        *(f"map           {m}" for m in c.maps),
+        *(f"reads         {r}" for r in c.reads),
+    ]
+    print(printable("\n".join(lines)))
 
 
 def proof(made: Proof) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""Faults put into the generator on purpose: `check` must find the op, the element and both values in a fusion of twenty ops."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+from codegen import assembly, emit, scalars
+from tilewright.bisect import Values, check_kernels, find_culprit
+from tilewright.check import first_difference
+from tilewright.cli import main
+from tilewright.inputs import random_arrays
+
+# A row softmax between elementwise ops, and a column shifted by one: twenty ops in one kernel.
+PROGRAM = """func.func @main(%x: tensor<24x37xf32>, %y: tensor<24x37xf32>) -> tensor<24x37xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %half = stablehlo.constant dense<0.5> : tensor<24x37xf32>
+  %a0 = stablehlo.multiply %x, %half : tensor<24x37xf32>
+  %a1 = stablehlo.add %a0, %y : tensor<24x37xf32>
+  %a2 = stablehlo.tanh %a1 : tensor<24x37xf32>
+  %a3 = stablehlo.subtract %a2, %y : tensor<24x37xf32>
+  %a4 = stablehlo.abs %a3 : tensor<24x37xf32>
+  %a5 = stablehlo.sine %a4 : tensor<24x37xf32>
+  %a6 = stablehlo.multiply %a5, %a2 : tensor<24x37xf32>
+  %m = stablehlo.reduce(%a6 init: %low) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<24x37xf32>, tensor<f32>) -> tensor<24xf32>
+  %mb = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<24xf32>) -> tensor<24x37xf32>
+  %a7 = stablehlo.subtract %a6, %mb : tensor<24x37xf32>
+  %a8 = stablehlo.exponential %a7 : tensor<24x37xf32>
+  %z = stablehlo.reduce(%a8 init: %zero) applies stablehlo.add across dimensions = [1]
+    : (tensor<24x37xf32>, tensor<f32>) -> tensor<24xf32>
+  %zb = stablehlo.broadcast_in_dim %z, dims = [0] : (tensor<24xf32>) -> tensor<24x37xf32>
+  %a9 = stablehlo.divide %a8, %zb : tensor<24x37xf32>
+  %s0 = stablehlo.slice %a9 [0:24, 1:37] : (tensor<24x37xf32>) -> tensor<24x36xf32>
+  %s1 = stablehlo.slice %a9 [0:24, 0:1] : (tensor<24x37xf32>) -> tensor<24x1xf32>
+  %s2 = stablehlo.concatenate %s0, %s1, dim = 1 : (tensor<24x36xf32>, tensor<24x1xf32>) -> tensor<24x37xf32>
+  %b0 = stablehlo.add %s2, %a6 : tensor<24x37xf32>
+  %b1 = stablehlo.negate %b0 : tensor<24x37xf32>
+  %b2 = stablehlo.maximum %b1, %y : tensor<24x37xf32>
+  return %b2 : tensor<24x37xf32>
+}"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("programs") / "twenty.mlir"
+    found.write_text(PROGRAM)
+    return found
+
+
+def wrong_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sine computes the cosine."""
+    right = scalars.scalar_source
+
+    def scalar_source(op: Any, function: str, *rest: Any) -> Any:
+        return right(op, "cosine" if function == "sine" else function, *rest)
+
+    monkeypatch.setattr(emit, "scalar_source", scalar_source)
+
+
+def wrong_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop around every sum over 37 elements ends one early."""
+    right = assembly.emit_phase
+
+    def emit_phase(*args: Any) -> Any:
+        made = right(*args)
+        lines = made.source.split("\n")
+        for k, line in enumerate(lines):
+            if "reduce_add(" in line:
+                head = max(j for j in range(k) if lines[j].lstrip().startswith("for "))
+                lines[head] = lines[head].replace("range(37)", "range(36)")
+        return dataclasses.replace(made, source="\n".join(lines))
+
+    monkeypatch.setattr(assembly, "emit_phase", emit_phase)
+
+
+def wrong_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of one column further on comes from two further on."""
+    right = emit.PhaseEmitter.address
+
+    def address(self: Any, buffer: Any, index: Any) -> str:
+        moved = [e + 1 if len(index) == 2 and k == 1 and e.constant == 1 and e.terms else e for k, e in enumerate(index)]
+        return right(self, buffer, moved)
+
+    monkeypatch.setattr(emit.PhaseEmitter, "address", address)
+
+
+def test_all_is_right_without_a_fault(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["culprit"] is None
+    assert len(document["kernels"]) == 1 and document["kernels"][0]["ops"] >= 19
+    assert all(k["passed"] for k in document["kernels"])
+
+
+def test_a_wrong_function_is_found(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong_function(monkeypatch)
+    assert main(["check", str(path), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    culprit = document["culprit"]
+    assert culprit["op"] == "%a5 = stablehlo.sine"
+    assert culprit["ops"] == ["%a5 = stablehlo.sine"]
+    assert culprit["element"] == [0, 0]
+    read = float(culprit["reads"][0].split(" = ")[1])
+    assert culprit["reads"][0].startswith("operand 0 %a4[0, 0]")
+    assert culprit["expected"] == pytest.approx(np.sin(read), rel=1e-5)
+    assert culprit["found"] == pytest.approx(np.cos(read), rel=1e-5)
+    assert "(d0, d1) -> (d0, d1)" in culprit["maps"][0]
+
+
+def test_what_people_see(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_function(monkeypatch)
+    assert main(["check", str(path)]) == 1
+    text = capsys.readouterr().out
+    for line in ("FAILED", "wrong op      %a5 = stablehlo.sine", "element       [0, 0]", "expected      ", "found         ",
+                 "map           operand 0 %a4: (d0, d1) -> (d0, d1)", "reads         operand 0 %a4[0, 0] = "):  # fmt: skip
+        assert line in text
+
+
+def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_bound(monkeypatch)
+    module = hlo.parse(PROGRAM)
+    plan = codegen.remembered_plan(module)
+    values = Values.of(plan, random_arrays(module.entry, 0))
+    kernels = check_kernels(plan, values)
+    assert not all(k.passed for k in kernels)
+    culprit = find_culprit(plan, values, kernels[0].name)
+    assert culprit is not None
+    assert culprit.op == "%z = stablehlo.reduce"
+    assert culprit.ops == ("%z = stablehlo.reduce",)
+    assert culprit.element == (0,) and culprit.mismatched_elems == 24
+    assert culprit.found < culprit.expected  # type: ignore[operator]
+    assert "(d0)[s0] -> (d0, s0)" in culprit.maps[0]
+
+
+def test_a_wrong_index_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_index(monkeypatch)
+    module = hlo.parse(PROGRAM)
+    plan = codegen.remembered_plan(module)
+    values = Values.of(plan, random_arrays(module.entry, 0))
+    kernels = check_kernels(plan, values)
+    assert not all(k.passed for k in kernels)
+    culprit = find_culprit(plan, values, kernels[0].name)
+    assert culprit is not None
+    assert culprit.op in ("%s0 = stablehlo.slice", "%s2 = stablehlo.concatenate")
+    assert culprit.element[1] == 0
+    assert culprit.maps and culprit.reads
+
+
+def test_the_first_difference() -> None:
+    rng = np.random.default_rng(0)
+    b = rng.standard_normal((50, 300, 9)).astype(np.float32)
+    for at in ((0, 0, 0), (17, 200, 3), (49, 299, 8)):
+        a = b.copy()
+        a[at] += 1
+        a[49, 299, 8] -= 3
+        assert first_difference(a, b) == at
+    with pytest.raises(ValueError, match="no element differs"):
+        first_difference(b, b)
+    assert first_difference(np.array([1, 2, 3]), np.array([1, 2, 4])) == (2,)
+    assert first_difference(np.array([1, np.nan], np.float64), np.array([np.nan, np.nan])) == (0,)
