@@ -9,7 +9,7 @@ where a map leads from the main root's index to the other's, so that each tile h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -77,9 +77,13 @@ class TileAnalysis:
     def _tiles(self) -> tuple[dict[int, Tile | Declined], Runtimes]:
         runtimes = Runtimes()
         found: dict[int, Tile | Declined] = {}
+        known: dict[Hashable, Tile | Declined] = {}  # long chains read with the same map again and again
         for t in self.values:
-            tile = symbolic_tile(t.map, cover=True)
-            found[id(t)] = tile if isinstance(tile, Declined) else tile_in_space(tile, t.dimensions, runtimes)
+            key = (t.map.spelling, t.dimensions)
+            if key not in known:
+                tile = symbolic_tile(t.map, cover=True)
+                known[key] = tile if isinstance(tile, Declined) else tile_in_space(tile, t.dimensions, runtimes)
+            found[id(t)] = known[key]
         return found, runtimes
 
     @cached_property

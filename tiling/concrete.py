@@ -39,7 +39,10 @@ def concrete_tile(
     if isinstance(tile, Declined):
         return tile
     mine = [tile_sizes[d.number] for d in dimensions]
-    if not tile.satisfies(mine):
+    if any(t < 1 for t in mine):
+        return Declined(f"the tile sizes {mine} are not all positive")
+    # A size may be larger than its dimension: tiles are padded to powers of two.
+    if not tile.constraints.holds({v.var: t for v, t in zip(tile.sizes, mine, strict=True)}):
         return Declined(f"the tile sizes {mine} do not meet {tile.constraints}")
     counts = {d.number: -(-d.extent // tile_sizes[d.number]) for d in space}
     origin: dict[int, Expr] = {}

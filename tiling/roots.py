@@ -2,8 +2,8 @@
 
     tiles agree <=> every tile of the space holds its own elements of the other root, each element in one tile
 
-Such a map is one to one in the dimensions that it uses and reaches every element; a dimension that it does not use has to be
-one whole tile, or the other root would be computed once for each of its tiles.
+Along such a map every element belongs to one index in the dimensions that the map uses (a folded row belongs to its sum); a
+dimension that it does not use has to be one whole tile, or the other root would be computed once for each of its tiles.
 """
 
 from __future__ import annotations
@@ -95,9 +95,8 @@ def agreement(m: IndexingMap, target: Value) -> Agreement | Declined:
     """Whether a map to a root's index gives each tile its own elements of the root, and for what tile sizes."""
     if m.unknown is not None:
         return m.unknown
-    if m.ranges or m.runtimes:
-        kind = "several elements" if m.ranges else "an element that a value names"
-        return Declined(f"an index of the main root belongs to {kind} of it")
+    if m.runtimes:
+        return Declined("which element belongs to an index of the main root is known at run time only")
     used: set[Var] = {v for e in (*m.results, *(c.expression for c in m.constraints)) for v in e.variables}
     whole = [v for v in m.dims if v.var not in used and v.interval.size > 1]
     constraints = TileConstraints.of({v.var: Interval(v.interval.size, v.interval.size) for v in whole})
@@ -105,7 +104,7 @@ def agreement(m: IndexingMap, target: Value) -> Agreement | Declined:
     wanted = [Interval(0, n - 1) for n in target.shape]
     plain = [s == w or (w.upper == 0 and e.is_constant) for s, e, w in zip(spans, m.results, wanted, strict=True)]
     names = [e for e in m.results if isinstance(e, Var)]
-    if all(plain) and not m.constraints and len(set(names)) == len(names):
+    if all(plain) and not m.constraints and not m.ranges and len(set(names)) == len(names):
         return Agreement(m, constraints)
     reason = _unequal(m, used, target)
     return Agreement(m, constraints) if reason is None else Declined(reason)
@@ -116,7 +115,7 @@ def _unequal(m: IndexingMap, used: set[Var], target: Value) -> str | None:
     from indexing.isl import bounded, relation, set_of_boxes
     from indexing.regions import Region
 
-    narrow = IndexingMap(tuple(v for v in m.dims if v.var in used), m.results, constraints=m.constraints)
+    narrow = IndexingMap(tuple(v for v in m.dims if v.var in used), m.results, m.ranges, constraints=m.constraints)
 
     def asked() -> str:
         r = relation(narrow)

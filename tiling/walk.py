@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hlo.module import Block, Module, Op, Value
 from hlo.registry import Fold, SumOfProducts
@@ -52,6 +53,7 @@ class Walk:
         self.frames: dict[tuple[int, Op], Frame] = {}
         self.dimensions: list[SpaceDimension] = []
         self.by_axis: dict[tuple[Op, int], SpaceDimension] = {}
+        self.composed: dict[tuple[Any, Any], IndexingMap] = {}
         self.nodes: list[Node] = []
         self.known: dict[Place, list[Node]] = {}
 
@@ -152,7 +154,9 @@ class Walk:
                 first.runtimes,
                 first.constraints,
             )
-        found = tidy_map(compose(first, m)).remove_unused()
+        key = (first.spelling, m.spelling)
+        found = self.composed.get(key) or tidy_map(compose(first, m)).remove_unused()
+        self.composed[key] = found
         if found.unknown is not None:
             return found, ()
         cost = sum(e.cost for e in found.results) + sum(c.expression.cost for c in found.constraints)

@@ -101,6 +101,13 @@ def test_sizes_for_contractions_stand_first() -> None:
         tiled(DOT, [1])
 
 
+def test_tiles_may_be_padded_beyond_their_dimension() -> None:
+    assert shown(DOT, [8, 32], [0]) == ((8, 8), (1, 1), "(pid_0) -> (0, 0), domain: pid_0 in [0, 0]")
+    assert shown(DOT, [1, 32], []) == ((1, 32), (1, 1), "(pid_0) -> (pid_0, 0), domain: pid_0 in [0, 3]")
+    refused = tiled(DOT, [0, 2])
+    assert isinstance(refused, Declined) and "not all positive" in refused.reason
+
+
 def test_sizes_that_break_a_constraint_are_declined() -> None:
     refused = tiled(MERGE, [4, 8], [0])
     assert isinstance(refused, Declined) and "do not meet 6 mod d0 in [0, 0]" in refused.reason
@@ -179,6 +186,24 @@ def test_a_reduction_beside_what_it_reduces_needs_whole_rows() -> None:
         "(f32[10], f32[10,20])", "f32[10,20]")  # fmt: skip
     assert shared == ["%s (d0, d1) -> (d0)", "%e (d0, d1) -> (d0, d1)"]
     assert constraints == "d1 in [20, 20]" and not apart
+
+
+def test_rows_beside_their_sums() -> None:
+    """The sum is the main root: it reads the other, and a tile of sums has its own rows."""
+    shared, constraints, apart = roots(
+        "p = f32[10,20] parameter(0) z = f32[] constant(0) e = f32[10,20] exponential(p)"
+        " s = f32[10] reduce(e, z), dimensions={1}, to_apply=add ROOT r = (f32[10,20], f32[10]) tuple(e, s)",
+        "(f32[10,20], f32[10])", "f32[10,20]")  # fmt: skip
+    assert shared == ["%e (d0)[s0] -> (d0, s0)", "%s (d0) -> (d0)"] and constraints == "always satisfied" and not apart
+
+
+def test_windows_that_overlap_share_no_tiles() -> None:
+    shared, _, apart = roots(
+        "p = f32[10] parameter(0) z = f32[] constant(0) e = f32[10] exponential(p)"
+        " w = f32[8] reduce-window(e, z), window={size=3}, to_apply=add ROOT r = (f32[10], f32[8]) tuple(e, w)",
+        "(f32[10], f32[8])", "f32[10]")  # fmt: skip
+    assert shared == ["%w (d0) -> (d0)"]
+    assert apart == ["%w reads it, but an element belongs to several indices of the main root"]
 
 
 def test_a_softmax_and_its_exponentials() -> None:
