@@ -195,7 +195,7 @@ class _Phase:
             for b in f.buffers:
                 traffic += self._touch(b, 1, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
         rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
-        inner_extent = nest.loops[-1].extent if nest.loops else 1
+        inner_extent = max(nest.loops[-1].extent, 1) if nest.loops else 1
         seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided * 1.0 / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
 

@@ -62,3 +62,13 @@ def test_a_small_cache_fetches_again_what_it_had_to_give_up() -> None:
     assert not isinstance(large, str) and not isinstance(small, str)
     assert large.memory_bytes == pytest.approx(2 * whole_bytes, rel=0.05)
     assert small.memory_bytes == pytest.approx(3 * whole_bytes, rel=0.05)  # each row of x a second time
+
+
+def test_loops_without_iterations_cost_next_to_nothing() -> None:
+    module = hlo.parse("""func.func @main(%x: tensor<0x3xf32>, %y: tensor<3x0xf32>) -> (tensor<0x3xf32>, tensor<3x0xf32>) {
+      %0 = stablehlo.tanh %x : tensor<0x3xf32>
+      %1 = stablehlo.tanh %y : tensor<3x0xf32>
+      return %0, %1 : tensor<0x3xf32>, tensor<3x0xf32>
+    }""")
+    plan = tiling.plan(module, machine=Machine(), supports=supports)
+    assert all(f.estimate.memory_bytes <= 64 and f.estimate.seconds < 1e-4 for f in plan.fusions)
