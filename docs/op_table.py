@@ -10,28 +10,29 @@ import sys
 from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+for folder in (ROOT, ROOT / "docs"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+import op_support
 
 import codegen.scalars
 import hlo
 import indexing
-from hlo.builder import Builder, type_of
 from hlo.decompositions import decomposition
 from hlo.errors import Declined
-from hlo.registry import Elementwise, Literal, Move, OpDefinition, SumOfProducts, definitions
+from hlo.registry import Elementwise, OpDefinition, definitions
 from hlo.text.formats import CUSTOM, format_of
 from hlo.text.region_formats import REGION_FORMATS
 from hlo.text.xla_table import OPCODES
-from hlo.types import ELEMENT_TYPES, ElementType, QuantizedType, TensorType
-from hlo.typesets import TYPE_SETS, TypeSet
+from hlo.types import ELEMENT_TYPES, TensorType
 from interp.registry import rule_for
-from tests.hlo.test_builder import CASES, built
+from tests.hlo.test_builder import Row
 from tiling.routines import ROUTINES
 from tiling.symbolic import symbolic_tile
 
 PAGE = ROOT / "docs" / "op-table.md"
-HEAD = """# Every op, and what is done with it
+HEAD = """# Ops and types
 
 Made from the definitions by `python docs/op_table.py`; a test says when it is out of date.
 
@@ -42,12 +43,27 @@ Made from the definitions by `python docs/op_table.py`; a test says when it is o
 - **index**: whether maps say which operand elements an output element reads.
 - **tile**: whether the maps of the op's small example have symbolic tiles, operand by operand.
 - **emit**: the loops that kernels are made of, or why the op has none of its own (the evaluator runs it then).
-- **types**: what the first operand may be: in kernels, and in the evaluator besides. Gradients are taken by JAX before lowering.
 - **decompose**: CHLO in terms of StableHLO (`hlo.decompose`).
+
+Below it are [the types that each op takes](#types-op-by-op), found out by trying, and [the element types](#element-types).
+
+"""
+SUPPORT_HEAD = """
+## Types, op by op
+
+The small example of each op was made with each element type in place of its own (for `select` and its like, in place of that of
+the values), verified, planned, and run in the evaluator. **K**: computed in a kernel; **E**: in the evaluator, inside the same
+program; **.**: the op does not take the type; **-**: it does, and the evaluator declines. Gradients are taken by JAX before
+lowering, so a gradient's ops are among these.
+
+"""
+TYPES_HEAD = """
+## Element types
+
+*Emit* names the type that kernels compute in. Quantized types are parsed, verified and evaluated.
 
 """
 OPCODE = {row.op: code for code, row in sorted(OPCODES.items(), reverse=True)}
-QUANTIZED = QuantizedType(ELEMENT_TYPES["i8"], ELEMENT_TYPES["f32"], (1.0,), (0,), -128, 127)
 
 
 def declined(d: Declined) -> str:
@@ -81,28 +97,17 @@ def index(d: OpDefinition) -> str:
 
 
 @functools.cache
-def examples() -> dict[str, hlo.Op]:
-    """A small op of each name, from the builder's tests."""
-    found: dict[str, hlo.Op] = {}
-    for row in CASES.values():
-        for op in hlo.walk(built(row)[0].entry.body):
-            found.setdefault(op.name, op)
-    b = Builder("main")  # two ops that the builder writes as others
-    x = b.parameter(0, "f32[3,3]")
-    for name, attributes, shape in (("broadcast", {"broadcast_sizes": (2,)}, "f32[2,3,3]"), ("dot", {}, "f32[3,3]")):
-        operands = (x,) if name == "broadcast" else (x, x)
-        made = b.emit(f"stablehlo.{name}", operands, attributes, (), [type_of(shape)])[0].op
-        assert made is not None
-        found.setdefault(made.name, made)
-    return found
+def examples() -> dict[str, tuple[Row | None, hlo.Module, hlo.Op]]:
+    return op_support.examples()
 
 
 def tile(d: OpDefinition) -> str:
     if isinstance(d.access, Declined):
         return "no map"
-    op = examples().get(d.name)
-    if op is None:
+    found = examples().get(d.name)
+    if found is None:
         return "reads nothing" if not d.operands or d.is_terminator else "missing"
+    op = found[2]
     if not all(isinstance(r.type, TensorType) and r.type.is_static for r in op.results):
         return "when the sizes are known"
     maps = [m for output in range(len(op.results)) for s in indexing.output_to_input(op, output) for m in s]
@@ -131,56 +136,6 @@ def emit(d: OpDefinition) -> str:
     return type(d.semantics).__name__.lower()
 
 
-KINDS: dict[str, Callable[[ElementType], bool]] = {
-    "boolean": lambda e: e.is_boolean,
-    "integer": lambda e: e.is_integer and e.bits >= 8,
-    "float": lambda e: e.is_float and e.bits >= 16,
-    "2- and 4-bit integer": lambda e: e.is_integer and e.bits < 8,
-    "4- to 8-bit float": lambda e: e.is_float and e.bits <= 8,
-    "complex": lambda e: e.is_complex,
-}
-
-
-def types(d: OpDefinition) -> str:
-    if not d.operands:
-        return "no operands"
-    accepts = d.operands[0].accepts
-    accepted = accepts if isinstance(accepts, TypeSet) else TYPE_SETS[accepts]
-    ranks = [(), (2,), (2, 2)]
-
-    def takes(e: ElementType | QuantizedType) -> bool:
-        return any(accepted.has(TensorType(shape, e)) for shape in ranks)
-
-    has_loops = not emit(d).startswith(("no loops", "evaluator", "ends"))
-    in_kernels, besides = [], []
-    for word, is_kind in KINDS.items():
-        found = [e for e in ELEMENT_TYPES.values() if is_kind(e) and takes(e)]
-        if found:
-            known = not isinstance(d.semantics, Elementwise) or any(computes(d, e) for e in found)
-            (in_kernels if has_loops and known else besides).append(word)
-    if takes(QUANTIZED):
-        as_integers = isinstance(d.semantics, Elementwise | Move | SumOfProducts | Literal)
-        (in_kernels if has_loops and as_integers else besides).append("quantized")
-    if len(in_kernels) + len(besides) == 0:
-        return str(accepted)
-    return "; ".join(
-        text
-        for text in (
-            "kernels: " + ", ".join(in_kernels) if in_kernels else "",
-            "evaluator: " + ", ".join(besides) if besides else "",
-        )
-        if text
-    )
-
-
-def computes(d: OpDefinition, e: ElementType) -> bool:
-    """Whether kernels have an elementwise op's function of an element type, in itself or by what the op is made of."""
-    assert isinstance(d.semantics, Elementwise)
-    function = d.semantics.function
-    missing = e.is_complex and function in codegen.scalars.WITHOUT_COMPLEX
-    return not missing or callable(decomposition(d.name))
-
-
 def decompose(d: OpDefinition) -> str:
     found = decomposition(d.name)
     if found is None:
@@ -188,7 +143,7 @@ def decompose(d: OpDefinition) -> str:
     return declined(found) if isinstance(found, Declined) else "yes"
 
 
-COLUMNS: tuple[Callable[[OpDefinition], str], ...] = (parse, verify, infer, evaluate, index, tile, emit, types, decompose)
+COLUMNS: tuple[Callable[[OpDefinition], str], ...] = (parse, verify, infer, evaluate, index, tile, emit, decompose)
 
 
 def cell(text: str) -> str:
@@ -200,12 +155,34 @@ def rows() -> list[list[str]]:
     return [[f"`{d.name}`", *(cell(column(d)) for column in COLUMNS)] for d in definitions()]
 
 
+def support_rows() -> list[list[str]]:
+    """Op by op, a mark for each type."""
+    found = sorted((name, *rest) for name, rest in examples().items() if not rest[2].definition.is_terminator)
+    marked = [(name, op_support.support(row, module, op)) for name, row, module, op in found]
+    return [[f"`{name}`", *marks.values()] for name, marks in marked if set(marks.values()) != {"."}]
+
+
+def type_rows() -> list[list[str]]:
+    made = []
+    for name, element in ELEMENT_TYPES.items():
+        number = codegen.scalars.number_type(element)
+        kernel = f"evaluator: {number.reason}" if isinstance(number, Declined) else f"yes, as {number}"
+        made.append([f"`{name}`", cell(str(element.dtype)), "yes", "yes", cell(kernel)])
+    return made
+
+
+def table(head: list[str], made: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in made)]
+    return "\n".join(lines) + "\n"
+
+
 def page() -> str:
     """The whole page."""
-    head = ["op", *(c.__name__ for c in COLUMNS)]
     made = rows()
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in made)]
-    return f"{HEAD}{len(made)} ops.\n\n" + "\n".join(lines) + "\n"
+    support = table(["op", *(f"`{t}`" for t in op_support.TYPES)], support_rows())
+    types = table(["type", "NumPy", "parse and verify", "evaluate", "emit"], type_rows())
+    ops = table(["op", *(c.__name__ for c in COLUMNS)], made)
+    return f"{HEAD}{len(made)} ops.\n\n{ops}{SUPPORT_HEAD}{support}{TYPES_HEAD}{types}"
 
 
 def main(arguments: list[str]) -> int:

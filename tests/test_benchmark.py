@@ -74,3 +74,58 @@ def test_attention_over_4096_positions_never_holds_its_scores() -> None:
     result_bytes = arrays[0].nbytes
     assert first < 16_000_000 + result_bytes + 8_000_000  # code that is loaded on the first call
     assert warm < 16_000_000
+
+
+RESULTS = {
+    "schema": "tilewright.performance/1",
+    "machine": {"cpu": "a CPU", "cores": 2, "python": "3.11", "jax": "1", "numba": "2", "numpy": "3"},
+    "limits": {"bytes_per_second": {"1024": 2e9, "1048576": 1e9}, "flops_per_second": 1e12},
+    "rows": [
+        {"name": "a", "what": "x|y", "between": "packing", "limit_seconds": 0.01, "limit_kind": "memory", "fallbacks": [],
+         "problem": None, "seconds": {"Tilewright": 0.02, "JAX": 0.05, "another": 0.03}},
+        {"name": "b", "what": "z", "between": "", "limit_seconds": 0.01, "limit_kind": "arithmetic", "fallbacks": [],
+         "problem": "the results differ from JAX's", "seconds": {}},
+        {"name": "c", "what": "z", "between": "", "limit_seconds": 0.01, "limit_kind": "memory", "fallbacks": ["a while"],
+         "problem": None, "seconds": {"Tilewright": 0.02}},
+    ],
+}  # fmt: skip
+
+
+def test_the_performance_page_is_made_from_results() -> None:
+    from benchmarks import performance
+
+    text = performance.page(RESULTS)
+    assert "| `a` | x\\|y | 10 memory | 20 | 50% | 50 | 30 | 1.50 | packing |" in text
+    assert "| `b` | z | 10 arithmetic | the results differ from JAX's | - | - | - | - |  |" in text
+    assert "in the evaluator: a while" in text
+    with pytest.raises(ValueError, match=r"tilewright\.performance/1"):
+        performance.page({})
+
+
+def test_the_limit_is_the_larger_one() -> None:
+    from benchmarks import performance
+
+    found = RESULTS["limits"]
+    assert isinstance(found, dict)
+    assert performance.limit_of(1000, 1e6, found) == (1e-6, "arithmetic")
+    assert performance.limit_of(4096, 1e6, found) == (4096e-9, "memory")
+
+
+@pytest.mark.jax
+def test_every_workload_can_be_traced() -> None:
+    import jax
+
+    from benchmarks.workloads import WORKLOADS
+
+    assert len({w.name for w in WORKLOADS}) == len(WORKLOADS) >= 25
+    for w in WORKLOADS:
+        jax.eval_shape(w.function, *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in w.specs))
+
+
+def test_results_that_differ_are_seen() -> None:
+    from benchmarks import performance
+
+    x = [np.ones(4, np.float32)]
+    assert performance._agrees(x, x, 0.0)
+    assert not performance._agrees([x[0] + 1], x, 1e-3)
+    assert not performance._agrees([x[0] * np.float32("nan")], x, 1e-3)

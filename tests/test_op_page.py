@@ -32,3 +32,12 @@ def test_every_cell_says_something(maker: ModuleType) -> None:
     for row in rows:
         assert len(row) == len(maker.COLUMNS) + 1
         assert all(c and c not in ("missing", "–", "-") for c in row), row
+
+
+def test_marks_are_what_is_known(maker: ModuleType) -> None:
+    marks = {row[0]: dict(zip(maker.op_support.TYPES, row[1:], strict=True)) for row in maker.support_rows()}
+    add, xor = marks["`stablehlo.add`"], marks["`stablehlo.xor`"]
+    assert (add["f32"], add["quantized"], xor["f32"], xor["i32"]) == ("K", "E", ".", "K")
+    assert marks["`stablehlo.fft`"]["f32"] in "KE"
+    assert all(set(row.values()) <= set("KE.-") for row in marks.values())
+    assert len(marks) > 150
