@@ -36,8 +36,8 @@ NumPy {numpy}, Python {python}). To measure again, with nothing else running, an
     python benchmarks/performance.py --keep-memory --json results.json
     python benchmarks/performance.py --page results.json
 
-`--keep-memory` makes glibc keep what was freed and use huge pages: JAX makes its results anew on each call and is at its strongest
-so; Tilewright keeps a pool of its own.
+`--keep-memory` makes glibc keep what was freed and use huge pages: JAX makes its results anew on each call and is at its
+strongest so; Tilewright keeps a pool of its own.
 
 - **limit**: the larger of the least bytes over the bandwidth at that working set, and the least arithmetic over the peak of
   multiply-adds. Every argument is read once and every result written once. A time can lie under the limit where data stay in a
