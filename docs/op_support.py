@@ -84,7 +84,8 @@ def _candidates(row: Row | None, module: hlo.Module, old: Element, new: Element)
 
 
 def _mark(module: hlo.Module, alone: bool) -> str:
-    kernels = not any(isinstance(s, tiling.EvaluatorStep) for s in tiling.plan(module, supports=codegen.supports).steps)
+    made = tiling.plan(module, supports=codegen.supports)
+    kernels = not any(isinstance(s, tiling.EvaluatorStep) for plan in made.nested() for s in plan.steps)
     if alone and not _evaluates(module):
         return "-"
     return "K" if kernels else "E"
