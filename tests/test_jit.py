@@ -219,3 +219,10 @@ def test_an_outer_product_multiplies() -> None:
     """A contraction over nothing once stored its first operand alone."""
     a, b = np.arange(1, 4, dtype=np.float32), np.arange(1, 5, dtype=np.float32)
     np.testing.assert_array_equal(tilewright.compile(hlo.parse(OUTER))(a, b)[0], np.outer(a, b))
+
+
+def test_loops_that_never_run_are_planned() -> None:
+    """A loop of no iterations once had a cost of 0 / 0."""
+    found = tilewright.jit(lambda a: (jnp.linalg.cholesky(a), a.sum(0), jnp.exp(a)))(np.zeros((0, 3, 3), np.float32))
+    assert [r.shape for r in found] == [(0, 3, 3), (3, 3), (0, 3, 3)]
+    assert found[1].tolist() == np.zeros((3, 3)).tolist()

@@ -70,3 +70,35 @@ def test_plans_schedules_and_kernels_have_html() -> None:
         assert "<table>" in text
         assert "&lt;" in text or "<pre>" in text
     assert "<pre>def kernel" in executable.kernels[0]._repr_html_()
+
+
+@notebook
+def test_scalars_and_rows_have_no_axis_that_they_lack() -> None:
+    """Rank 0 and 1 once had ticks of a half."""
+    text = """func.func @main(%x: tensor<6xf32>, %z: tensor<f32>) -> tensor<f32> {
+  %r = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<6xf32>, tensor<f32>) -> tensor<f32>
+  return %r : tensor<f32>
+}"""
+    row, scalar, result = pictures.reads(hlo.parse(text).root).axes
+    assert [len(a.get_yticks()) for a in (row, scalar, result)] == [0, 0, 0]
+    assert len(scalar.get_xticks()) == 0
+    assert all(float(t).is_integer() for t in row.get_xticks())
+
+
+@notebook
+def test_explore_draws_what_its_sliders_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    import IPython.display
+
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    op = hlo.parse(TEXT).root
+    box = pictures.explore(op)
+    *sliders, output = box.children
+    assert [(s.description, s.min, s.max, s.value) for s in sliders] == [("d0", 0, 5, 3), ("d1", 0, 4, 2)]
+    first = len(shown)
+    sliders[0].value = 5
+    assert len(shown) > first, "a slider that moves draws anew"
+    image = shown[-1].axes[0].images[0].get_array()  # type: ignore[attr-defined]
+    assert (image > 0).sum(1).tolist() == [0, 0, 0, 0, 0, 8]
+    assert output is box.children[-1]
+    assert shown[-1]._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]

@@ -113,8 +113,11 @@ def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> Non
 
     image = _as_image(count)
     colours = LinearSegmentedColormap.from_list("count", [_NOT, colour])
-    long = max(image.shape) > 8 * min(image.shape)
-    axes.imshow(np.sqrt(image), cmap=colours, vmin=0, aspect="auto" if long else "equal", interpolation="nearest")
+    ratio = image.shape[0] / image.shape[1]
+    hair = not 1 / 16 < ratio < 16  # squares would make a hair of the picture
+    axes.imshow(np.sqrt(image), cmap=colours, vmin=0, aspect="auto" if hair else "equal", interpolation="nearest")
+    if hair:
+        axes.set_box_aspect(min(max(ratio, 0.1), 10))
     axes.set_title(title, fontsize=9)
     rows, columns = image.shape
     if rows <= 40 and columns <= 40:
@@ -123,10 +126,16 @@ def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> Non
         axes.grid(which="minor", color="white", linewidth=1)
         axes.tick_params(which="minor", length=0)
     axes.tick_params(labelsize=7)
-    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(12, integer=True))
-    axes.set_xlim(-0.5, columns - 0.5)
-    axes.set_ylim(rows - 0.5, -0.5)
+    for axis, size, is_dimension in ((axes.xaxis, columns, count.ndim > 0), (axes.yaxis, rows, count.ndim > 1)):
+        if is_dimension:
+            axis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=min(size, 3)))
+        else:
+            axis.set_ticks([])
+    margin = 2.0 if count.ndim == 0 else 0.0  # a scalar is one element, not a wall
+    axes.set_xlim(-0.5 - margin, columns - 0.5 + margin)
+    axes.set_ylim(rows - 0.5 + margin, -0.5 - margin)
+    if count.ndim > 2:
+        axes.set_ylabel("dimensions 0 … " + str(count.ndim - 2) + " in order", fontsize=7)
     for spine in axes.spines.values():
         spine.set_visible(False)
 

@@ -72,12 +72,12 @@ def _one_by_one(step: Ordering | Scatter | Selection) -> float:
 
 
 def _lanes_used(extent: int, lanes: int) -> float:
-    """Elements of an inner loop done at a time: whole vectors, and one by one what is left.
+    """Elements of an inner loop done at a time: whole vectors, and one by one what is left; 1 for a loop that never runs.
 
     >>> _lanes_used(64, 16), _lanes_used(8, 16), _lanes_used(24, 16)
     (16.0, 1.0, 2.6666666666666665)
     """
-    return extent / (extent // lanes + extent % lanes)
+    return extent / (extent // lanes + extent % lanes) if extent else 1.0
 
 
 class _Phase:
