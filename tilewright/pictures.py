@@ -214,7 +214,7 @@ def tile_grid(fusion: Fusion) -> Any:
                 extent=(0, min(shown[1] * wide, columns), min(shown[0] * high, rows), 0), interpolation="nearest")  # fmt: skip
     if shown[0] * shown[1] <= 256:
         for i, j in itertools.product(range(shown[0]), range(shown[1])):
-            x, y = min((j + 0.5) * wide, columns), min((i + 0.5) * high, rows)
+            x, y = (j * wide + min((j + 1) * wide, columns)) / 2, (i * high + min((i + 1) * high, rows)) / 2
             axes.text(x, y, str(i * counts[1] + j), ha="center", va="center", fontsize=7)
     cut = "" if shown == counts else f" (the first {shown[0]} × {shown[1]} shown)"
     lead = f", for each of {math.prod(shape[:-2])} leading indices" if len(shape) > 2 and math.prod(shape[:-2]) > 1 else ""
