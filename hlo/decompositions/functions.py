@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from hlo.decompositions import special
 from hlo.decompositions.expressions import Expression, copysign, of_parts, where
-from hlo.decompositions.registry import function
+from hlo.decompositions.registry import NoFormulaError, function
 
 __all__: list[str] = []
 
@@ -26,7 +26,8 @@ def in_f64(real: Callable[..., X], complex_: Callable[[X], X] | None = None) -> 
     def formula(*operands: X) -> X:
         x = operands[0]
         if x.element.is_complex:
-            assert complex_ is not None
+            if complex_ is None:
+                raise NoFormulaError(f"it has no definition for {x.element}")
             return complex_(x.to("complex<f64>")).to(x.element)
         return real(*(o.to("f64") for o in operands)).to(x.element)
 

@@ -36,12 +36,19 @@ def rule(name: str) -> Callable[[Rule], Rule]:
     return add
 
 
+class NoFormulaError(Exception):
+    """Raised by a formula that has no form for its operands' types; the decomposition is declined with its message."""
+
+
 def function(name: str, formula: Callable[..., Expression]) -> None:
     """The decomposition of an elementwise op by a formula on expressions."""
 
     @rule(name)
-    def apply(rewriter: Rewriter, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...]:
-        return (formula(*(Expression(rewriter.builder, v) for v in operands)).value,)
+    def apply(rewriter: Rewriter, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | Declined:
+        try:
+            return (formula(*(Expression(rewriter.builder, v) for v in operands)).value,)
+        except NoFormulaError as e:
+            return Declined(str(e))
 
 
 def decomposition(name: str) -> Rule | Declined | None:

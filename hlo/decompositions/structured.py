@@ -14,6 +14,7 @@ from hlo.module import DenseArray, Op, Value
 from hlo.ops.chlo import broadcast_maps
 from hlo.registry import definition, definitions
 from hlo.types import ELEMENT_TYPES, TensorType
+from hlo.typesets import TYPE_SETS, TypeSet
 
 if TYPE_CHECKING:
     from hlo.decompositions.rewrite import Rewriter
@@ -41,6 +42,10 @@ def _broadcasting(name: str) -> None:
         if inner == "stablehlo.select" and operands[0].rank == 0:
             wide = (operands[0], *wide[1:])
         attributes = {k: v for k, v in op.attributes.items() if k != "broadcast_dimensions"}
+        for v, operand in zip(wide, definition(inner).operands, strict=True):
+            accepts = operand.accepts if isinstance(operand.accepts, TypeSet) else TYPE_SETS[operand.accepts]
+            if not accepts.has(v.type):  # the broadcasting form takes more types than the op itself
+                return Declined(f"{inner} does not take {v.type}")
         further = decomposition(inner)
         if further is None:
             return b.emit(inner, wide, attributes)
