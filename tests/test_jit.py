@@ -226,3 +226,15 @@ def test_loops_that_never_run_are_planned() -> None:
     found = tilewright.jit(lambda a: (jnp.linalg.cholesky(a), a.sum(0), jnp.exp(a)))(np.zeros((0, 3, 3), np.float32))
     assert [r.shape for r in found] == [(0, 3, 3), (3, 3), (0, 3, 3)]
     assert found[1].tolist() == np.zeros((3, 3)).tolist()
+
+
+def test_small_loops_start_anew_at_every_call() -> None:
+    """The native small call once ran a loop's kernels without the loop, each call going on where the last one ended."""
+    f = tilewright.jit(lambda x: jax.lax.fori_loop(0, 4, lambda i, a: jnp.sin(a) + i, x), output="numpy")
+    x = np.arange(6, dtype=np.float32)
+    expected = x
+    for i in range(4):
+        expected = np.sin(expected) + np.float32(i)
+    for _ in range(3):
+        np.testing.assert_allclose(f(x), expected, rtol=1e-5)
+    assert f.executable(x).fallbacks == []
