@@ -238,3 +238,11 @@ def test_small_loops_start_anew_at_every_call() -> None:
     for _ in range(3):
         np.testing.assert_allclose(f(x), expected, rtol=1e-5)
     assert f.executable(x).fallbacks == []
+
+
+def test_products_of_booleans() -> None:
+    """or of ands: a loop's step for booleans was missing, and compiling ended with an error of types."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 2, s).astype(bool) for s in ((3, 4), (4, 5)))
+    found = tilewright.jit(lambda a, b: a @ b)(a, b)
+    assert found.tolist() == (a @ b).tolist()

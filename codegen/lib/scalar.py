@@ -364,7 +364,7 @@ def reduce_multiply(total: Any, x: Any) -> Any:
 
 
 def reduce_fma(total: Any, x: Any, y: Any) -> Any:
-    """total + x y, where a loop may add in any order and fuse the product."""
+    """total + x y, where a loop may add in any order and fuse the product; bools: total or (x and y)."""
     return add(total, multiply(x, y))
 
 
@@ -397,6 +397,13 @@ define(
     2,
     _with_complex("reduce_multiply", {"f": _reassociated("fmul"), "iu": lambda k, x, y: x * y, "b": lambda k, x, y: x & y}),
 )
-define(reduce_fma, 3, _with_complex("reduce_fma", {"f": _reduce_fma, "iu": lambda k, t, x, y: t + x * y}))
+define(
+    reduce_fma,
+    3,
+    _with_complex(
+        "reduce_fma",
+        {"f": _reduce_fma, "iu": lambda k, t, x, y: t + x * y, "b": lambda k, t, x, y: t | (x & y)},
+    ),
+)
 define(reduce_maximum, 2, _with_complex("reduce_maximum", _MAX))
 define(reduce_minimum, 2, _with_complex("reduce_minimum", _MIN))
