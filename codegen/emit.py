@@ -49,6 +49,7 @@ from tiling.schedule import (
     Schedule,
     Scope,
     Selection,
+    Step,
     Turn,
 )
 
@@ -87,7 +88,7 @@ class PhaseEmitter:
     def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
         self.schedule, self.phase, self.title = schedule, phase, title
         self.by_value: dict[int, Buffer] = {id(b.value): b for b in schedule.buffers if b.value is not None}
-        for step in (s for p in schedule.phases for s in p.steps):
+        for step in (s for p in schedule.phases for s in (*p.before, *p.steps)):
             # A buffer that is used in place belongs to several values.
             if isinstance(step, Contract):
                 self.by_value.setdefault(id(step.value), step.out.buffer)
@@ -141,14 +142,18 @@ class PhaseEmitter:
 
     def _task_loop(self) -> None:
         tiles = [(v, n) for v, n in self.phase.tiles]
+        group = self.phase.group
         for flag in self.phase.flags:
             self._flag(flag)
-        if len(tiles) == 1 and not self.phase.descending:
+        if len(tiles) == 1 and not self.phase.descending and group == 1:
             self.out.line(f"for {self.name(tiles[0][0])} in range(begin, end):")
         else:
             self.out.line("for task in range(begin, end):")
         self.out.depth += 1
-        if len(tiles) > 1 or self.phase.descending:
+        if group > 1:
+            ((tile, count),) = tiles
+            self.out.line(f"{self.name(tile)} = {group}*task")
+        elif len(tiles) > 1 or self.phase.descending:
             step = 1
             for k, (v, n) in reversed(list(enumerate(tiles))):
                 text = "task" if step == 1 else f"task // {step}"
@@ -158,28 +163,37 @@ class PhaseEmitter:
                     text = f"{n - 1} - {text}"
                 self.out.line(f"{self.name(v)} = {text}")
                 step *= n
+        for step_ in self.phase.before:
+            self._step(step_)
+        if group > 1:
+            stop = f"{group}*task + {group}" if count % group == 0 else f"min({group}*task + {group}, {count})"
+            self.out.line(f"for {self.name(tile)} in range({group}*task, {stop}):")
+            self.out.depth += 1
         for step_ in self.phase.steps:
-            if isinstance(step_, Contract):
-                self._contract(step_)
-            elif isinstance(step_, Turn):
-                self._turn(step_)
-            elif isinstance(step_, Measure):
-                self._measure(step_)
-            elif isinstance(step_, Ordering):
-                self.read.update(step_.targets)
-                emit_ordering(self, step_)
-            elif isinstance(step_, Scatter):
-                self.read.update(step_.targets)
-                scatter = NestEmitter(self, Nest(step_.loops))
-                upper = step_.loops[-1].upper if step_.loops else Const(0)  # one update of one element has no loop
-                scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step_))])
-            elif isinstance(step_, Selection):
-                self.read.update((step_.target, step_.operand))
-                windows = NestEmitter(self, Nest(step_.loops))
-                upper = step_.loops[-1].upper if step_.loops else Const(0)
-                windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step_))])
-            else:
-                self._nest(step_)
+            self._step(step_)
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, Contract):
+            self._contract(step)
+        elif isinstance(step, Turn):
+            self._turn(step)
+        elif isinstance(step, Measure):
+            self._measure(step)
+        elif isinstance(step, Ordering):
+            self.read.update(step.targets)
+            emit_ordering(self, step)
+        elif isinstance(step, Scatter):
+            self.read.update(step.targets)
+            scatter = NestEmitter(self, Nest(step.loops))
+            upper = step.loops[-1].upper if step.loops else Const(0)  # one update of one element has no loop
+            scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step))])
+        elif isinstance(step, Selection):
+            self.read.update((step.target, step.operand))
+            windows = NestEmitter(self, Nest(step.loops))
+            upper = step.loops[-1].upper if step.loops else Const(0)
+            windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step))])
+        else:
+            self._nest(step)
 
     def _nest(self, nest: Nest) -> None:
         ordered = order_loops(nest, self.buffer_of)
@@ -406,8 +420,12 @@ class NestEmitter:
             self.phase.read.update(f.buffers)
             return at
         names = [self.phase.fresh("a") for _ in f.values]
-        self.users = _users(f.inits)
-        self._start(f, source, names, self.lines[first_reduction], first_reduction)
+        if f.carried:
+            self.phase.read.update(f.buffers)
+            self.lines[first_reduction] += [f"{a} = {source.start(b)}" for a, b in zip(names, at, strict=True)]
+        else:
+            self.users = _users(f.inits)
+            self._start(f, source, names, self.lines[first_reduction], first_reduction)
         self.after[first_reduction] += [f"{b} = {a}" for b, a in zip(at, source.finish(names), strict=True)]
         return names
 
@@ -431,10 +449,13 @@ class NestEmitter:
     def _initialise(self, first_reduction: int) -> None:
         """Sets the results to their initial values before the reduction loops, over the parallel loops inside them."""
         out = Writer()
+        folds = [f for f in self.nest.folds if not f.carried]
+        if not folds:
+            return
         for loop in self.nest.loops[first_reduction:]:
             if loop.kind is LoopKind.PARALLEL:
                 self._open(out, loop, loop.lower, loop.upper)
-        for f in self.nest.folds:
+        for f in folds:
             if any(node_variables(n, self.memo) for n in f.inits):
                 raise NotCompilable("its initial value differs between elements")
             at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]

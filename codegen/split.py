@@ -7,7 +7,7 @@ for r in [0, n]: f(x[r] if i - r >= 0 else c)   ->   for r in [0, min(i, n)]: f(
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def _resolve(
     resolver = _Resolver(key, holds)
     stores = tuple(Store(s.value, s.buffer, s.index, resolver.node(s.node)) for s in piece.stores)
     folds = tuple(
-        FoldStep(f.values, f.buffers, f.index, tuple(map(resolver.node, f.nodes)), f.inits, f.op) for f in piece.folds
+        replace(f, nodes=tuple(map(resolver.node, f.nodes))) for f in piece.folds
     )
     return Segment(lower, upper, stores, folds, piece.is_left_out or left_out)
 

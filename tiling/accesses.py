@@ -137,7 +137,7 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
     """Every access of a schedule; (step, reason) for a step that is not modelled."""
     by_value = buffers_by_value(schedule)
     for number, phase in enumerate(schedule.phases):
-        for k, step in enumerate(phase.steps):
+        for k, step in enumerate((*phase.before, *phase.steps)):
             label = f"phase {number} step {k}"
             reader = Reader(schedule, by_value, phase, (number, k), label)
             try:
@@ -149,7 +149,7 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
 def buffers_by_value(schedule: Schedule) -> dict[int, Buffer]:
     """Where each value is kept, as the code generator sees it: a buffer used in place belongs to several values."""
     found = {id(b.value): b for b in schedule.buffers if b.value is not None}
-    for step in (s for p in schedule.phases for s in p.steps):
+    for step in (s for p in schedule.phases for s in (*p.before, *p.steps)):
         if isinstance(step, Contract):
             found.setdefault(id(step.value), step.out.buffer)
         elif isinstance(step, Nest):
@@ -265,7 +265,8 @@ class Reader:
 
     def _folded(self, f: FoldStep, outer: Domain, part: int, place: int, around: int) -> Iterator[Access]:
         for v, b in zip(f.values, f.buffers, strict=True):
-            yield self.access(Kind.WRITE, b, f.index, outer, v, part, place, around, is_fold=True)
+            kind = Kind.UPDATE if f.carried else Kind.WRITE
+            yield self.access(kind, b, f.index, outer, v, part, place, around, is_fold=True)
 
     def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
         """The loads below some nodes, each under what must hold for it to be made."""

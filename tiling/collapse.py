@@ -18,9 +18,9 @@ __all__ = ["collapse_loops"]
 
 def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
     """The nest with neighbouring loops of one kind made one wherever every address and every condition is linear in both
-    and steps on from the end of the inner one to the next iteration of the outer one."""
+    and steps on from the end of the inner one to the next iteration of the outer one. A nest of fixed order stays as it is."""
     roots: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
-    if len(nest.loops) < 2 or has_runtimes(roots):
+    if len(nest.loops) < 2 or nest.order_is_fixed or has_runtimes(roots):
         return nest
     expressions: list[Expr] | None = None
     k = len(nest.loops) - 2

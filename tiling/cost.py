@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from indexing.expr import Expr, FloorDiv, Var
+from tiling.accesses import buffers_by_value
 from tiling.averages import Averages
 from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
 from tiling.machine import Machine
+from tiling.order import order_loops
 from tiling.schedule import Buffer, Contract, Loop, Measure, Nest, Ordering, Phase, Scatter, Schedule, Scope, Selection, Turn
 from tiling.stages import COST
 
@@ -87,6 +89,7 @@ class _Phase:
         self.counts = dict(phase.tiles)
         self.averages = Averages(phase, schedule.ranges)
         self.memo: dict[int, frozenset[Var]] = {}
+        self.by_value = buffers_by_value(schedule)
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
         self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
@@ -95,7 +98,7 @@ class _Phase:
 
     def estimate(self) -> Estimate:
         m = self.machine
-        tasks = max(self.phase.tasks, 1)
+        tasks = max(self.phase.tasks * self.phase.group, 1)
         arithmetic = cached = 0.0
         for step in self.phase.steps:
             if isinstance(step, Contract):
@@ -148,6 +151,7 @@ class _Phase:
     def _nest(self, nest: Nest) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution."""
         m = self.machine
+        nest = order_loops(nest, lambda load: load.buffer or self.by_value[id(load.value)])
         if self.phase.flags:
             nest = replace(nest, loops=self.averages.loops(nest))
         roots: list[Node] = [s.node for s in nest.stores]

@@ -214,8 +214,8 @@ class _Edges:
             a, b = getattr(one, what), getattr(producer.estimate, what) + getattr(consumer.estimate, what)
             if a > b:
                 found.append(f"{what.partition('_')[0]} {a * 1e6:.1f} us instead of {b * 1e6:.1f} us")
-        tasks = schedule.phases[-1].tasks
-        before = producer.schedule.phases[-1].tasks
+        tasks = schedule.main.tasks
+        before = producer.schedule.main.tasks
         if tasks < min(before, machine.cores):
             found.append(f"{tasks} task{'s' if tasks > 1 else ''} instead of {before}, for {machine.cores} cores")
         sizes = list(schedule.tile_sizes)
@@ -224,7 +224,7 @@ class _Edges:
     def _computed_again(self, schedule: Schedule) -> tuple[Value, float] | None:
         """The value of which most elements are computed more than once, and how many times."""
         worst: tuple[Value, float] | None = None
-        tasks = schedule.phases[-1].tasks
+        tasks = schedule.main.tasks
         for values, loops in computed(schedule):
             size = values[0].tensor.size_elems
             times = prod(n for _, n in loops) * tasks / max(size, 1)

@@ -6,26 +6,28 @@ the task's later stages read from it: the image of their loops under their index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
-from tiling.box import Box, Span, covers, hull, image
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify
+from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
 from tiling.cost import estimate
-from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
+from tiling.element import Choose, Load, Node, Scalar, loads
 from tiling.machine import Machine
 from tiling.masks import Masks, find_limits, may_be_masked
-from tiling.member import Member, translated
+from tiling.member import Member
+from tiling.merge import merge_nests
 from tiling.names import Names, make_buffer
 from tiling.order import order_loops
 from tiling.routines import routine_of
-from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Skip, Step, Store
+from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
+from tiling.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
 from tiling.split_fold import split_fold
 from tiling.stages import Stage, is_inlinable
 from tiling.turn import turn_loads
@@ -67,7 +69,7 @@ def masks_pay(made: Schedule, plain: Schedule, machine: Machine) -> bool:
 
 def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
     try:
-        lowering = _Lowering(request, machine, names)
+        lowering = Lowering(request, machine, names)
         if any(routine_of(s.op) is not None for s in request.stages):
             return lowering.routine()
         return lowering.run()
@@ -75,13 +77,15 @@ def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule
         return Declined(str(reason))
 
 
-class _Lowering:
+class Lowering:
     def __init__(self, request: FusionRequest, machine: Machine, names: Names) -> None:
         self.request = request
         self.machine = machine
         self.names = names
         self.ranges: dict[Var, Interval] = {}
         self.plans = [Member(s) for s in request.stages]
+        self.root = self.plans[-1]
+        self.parts: Parts | None = None
         self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
         self.inlined = self._inlined_values()
         self.buffers: dict[int, Buffer] = {}
@@ -92,15 +96,21 @@ class _Lowering:
         self.masks: Masks | None = None
 
     def run(self) -> Schedule:
-        root = self.plans[-1]
-        root.box = self._tile_root(root.stage.values[0])
-        for plan in reversed(self.plans):
-            self._shape(plan)
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        core = self._closure()
+        others = [p for p in self.plans if not any(p is c for c in core)]
+        self.plans = [*core, *others]
+        for plan in reversed(core):
+            self.shape(plan)
+        if others:
+            self.parts = shape_beside(self, core, others)
+        if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
+            return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).run()
         self._allocate()
-        self.masks = self._find_masks()
+        self.masks = None if others else self._find_masks()
         emitted: dict[int, list[Step]] = {}
         for plan in reversed(self.plans):  # what a stage computes is what its readers still need
-            emitted[id(plan)] = self._emit(plan)
+            emitted[id(plan)] = [] if plan.late else self.emit(plan)
         steps: list[Step] = []
         for plan in self.plans:
             steps.extend(emitted[id(plan)])
@@ -108,13 +118,46 @@ class _Lowering:
                 self.extra_buffers.extend(lowered.buffers)
                 self.prepass.extend(lowered.prepass)
         lanes = self.machine.lanes(4)
-        turned, scratch = turn_loads(_merge(steps, self.ranges, self._buffer_of), self._buffer_of, self.ranges, self.names, lanes)
-        main = Phase(tuple(self.tiles), tuple(turned))
+        merged = merge_nests(steps, self.ranges, self._buffer_of)
+        turned, scratch = turn_loads(merged, self._buffer_of, self.ranges, self.names, lanes)
+        before = tuple(x for p in others for x in start_steps(self, p))
+        main = Phase(tuple(self.tiles), tuple(turned), group=self.parts.group if self.parts else 1, before=before)
+        last = merge_nests([x for p in others for x in last_steps(self, p)], self.ranges, self._buffer_of)
         if self.masks is not None:
             main = self._flagged(main, self.masks)
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
-        made = Schedule((*self.prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+        phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
+        made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges)
         return split_fold(made, self.names) or made
+
+    def inside(self, plan: Member) -> list[Member]:
+        """The members that a member reads, through what is computed in place."""
+        found: dict[int, Member] = {}
+        seen: set[int] = set()
+        todo = list(plan.stage.op.operands)
+        while todo:
+            v = todo.pop()
+            if id(v) in seen:
+                continue
+            seen.add(id(v))
+            producer = self.plan_of.get(id(v))
+            if producer is not None:
+                found[id(producer)] = producer
+            elif id(v) in self.inlined and v.op is not None:
+                todo.extend(v.op.operands)
+        return list(found.values())
+
+    def _closure(self) -> list[Member]:
+        """The root and what it is computed from, in order."""
+        kept = {id(self.root)}
+        for p in reversed(self.plans):
+            if id(p) in kept:
+                kept |= {id(x) for x in self.inside(p)}
+        return [p for p in self.plans if id(p) in kept]
+
+    def _sizes(self, parts: Parts) -> tuple[int, ...]:
+        cut = [bool(s.lower.variables) for s in self.root.box or ()]
+        return tuple(parts.size if c else n for c, n in zip(cut, self.request.tile_sizes, strict=True))
 
     def _find_masks(self) -> Masks | None:
         """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
@@ -135,7 +178,7 @@ class _Lowering:
             self.prepass.append(phase)
         self.extra_buffers.extend(made)
         descending = tuple(v for v, _ in self.tiles if masks.grows_with(v))
-        return Phase(main.tiles, main.steps, (flag,), descending)
+        return replace(main, flags=(flag,), descending=descending)
 
     def routine(self) -> Schedule:
         """The schedule of an op that is a routine: it shares its kernel with no other stage."""
@@ -165,8 +208,22 @@ class _Lowering:
                 spans.append(Span(v * t, t, n))
         return tuple(spans)
 
-    def _shape(self, plan: Member) -> None:
+    def shape(self, plan: Member) -> None:
         """Gives a stage its loops and nodes, and its producers the box that those read."""
+        self._build(plan)
+        for load in plan.reads:
+            producer = self.plan_of.get(id(load.value))
+            if producer is not None:
+                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles})
+                producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
+
+    def trial(self, plan: Member) -> Member:
+        """The stage with loops over all of its result, to see what they read."""
+        found = Member(plan.stage, full_box(plan.stage.values[0].shape))
+        self._build(found)
+        return found
+
+    def _build(self, plan: Member) -> None:
         first = plan.stage.values[0]
         if plan.box is None:
             raise LookupError(f"nothing in the fusion reads {plan.stage.op.name}")
@@ -185,9 +242,10 @@ class _Lowering:
 
             def provide(size: int) -> Expr:
                 r = Var(f"r{len(reduction)}_{tag}")
-                self.ranges[r] = Interval(0, max(size - 1, 0))
-                reduction.append(Loop(r, Const(0), Const(size - 1), size, LoopKind.REDUCTION))
-                return r
+                span = (plan.spans[len(reduction)] if plan.spans else None) or Span(Const(0), size, size)
+                self.ranges[r] = Interval(0, max(span.size - 1, 0))
+                reduction.append(Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION))
+                return span.lower + r
 
             nodes = tuple(self._reads(plan.stage, plan.index, provide))
             plan.reduction = tuple(reduction)
@@ -196,11 +254,6 @@ class _Lowering:
         else:
             plan.nodes = (self._own_node(first, plan.index),)
         plan.reads = loads((*plan.nodes, *plan.inits))
-        for load in plan.reads:
-            producer = self.plan_of.get(id(load.value))
-            if producer is not None:
-                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles})
-                producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
 
     def _reads(self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
         """What a reduction or contraction reads; outside of its input it reads the initial value, or zero in a product."""
@@ -252,12 +305,12 @@ class _Lowering:
     # ------------------------------------------------------------ buffers
 
     def _allocate(self) -> None:
-        root = self.plans[-1]
         for plan in self.plans:
             assert plan.box is not None
+            after = plan.late or plan.part is not None
             for v in plan.stage.values:
-                if plan is root or id(v) in self.request.stored:
-                    if plan is not root and not covers(plan.box, v.shape, self.tiles):
+                if plan is self.root or id(v) in self.request.stored:
+                    if plan is not self.root and not after and not covers(plan.box, v.shape, self.tiles):
                         raise LookupError(f"%{self.names.of(v)} is stored, but several tasks would compute the same part of it")
                     self.buffers[id(v)] = self.names.global_buffer(v, Scope.RESULT)
         for plan in reversed(self.plans):
@@ -309,7 +362,8 @@ class _Lowering:
 
     # ------------------------------------------------------------ steps
 
-    def _emit(self, plan: Member) -> list[Step]:
+    def emit(self, plan: Member) -> list[Step]:
+        """The steps that compute a stage, once its buffers are known."""
         semantics = plan.stage.op.definition.semantics
         if isinstance(semantics, SumOfProducts):
             lowered = lower_contraction(
@@ -327,6 +381,8 @@ class _Lowering:
             values = plan.stage.values
             if isinstance(semantics, SumOfProducts) and self._is_narrow(values[0]):
                 return self._wide_sums(plan)
+            if plan.part is not None:
+                return [Nest((*plan.loops, *plan.reduction), folds=(carried_fold(self, plan),))]
             fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
             return [self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))]
         (v,) = plan.stage.values
@@ -371,97 +427,3 @@ def _always_inside(node: Node, ranges: Mapping[Var, Interval]) -> bool:
         return False
     bounds = [interval(e, ranges) for e in node.index]
     return all(b.lower >= 0 and b.upper < n for b, n in zip(bounds, node.value.shape, strict=True))
-
-
-# ---------------------------------------------------------------- merging nests over one domain
-
-
-def _merge(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
-    """Puts a nest into the one before it where both run over the same domain and it needs only the same iteration's values."""
-    done: list[Step] = []
-    for step in steps:
-        previous = done[-1] if done else None
-        if isinstance(step, Nest) and isinstance(previous, Nest):
-            merged = None if _overtakes(step, previous, ranges, buffer_of) else _merge_two(previous, step, ranges)
-            if merged is not None:
-                done[-1] = merged
-                continue
-        done.append(step)
-    return done
-
-
-def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> bool:
-    """True when `second` writes, in place, elements that a later iteration of `first` still reads: they may not be merged."""
-    written: dict[Buffer, list[tuple[Expr, ...]]] = {}
-    renaming = {b.variable: as_expr(a.variable) for a, b in zip(first.loops, second.loops, strict=False)}
-    for x in second.stores:
-        written.setdefault(x.buffer, []).append(tuple(simplify(substitute(e, renaming), ranges) for e in x.index))
-    for f in second.folds:
-        for b in f.buffers:
-            written.setdefault(b, []).append(())
-    roots = [x.node for x in first.stores] + [n for f in first.folds for n in (*f.nodes, *f.inits)]
-    return any(at != load.index for load in loads(roots) for at in written.get(buffer_of(load), ()))
-
-
-def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
-    if len(first.loops) != len(second.loops):
-        return None
-    skips = _one_skip(first, second, ranges)
-    if skips is None:
-        return None
-    renaming: dict[Var, Expr] = {}
-    for a, b in zip(first.loops, second.loops, strict=True):
-        if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
-            return None
-        renaming[b.variable] = as_expr(a.variable)
-    stored = {id(s.value): s for s in first.stores if s.value is not None}
-    folded = {id(v) for f in first.folds for v in f.values}
-    # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
-    kinds = [
-        LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
-        for a, b in zip(first.loops, second.loops, strict=True)
-    ]
-    if first.folds and any(a.kind is not b.kind for a, b in zip(first.loops, second.loops, strict=True)):
-        return None
-    if second.stores and any(k is LoopKind.REDUCTION for k in kinds):
-        return None
-    if any(x.kind is LoopKind.SCAN for x in (*first.loops, *second.loops)):
-        return None
-    roots = [s.node for s in second.stores] + [n for f in second.folds for n in (*f.nodes, *f.inits)]
-    if has_runtimes(roots):
-        return None
-    for load in loads(roots):
-        if id(load.value) in folded:
-            return None
-        if id(load.value) in stored:
-            at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
-            if at != stored[id(load.value)].index:
-                return None
-    renamer = Renamer(renaming, ranges, {k: s.node for k, s in stored.items()})
-    stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
-    folds = tuple(
-        FoldStep(
-            f.values,
-            f.buffers,
-            renamer.index(f.index),
-            tuple(map(renamer.node, f.nodes)),
-            tuple(map(renamer.node, f.inits)),
-            f.op,
-        )
-        for f in second.folds
-    )
-    loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
-    fixed = first.order_is_fixed or second.order_is_fixed
-    return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])
-
-
-def _one_skip(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
-    """What two nests leave out, when that is the same; None when it is not. Zeros are stored where either one stores them."""
-    a, b = first.skip, second.skip
-    if a is None or b is None:
-        return (None,) if a is b else None
-    renaming = {y.variable: as_expr(x.variable) for x, y in zip(first.loops, second.loops, strict=True)}
-    same = {translated(c, renaming, ranges) for c in b.conditions} == set(a.conditions)
-    if not same or renaming.get(b.variable) is not a.variable or (first.stores and second.stores and a.fill != b.fill):
-        return None
-    return (a if first.stores else Skip(a.flag, a.variable, a.conditions, b.fill),)

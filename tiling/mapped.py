@@ -106,7 +106,7 @@ def _flags_are_down(schedule: Schedule) -> bool:
 def _statements(schedule: Schedule) -> Iterator[_Statement]:
     by_value = buffers_by_value(schedule)
     for number, phase in enumerate(schedule.phases):
-        for k, step in enumerate(phase.steps):
+        for k, step in enumerate(phase.steps, len(phase.before)):
             reader = Reader(schedule, by_value, phase, (number, k), f"phase {number} step {k}")
             try:
                 if isinstance(step, Nest):
@@ -127,14 +127,14 @@ def _of_nest(nest: Nest, reader: Reader) -> Iterator[_Statement]:
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
         reads = [a for a in found if a.kind is Kind.READ]
-        for v, w in zip(f.values, [a for a in found if a.kind is Kind.WRITE], strict=True):
+        for v, w in zip(f.values, [a for a in found if a.kind is not Kind.READ], strict=True):
             yield _statement(v, [*reads, w], nest, f)
 
 
 def _statement(
     value: Value | None, accesses: Sequence[Access], nest: Nest, fold: FoldStep | None = None
 ) -> _Statement:
-    write = next(a for a in accesses if a.kind is Kind.WRITE)
+    write = next(a for a in accesses if a.kind is not Kind.READ)  # a carried fold updates
     reads = tuple(a for a in accesses if a.kind is Kind.READ)
     if value is not None and write.index is not None and len(write.index) != value.rank:
         value = None  # pieces of a reduction

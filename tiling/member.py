@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from hlo.access import Condition
 from indexing.expr import Expr, Interval, Var, simplify, substitute
-from tiling.box import Box
+from tiling.box import Box, Span
 from tiling.element import Load, Node
-from tiling.schedule import Loop
+from tiling.schedule import Buffer, Loop
 from tiling.stages import Stage
 
 __all__ = ["Member", "translated"]
@@ -27,6 +27,9 @@ class Member:
     nodes: tuple[Node, ...] = ()
     inits: tuple[Node, ...] = ()
     reads: list[Load] = field(default_factory=list)
+    spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
+    part: Buffer | None = None  # and each task's part of the result
+    late: bool = False  # computed from such folds, when all tasks are done
 
     def at(self, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> dict[Var, Expr]:
         """The loops' variables where they compute the element `index`."""

@@ -24,6 +24,7 @@ from tiling.machine import Machine
 from tiling.names import Names
 from tiling.plan import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.reuse import PlanStep, resolve_reuses
+from tiling.sharing import join_siblings
 from tiling.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.stages import Stage, find_stages
 from tiling.structure import structure_key
@@ -84,7 +85,7 @@ def _plan_program(
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     own = tuple(p for p in pins if not p.region)
     while True:
-        planner = _Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes)
+        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes)
         made = planner.run()
         if not planner.newly_refused:
             return made
@@ -95,14 +96,14 @@ def _plan_program(
 
 
 @dataclass(eq=False)
-class _Kernel:
+class Kernel:
     stages: list[Stage]
     candidate: Candidate
     pinned: bool = False
 
 
 @dataclass(eq=False)
-class _Planner:
+class Planner:
     program: Program
     machine: Machine
     module: Module
@@ -130,7 +131,7 @@ class _Planner:
             for producer in self.needs[id(s)]:
                 self.readers[id(producer)].append(s)
         self.results = {id(v) for v in self.program.results}
-        self.kernel_of: dict[int, _Kernel | EvaluatorStep] = {}
+        self.kernel_of: dict[int, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:
             if id(s) not in self.kernel_of:
@@ -138,6 +139,7 @@ class _Planner:
         self._join_epilogues()
         for s in reversed(self.stages):
             self._try_join(s)
+        join_siblings(self)
         steps: tuple[PlanStep, ...] = ()
         reuses: tuple[Reuse, ...] = ()
         if not self.newly_refused:
@@ -165,7 +167,7 @@ class _Planner:
         self.nodes[id(stage)] = weight_nodes(stage.op, inlined)
         return sorted(found.values(), key=lambda s: self.order[id(s)])
 
-    def _stored(self, stages: Sequence[Stage]) -> frozenset[int]:
+    def stored(self, stages: Sequence[Stage]) -> frozenset[int]:
         """The values of a set of stages that are read outside of it, or are results of the program."""
         inside = {id(s) for s in stages}
         stored: set[int] = set()
@@ -177,7 +179,7 @@ class _Planner:
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def _best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Declined:
+    def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Declined:
         """The best tiles of a fusion; one of a structure that was searched before takes the sizes found then."""
         key = (structure_key(stages, stored, self.stage_of), thorough)
         known = self.known_tiles.get(key)
@@ -217,9 +219,9 @@ class _Planner:
             if pin.ops[-1] in by_number and by_number[pin.ops[-1]] is not chosen[-1]:
                 chosen.remove(by_number[pin.ops[-1]])
                 chosen.append(by_number[pin.ops[-1]])
-            stored = self._stored(chosen)
+            stored = self.stored(chosen)
             if pin.tile_sizes is None:
-                found = self._best(chosen, stored, thorough=True)
+                found = self.best(chosen, stored, thorough=True)
             elif len(pin.tile_sizes) != chosen[-1].values[0].rank or min(pin.tile_sizes, default=1) < 1:
                 raise ValueError(
                     f"pin {pin.ops}: expected {chosen[-1].values[0].rank} positive tile sizes, found {pin.tile_sizes}"
@@ -228,11 +230,11 @@ class _Planner:
                 found = self._with_tiles(chosen, stored, pin.tile_sizes, 1)
             if isinstance(found, Declined):
                 raise ValueError(f"pin {pin.ops}: {found.reason}")
-            kernel = _Kernel(chosen, found, pinned=True)
+            kernel = Kernel(chosen, found, pinned=True)
             for s in chosen:
                 self.kernel_of[id(s)] = kernel
         for made in {id(k): k for k in self.kernel_of.values()}.values():
-            if isinstance(made, _Kernel) and self._waits_for_itself(made.stages):
+            if isinstance(made, Kernel) and self._waits_for_itself(made.stages):
                 raise ValueError("a pinned fusion would wait for its own results")
 
     def _stage_of_op(self, op: Op) -> Stage | None:
@@ -252,19 +254,19 @@ class _Planner:
             if id(s) in inside:
                 return True
             kernel = self.kernel_of.get(id(s))
-            mates = kernel.stages if isinstance(kernel, _Kernel) else [s]
+            mates = kernel.stages if isinstance(kernel, Kernel) else [s]
             todo.extend(p for m in mates for p in self.needs[id(m)])
             todo.extend(m for m in mates if id(m) in inside)
         return False
 
-    def _alone(self, stage: Stage) -> _Kernel | EvaluatorStep:
+    def _alone(self, stage: Stage) -> Kernel | EvaluatorStep:
         if stage.declined is not None:
             return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason, library_of(stage.op))
-        found = self._best([stage], frozenset(id(v) for v in stage.values))
+        found = self.best([stage], frozenset(id(v) for v in stage.values))
         if isinstance(found, Declined):
             self.newly_refused[id(stage.op)] = found
             return EvaluatorStep(self.names.stage(stage), stage.op, found.reason, library_of(stage.op))
-        return _Kernel([stage], found)
+        return Kernel([stage], found)
 
     # ------------------------------------------------------------ joining
 
@@ -295,19 +297,19 @@ class _Planner:
             if target is not kernel and self._join(stage, kernel, target):
                 return
 
-    def _position(self, kernel: _Kernel | EvaluatorStep) -> int:
-        last = kernel.stages[-1] if isinstance(kernel, _Kernel) else self.stage_by_op[id(kernel.op)]
+    def _position(self, kernel: Kernel | EvaluatorStep) -> int:
+        last = kernel.stages[-1] if isinstance(kernel, Kernel) else self.stage_by_op[id(kernel.op)]
         return self.order[id(last)]
 
-    def _join(self, stage: Stage, kernel: _Kernel, target: _Kernel | EvaluatorStep) -> bool:
+    def _join(self, stage: Stage, kernel: Kernel, target: Kernel | EvaluatorStep) -> bool:
         """Decides whether `kernel`, whose root is `stage`, becomes a part of `target`, and keeps the reason."""
-        me, name = self.names.stage(stage), self._kernel_name(target)
-        refusal = self._refusal(kernel, target)
+        me, name = self.names.stage(stage), self.kernel_name(target)
+        refusal = self.refusal(kernel, target)
         if isinstance(target, EvaluatorStep) or refusal is not None:
             self.decisions.append(Decision(me, name, False, refusal or "its reader is no kernel"))
             return False
-        together = self._in_one(kernel, target)
-        found = self._best(together, self._stored(together))
+        together = self.in_one(kernel, target)
+        found = self.best(together, self.stored(together))
         if isinstance(found, Declined):
             self.decisions.append(Decision(me, name, False, found.reason))
             return False
@@ -321,12 +323,21 @@ class _Planner:
         self.decisions.append(Decision(me, name, cost <= apart, reason, cost, apart))
         if cost > apart:
             return False
-        joined = _Kernel(together, found)
-        for s in together:
-            self.kernel_of[id(s)] = joined
+        self.replace(together, found)
         return True
 
-    def _refusal(self, kernel: _Kernel, target: _Kernel | EvaluatorStep) -> str | None:
+    def replace(self, together: list[Stage], found: Candidate) -> None:
+        """Makes one kernel of some stages."""
+        joined = Kernel(together, found)
+        for s in together:
+            self.kernel_of[id(s)] = joined
+
+    def kernels(self) -> list[Kernel]:
+        """The kernels so far, in the order of their stages."""
+        found = {id(k): k for s in self.stages for k in [self.kernel_of[id(s)]] if isinstance(k, Kernel)}
+        return list(found.values())
+
+    def refusal(self, kernel: Kernel, target: Kernel | EvaluatorStep) -> str | None:
         """Why two kernels must not become one, whatever it costs."""
         if self._late():
             return "not tried: the planner's time was over"
@@ -339,11 +350,11 @@ class _Planner:
         nodes = sum(self.nodes[id(s)] for s in (*kernel.stages, *target.stages))
         if nodes > MOST_KERNEL_NODES:
             return f"together they would be a kernel of {nodes} operations; {MOST_KERNEL_NODES} are the most that compile soon"
-        if self._waits_for_itself(self._in_one(kernel, target)):
+        if self._waits_for_itself(self.in_one(kernel, target)):
             return "another kernel reads one of their results and makes an input of the other"
         return None
 
-    def _in_one(self, kernel: _Kernel, target: _Kernel) -> list[Stage]:
+    def in_one(self, kernel: Kernel, target: Kernel) -> list[Stage]:
         """The stages of both in dependency order, the target's root last."""
         root = target.stages[-1]
         return [
@@ -351,7 +362,7 @@ class _Planner:
             root,
         ]
 
-    def _kernel_name(self, kernel: _Kernel | EvaluatorStep) -> str:
+    def kernel_name(self, kernel: Kernel | EvaluatorStep) -> str:
         return kernel.name if isinstance(kernel, EvaluatorStep) else self.names.stage(kernel.stages[-1])
 
     # ------------------------------------------------------------ the result
@@ -368,7 +379,7 @@ class _Planner:
             name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
             final: Candidate | Declined = kernel.candidate
             if not kernel.pinned and not self._late():
-                final = self._best(kernel.stages, self._stored(kernel.stages), thorough=True)
+                final = self.best(kernel.stages, self.stored(kernel.stages), thorough=True)
             assert isinstance(final, Candidate), "a fusion that could be scheduled still can"
             done.append(
                 Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,
@@ -391,7 +402,7 @@ class _Planner:
         return tuple(self.program.ops[k] for k in sorted(self.number[i] for i in inside))
 
 
-def _in_order(kernels: Sequence[_Kernel | EvaluatorStep], planner: _Planner) -> list[_Kernel | EvaluatorStep]:
+def _in_order(kernels: Sequence[Kernel | EvaluatorStep], planner: Planner) -> list[Kernel | EvaluatorStep]:
     """Kernels so that each comes after those whose results it reads."""
     members: dict[int, list[Stage]] = {id(k): [] for k in kernels}
     for s in planner.stages:
@@ -400,7 +411,7 @@ def _in_order(kernels: Sequence[_Kernel | EvaluatorStep], planner: _Planner) -> 
         id(k): {id(planner.kernel_of[id(p)]) for s in members[id(k)] for p in planner.needs[id(s)]} - {id(k)}
         for k in kernels
     }
-    order: list[_Kernel | EvaluatorStep] = []
+    order: list[Kernel | EvaluatorStep] = []
     placed: set[int] = set()
     waiting = sorted(kernels, key=lambda k: planner.order[id(members[id(k)][0])])
     while waiting:

@@ -307,7 +307,8 @@ class _Prover:
                     continue
                 inside = [a for a in self.accesses if a.buffer is b and a.order[0] == number]
                 if any(a.kind is not Kind.READ for a in inside):
-                    yield self._decided("tasks apart", f"phase {number} {b.name}", partial(self.ask.not_apart, inside))
+                    question = partial(self.ask.not_apart, inside, phase.group)
+                    yield self._decided("tasks apart", f"phase {number} {b.name}", question)
 
 
 def _same_content(read: Access, write: Access) -> bool:

@@ -146,8 +146,8 @@ class Questions:
 
         return self.ask(question)
 
-    def not_apart(self, accesses: Sequence[Access]) -> str | None:
-        """Two tasks of which one writes where the other reads or writes."""
+    def not_apart(self, accesses: Sequence[Access], group: int = 1) -> str | None:
+        """Two tasks, each of `group` tiles, of which one writes where the other reads or writes."""
 
         def question() -> str | None:
             depth = accesses[0].domain.shared
@@ -161,7 +161,7 @@ class Questions:
                     written = r if written is None else written.union(r)
             assert written is not None and touched is not None
             pairs = written.coalesce().apply_range(touched.coalesce().reverse())
-            pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)))
+            pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)) if group == 1 else _same_task(pairs, group))
             if pairs.is_empty():
                 return None
             return f"two tasks meet: {named(pairs.wrap(), [*names, *(f'{n} of the other' for n in names)])}"
@@ -217,6 +217,14 @@ def _points(d: Domain) -> islpy.Set:
 
 def _pair(m: islpy.Map) -> Any:
     return islpy.Space.map_from_set(m.get_space().domain())
+
+
+def _same_task(pairs: islpy.Map, group: int) -> islpy.Map:
+    """{ (t) -> (u) : t // group = u // group }."""
+    local = islpy.LocalSpace.from_space(_pair(pairs).domain())
+    number = islpy.Aff.var_on_domain(local, SET, 0).scale_down_val(islpy.Val.int_from_si(pairs.get_ctx(), group)).floor()
+    task = islpy.Map.from_aff(number)
+    return task.apply_range(task.reverse())
 
 
 def _widened(m: islpy.Map, depth: int) -> islpy.Map:

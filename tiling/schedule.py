@@ -126,6 +126,7 @@ class FoldStep:
     """buffers[index] = fold of the op's body over the nest's reduction loops, from `inits`.
 
     For a sum of products that runs without the micro-kernel, `body` is None and the nodes' product is summed from zero.
+    A fold that is `carried` goes on from what the buffers hold.
     """
 
     values: tuple[Value, ...]
@@ -134,6 +135,7 @@ class FoldStep:
     nodes: tuple[Node, ...]
     inits: tuple[Node, ...]
     op: Op
+    carried: bool = False
 
 
 @dataclass(frozen=True)
@@ -352,16 +354,23 @@ Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Tasks over a grid of tile numbers, and what one task does. Tiles of `descending` numbers are taken from the last one."""
+    """Tasks over a grid of tile numbers, and what one task does. Tiles of `descending` numbers are taken from the last one.
+
+    With a `group`, a task takes that many tiles in order: first `before`, on the number of its first tile, then for each tile the
+    steps. A phase that is `rest` only puts together what an earlier one made in parts.
+    """
 
     tiles: tuple[tuple[Var, int], ...]
     steps: tuple[Step, ...]
     flags: tuple[Flag, ...] = ()
     descending: tuple[Var, ...] = ()
+    group: int = 1
+    before: tuple[Step, ...] = ()
+    rest: bool = False
 
     @property
     def tasks(self) -> int:
-        return prod(n for _, n in self.tiles)
+        return -(-prod(n for _, n in self.tiles) // self.group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,6 +381,11 @@ class Schedule:
     buffers: tuple[Buffer, ...]
     tile_sizes: tuple[int, ...]
     ranges: dict[Var, Interval] = field(default_factory=dict)
+
+    @property
+    def main(self) -> Phase:
+        """The phase that computes the root's tiles."""
+        return next(p for p in reversed(self.phases) if not p.rest)
 
     def buffers_in(self, scope: Scope) -> tuple[Buffer, ...]:
         return tuple(b for b in self.buffers if b.scope is scope)

@@ -58,9 +58,10 @@ def show_schedule(schedule: Schedule) -> str:
         names = _short([v for v, _ in phase.tiles])
         grid = " x ".join(f"{substitute(v, names)} in [0, {n - 1}]" for v, n in phase.tiles)
         way = f", {substitute(phase.descending[0], names)} descending" if phase.descending else ""
+        way += f", {phase.group} one after the other in each task" if phase.group > 1 else ""
         lines.append(f"phase {k}: parallel {grid}{way}" if grid else f"phase {k}: one task")
         lines += [f"  {flag}" for flag in phase.flags]
-        for step in phase.steps:
+        for step in (*phase.before, *phase.steps):
             lines += ["  " + x for x in _step(step, where, [v for v, _ in phase.tiles])]
     return "\n".join(lines)
 

@@ -32,16 +32,15 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
     if len(schedule.phases) != 1 or schedule.phases[0].tasks != 1 or not schedule.phases[0].steps:
         return None
     first, *rest = schedule.phases[0].steps
-    if not isinstance(first, Nest) or len(first.folds) != 1 or first.stores:
+    if not isinstance(first, Nest) or not first.folds or first.stores:
         return None
     if any(not isinstance(s, Nest) or prod(x.extent for x in s.loops) > MOST_REST_ELEMS for s in rest):
         return None
-    (f,) = first.folds
-    if not _applies(first, f):
+    if not all(_applies(first, f) for f in first.folds):
         return None
     parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
-    r = max(reductions, key=lambda x: (min(x.extent, PIECES), _stride(f, x), x.extent))
+    r = max(reductions, key=lambda x: (min(x.extent, PIECES), _stride(first.folds[0], x), x.extent))
     size = -(-r.extent // PIECES)
     count = -(-r.extent // size)
     if count < 2 or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
@@ -52,20 +51,23 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
     ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)
     rename = Renamer({r.variable: c * size + inner}, ranges, {})
     piece = Loop(inner, Const(0), simplify(minimum(size - 1, r.extent - 1 - c * size), ranges), size, LoopKind.REDUCTION)
-    value, result = f.values[0], f.buffers[0]
-    shape = (count, *result.shape)
-    part = make_buffer(names.scratch(value, "part"), Scope.SHARED, result.element, shape, shape, (0, *result.origin))
     loops = tuple(piece if x is r else x for x in first.loops)
-    at = (as_expr(c), *f.index)
-    pieces = FoldStep(f.values, (part,), at, tuple(map(rename.node, f.nodes)), f.inits, f.op)
     over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
-    whole = FoldStep(f.values, f.buffers, f.index, (Load(value, at, part),), f.inits, f.op)
+    parts, pieces, wholes = [], [], []
+    for f in first.folds:
+        value, result = f.values[0], f.buffers[0]
+        shape = (count, *result.shape)
+        part = make_buffer(names.scratch(value, "part"), Scope.SHARED, result.element, shape, shape, (0, *result.origin))
+        at = (as_expr(c), *f.index)
+        parts.append(part)
+        pieces.append(FoldStep(f.values, (part,), at, tuple(map(rename.node, f.nodes)), f.inits, f.op))
+        wholes.append(FoldStep(f.values, f.buffers, f.index, (Load(value, at, part),), f.inits, f.op))
     return Schedule(
         (
-            Phase(((c, count),), (Nest(loops, folds=(pieces,)),)),
-            Phase((), (Nest((*parallel, over), folds=(whole,)), *rest)),
+            Phase(((c, count),), (Nest(loops, folds=tuple(pieces)),)),
+            Phase((), (Nest((*parallel, over), folds=tuple(wholes)), *rest)),
         ),
-        (*schedule.buffers, part),
+        (*schedule.buffers, *parts),
         schedule.tile_sizes,
         ranges,
     )

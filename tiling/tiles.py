@@ -50,7 +50,7 @@ def ranked_tiles(
     if isinstance(whole, Declined):
         return whole
     found = [Candidate(whole, estimate(whole, machine))]
-    if any(isinstance(s, (Ordering, Scatter, Selection)) for s in whole.phases[-1].steps):
+    if any(isinstance(s, (Ordering, Scatter, Selection)) for s in whole.main.steps):
         return found
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
         return found
@@ -82,7 +82,7 @@ def _recomputes(
     found = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
     if isinstance(found, Declined):
         return True
-    tasks = found.phases[-1].tasks
+    tasks = found.main.tasks * found.main.group
     for values, loops in computed(found):
         size = values[0].tensor.size_elems
         if prod(extent for _, extent in loops) * tasks > 1.5 * size:
@@ -92,7 +92,7 @@ def _recomputes(
 
 def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int]]]]:  # type: ignore[type-arg]
     """(values, parallel loops) of each store, fold and contraction of the main phase."""
-    for step in schedule.phases[-1].steps:
+    for step in schedule.main.steps:
         if isinstance(step, Contract):
             around = [(x.variable, x.extent) for x in step.loops]
             yield step.values, [*around, (None, step.m), (None, step.n)]
@@ -103,7 +103,8 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
             if s.value is not None:
                 yield (s.value,), [(x.variable, x.extent) for x in step.loops]
         for f in step.folds:
-            yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is not LoopKind.REDUCTION]
+            if not f.carried:  # each tile adds its own part
+                yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is not LoopKind.REDUCTION]
 
 
 def _candidates(
@@ -144,7 +145,7 @@ def _is_split(schedule: Schedule) -> bool:
 
 def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Tiles with two long sides where something is read across its rows."""
-    turns = [t for t in whole.phases[-1].steps if isinstance(t, Turn)]
+    turns = [t for t in whole.main.steps if isinstance(t, Turn)]
     if not turns or len(free) < 2:
         return
     names = [f"i{k}" for k in range(len(shape))]

@@ -13,7 +13,7 @@ from tiling.element import Choose, Load, Node, children, has_runtimes, rebuild
 from tiling.linear import address, linear
 from tiling.names import Names, make_buffer
 from tiling.order import order_loops
-from tiling.schedule import Block2D, Buffer, FoldStep, Loop, Nest, Scope, Step, Store, Turn
+from tiling.schedule import Block2D, Buffer, Loop, Nest, Scope, Step, Store, Turn
 
 __all__ = ["across", "turn_loads"]
 
@@ -106,5 +106,5 @@ def _replaced(nest: Nest, new: Mapping[Load, Load]) -> Nest:
         return rebuild(n, lambda load: new.get(load, load), tuple, memo, keep)
 
     stores = tuple(Store(s.value, s.buffer, s.index, node(s.node)) for s in nest.stores)
-    folds = tuple(FoldStep(f.values, f.buffers, f.index, tuple(map(node, f.nodes)), f.inits, f.op) for f in nest.folds)
+    folds = tuple(replace(f, nodes=tuple(map(node, f.nodes))) for f in nest.folds)
     return replace(nest, stores=stores, folds=folds)

@@ -1,0 +1,126 @@
+"""Kernels that share what they read: one pass, right, proved, the same bits on any number of threads, and explained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+from tiling import prove
+from tiling.schedule import Scope
+from tiling.siblings import PIECES, parts_of
+
+SUM = """
+  %{name} = stablehlo.reduce(%{x} init: %zero) applies stablehlo.add across dimensions = {axes}
+    : ({source}, tensor<f32>) -> {result}"""
+MAX = """
+  %{name} = stablehlo.reduce(%{x} init: %low) applies stablehlo.maximum across dimensions = {axes}
+    : ({source}, tensor<f32>) -> {result}"""
+HEAD = """func.func @main(%x: {0}{more}) -> ({results}) {{
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>"""
+
+
+def tensor(*shape: int) -> str:
+    return f"tensor<{'x'.join([*map(str, shape), 'f32'])}>"
+
+
+def program(shape: tuple[int, ...], folds: list[tuple[str, tuple[int, ...]]]) -> str:
+    """Folds of one argument, each over its own axes."""
+    source = tensor(*shape)
+    types = [tensor(*(n for k, n in enumerate(shape) if k not in axes)) for _, axes in folds]
+    text = HEAD.format(source, more="", results=", ".join(types))
+    for k, ((what, axes), result) in enumerate(zip(folds, types, strict=True)):
+        text += what.format(name=f"r{k}", x="x", axes=list(axes), source=source, result=result)
+    return f"{text}\n  return {', '.join(f'%r{k}' for k in range(len(folds)))} : {', '.join(types)}\n}}"
+
+
+def run(text: str, *arrays: np.ndarray, rtol: float = 2e-5) -> codegen.Executable:
+    module = hlo.parse(text)
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    found, alone = executable(*arrays), codegen.compile(module, threads=1)(*arrays)
+    for a, b, c in zip(found, alone, interp.evaluate(module, *arrays), strict=True):
+        assert a.tobytes() == b.tobytes()
+        np.testing.assert_allclose(a, c, rtol=rtol, atol=rtol * max(1.0, float(np.max(np.abs(c), initial=0.0))))
+    proof = prove(executable.plan)
+    assert not proof.refuted, str(proof)
+    return executable
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "folds"),
+    [((1024, 512), [(SUM, (0,)), (MAX, (1,))]), ((1000, 300), [(MAX, (1,)), (SUM, (0,))]),
+     ((800, 256), [(SUM, (1,)), (MAX, (1,))]), ((2048, 64), [(SUM, (0,)), (MAX, (0,))]),
+     ((700, 300), [(SUM, (0, 1)), (MAX, (0, 1))]),
+     ((64, 96, 80), [(SUM, (0,)), (SUM, (1,)), (SUM, (2,))]), ((64, 96, 80), [(SUM, (0, 1)), (MAX, (2,))])],
+)  # fmt: skip
+def test_folds_of_one_array(shape: tuple[int, ...], folds: list[tuple[str, tuple[int, ...]]]) -> None:
+    run(program(shape, folds), normal(1, *shape))
+
+
+def test_folds_along_different_axes_are_one_pass_in_parts() -> None:
+    executable = run(program((2048, 1024), [(SUM, (0,)), (MAX, (1,))]), normal(2, 2048, 1024))
+    (fusion,) = executable.plan.fusions
+    assert [b.shape for b in fusion.schedule.buffers_in(Scope.SHARED)] == [(PIECES, 1024)]
+    assert fusion.schedule.main.tasks == PIECES
+    assert "both use %x" in executable.plan.explain()
+    assert any(d.fused and "both use" in d.reason for d in executable.plan.decisions)
+
+
+def test_a_mean_waits_for_the_parts_of_its_sum() -> None:
+    source, columns = tensor(4096, 512), tensor(512)
+    text = HEAD.format(source, more="", results=f"{tensor(4096)}, {columns}")
+    text += MAX.format(name="m", x="x", axes=[1], source=source, result=tensor(4096))
+    text += SUM.format(name="s", x="x", axes=[0], source=source, result=columns)
+    text += f"""
+  %c = stablehlo.constant dense<0.000244140625> : {columns}
+  %mean = stablehlo.multiply %s, %c : {columns}
+  return %m, %mean : {tensor(4096)}, {columns}
+}}"""
+    executable = run(text, normal(3, 4096, 512))
+    assert len(executable.plan.fusions) == 1
+
+
+def test_column_sums_beside_a_result_of_the_same_rows() -> None:
+    source, columns = tensor(2048, 640), tensor(640)
+    text = HEAD.format(source, more=f", %d: {source}", results=f"{source}, {columns}, {columns}")
+    text += f"\n  %y = stablehlo.multiply %x, %d : {source}"
+    text += SUM.format(name="a", x="d", axes=[0], source=source, result=columns)
+    text += SUM.format(name="b", x="y", axes=[0], source=source, result=columns)
+    text += f"\n  return %y, %a, %b : {source}, {columns}, {columns}\n}}"
+    run(text, normal(4, 2048, 640), normal(5, 2048, 640))
+
+
+def test_two_results_of_the_same_arrays() -> None:
+    source = tensor(512, 512)
+    text = HEAD.format(source, more=f", %d: {source}", results=f"{source}, {source}")
+    text += f"\n  %a = stablehlo.add %x, %d : {source}\n  %b = stablehlo.multiply %x, %d : {source}"
+    executable = run(text + f"\n  return %a, %b : {source}, {source}\n}}", normal(6, 512, 512), normal(7, 512, 512))
+    assert len(executable.plan.fusions) == 1
+
+
+def test_a_fold_that_needs_another_ones_result_is_another_pass() -> None:
+    source, columns = tensor(2048, 256), tensor(256)
+    text = HEAD.format(source, more="", results=f"{columns}, {columns}")
+    text += SUM.format(name="s", x="x", axes=[0], source=source, result=columns)
+    text += f"""
+  %w = stablehlo.broadcast_in_dim %s, dims = [1] : ({columns}) -> {source}
+  %d = stablehlo.subtract %x, %w : {source}"""
+    text += MAX.format(name="m", x="d", axes=[0], source=source, result=columns)
+    run(text + f"\n  return %s, %m : {columns}, {columns}\n}}", normal(8, 2048, 256))
+
+
+def test_parts_follow_from_the_shape_alone() -> None:
+    for extent in (1, 31, 32, 33, 1000, 8192, 100003):
+        for bytes_each in (4, 4096, 1 << 20):
+            parts = parts_of(extent, bytes_each)
+            assert parts.pieces <= PIECES
+            assert parts.pieces * parts.size * parts.group >= extent > (parts.pieces - 1) * parts.size * parts.group
+
