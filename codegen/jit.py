@@ -20,7 +20,9 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections import deque
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -114,7 +116,9 @@ class CompiledKernel:
 
 
 stats = CompileStats()
-_kernels: dict[str, LoadedObject] = {}
+# Code lives as long as somebody uses it; the last ones made are kept for whoever comes next.
+_kernels: MutableMapping[str, LoadedObject] = weakref.WeakValueDictionary()
+_recent: deque[LoadedObject] = deque(maxlen=512)
 _lock = threading.Lock()
 _building: dict[str, threading.Lock] = {}
 
@@ -216,6 +220,7 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
                 loaded = _obtain(key, source, path, signature, target)
                 with _lock:
                     _kernels[key] = loaded
+                    _recent.append(loaded)
                     _building.pop(key, None)
     assert loaded is not None
     return CompiledKernel(key, source, path, signature, target, loaded.address(_symbol(key)), loaded)
@@ -232,6 +237,7 @@ def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Targ
     jobs = list(missing.values())
     helpers = workers.helpers_for(jobs)
     if helpers:
+        held: list[LoadedObject] = []  # more kernels than are kept may arrive before the first is asked for
 
         def arrived(job: workers.Job, made: workers.Made) -> None:
             library_objects.deliver(made.library, job.target, _stamp())
@@ -239,10 +245,12 @@ def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Targ
             object_cache.write(job.key, _pack(made.functions, made.code))
             with _lock:
                 _kernels.setdefault(job.key, loaded)
+                _recent.append(loaded)
+                held.append(loaded)
                 stats.compiled += 1
 
         def own(job: workers.Job) -> None:
-            compile_kernel(job.source, job.signature, job.target)
+            held.append(compile_kernel(job.source, job.signature, job.target)._loaded)
 
         from codegen.native import LoadedObject
 
@@ -259,6 +267,7 @@ def forget_kernels() -> None:
     """Drop the in-memory cache; kernels in use stay valid."""
     with _lock:
         _kernels.clear()
+        _recent.clear()
 
 
 def _obtain(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:

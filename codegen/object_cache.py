@@ -25,12 +25,22 @@ def cache_folder() -> Path:
     if own:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tilewright"
+    return (Path(base) if base else (_home() or Path()) / ".cache") / "tilewright"
 
 
 def cache_enabled() -> bool:
-    """Whether TILEWRIGHT_NO_CACHE is unset, empty or 0."""
-    return os.environ.get("TILEWRIGHT_NO_CACHE", "") in ("", "0")
+    """Whether TILEWRIGHT_NO_CACHE is unset, empty or 0, and there is a place: a variable that names one, or a home."""
+    if os.environ.get("TILEWRIGHT_NO_CACHE", "") not in ("", "0"):
+        return False
+    return bool(os.environ.get("TILEWRIGHT_CACHE") or os.environ.get("XDG_CACHE_HOME") or _home())
+
+
+def _home() -> Path | None:
+    """The user's folder; None for a user that has none (a container's made-up number)."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def read(key: str) -> bytes | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import os
 import subprocess
 import sys
+import weakref
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +104,51 @@ def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert object_cache.cache_folder() == Path("/elsewhere/tilewright")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert object_cache.cache_folder() == Path.home() / ".cache" / "tilewright"
+
+
+def test_without_a_home_nothing_is_kept_and_all_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("TILEWRIGHT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(jit, "_kernels", {})
+    monkeypatch.chdir(tmp_path)
+    assert not object_cache.cache_enabled()
+    jit.stats.reset()
+    _works()
+    assert _counts() == (1, 0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_read_only(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _works()
+    jit.forget_kernels()
+
+    def put(**_: object) -> None:
+        raise PermissionError("read only")
+
+    monkeypatch.setattr(object_cache.tempfile, "mkstemp", put)
+    _works()
+    assert _counts() == (1, 1, 0)
+    _works(SOURCE.replace("(1)", "(1.0)"))
+    assert _counts() == (2, 1, 0)
+
+
+def test_code_that_nobody_uses_is_let_go(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_kernels", weakref.WeakValueDictionary())
+    monkeypatch.setattr(jit, "_recent", deque(maxlen=2))
+    kept = compile_kernel(SOURCE, SIGNATURE)
+    for k in range(3):
+        compile_kernel(SOURCE.replace("(1)", f"({k}.5)"), SIGNATURE)
+    gc.collect()
+    assert len(jit._kernels) == 3  # the one in use, and the last two
+    assert kept.key in jit._kernels
+    del kept
+    compile_kernel(SOURCE.replace("(1)", "(0.5)"), SIGNATURE)
+    gc.collect()
+    assert len(jit._kernels) == 2
 
 
 def test_the_key_covers_source_signature_target_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
