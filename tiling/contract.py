@@ -22,6 +22,7 @@ from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Pha
 
 __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "lower_contraction"]
 
+FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 
 FLOATS = ("bf16", "f16", "f32", "f64")
@@ -207,7 +208,8 @@ class Contraction(Roles):
         row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
         last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
         if last == 1:
-            keeps = row * item % 2048 != 0 or buffer.scope is Scope.THREAD or self.depth * item <= 1024
+            # Rows a power of two apart share their cache sets: a register block of few rows still fits its set's ways.
+            keeps = self.mr <= FEW_ROWS or row * item % 2048 != 0 or buffer.scope is Scope.THREAD or self.depth * item <= 1024
         else:
             keeps = row == 1 and (buffer.scope is Scope.THREAD or self.m.extent <= 4 * self.mr)
         if not keeps:
