@@ -3,14 +3,17 @@
     out[m, n] = sum over k of left[m, k] * right[k, n]      int8 factors, int32 sums
 
     packed[n // P, k // 4, n % P, k % 4] = right[k, n]      once, before all tasks; four steps of k lie side by side
+
+A depth that is no multiple of four is filled up with zeros. The left operand is copied where its k do not follow each other.
 """
 
 from __future__ import annotations
 
+from hlo.access import Condition
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
 from tiling.contract import Contraction, LoweredContraction
-from tiling.element import Load, has_runtimes, loads
+from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.linear import address
 from tiling.names import make_buffer
 from tiling.operands import in_place
@@ -32,31 +35,62 @@ class ByteContraction(Contraction):
         element = c.stage.op.operands[0].tensor.element
         assert isinstance(element, ElementType)
         self.element = element
-        if not self.choose() or self.depth % 4:
+        if not self.choose():
             return None
         self.mr, self.nr = 12, PANEL_VECTORS * c.machine.lanes(4)
         self._cut_depth()
         self.k_block, self.blocks = self.k_loop.extent, 1
-        read = c.nodes[0]
-        if self.swapped or self.is_split or not isinstance(read, Load) or any(c.is_member(x.value) for x in loads([c.nodes[1]])):
+        if self.is_split or self._expands() or any(c.is_member(x.value) for x in loads([self.right])):
             return None
-        left = in_place(read, self._buffer(read), [self.m.variable, *self._depth_variables()], c.ranges)
         out = self._out()
-        if left is None or out is None:
+        right = self._quads(self.in_right) if out is not None else None
+        if out is None or right is None:
             return None
-        levels, (_, left_step, _) = self._levels(left.steps, self._row_major(1))
-        if levels or left_step != 1:
-            return None
-        right = self._quads(self.in_right)
-        if right is None:
-            return None
+        left = self._bytes_in_place()
+        pack: tuple[Nest, ...] = ()
+        if left is None:
+            left, pack = self._bytes_copied()
+        filled = self.quads * 4
         step = Contract(
-            c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, self.depth,
-            self.depth, Block2D(left.buffer, left.base, left.steps[self.m.variable], 1), right, self.depth * self.nr, out,
-            self.mr, self.nr, self.k_start, in_quads=True, row_dimensions=self._dimensions(*self.row_loops),
-            column_dimension=self._dimensions(self.n),
+            c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, filled, filled, left,
+            right, filled * self.nr, out, self.mr, self.nr, self.k_start, pack, in_quads=True, is_swapped=self.swapped,
+            row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
         )  # fmt: skip
         return LoweredContraction((step,), tuple(self.new_buffers), tuple(self.prepass))
+
+    @property
+    def quads(self) -> int:
+        return -(-self.depth // 4)
+
+    def _bytes_in_place(self) -> Block2D | None:
+        """The left operand where it lies: its k one after the other, in whole quads."""
+        read = self.left
+        if self.depth % 4 or not isinstance(read, Load):
+            return None
+        place = in_place(read, self._buffer(read), [self.m.variable, *self._depth_variables()], self.c.ranges)
+        if place is None:
+            return None
+        levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
+        return None if levels or step != 1 else Block2D(place.buffer, place.base, place.steps[self.m.variable], 1)
+
+    def _bytes_copied(self) -> tuple[Block2D, tuple[Nest, ...]]:
+        c, filled = self.c, self.quads * 4
+        width = -(-filled // 64) * 64 + 64
+        name, shape, padded = c.names.scratch(self.value, "left"), (self.m.extent, filled), (self.m.extent, width)
+        buffer = make_buffer(name, Scope.THREAD, self.element, shape, padded, (0, 0))
+        self.new_buffers.append(buffer)
+        k = Var(f"kf_{self.tag}_left")
+        c.ranges[k] = Interval(0, filled - 1)
+        node = self._or_zero(Renamer(self._depth_index(as_expr(k)), c.ranges, {}).node(self.left), as_expr(k))
+        loop = Loop(k, Const(0), Const(filled - 1), filled)
+        nest = Nest((self.m, loop), (Store(None, buffer, (as_expr(self.m.variable), as_expr(k)), node),))
+        return Block2D(buffer, Const(0), width, 1), (nest,)
+
+    def _or_zero(self, node: Node, k: Expr) -> Node:
+        """The node where k is inside of the depth, else zero."""
+        if self.depth % 4 == 0:
+            return node
+        return Choose((Condition(k, 0, self.depth - 1),), node, Scalar(self.element.dtype.type(0), self.element))
 
     def _quads(self, in_right: frozenset[Var]) -> Block2D | None:
         c, shape = self.c, self.value.shape
@@ -74,10 +108,10 @@ class ByteContraction(Contraction):
             tiles.append((v, shape[k]))
             index[k] = v
         p, j, quad = Var(f"p_{tag}"), Var(f"j_{tag}"), Var(f"q_{tag}")
-        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1), quad: Interval(0, self.depth // 4 - 1)})
+        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1), quad: Interval(0, self.quads - 1)})
         tiles.append((p, panels))
         index[column] = p * self.nr + j
-        extents = (*(shape[k] for k in moving), panels, self.depth // 4, self.nr, 4)
+        extents = (*(shape[k] for k in moving), panels, self.quads, self.nr, 4)
         buffer = make_buffer(
             c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
         )
@@ -87,11 +121,12 @@ class ByteContraction(Contraction):
             node = self._at(self.right, {k: index[k] for k in (*moving, column)}, self._depth_index(quad * 4 + byte))
             if node is None:
                 return None
+            node = self._or_zero(node, quad * 4 + byte)
             at = (*(index[k] for k in moving), as_expr(p), as_expr(quad), as_expr(j), Const(byte))
             stores.append(Store(None, buffer, at, node))
         last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
         loops = (
-            Loop(quad, Const(0), Const(self.depth // 4 - 1), self.depth // 4),
+            Loop(quad, Const(0), Const(self.quads - 1), self.quads),
             Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL),
         )
         self.prepass.append(Phase(tuple(tiles), (Nest(loops, tuple(stores)),)))
