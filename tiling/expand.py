@@ -1,5 +1,6 @@
 """Ops that have no kernels but are made of ops that have: what they stand for, as a block to put in their place.
 
+stablehlo.batch_norm_training x, …  ->  reductions and arithmetic (tiling.unfold)
 chlo.lgamma x                       ->  its formula in StableHLO ops
 stablehlo.add on quantized tensors  ->  integers to reals, add, reals to integers
 """
@@ -15,6 +16,8 @@ from hlo.decompositions.rewrite import Rewriter
 from hlo.errors import Declined, VerificationError
 from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.types import QuantizedType, TensorType
+from tiling.routines import routine_of
+from tiling.unfold import UNFOLDED, Unfold
 
 __all__ = ["Supports", "expansion", "keeps_quantized", "kept_quantized"]
 
@@ -27,9 +30,14 @@ def expansion(op: Op, supports: Supports) -> Block | None:
     if has_quantized(op):
         found = quantized_form(op)
         return found if isinstance(found, Block) else None
-    if supports(op) is None or not all(
-        isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)
-    ):
+    if not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
+        return None
+    unfold = UNFOLDED.get(op.name)
+    if unfold is not None:
+        return _unfolded(op, unfold, supports)
+    # What kernels have a rule for stays: a scalar function, loops of its own, or a routine.
+    has_rule = not isinstance(op.definition.semantics, Declined) or routine_of(op) is not None
+    if supports(op) is None and has_rule:
         return None
     rule = decomposition(op.name)
     if rule is None or isinstance(rule, Declined):
@@ -44,6 +52,21 @@ def expansion(op: Op, supports: Supports) -> Block | None:
         if made is None:
             return None
         rewriter.builder.emit("func.return", made)
+    return block if all(supports(x) is None for x in block.ops[:-1]) else None
+
+
+def _unfolded(op: Op, unfold: Unfold, supports: Supports) -> Block | None:
+    b = Builder()
+    b.place = op.location
+    block = Block([v.type for v in op.operands])
+    with b.into(block):
+        try:
+            made = unfold(b, op, block.arguments)
+        except VerificationError:
+            return None
+        if made is None or [v.type for v in made] != [r.type for r in op.results]:
+            return None
+        b.emit("func.return", made)
     return block if all(supports(x) is None for x in block.ops[:-1]) else None
 
 

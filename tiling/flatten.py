@@ -107,6 +107,10 @@ def is_rebuilt(v: Value) -> bool:
     return isinstance(semantics, Generate)
 
 
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""Ops that stand for a function's body, and the attribute that names it."""
+
+
 class _Builder:
     def __init__(self, module: Module, supports: Supports | None, keeps_quantized: bool) -> None:
         self.module, self.supports, self.keeps_quantized = module, supports, keeps_quantized
@@ -122,8 +126,9 @@ class _Builder:
             while position < len(ops):
                 op = ops[position]
                 position += 1
-                if op.name == "func.call":
-                    callee = self.module.functions[op.attr("callee")]
+                called = _CALLS.get(op.name)
+                if called is not None:
+                    callee = self.module.functions[op.attr(called)]
                     inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
                     stack.append((current, env, position, call))
                     stack.append((callee.body, inner, 0, op))

@@ -275,3 +275,11 @@ def test_a_loop_may_run_in_several_threads_at_once() -> None:
 
 def test_an_update_in_place_is_proved_in_bounds() -> None:
     assert not tiling.prove(tiling.plan(hlo.parse(STACK), supports=supports)).refuted
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 6])
+def test_small_programs_with_loops_jump_when_called_natively(n: int) -> None:
+    """A fast way to call small programs must not run the kernels of a loop one after the other, once each."""
+    text = COUNTED.format(s="3x3", body=IN_PLACE.format(s="3x3"))
+    executable = run(text, np.int32(n), np.ones((3, 3), np.float32))
+    assert float(executable(np.int32(n), np.ones((3, 3), np.float32))[1][0, 0]) == 2.0**n

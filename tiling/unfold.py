@@ -1,0 +1,148 @@
+"""Ops of StableHLO that are other ops in short: what each stands for. One entry each in `UNFOLDED`.
+
+    map f (x, …)                      ->  f's ops on the whole tensors
+    optimization_barrier x            ->  x
+    batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
+    unary_einsum "ab->a"              ->  a sum
+    get_dimension_size                ->  the size
+
+A rule gives the results' values, or None for an op that it leaves as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hlo.builder import Builder
+from hlo.module import DenseArray, Op, Value
+from hlo.registry import Elementwise, Literal
+from hlo.types import TensorType
+
+__all__ = ["UNFOLDED", "Unfold"]
+
+Unfold = Callable[[Builder, Op, Sequence[Value]], "Sequence[Value] | None"]
+
+
+def _map(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    body, shape = op.regions[0], op.results[0].shape
+    known = dict(zip(body.arguments, operands, strict=True))
+    for inner in body.ops[:-1]:
+        semantics = inner.definition.semantics
+        if isinstance(semantics, Literal):
+            dense: DenseArray = inner.attr("value")
+            goal = TensorType(shape, dense.type.element)
+            known[inner.results[0]] = b.constant(DenseArray(goal, np.broadcast_to(dense.array.reshape(()), shape)))
+            continue
+        if not isinstance(semantics, Elementwise) or any(v not in known for v in inner.operands):
+            return None
+        types = [TensorType(shape, r.tensor.element) for r in inner.results]
+        made = b.emit(inner.name, [known[v] for v in inner.operands], inner.attributes, (), types)
+        known.update(zip(inner.results, made, strict=True))
+    return [known[v] for v in body.results] if all(v in known for v in body.results) else None
+
+
+def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    return operands
+
+
+def _dimension_size(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    return [b.constant(np.int32(operands[0].shape[op.attr("dimension")]))]
+
+
+def _sum(b: Builder, x: Value, dimensions: Sequence[int]) -> Value:
+    zero = b.constant(np.zeros((), x.tensor.dtype))
+    found = b.reduce(x, zero, lambda p, q: b.emit("stablehlo.add", (p, q))[0], dimensions)
+    assert isinstance(found, Value)
+    return found
+
+
+def _unary_einsum(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    source, _, goal = op.attr("einsum_config").lstrip(",").replace(" ", "").partition("->")
+    if len(set(source)) != len(source) or len(set(goal)) != len(goal) or "." in source or not set(goal) <= set(source):
+        return None
+    x = operands[0]
+    lost = [k for k, letter in enumerate(source) if letter not in goal]
+    if lost:
+        x = _sum(b, x, lost)
+    kept = [letter for letter in source if letter in goal]
+    order = tuple(kept.index(letter) for letter in goal)
+    return [x if order == tuple(range(len(order))) else b.emit("stablehlo.transpose", (x,), {"permutation": order})[0]]
+
+
+class _Norm:
+    """The numbers of a batch normalization: features along one dimension, statistics over the others."""
+
+    def __init__(self, b: Builder, op: Op, x: Value) -> None:
+        self.b, self.x = b, x
+        self.axis = op.attr("feature_index")
+        self.others = tuple(k for k in range(x.rank) if k != self.axis)
+        self.count = self.number(x.tensor.size_elems // max(x.shape[self.axis], 1), (x.shape[self.axis],))
+        self.epsilon = self.number(float(op.attr("epsilon")), (x.shape[self.axis],))
+
+    def number(self, v: float, shape: tuple[int, ...]) -> Value:
+        t = self.x.tensor
+        return self.b.constant(DenseArray(TensorType(shape, t.element), np.broadcast_to(np.asarray(v, t.dtype), shape)))
+
+    def __call__(self, word: str, *operands: Value) -> Value:
+        return self.b.emit(f"stablehlo.{word}", operands)[0]
+
+    def spread(self, v: Value) -> Value:
+        return self.b.broadcast_in_dim(v, self.x.shape, (self.axis,))
+
+    def sum(self, v: Value) -> Value:
+        return _sum(self.b, v, self.others)
+
+    def mean(self, v: Value) -> Value:
+        return self("divide", self.sum(v), self.count)
+
+    def deviation(self, variance: Value) -> Value:
+        return self("sqrt", self("add", variance, self.epsilon))
+
+    def normalized(self, scale: Value, offset: Value, mean: Value, variance: Value) -> Value:
+        centred = self("subtract", self.x, self.spread(mean))
+        unit = self("divide", centred, self.spread(self.deviation(variance)))
+        return self("add", self("multiply", self.spread(scale), unit), self.spread(offset))
+
+
+def _batch_norm_inference(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    x, scale, offset, mean, variance = operands
+    return [_Norm(b, op, x).normalized(scale, offset, mean, variance)]
+
+
+def _batch_norm_training(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    x, scale, offset = operands
+    n = _Norm(b, op, x)
+    mean = n.mean(x)
+    centred = n("subtract", x, n.spread(mean))
+    variance = n.mean(n("multiply", centred, centred))
+    return [n.normalized(scale, offset, mean, variance), mean, variance]
+
+
+def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """d x = scale / deviation / count * (count * g - sum g - centred * sum(g * centred) / (variance + epsilon))"""
+    x, scale, mean, variance, g = operands
+    n = _Norm(b, op, x)
+    centred = n("subtract", x, n.spread(mean))
+    deviation = n.deviation(variance)
+    unit = n("divide", centred, n.spread(deviation))
+    grad_offset, grad_scale = n.sum(g), n.sum(n("multiply", g, unit))
+    product = n.sum(n("multiply", g, centred))
+    whole = n("multiply", g, n.spread(n.count))
+    along = n("multiply", n.spread(product), centred)
+    along = n("divide", along, n.spread(n("add", variance, n.epsilon)))
+    rest = n("subtract", n("subtract", whole, n.spread(grad_offset)), along)
+    factor = n("divide", n("divide", scale, deviation), n.count)
+    return [n("multiply", n.spread(factor), rest), grad_scale, grad_offset]
+
+
+UNFOLDED: dict[str, Unfold] = {
+    "stablehlo.map": _map,
+    "stablehlo.optimization_barrier": _barrier,
+    "stablehlo.get_dimension_size": _dimension_size,
+    "stablehlo.unary_einsum": _unary_einsum,
+    "stablehlo.batch_norm_inference": _batch_norm_inference,
+    "stablehlo.batch_norm_training": _batch_norm_training,
+    "stablehlo.batch_norm_grad": _batch_norm_grad,
+}
