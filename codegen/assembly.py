@@ -38,7 +38,9 @@ class Assembly:
         for v in plan.program.arguments:
             self.slot(v)
         self._results = {id(self._root(v)) for v in plan.program.results}
-        self.nodes = self._plan(plan)
+        self._moved: dict[int, Copy] = {}
+        # The caller looks for results where they were at first.
+        self.nodes = [*self._plan(plan), *self._moved.values()]
 
     # ------------------------------------------------------------ memories
 
@@ -158,7 +160,6 @@ class Assembly:
         hoisted = {s for n in first for s in n.writes}
         copies: list[tuple[Value, Value]] = []
         exchanges: list[Node] = []
-        after: list[Node] = []
         for c in step.carries:
             a, r = self.slot(c.argument), self.slot(c.result)
             if a == r:
@@ -169,10 +170,10 @@ class Assembly:
             exchanges.append(Exchange(a, r))
             self.exchanges.append((a, r))
             held |= {a, r}
-            if id(self._root(c.argument)) in self._results:  # the caller looks for it where it was at first
-                after.append(Copy(a, a, self.sizes[a], _dtype(c.argument), settled=True))
+            if id(self._root(c.argument)) in self._results:
+                self._moved[a] = Copy(a, a, self.sizes[a], _dtype(c.argument), settled=True)
         works = [*works, *self._moves(copies), *exchanges]
-        return [*before, *first, Loop(step.name, tests, self.slot(goes_on), works, frozenset(held)), *after]
+        return [*before, *first, Loop(step.name, tests, self.slot(goes_on), works, frozenset(held))]
 
     def _moves(self, copies: Sequence[tuple[Value, Value]]) -> list[Node]:
         """Copies that happen at once, one after the other: no source is written before it was read."""

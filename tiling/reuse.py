@@ -71,6 +71,8 @@ def resolve_reuses(
             reason = "its memory belongs to the caller"
         elif id(c.source) in returned:
             reason = "it is a result, too"
+        elif c.forced and _reads_itself(steps[c.step], c.source):
+            reason = "its own kernel reads it elsewhere"
         else:
             others = readers.get(id(c.source), set()) - {c.step}
             if any(_reaches(before, c.step, other) for other in others):
@@ -83,6 +85,11 @@ def resolve_reuses(
             given.add(id(c.target))
             reuses.append(Reuse(c.source, c.target, not reason, reason))
     return _ordered(steps, before), tuple(reuses)
+
+
+def _reads_itself(step: PlanStep, source: Value) -> bool:
+    """True when an update's kernel loads elements of what it is written over."""
+    return isinstance(step, Fusion) and any(v is source for v in step.inputs)
 
 
 def _reaches(before: Sequence[set[int]], start: int, end: int) -> bool:

@@ -24,6 +24,7 @@ from tiling.scattering import (
     plain,
     scalar_body,
     scatter_declines,
+    updated_in_memory,
 )
 from tiling.schedule import Ordering, Phase, Schedule, Scope
 from tiling.selecting import lower_selection, selection_declines
@@ -100,6 +101,6 @@ ROUTINES: dict[str, Routine] = {
     "chlo.top_k": Routine(_top_k_declines, lambda op: op.operands, _lower_top_k),
     "stablehlo.scatter": Routine(scatter_declines, lambda op: (), lower_scatter),
     "stablehlo.select_and_scatter": Routine(selection_declines, lambda op: op.operands[:1], lower_selection),
-    "in_place.scatter": Routine(scatter_declines, lambda op: op.operands[:1], lower_scatter_in_place),
-    "in_place.dynamic_update_slice": Routine(plain, lambda op: op.operands[:1], lower_update),
+    "in_place.scatter": Routine(scatter_declines, updated_in_memory, lower_scatter_in_place),
+    "in_place.dynamic_update_slice": Routine(plain, updated_in_memory, lower_update),
 }

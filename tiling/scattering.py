@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hlo.attributes import ScatterDimensions
 from hlo.errors import Declined
 from hlo.module import Block, Op, Value
-from hlo.registry import Elementwise, Literal
+from hlo.registry import Elementwise, Literal, Move
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
 from tiling.build import ElementBuilder
@@ -24,6 +24,7 @@ __all__ = [
     "plain",
     "scalar_body",
     "scatter_declines",
+    "updated_in_memory",
 ]
 
 Builder = Callable[[dict[Var, Interval]], ElementBuilder]
@@ -69,6 +70,24 @@ def scatter_declines(op: Op) -> Declined | None:
     if any(element_of(v) != element_of(r) for v, r in zip(op.operands[:n], op.results, strict=True)):
         return Declined("its body widens the elements")
     return scalar_body(op.regions[0])
+
+
+def updated_in_memory(op: Op) -> list[Value]:
+    """What an update in place finds in memory: the operand, and all else that is computed from it (it changes meanwhile)."""
+    return [op.operands[0], *(v for v in op.operands[1:] if _is_made_of(v, op.operands[0]))]
+
+
+def _is_made_of(v: Value, source: Value) -> bool:
+    """True when `source` is read where `v` is computed in place."""
+    todo, seen = [v], set[int]()
+    while todo:
+        w = todo.pop()
+        if w is source:
+            return True
+        if id(w) not in seen and w.op is not None and isinstance(w.op.definition.semantics, (Elementwise, Move)):
+            todo.extend(w.op.operands)
+        seen.add(id(w))
+    return False
 
 
 def lower_scatter_in_place(op: Op, builder: Builder, names: Names) -> Schedule:
