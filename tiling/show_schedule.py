@@ -131,9 +131,8 @@ def _scatter(s: Scatter, where: Mapping[int, str], tiles: Sequence[Var]) -> list
             else show_node(start.node, 3, where, names)
         )
         name = f"{substitute(start.variable, names)} = {what}" if start.variable is not None else what
-        lines.append(
-            f"{pad}{name}, left out unless in [{substitute(start.lower, names)}, {substitute(start.upper, names)}]"
-        )
+        how = "kept in" if start.clamps else "left out unless in"
+        lines.append(f"{pad}{name}, {how} [{substitute(start.lower, names)}, {substitute(start.upper, names)}]")
     lines += [pad + x for x in _loops(s.loops[s.outer :], names)]
     lines += ["  " * len(s.loops) + x for x in _runtimes([s.node], where, names)]
     place = ", ".join(str(substitute(e, names)) for e in s.index)
