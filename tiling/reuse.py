@@ -14,7 +14,7 @@ from indexing.expr import Expr
 from tiling.element import Load, Node, loads
 from tiling.flatten import Program, captured_values
 from tiling.plan import ControlStep, EvaluatorStep, Fusion, Reuse
-from tiling.schedule import Buffer, Nest, Phase, Scatter, Scope
+from tiling.schedule import Buffer, Contract, Nest, Ordering, Phase, Scatter, Scope, Selection, Turn
 from tiling.updates import is_update
 
 __all__ = ["PlanStep", "resolve_reuses", "stores_to", "writes_of_step"]
@@ -149,6 +149,8 @@ def _may_overwrite(fusion: Fusion, source: Value, target: Value) -> bool:
     if written is None or written.scope is not Scope.RESULT:
         return False
     phases = fusion.schedule.phases
+    if not all(map(_is_plain, phases)):
+        return False
     first = next((k for k, p in enumerate(phases) if stores_to(p, written)), None)
     if first is None or any(_loads_from(p, source, read) for p in phases[first + 1 :]):
         return False
@@ -172,6 +174,14 @@ def _is_of(load: Load, source: Value, buffer: Buffer | None) -> bool:
     return load.buffer is buffer and buffer is not None if load.buffer is not None else load.value is source
 
 
+_KNOWN = (Nest, Contract, Turn, Ordering, Scatter, Selection)
+
+
+def _is_plain(phase: Phase) -> bool:
+    """True for a phase whose steps are all looked at here; of others nothing is known."""
+    return not phase.before and phase.group == 1 and all(isinstance(s, _KNOWN) for s in phase.steps)
+
+
 def _nests(phase: Phase) -> Iterator[Nest]:
     for s in phase.steps:
         if isinstance(s, Nest):
@@ -181,6 +191,8 @@ def _nests(phase: Phase) -> Iterator[Nest]:
 
 def stores_to(phase: Phase, buffer: Buffer) -> bool:
     """True when a phase may write to a buffer."""
+    if not _is_plain(phase):
+        return buffer.scope is not Scope.ARGUMENT
     if any(x.buffer is buffer for n in _nests(phase) for x in n.stores):
         return True
     if any(b is buffer for n in _nests(phase) for f in n.folds for b in f.buffers):
