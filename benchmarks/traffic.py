@@ -113,7 +113,7 @@ def _read_at_run_time(schedule: Schedule) -> frozenset[Var]:
     """The variables that stand for values: the starts of slices, rows of a gather, places of a scatter."""
     found: set[Var] = set()
     stack: list[Node] = []
-    for step in (s for p in schedule.phases for s in p.steps):
+    for step in (s for p in schedule.phases for s in p.all_steps):
         for nest in (step, *step.pack) if isinstance(step, Contract) else (step,):
             if isinstance(nest, Nest):
                 stack += [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]

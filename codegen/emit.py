@@ -49,6 +49,7 @@ from tiling.schedule import (
     Schedule,
     Scope,
     Selection,
+    Sequential,
     Step,
     Turn,
 )
@@ -88,7 +89,7 @@ class PhaseEmitter:
     def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
         self.schedule, self.phase, self.title = schedule, phase, title
         self.by_value: dict[int, Buffer] = {id(b.value): b for b in schedule.buffers if b.value is not None}
-        for step in (s for p in schedule.phases for s in (*p.before, *p.steps)):
+        for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
             # A buffer that is used in place belongs to several values.
             if isinstance(step, Contract):
                 self.by_value.setdefault(id(step.value), step.out.buffer)
@@ -173,7 +174,9 @@ class PhaseEmitter:
             self._step(step_)
 
     def _step(self, step: Step) -> None:
-        if isinstance(step, Contract):
+        if isinstance(step, Sequential):
+            self._sequential(step)
+        elif isinstance(step, Contract):
             self._contract(step)
         elif isinstance(step, Turn):
             self._turn(step)
@@ -198,6 +201,14 @@ class PhaseEmitter:
     def _nest(self, nest: Nest) -> None:
         ordered = order_loops(nest, self.buffer_of)
         NestEmitter(self, collapse_loops(ordered, self.buffer_of, self.schedule.ranges)).run()
+
+    def _sequential(self, s: Sequential) -> None:
+        """Blocks one after the other; the steps of one are written as any others."""
+        self.out.line(f"for {self.name(s.loop.variable)} in range({_stop(self.expr(s.loop.lower), s.loop, self)}):")
+        self.out.depth += 1
+        for step in s.steps:
+            self._step(step)
+        self.out.depth -= 1
 
     def _flag(self, flag: Flag) -> None:
         """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
@@ -280,6 +291,7 @@ class PhaseEmitter:
             right += f" + {c.right.row_stride}*{k0}"
         levels = "".join(f", {x}" for level in c.levels for x in level)
         again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
+        again = "True" if c.accumulate else again
         out_at = self.expr(c.out.base) + (f" + {first}" if first else "")
         call = (
             f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, {c.left.column_stride}, "

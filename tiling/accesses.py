@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -43,6 +44,7 @@ from tiling.schedule import (
     Phase,
     Scatter,
     Schedule,
+    Sequential,
     Skip,
     Step,
     Turn,
@@ -84,6 +86,7 @@ class Domain:
     held: tuple[Condition, ...]
     failed: tuple[tuple[Condition, ...], ...] = ()
     shared: int = 0
+    blocks: int = 0  # how many variables after those are sequential loops around several steps
 
     @property
     def ranges(self) -> dict[Var, Interval]:
@@ -149,7 +152,7 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
 def buffers_by_value(schedule: Schedule) -> dict[int, Buffer]:
     """Where each value is kept, as the code generator sees it: a buffer used in place belongs to several values."""
     found = {id(b.value): b for b in schedule.buffers if b.value is not None}
-    for step in (s for p in schedule.phases for s in (*p.before, *p.steps)):
+    for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
         if isinstance(step, Contract):
             found.setdefault(id(step.value), step.out.buffer)
         elif isinstance(step, Nest):
@@ -187,6 +190,8 @@ class Reader:
 
     def __init__(self, schedule: Schedule, by_value: Mapping[int, Buffer], phase: Phase, at: tuple[int, int], label: str) -> None:
         self.schedule, self.by_value, self.at, self.label = schedule, by_value, at, label
+        self.inside: Domain | None = None  # the sequential loop that the steps are in
+        self.first_part = 0
         self.tiles = [(v, Interval(0, n - 1)) for v, n in phase.tiles]
         # Flags are one value at a time: whoever asks gives each its own range (`flag_values`).
         spans = [(f.variable, schedule.ranges[f.variable]) for f in phase.flags]
@@ -202,17 +207,17 @@ class Reader:
     def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
         return {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure,
+            Measure: self.measure, Sequential: self.sequential,
         }  # fmt: skip
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
         """The iterations of loops, inside the context's or a task's."""
-        base = context or Domain(tuple(self.tiles), (), (), len(self.tiles))
+        base = context or self.inside or Domain(tuple(self.tiles), (), (), len(self.tiles))
         if self.flags:
             loops = [replace(x, lower=self._settled(x.lower), upper=self._settled(x.upper)) for x in loops]
         variables = (*base.variables, *bounds_of(loops, base.ranges))
         held = (*base.held, *_loop_conditions(loops, dict(variables)), *also)
-        return Domain(variables, held, (), base.shared)
+        return Domain(variables, held, (), base.shared, base.blocks)
 
     def _settled(self, e: Expr) -> Expr:
         """An expression with the flags' values in it."""
@@ -231,7 +236,8 @@ class Reader:
         if missing:
             raise Unmodelled(f"the variable {missing[0]} has no range")
         at = tuple(simplify(as_expr(i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
-        order = (*self.at, part, place)
+        order = (*self.at, self.first_part + part, place)
+        around += self.inside is not None
         return Access(kind, buffer, at, domain, order, value, tuple(index), self.label, around, is_fold)
 
     # ------------------------------------------------------------ nests
@@ -240,7 +246,7 @@ class Reader:
         skip = nest.skip if nest.skip is not None and self.flags.get(nest.skip.flag) is Const(1) else None
         whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
         outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
-        n = len(context.variables) - context.shared if context is not None else 0
+        n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
         yield from self.reads([s.node for s in nest.stores], whole, part, n)
         for f in nest.folds:
             yield from self.reads(f.nodes, whole, part, n)
@@ -293,7 +299,7 @@ class Reader:
         base = self.domain(c.loops)
         multiple = [Condition(c.k_start % c.k_block, 0, 0)] if depth > 1 else []
         spans = (*base.variables, (c.k_start, Interval(0, (depth - 1) * c.k_block)))
-        context = Domain(spans, (*base.held, *multiple), (), base.shared)
+        context = Domain(spans, (*base.held, *multiple), (), base.shared, base.blocks)
         around = len(c.loops) + 1
         for part, nest in enumerate(c.pack):
             yield from self.nest(nest, part, context)
@@ -335,6 +341,23 @@ class Reader:
                 todo.extend(v.op.operands)
             seen.add(id(v))
         return None
+
+    def sequential(self, s: Sequential) -> Iterator[Access]:
+        """Each step is a part of one step, inside the loop over blocks."""
+        with self.within(s):
+            for step in s.steps:
+                made = list(self.step(step))
+                yield from made
+                self.first_part = 1 + max((a.order[2] for a in made), default=self.first_part)
+
+    @contextmanager
+    def within(self, s: Sequential) -> Iterator[None]:
+        """Steps that are read meanwhile are inside the loop over blocks."""
+        self.inside, self.first_part = replace(self.domain((s.loop,)), blocks=1), 0
+        try:
+            yield
+        finally:
+            self.inside, self.first_part = None, 0
 
     def measure(self, m: Measure) -> Iterator[Access]:
         i = Var(f"{m.piece.name}_element")
@@ -389,8 +412,8 @@ class Reader:
         """An access by address: its position along each dimension of the buffer is recovered from the strides."""
         used = domain.with_variables(place.variables, self.schedule.ranges)
         at = _positions(block.buffer, place, used.ranges)
-        order = (*self.at, part, 1 if kind is Kind.WRITE else 0)
-        yield Access(kind, block.buffer, at, used, order, value, None, self.label, around)
+        order = (*self.at, self.first_part + part, 1 if kind is Kind.WRITE else 0)
+        yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
 
 
 # ---------------------------------------------------------------- guards

@@ -17,7 +17,22 @@ from tiling.averages import Averages
 from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
 from tiling.machine import Machine
 from tiling.order import order_loops
-from tiling.schedule import Buffer, Contract, Loop, Measure, Nest, Ordering, Phase, Scatter, Schedule, Scope, Selection, Turn
+from tiling.schedule import (
+    Buffer,
+    Contract,
+    Loop,
+    Measure,
+    Nest,
+    Ordering,
+    Phase,
+    Scatter,
+    Schedule,
+    Scope,
+    Selection,
+    Sequential,
+    Step,
+    Turn,
+)
 from tiling.stages import COST
 
 __all__ = ["Estimate", "estimate"]
@@ -28,6 +43,7 @@ CALL_SECONDS = 1e-6  # a step that one thread runs by itself
 NEST_SECONDS = 10e-9
 LONG_RUN_BYTES = 2048  # and from here on they are long
 ONE_CORE_SLOWER = 1.6
+SEAMS = 1.1  # what blocks lose where one ends and the next begins
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
 NEAR_ELEMS = 8  # of elements this far apart every line is fetched
@@ -101,16 +117,7 @@ class _Phase:
         tasks = max(self.phase.tasks * self.phase.group, 1)
         arithmetic = cached = 0.0
         for step in self.phase.steps:
-            if isinstance(step, Contract):
-                a, c = self._contract(step)
-            elif isinstance(step, Turn):
-                a, c = self._turn(step)
-            elif isinstance(step, Nest):
-                a, c = self._nest(step)
-            elif isinstance(step, Measure):
-                a, c = self._measure(step)
-            else:
-                a, c = _one_by_one(step), self._touch_all(step)
+            a, c = self._step(step)
             arithmetic += a
             cached += c
         memory_bytes, cache_bytes, memory = self._memory(tasks)
@@ -133,6 +140,23 @@ class _Phase:
         return Estimate(seconds, compute, local + memory, memory_bytes, cache_bytes)
 
     # ------------------------------------------------------------ one task
+
+    def _step(self, step: Step) -> tuple[float, float]:
+        """(arithmetic, cache traffic) seconds of one execution of a step."""
+        if isinstance(step, Sequential):
+            loop = step.loop
+            blocks = replace(loop, extent=self.averages.count(loop.lower, loop.upper, loop.extent))
+            found = [self._step(replace(s, loops=(blocks, *s.loops))) for s in step.steps]
+            return SEAMS * sum(a for a, _ in found), sum(c for _, c in found)
+        if isinstance(step, Contract):
+            return self._contract(step)
+        if isinstance(step, Turn):
+            return self._turn(step)
+        if isinstance(step, Nest):
+            return self._nest(step)
+        if isinstance(step, Measure):
+            return self._measure(step)
+        return _one_by_one(step), self._touch_all(step)
 
     def _touch_all(self, step: Ordering | Scatter | Selection) -> float:
         """Seconds of cache traffic of a step that walks its buffers by places, not by loops."""

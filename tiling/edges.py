@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
+from tiling.choose import lower
 from tiling.cost import estimate
-from tiling.lower import FusionRequest, lower
+from tiling.lower import FusionRequest
 from tiling.schedule import Schedule
 from tiling.tiles import computed
 

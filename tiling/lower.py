@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
@@ -17,7 +16,6 @@ from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplif
 from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
-from tiling.cost import estimate
 from tiling.element import Choose, Load, Node, Scalar, loads
 from tiling.machine import Machine
 from tiling.masks import Masks, find_limits, may_be_masked
@@ -33,7 +31,7 @@ from tiling.stages import Stage, is_inlinable
 from tiling.turn import turn_loads
 from tiling.windows import tighten
 
-__all__ = ["FusionRequest", "lower"]
+__all__ = ["FusionRequest", "Lowering"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,40 +42,16 @@ class FusionRequest:
     stored: frozenset[int]  # ids of values that are results of the fusion
     tile_sizes: tuple[int, ...]  # one for each dimension of the root's (first) value
     masks: bool = True  # whether what a mask makes neutral is left out
+    inlined: frozenset[int] = frozenset()  # ids of values that are computed where they are read, though they have a stage
 
     @property
     def root(self) -> Stage:
         return self.stages[-1]
 
 
-def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
-    """The schedule of a fusion with given tile sizes, or why there is none.
-
-    Declined when a member would have to be computed by several tasks and is also stored, or cannot be expressed.
-    """
-    made = _lowered(request, machine, names)
-    if isinstance(made, Declined) or not any(p.flags for p in made.phases):
-        return made
-    plain = _lowered(replace(request, masks=False), machine, names)
-    return made if isinstance(plain, Declined) or masks_pay(made, plain, machine) else plain
-
-
-def masks_pay(made: Schedule, plain: Schedule, machine: Machine) -> bool:
-    """Whether what is left out takes longer than to find out how large the inputs are."""
-    return estimate(made, machine).seconds < estimate(plain, machine).seconds
-
-
-def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
-    try:
-        lowering = Lowering(request, machine, names)
-        if any(routine_of(s.op) is not None for s in request.stages):
-            return lowering.routine()
-        return lowering.run()
-    except LookupError as reason:
-        return Declined(str(reason))
-
-
 class Lowering:
+    """The lowering of one fusion; `run` gives its schedule. Raises LookupError with the reason where it has none."""
+
     def __init__(self, request: FusionRequest, machine: Machine, names: Names) -> None:
         self.request = request
         self.machine = machine
@@ -90,6 +64,7 @@ class Lowering:
         self.inlined = self._inlined_values()
         self.buffers: dict[int, Buffer] = {}
         self.tiles: list[tuple[Var, int]] = []
+        self.moving: frozenset[Var] = frozenset()  # numbers of blocks inside a task: they place boxes as tile numbers do
         self.extra_buffers: list[Buffer] = []
         self.prepass: list[Phase] = []
         self.contractions: dict[int, tuple[LoweredContraction, ...]] = {}
@@ -107,7 +82,7 @@ class Lowering:
         if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
             return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).run()
         self._allocate()
-        self.masks = None if others else self._find_masks()
+        self.masks = None if others else self.find_masks()
         emitted: dict[int, list[Step]] = {}
         for plan in reversed(self.plans):  # what a stage computes is what its readers still need
             emitted[id(plan)] = [] if plan.late else self.emit(plan)
@@ -159,7 +134,13 @@ class Lowering:
         cut = [bool(s.lower.variables) for s in self.root.box or ()]
         return tuple(parts.size if c else n for c, n in zip(cut, self.request.tile_sizes, strict=True))
 
-    def _find_masks(self) -> Masks | None:
+    def shape_all(self) -> None:
+        """Gives every member its box, its loops and its nodes, where the root's tiles reach all of them."""
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        for plan in reversed(self.plans):
+            self.shape(plan)
+
+    def find_masks(self) -> Masks | None:
         """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
         if not self.request.masks or not may_be_masked(self.plans):
             return None
@@ -214,7 +195,7 @@ class Lowering:
         for load in plan.reads:
             producer = self.plan_of.get(id(load.value))
             if producer is not None:
-                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles})
+                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles} | self.moving)
                 producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
 
     def trial(self, plan: Member) -> Member:
@@ -241,11 +222,10 @@ class Lowering:
             reduction: list[Loop] = []
 
             def provide(size: int) -> Expr:
-                r = Var(f"r{len(reduction)}_{tag}")
-                span = (plan.spans[len(reduction)] if plan.spans else None) or Span(Const(0), size, size)
-                self.ranges[r] = Interval(0, max(span.size - 1, 0))
-                reduction.append(Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION))
-                return span.lower + r
+                span = plan.spans[len(reduction)] if plan.spans else None
+                made, at = self.reduction_loop(plan, Var(f"r{len(reduction)}_{tag}"), size, span)
+                reduction.append(made)
+                return at
 
             nodes = tuple(self._reads(plan.stage, plan.index, provide))
             plan.reduction = tuple(reduction)
@@ -254,6 +234,12 @@ class Lowering:
         else:
             plan.nodes = (self._own_node(first, plan.index),)
         plan.reads = loads((*plan.nodes, *plan.inits))
+
+    def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
+        """The loop over a reduction's dimension (or a task's part of it), and where it stands in it."""
+        span = part or Span(Const(0), size, size)
+        self.ranges[r] = Interval(0, max(span.size - 1, 0))
+        return Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION), span.lower + r
 
     def _reads(self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
         """What a reduction or contraction reads; outside of its input it reads the initial value, or zero in a product."""
@@ -292,7 +278,8 @@ class Lowering:
         todo = [v for p in self.request.stages for v in p.op.operands]
         while todo:
             v = todo.pop()
-            if id(v) in inlined or v.op is None or id(v) in self.plan_of or id(v) in self.names.in_memory:
+            kept = id(v) in self.plan_of or (id(v) in self.names.in_memory and id(v) not in self.request.inlined)
+            if id(v) in inlined or v.op is None or kept:
                 continue
             if is_inlinable(v.op) is not None:
                 raise LookupError(f"{v.op.name} is computed by another fusion")

@@ -33,8 +33,9 @@ from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
 from indexing.program import maps_from
 from tiling.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
+from tiling.element import loads
 from tiling.relations import Questions, Undecided, guard_set, named
-from tiling.schedule import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Turn
+from tiling.schedule import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
 
 __all__ = ["mapped_questions"]
 
@@ -52,6 +53,7 @@ class _Statement:
     carries: bool = False
     fold: FoldStep | None = None
     loops: tuple[Loop, ...] = ()
+    in_blocks: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +85,29 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         | {b.value for b in schedule.buffers if b.value is not None}
         | {s.value for s in statements if s.value is not None}
     )
+    states = _states(schedule)
+    running = {s.value for s in statements if s.in_blocks}
     for s in statements:
-        if s.value is None or s.value.op is None:
+        # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
+        if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks):
             continue
-        check = _Check(s, copies, kept, given, ask, _flags_are_down(schedule))
+        check = _Check(s, copies, kept, given, ask, _flags_are_down(schedule), states)
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
             yield "paired", str(s.write), check.paired
         if s.fold is not None and all(a.value is not None for a in s.reads):
             yield "complete", f"{s.write}: how many are folded", partial(_counted, s.fold, s.loops)
+
+
+def _states(schedule: Schedule) -> dict[int, Value]:
+    """The values whose running results a sequential loop keeps in buffers: by the buffer's id."""
+    found: dict[int, Value] = {}
+    for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
+        for nest in (s for s in step.steps if isinstance(s, Nest)):
+            roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
+            found |= {id(x.buffer): x.value for x in loads(roots) if x.buffer is not None}
+    return found
 
 
 def _flags_are_down(schedule: Schedule) -> bool:
@@ -113,11 +128,21 @@ def _statements(schedule: Schedule) -> Iterator[_Statement]:
                     yield from _of_nest(step, reader)
                 elif isinstance(step, Contract):
                     yield from _of_contract(step, reader)
+                elif isinstance(step, Sequential):
+                    yield from _of_blocks(step, reader)
                 elif isinstance(step, Turn):
                     read, write = reader.turn(step)
                     yield _Statement(step.target.buffer.value, write, (read,))
             except Unmodelled:
                 continue  # said by the obligation "modelled"
+
+
+def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
+    """The statements of a sequential loop: over all of its blocks they read what one nest would."""
+    with reader.within(step):
+        for s in step.steps:
+            for made in _of_nest(s, reader) if isinstance(s, Nest) else _of_contract(s, reader):
+                yield replace(made, in_blocks=True, loops=(step.loop, *made.loops))
 
 
 def _of_nest(nest: Nest, reader: Reader) -> Iterator[_Statement]:
@@ -174,10 +199,10 @@ def _counted(f: FoldStep, loops: Sequence[Loop]) -> str | None:
 class _Check:
     def __init__(
         self, statement: _Statement, copies: Mapping[int, list[_Statement]], kept: set[Value], given: set[Value],
-        ask: Questions, everything: bool,
+        ask: Questions, everything: bool, states: Mapping[int, Value],
     ) -> None:  # fmt: skip
         self.statement, self.copies, self.ask, self.everything = statement, copies, ask, everything
-        self.kept, self.given = kept, given
+        self.kept, self.given, self.states = kept, given, states
         assert statement.value is not None
         self.value = statement.value
         self._found: dict[Value, islpy.Map] | None = None
@@ -244,7 +269,7 @@ class _Check:
     def _flows(self) -> Iterator[_Flow]:
         """Every load, copies looked through."""
         for read in self.statement.reads:
-            value = read.value
+            value = read.value or self.states.get(id(read.buffer))
             if value is not None and (read.index is None or len(read.index) == value.rank):
                 yield _Flow(value, read, _index(read))
                 continue

@@ -6,7 +6,8 @@
 
 `tiling.neutral` says where a stage is neutral. Here that becomes bounds, from the last stage to the first: a stage computes what
 its readers still read. All of it holds while a flag is 1, which says that the inputs are within the limits; otherwise every loop
-runs over everything. Results have the same bits either way, but for the sign of a zero that an underflow made.
+runs over everything. The result is the same: it has the same bits where loops are cut at the same places anyway (but for the sign
+of a zero that an underflow made), and else sums are associated otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from hlo.access import Condition
 from hlo.module import Value
 from hlo.types import ElementType
-from indexing.expr import Expr, Interval, Var, interval, maximum, minimum, simplify, substitute
+from indexing.expr import Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
 from tiling.element import Choose, Load, Test, loads
 from tiling.linear import linear, never_empty, when
 from tiling.member import Member, translated
@@ -117,11 +118,11 @@ class Masks:
         mine = known.neutral if m.reduction else known.zero
         return tuple(c for c in mine if bounds_by(c, variable) is not None)
 
-    def ends(self, m: Member, loop: Loop) -> Ends | None:
+    def ends(self, m: Member, loop: Loop, conditions: Sequence[Condition] | None = None) -> Ends | None:
         """The loop's first and last value over all of a task's other loops; None where that is all of them."""
         lower, upper = loop.lower, loop.upper
         around = [x for x in (*m.loops, *m.reduction) if x is not loop]
-        for c in self.conditions(m, loop.variable):
+        for c in self.conditions(m, loop.variable) if conditions is None else conditions:
             first, last = bounds_by(c, loop.variable) or (None, None)
             if first is not None and (least := self._extreme(first, around, False)) is not None:
                 lower = simplify(maximum(lower, least), self.ranges)
@@ -150,8 +151,9 @@ class Masks:
                 ends = self.ends(m, loop)
                 if ends is None:
                     continue
-                parts = linear(simplify(ends[1] - ends[0], self.ranges), (tile,))
-                if parts is not None and parts[1][0] > 0:
+                length = simplify(ends[1] - ends[0], self.ranges)
+                first = dict.fromkeys(length.variables, 0)
+                if tile in first and evaluate(length, {**first, tile: self.ranges[tile].upper}) > evaluate(length, first):
                     return True
         return False
 
@@ -208,11 +210,32 @@ class Masks:
             self.note(m, {} if ends is None else {loop.variable: ends}, conditions)
             order = (*(x for x in nest.loops if x is not mine), mine)
             return Nest(order, nest.stores, nest.folds, True, skip) if skip is not None else nest
+        unread = self._unread(m, nest, innermost)
+        if unread:
+            (loop,) = m.loops[-1:]
+            ends = self.ends(m, loop, unread)
+            self.note(m, {} if ends is None else {loop.variable: ends}, unread)
+            return Nest(nest.loops, nest.stores, nest.folds, True, Skip(self.flag, loop.variable, unread))
         needed = {} if m.reduction or nest.folds or len(m.stage.values) != 1 else self.needed(m)
         self.note(m, needed)
         if not needed:
             return nest
         return Nest(tuple(self._limited(x, needed) for x in nest.loops), nest.stores, nest.folds, nest.order_is_fixed)
+
+    def _unread(self, m: Member, nest: Nest, innermost: Var | None) -> tuple[Condition, ...]:
+        """The conditions where no reader of an elementwise member reads it, if they are the same for all of them."""
+        if m.reduction or nest.folds or len(m.stage.values) != 1 or not nest.loops or nest.loops[-1].variable is not innermost:
+            return ()
+        (v,) = m.stage.values
+        readings = self.readings.get(id(v), [])
+        if id(v) in self.stored or not readings:
+            return ()
+        known = self.analysis.of(m).conditions
+        first = readings[0]
+        found = tuple(c for c in known if self.analysis.translate(c, first.load) in first.skipped)
+        same = all(r.skipped and self._seen(m, frozenset(found), r.load) == r.skipped for r in readings)
+        bounds = all(bounds_by(c, nest.loops[-1].variable) is not None for c in found)
+        return found if same and bounds and len(found) <= MOST_CONDITIONS else ()
 
     def _limited(self, loop: Loop, needed: Mapping[Var, Ends]) -> Loop:
         if loop.variable not in needed:

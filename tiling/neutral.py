@@ -27,7 +27,7 @@ from tiling.member import Member, translated
 from tiling.values import Evaluator, Span, rounded, span_of_sum
 from tiling.windows import combined_function, is_neutral
 
-__all__ = ["Analysis", "Knowledge", "all_nodes", "bounds_by", "inputs_of", "is_never_empty"]
+__all__ = ["Analysis", "Knowledge", "all_nodes", "bounds_by", "inputs_of", "is_never_empty", "same_node"]
 
 Limits = Mapping[int, float | None]
 """id of an input value -> the greatest magnitude of its elements, None where it may be anything."""
@@ -35,11 +35,15 @@ Limits = Mapping[int, float | None]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What holds for a stage's value: its span; where it is zero (one of the conditions fails); what a fold need not read."""
+    """What holds for a stage's value: its span; where it is zero (one of the conditions fails); what a fold need not read.
+
+    `conditions` are those that its elements depend on, where it is computed element by element.
+    """
 
     span: Span | None
     zero: tuple[Condition, ...] = ()
     neutral: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 NOTHING = Knowledge(None)
@@ -90,6 +94,7 @@ class Analysis:
         self.ranges, self.limits = ranges, limits
         self.member_of: dict[int, Member] = {}
         self.known: dict[int, Knowledge] = {}
+        self._spans: dict[tuple[int, frozenset[tuple[Condition, bool]]], Span | None] = {}
         self._translations: dict[tuple[int, Condition, tuple[Expr, ...]], Condition] = {}
         for m in members:
             found = self._member(m) if len(m.stage.values) == 1 else NOTHING
@@ -118,7 +123,7 @@ class Analysis:
             return self._contraction(m, conditions, element)
         (node,) = m.nodes
         zero = tuple(c for c in conditions if (s := self._evaluate(node, {c: False})) is not None and s.is_zero)
-        return Knowledge(self._evaluate(node, {}), zero)
+        return Knowledge(self._evaluate(node, {}), zero, (), tuple(conditions))
 
     def _evaluate(self, node: Node, known: Mapping[Condition, bool]) -> Span | None:
         return Evaluator(known, lambda load: self._of_load(load, known), self._peak, self.ranges).of(node)
@@ -187,16 +192,16 @@ class Analysis:
     # ------------------------------------------------------------ what nodes read
 
     def conditions_in(self, nodes: Sequence[Node]) -> list[Condition]:
-        """The conditions in some nodes, and those where what they read is zero, in their own loops' variables."""
+        """The conditions in some nodes, and those that what they read depends on, in their own loops' variables."""
         found: dict[Condition, None] = {}
         for n in all_nodes(nodes):
             if isinstance(n, (Choose, Test)) and not (isinstance(n, Choose) and n.runtimes):
                 found.update(dict.fromkeys(n.conditions))
             elif isinstance(n, Load) and id(n.value) in self.known:
-                found.update(dict.fromkeys(self._translate(c, n) for c in self.known[id(n.value)].zero))
+                found.update(dict.fromkeys(self.translate(c, n) for c in self.known[id(n.value)].conditions))
         return list(found)
 
-    def _translate(self, c: Condition, load: Load) -> Condition:
+    def translate(self, c: Condition, load: Load) -> Condition:
         """A condition on a member's loops as one on the loops of what loads it."""
         key = (id(load.value), c, load.index)
         if key not in self._translations:
@@ -207,9 +212,8 @@ class Analysis:
     def _of_load(self, load: Load, known: Mapping[Condition, bool]) -> Span | None:
         made = self.known.get(id(load.value))
         if made is not None:
-            if any(known.get(self._translate(c, load)) is False for c in made.zero):
-                return Span(0.0, 0.0)
-            return self._seen_by(load, made.span)
+            there = {c: known[t] for c in made.conditions if (t := self.translate(c, load)) in known}
+            return self._seen_by(load, self._span_where(load.value, there) if there else made.span)
         element = load.value.tensor.element
         if not isinstance(element, ElementType):
             return None
@@ -220,6 +224,13 @@ class Analysis:
             return Span(float(least), float(greatest))
         limit = self.limits.get(id(load.value))
         return None if limit is None or not element.is_float else Span(-limit, limit)
+
+    def _span_where(self, value: Value, known: Mapping[Condition, bool]) -> Span | None:
+        """The span of a value that is computed element by element, where some conditions are known to hold or to fail."""
+        key = (id(value), frozenset(known.items()))
+        if key not in self._spans:
+            self._spans[key] = self._evaluate(self.member_of[id(value)].nodes[0], known)
+        return self._spans[key]
 
     def _seen_by(self, load: Load, span: Span | None) -> Span | None:
         """A member's span with the loop `along` which something is attained as the loop of what loads it."""
@@ -250,7 +261,7 @@ class Analysis:
         for v in sorted(memo, key=lambda v: v.name):
             if self.ranges.get(v) != self.ranges[r.variable] or any(v in e.variables for e in y.index):
                 continue
-            if _same(x, Renamer({**at, r.variable: v}, self.ranges, {}).node(m.nodes[0])):
+            if same_node(x, Renamer({**at, r.variable: v}, self.ranges, {}).node(m.nodes[0])):
                 return v
         return None
 
@@ -276,7 +287,7 @@ def _own_variables(n: Node) -> Iterator[Var]:
         yield from (v for c in n.conditions for v in c.expression.variables)
 
 
-def _same(a: Node, b: Node) -> bool:
+def same_node(a: Node, b: Node) -> bool:
     """Whether two nodes compute the same: the same functions of the same loads at the same indices."""
     done: set[tuple[int, int]] = set()
     stack = [(a, b)]

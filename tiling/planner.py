@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value
 from hlo.registry import Literal, SumOfProducts
+from tiling.choose import lower
 from tiling.control import PlanRegion, plan_control, with_takeovers
 from tiling.cost import estimate
 from tiling.expand import Supports
 from tiling.flatten import Program, flatten
 from tiling.inputs import is_control, op_inputs
 from tiling.library import library_of
-from tiling.lower import FusionRequest, lower
+from tiling.lower import FusionRequest
 from tiling.machine import Machine
 from tiling.names import Names
 from tiling.plan import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse

@@ -280,12 +280,12 @@ class _Prover:
         for w in self.writes.get(id(a.buffer), []):
             if _same_content(a, w) or w.kind is Kind.UPDATE:
                 continue
-            point = self._between(a, w, last)
+            point = self._between(a, w, last, all(p.order[:2] == a.order[:2] for p in (*mine, *earlier)))
             if point is not None:
                 return f"{w} before it is read: {point}"
         return None
 
-    def _between(self, a: Access, w: Access, last: Access) -> str | None:
+    def _between(self, a: Access, w: Access, last: Access, in_block: bool) -> str | None:
         """Where `w` writes what `a` reads, after `last` wrote it and before it is read; None when that cannot be."""
         if w.order[:3] == last.order[:3] != a.order[:3] and w.order < last.order:
             return self.ask.meet(last, w, other_iteration=True)  # in one nest: a later iteration may undo an earlier one
@@ -293,11 +293,15 @@ class _Prover:
             return None
         if w.order[0] < a.order[0]:
             return self.ask.meet(a, w, across_tasks=True)
+        # Inside a sequential loop what is read was written in the same block: writes of other blocks come before or after both.
+        blocks = a.domain.blocks if in_block and w.order[:2] == a.order[:2] else 0
         if w.order[:3] == a.order[:3]:
             # In one nest: only the iteration that reads an element may overwrite it.
-            return self.ask.meet(a, w, other_iteration=not w.is_fold)
+            return self.ask.meet(a, w, other_iteration=not w.is_fold, blocks=blocks)
+        if blocks and w.order[:3] > a.order[:3]:
+            return None
         if w.order[:3] < a.order[:3] or w.order[:2] == a.order[:2]:
-            return self.ask.meet(a, w)  # parts of one step take turns, block by block
+            return self.ask.meet(a, w, blocks=blocks)  # parts of one step take turns, block by block
         return None
 
     def _apart(self) -> Iterator[Obligation]:

@@ -121,14 +121,16 @@ class Questions:
 
         return self.ask(question)
 
-    def meet(self, a: Access, w: Access, across_tasks: bool = False, other_iteration: bool = False) -> str | None:
-        """A position that both touch: in one task, in any two, or in different iterations of one step."""
+    def meet(
+        self, a: Access, w: Access, across_tasks: bool = False, other_iteration: bool = False, blocks: int = 0
+    ) -> str | None:
+        """A position that both touch: in one task (one of its `blocks`), in any two, or in different iterations of one step."""
 
         def question() -> str | None:
             if across_tasks:
                 both = self.relation(a, 0).range().intersect(self.relation(w, 0).range())
                 return None if both.is_empty() else named(both, _axes(len(a.at)))
-            depth = a.domain.shared
+            depth = a.domain.shared + blocks
             if not other_iteration:
                 same = self.relation(a, depth).intersect(self.relation(w, depth))
                 names = [v.name for v, _ in a.domain.variables[:depth]]

@@ -183,7 +183,7 @@ def _is_plain(phase: Phase) -> bool:
 
 
 def _nests(phase: Phase) -> Iterator[Nest]:
-    for s in phase.steps:
+    for s in phase.all_steps:
         if isinstance(s, Nest):
             yield s
         yield from getattr(s, "pack", ())
@@ -197,7 +197,7 @@ def stores_to(phase: Phase, buffer: Buffer) -> bool:
         return True
     if any(b is buffer for n in _nests(phase) for f in n.folds for b in f.buffers):
         return True
-    return any(_has(s, buffer, ("out", "target"), ("targets",)) or getattr(s, "places", None) is buffer for s in phase.steps)
+    return any(_has(s, buffer, ("out", "target"), ("targets",)) or getattr(s, "places", None) is buffer for s in phase.all_steps)
 
 
 def _has(step: object, buffer: Buffer, names: Sequence[str], lists: Sequence[str]) -> bool:
@@ -214,11 +214,11 @@ def _loads_from(phase: Phase, source: Value, buffer: Buffer | None) -> bool:
     for n in _nests(phase):
         roots += [s.node for s in n.stores]
         roots += [x for f in n.folds for x in (*f.nodes, *f.inits)]
-    for s in phase.steps:
+    for s in phase.all_steps:
         if isinstance(s, Scatter):
             roots += [*s.nodes, *(x.node for x in s.starts if not isinstance(x.node, Expr))]
     if any(_is_of(x, source, buffer) for x in loads(roots)):
         return True
     if buffer is None:
         return False
-    return any(_has(s, buffer, ("left", "right", "source", "target"), ("sources", "targets")) for s in phase.steps)
+    return any(_has(s, buffer, ("left", "right", "source", "target"), ("sources", "targets")) for s in phase.all_steps)

@@ -9,6 +9,7 @@
     Scatter    = updates folded in at places that values name
     Selection  = updates folded in at places that windows choose
     Measure    = the greatest magnitude in each piece of a buffer
+    Sequential = steps that run block by block along a reduction's dimension
 
 A phase's flags are 1 where inputs are within limits; then a nest's `skip` says where nothing need be computed.
 All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
@@ -42,6 +43,7 @@ __all__ = [
     "Schedule",
     "Scope",
     "Selection",
+    "Sequential",
     "Skip",
     "Start",
     "Store",
@@ -223,6 +225,7 @@ class Contract:
     row_dimensions: tuple[int, ...] = ()
     column_dimension: tuple[int, ...] = ()
     in_quads: bool = False  # bytes, four steps of k side by side in `right`
+    accumulate: bool = False  # add to what is in `out`
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -349,7 +352,16 @@ class Selection:
     node: Node
 
 
-Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection
+@dataclass(frozen=True, eq=False)
+class Sequential:
+    """`steps` once for each block number that `loop` runs over, in order; what they keep in scratch goes from block to block."""
+
+    loop: Loop
+    steps: tuple[Nest | Contract, ...]
+    reason: str
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,15 +384,21 @@ class Phase:
     def tasks(self) -> int:
         return -(-prod(n for _, n in self.tiles) // self.group)
 
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps, those inside sequential loops in place of the loops."""
+        return tuple(x for s in self.steps for x in (s.steps if isinstance(s, Sequential) else (s,)))
+
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """A fusion's whole computation. `ranges` bounds every variable that occurs."""
+    """A fusion's whole computation. `ranges` bounds every variable that occurs; `notes` say why it has this form."""
 
     phases: tuple[Phase, ...]
     buffers: tuple[Buffer, ...]
     tile_sizes: tuple[int, ...]
     ranges: dict[Var, Interval] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def main(self) -> Phase:

@@ -103,6 +103,8 @@ def _fusion(f: Fusion, plan: Plan) -> list[str]:
         f"{amount(f.schedule.shared_scratch_bytes)} shared); moves {amount(f.bytes_fused)}, {amount(f.bytes_unfused)} op by op"
     )
     lines.append(f"  predicted {f.estimate}")
+    for note in f.schedule.notes:
+        lines += wrapped("  ", note.partition(":")[0] + ":", note.partition(": ")[2])
     return lines + ["    " + x for x in show_schedule(f.schedule).splitlines()]
 
 
@@ -163,6 +165,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "bytes_fused": f.bytes_fused,
                 "bytes_unfused": f.bytes_unfused,
                 "predicted_seconds": f.estimate.seconds,
+                "notes": list(f.schedule.notes),
                 "arithmetic_seconds": f.estimate.arithmetic_seconds,
                 "traffic_seconds": f.estimate.traffic_seconds,
                 "memory_bytes": f.estimate.memory_bytes,

@@ -11,7 +11,21 @@ from hlo.access import Condition
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, substitute
 from tiling.element import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, children, runtimes_of
-from tiling.schedule import ZERO, Contract, FoldStep, Loop, Measure, Nest, Ordering, Scatter, Schedule, Selection, Step, Turn
+from tiling.schedule import (
+    ZERO,
+    Contract,
+    FoldStep,
+    Loop,
+    Measure,
+    Nest,
+    Ordering,
+    Scatter,
+    Schedule,
+    Selection,
+    Sequential,
+    Step,
+    Turn,
+)
 
 __all__ = ["buffer_names", "show_node", "show_schedule", "wrapped"]
 
@@ -69,7 +83,7 @@ def show_schedule(schedule: Schedule) -> str:
 def buffer_names(schedule: Schedule) -> dict[int, str]:
     """The name of the buffer that each value is kept in, by the value's id."""
     found = {id(b.value): b.name for b in schedule.buffers if b.value is not None}
-    for step in (s for p in schedule.phases for s in p.steps):
+    for step in (s for p in schedule.phases for s in p.all_steps):
         if isinstance(step, Contract):
             found.setdefault(id(step.value), step.out.buffer.name)
         elif isinstance(step, Nest):
@@ -106,6 +120,11 @@ def _step(step: Step, where: Mapping[int, str], tiles: Sequence[Var]) -> list[st
         return [
             f"{targets} = {sources} in the order of {step.op.name}: rows of {step.count}, {step.step} apart{kept}"
         ]
+    if isinstance(step, Sequential):
+        block = step.loop.variable
+        inner = [x for s in step.steps for x in _step(s, where, [*tiles, block])]
+        head = _loops((step.loop,), _short([*tiles, block]))[0].removesuffix(" reduction")
+        return [*wrapped("", f"{head}, one after the other:", step.reason), *("  " + x for x in inner)]
     if isinstance(step, Measure):
         pieces = f"pieces of {step.size} elements of {step.source.name}"
         return [f"{step.target.name}[{substitute(step.piece, _short(tiles))}] = greatest magnitude in {pieces}"]

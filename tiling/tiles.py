@@ -9,8 +9,9 @@ from math import prod
 
 from hlo.errors import Declined
 from hlo.registry import SumOfProducts
+from tiling.choose import lower
 from tiling.cost import Estimate, estimate
-from tiling.lower import FusionRequest, lower
+from tiling.lower import FusionRequest
 from tiling.machine import Machine
 from tiling.names import Names
 from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Turn
@@ -92,7 +93,7 @@ def _recomputes(
 
 def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int]]]]:  # type: ignore[type-arg]
     """(values, parallel loops) of each store, fold and contraction of the main phase."""
-    for step in schedule.main.steps:
+    for step in schedule.main.all_steps:
         if isinstance(step, Contract):
             around = [(x.variable, x.extent) for x in step.loops]
             yield step.values, [*around, (None, step.m), (None, step.n)]

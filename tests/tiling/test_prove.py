@@ -68,7 +68,8 @@ SOFTMAX = """func.func @main(%x: tensor<96x40xf32>) -> tensor<96x40xf32> {
 
 def softmax(sizes: tuple[int, ...] = (16, 40)) -> Schedule:
     """Softmax over several tasks, each with scratch of its own and the exponentials in the result's memory."""
-    from tiling.lower import FusionRequest, lower
+    from tiling.choose import lower
+    from tiling.lower import FusionRequest
     from tiling.names import Names
 
     plan = planned(SOFTMAX)
