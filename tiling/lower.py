@@ -98,7 +98,7 @@ class Lowering:
         before = tuple(x for p in others for x in start_steps(self, p))
         main = Phase(tuple(self.tiles), tuple(turned), group=self.parts.group if self.parts else 1, before=before)
         last = merge_nests([x for p in others for x in last_steps(self, p)], self.ranges, self._buffer_of)
-        if self.masks is not None:
+        if self.masks is not None and self.masks.is_used:
             main = self._flagged(main, self.masks)
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
@@ -363,6 +363,7 @@ class Lowering:
                 self.contractions[id(plan)] = (lowered,)
                 if self.masks is not None:
                     self.masks.note(plan, lowered.bounded, (), loads(lowered.whole))
+                    self.masks.is_used |= bool(lowered.bounded)
                 return list(lowered.steps)
         if isinstance(semantics, (Fold, SumOfProducts)):  # also one over nothing: an outer product
             values = plan.stage.values

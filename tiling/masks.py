@@ -105,6 +105,7 @@ class Masks:
         self.flag = Var("tame")
         ranges[self.flag] = Interval(0, 1)
         self.readings: dict[int, list[_Reading]] = {}
+        self.is_used = False  # whether some loop is bounded: without one the inputs need not be looked at
 
     @property
     def is_empty(self) -> bool:
@@ -212,6 +213,7 @@ class Masks:
             return Nest(order, nest.stores, nest.folds, True, skip) if skip is not None else nest
         unread = self._unread(m, nest, innermost)
         if unread:
+            self.is_used = True
             (loop,) = m.loops[-1:]
             ends = self.ends(m, loop, unread)
             self.note(m, {} if ends is None else {loop.variable: ends}, unread)
@@ -220,6 +222,7 @@ class Masks:
         self.note(m, needed)
         if not needed:
             return nest
+        self.is_used = True
         return Nest(tuple(self._limited(x, needed) for x in nest.loops), nest.stores, nest.folds, nest.order_is_fixed)
 
     def _unread(self, m: Member, nest: Nest, innermost: Var | None) -> tuple[Condition, ...]:
@@ -245,6 +248,7 @@ class Masks:
 
     def _skip(self, m: Member, loop: Loop, conditions: tuple[Condition, ...], stores: bool) -> Skip:
         """What the nest leaves out, with zeros where another reader needs them."""
+        self.is_used = True
         (v,) = m.stage.values
         everything = (loop.lower, loop.upper)
         if not stores:

@@ -126,6 +126,16 @@ def test_small_programs_are_not_worth_a_pass(monkeypatch: pytest.MonkeyPatch) ->
     assert flags(plan) == 0
 
 
+def test_padding_that_bounds_nothing_asks_for_no_pass() -> None:
+    """A convolution's zeros are conditions, too; where they bound no loop the inputs are not looked at."""
+    module = hlo.parse("""func.func @main(%x: tensor<1x20x20x32xf32>, %w: tensor<3x3x1x32xf32>) -> tensor<1x20x20x32xf32> {
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 32 : i64}
+        : (tensor<1x20x20x32xf32>, tensor<3x3x1x32xf32>) -> tensor<1x20x20x32xf32>
+      return %0 : tensor<1x20x20x32xf32> }""")
+    assert flags(tiling.plan(module, machine=MACHINE, supports=codegen.supports)) == 0
+
+
 def test_a_mild_mask_leaves_nothing_out() -> None:
     """What is 5 below the others still counts: exp(-5) is no zero."""
     plan = planned(hlo.parse(attention("causal", "additive", "-5.0", 128, 128)))
