@@ -48,6 +48,9 @@ IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
 NEAR_ELEMS = 8  # of elements this far apart every line is fetched
 RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
+PAGE_BYTES = 4096
+OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
+SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 
 
@@ -209,14 +212,12 @@ class _Phase:
                 continue
             stride = self._stride(buffer, load.index, inner)
             times = self._upto(nest.loops, node_variables(load, self.memo))
-            if stride not in (0, 1):
-                strided += times
+            strided += times * self._stride_seconds(buffer, stride)
             self._note_run(buffer, load.index, nest.loops)
             extents = self._extents(nest.loops, node_variables(load, self.memo))
             traffic += self._touch(buffer, times, self._box_elems(buffer, load.index, nest.loops, extents))
         for s in nest.stores:
-            if self._stride(s.buffer, s.index, inner) not in (0, 1):
-                strided += iterations
+            strided += iterations * self._stride_seconds(s.buffer, self._stride(s.buffer, s.index, inner))
             self._note_run(s.buffer, s.index, nest.loops)
             traffic += self._touch(s.buffer, iterations, iterations)
         for f in nest.folds:
@@ -224,8 +225,17 @@ class _Phase:
                 traffic += self._touch(b, 1, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
         rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
         inner_extent = max(nest.loops[-1].extent, 1) if nest.loops else 1
-        seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided * 1.0 / m.hertz
+        seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
+
+    def _stride_seconds(self, buffer: Buffer, stride: int) -> float:
+        """Seconds for one access of a loop that steps by `stride` elements: each in a line, a page or even a set of its own."""
+        size = stride * buffer.element.itemsize_bytes
+        if stride in (0, 1):
+            return 0.0
+        if size < PAGE_BYTES or buffer.size_bytes <= self.machine.l1_bytes // 2:
+            return 1.0 / self.machine.hertz
+        return SAME_SET_SECONDS if size % PAGE_BYTES == 0 else OTHER_PAGE_SECONDS
 
     def _box_elems(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop], elements: int) -> int:
         """How many elements a task touches of a buffer with this access and the ones before: the box around all of them.

@@ -9,6 +9,7 @@ from math import prod
 
 from hlo.errors import Declined
 from hlo.registry import SumOfProducts
+from tiling.accesses import buffers_by_value
 from tiling.choose import lower
 from tiling.cost import Estimate, estimate
 from tiling.lower import FusionRequest
@@ -16,6 +17,7 @@ from tiling.machine import Machine
 from tiling.names import Names
 from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Turn
 from tiling.stages import Stage
+from tiling.turn import across
 
 __all__ = ["Candidate", "best_tiles", "ranked_tiles"]
 
@@ -146,17 +148,23 @@ def _is_split(schedule: Schedule) -> bool:
 
 def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Tiles with two long sides where something is read across its rows."""
-    turns = [t for t in whole.main.steps if isinstance(t, Turn)]
-    if not turns or len(free) < 2:
+    pairs = [(t.rows, t.columns) for t in whole.main.steps if isinstance(t, Turn)]
+    if not pairs:
+        by_value = buffers_by_value(whole)
+        for step in whole.main.steps:
+            if isinstance(step, Nest):
+                found = across(step, lambda load: load.buffer or by_value[id(load.value)], whole.ranges, in_tile=False)
+                pairs += [(inner, row) for _, inner, row in found]
+    if not pairs or len(free) < 2:
         return
     names = [f"i{k}" for k in range(len(shape))]
-    sides = [names.index(x.variable.name.partition("_")[0]) for x in (turns[-1].rows, turns[-1].columns)]
-    if not all(k in free for k in sides):
+    sides = [x.variable.name.partition("_")[0] for x in pairs[-1]]
+    if not all(n in names and names.index(n) in free for n in sides):
         return
     for long, short in ((256, 64), (128, 32), (64, 64), (256, 16), (512, 32)):
         sizes = [1 if k in free else n for k, n in enumerate(shape)]
-        for k, size in zip(sides, (long, short), strict=True):
-            sizes[k] = min(size, shape[k])
+        for name, size in zip(sides, (long, short), strict=True):
+            sizes[names.index(name)] = min(size, shape[names.index(name)])
         yield tuple(sizes)
 
 

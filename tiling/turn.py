@@ -20,8 +20,13 @@ __all__ = ["across", "turn_loads"]
 LEAST_SIDE = 8  # shorter sides are not worth a block
 
 
-def across(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> list[tuple[Load, Loop, Loop]]:
-    """(load, innermost loop, loop along whose variable the load is consecutive) for each load that walks across rows."""
+def across(
+    nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval], in_tile: bool = True
+) -> list[tuple[Load, Loop, Loop]]:
+    """(load, innermost loop, loop along whose variable the load is consecutive) for each load that walks across rows.
+
+    A tile that is turned has no third side (`in_tile`); without that, what would be turned in smaller tiles.
+    """
     roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
     if len(nest.loops) < 2 or has_runtimes(roots):
         return []
@@ -36,7 +41,8 @@ def across(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var,
         rows = [x for x in nest.loops if steps[x] == 1 and x is not inner]
         if abs(steps[inner]) < 2 or steps[inner] < 0 or not rows or min(inner.extent, rows[0].extent) < LEAST_SIDE:
             continue
-        if all(steps[x] == 0 or x.extent == 1 for x in nest.loops if x is not inner and x is not rows[0]):
+        others = [x for x in nest.loops if x is not inner and x is not rows[0]]
+        if not in_tile or all(steps[x] == 0 or x.extent == 1 for x in others):
             found.append((load, inner, rows[0]))
     return found
 

@@ -127,3 +127,30 @@ def test_results_of_small_calls_need_no_more_alignment_than_they_get(rows: int) 
     executable = codegen.compile(hlo.parse(text))
     kept = [executable(x)[0] for _ in range(20)]
     assert all(np.array_equal(r, x * x) for r in kept)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((64, 48, 80), (2, 1, 0)), ((6, 70, 90), (0, 2, 1)), ((16, 32, 8, 40), (3, 2, 1, 0)), ((3, 64, 20, 17), (0, 2, 3, 1)),
+     ((40, 3, 50), (1, 2, 0)), ((33, 17, 5), (2, 0, 1))],
+)  # fmt: skip
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16"])
+def test_moves_of_more_than_two_dimensions(shape: tuple[int, ...], order: tuple[int, ...], element: str) -> None:
+    source = "x".join([*map(str, shape), element])
+    result = "x".join([*(str(shape[k]) for k in order), element])
+    text = f"""func.func @main(%x: tensor<{source}>) -> (tensor<{result}>, tensor<{result}>) {{
+      %0 = stablehlo.transpose %x, dims = {list(order)} : (tensor<{source}>) -> tensor<{result}>
+      %1 = stablehlo.negate %0 : tensor<{result}>
+      return %0, %1 : tensor<{result}>, tensor<{result}>
+    }}"""
+    same(text, np.random.default_rng(9).standard_normal(shape).astype(KINDS[element]))
+
+
+def test_a_reversed_cube_is_turned_in_registers() -> None:
+    cube = "tensor<128x64x128xf32>"
+    text = f"""func.func @main(%x: {cube}) -> {cube} {{
+      %0 = stablehlo.transpose %x, dims = [2, 1, 0] : ({cube}) -> {cube}
+      return %0 : {cube}
+    }}"""
+    executable = same(text, np.random.default_rng(10).standard_normal((128, 64, 128), np.float32))
+    assert "transpose(" in executable.source
