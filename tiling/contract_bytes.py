@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from hlo.access import Condition
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify, substitute
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, minimum, simplify, substitute
 from tiling.contract import Contraction, LoweredContraction
 from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.linear import address
@@ -35,7 +35,7 @@ class ByteContraction(Contraction):
         element = c.stage.op.operands[0].tensor.element
         assert isinstance(element, ElementType)
         self.element = element
-        if not self.choose():
+        if not self.choose() or self.depth < 2:
             return None
         self.mr, self.nr = 12, PANEL_VECTORS * c.machine.lanes(4)
         self._cut_depth()
@@ -88,9 +88,11 @@ class ByteContraction(Contraction):
 
     def _or_zero(self, node: Node, k: Expr) -> Node:
         """The node where k is inside of the depth, else zero."""
-        if self.depth % 4 == 0:
+        k = simplify(k, self.c.ranges)
+        bounds, zero = interval(k, self.c.ranges), Scalar(self.element.dtype.type(0), self.element)
+        if bounds.upper < self.depth:
             return node
-        return Choose((Condition(k, 0, self.depth - 1),), node, Scalar(self.element.dtype.type(0), self.element))
+        return zero if bounds.lower >= self.depth else Choose((Condition(k, 0, self.depth - 1),), node, zero)
 
     def _quads(self, in_right: frozenset[Var]) -> Block2D | None:
         c, shape = self.c, self.value.shape

@@ -167,6 +167,12 @@ def test_convolutions_of_other_types(seed: int, types: tuple[str, str, str]) -> 
     check(convolution(seed, types))
 
 
+@pytest.mark.parametrize("seed", [15, 57, 123])
+def test_bytes_of_one_quad_or_less(seed: int) -> None:
+    """Found by random convolutions: a depth of one had no depth loop, one of three a quad's number that nothing defined."""
+    check(convolution(seed, ("i8", "i8", "i32")), seed)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_narrower_targets(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TARGET", target)
