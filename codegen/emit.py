@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from codegen.fold import FoldSource, fold_source
 from codegen.ordering import emit_ordering
@@ -56,6 +57,7 @@ from tiling.schedule import (
 
 __all__ = ["PhaseSource", "emit_phase"]
 
+SHORT_FOLD = 512
 LONGEST = 88  # an expression longer than this gets a name
 
 
@@ -441,8 +443,12 @@ class NestEmitter:
         self.after[first_reduction] += [f"{b} = {a}" for b, a in zip(at, source.finish(names), strict=True)]
         return names
 
+    def _is_short(self) -> bool:
+        """Whether a reduction is over too few elements to hide what each step of a float maximum waits for."""
+        return prod(x.extent for x in self.nest.loops if x.kind is LoopKind.REDUCTION) <= SHORT_FOLD
+
     def fold_source(self, f: FoldStep) -> FoldSource:
-        source = fold_source(f, self.in_registers)
+        source = fold_source(f, self.in_registers and self._is_short())
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         return source
