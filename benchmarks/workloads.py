@@ -121,8 +121,42 @@ _SQUARE, _ROWS = _f(4096, 4096), _f(8192, 1024)
 _WEIGHTS = (_f(768, 3072, scale=0.03), _f(3072), _f(3072, 768, scale=0.02), _f(768))
 
 
+# What keeps each row from its limit.
+BETWEEN = {
+    "gelu": "results are streamed past the caches; tanh's polynomial hides behind memory",
+    "softmax": "a row is read three times, twice from the first cache, and its exponentials are stored and divided in place",
+    "layer_norm": "three passes over a row in the first cache, each with a sum that ends in one number",
+    "layer_norm_bf16": "conversions: rounding to bf16 in integer steps, since the instruction flushes denormals",
+    "transpose_add": "tiles are turned in registers; the transposed reads come a line from each of many pages",
+    "sum_columns": "memory; partial sums of blocks of rows are put together at the end",
+    "max_rows": "NaN tests beside each comparison",
+    "cumsum_rows": "an addition waits for the one before: eight rows side by side hide most of it",
+    "cumsum_columns": "running sums of a row are loaded and stored for each row",
+    "matmul_512": "packing the right operand, edges of the register blocks, and waiting for the last task",
+    "matmul_1024": "packing, and the clock under 512-bit arithmetic",
+    "matmul_2048": "packing, and panels that stream from the shared cache",
+    "matmul_int8": "the operand's 128 offset: columns' sums, and quads packed at each call",
+    "mlp": "packing of weights at each call, few tasks for two threads, the epilogue as a pass of its own",
+    "mlp_gradient": "the same, five times; two of the products sum along the rows",
+    "attention_512": "packing of keys, exponentials, and the blocks that the diagonal cuts",
+    "attention_2048": "exponentials (as many as a fifth of the time), the diagonal's blocks, one division an element",
+    "attention_4096": "the same, and scores that spill from the second cache",
+    "decode": "products of one row: they run as plain loops at the bandwidth of one pass each for keys and values",
+    "convolution": "the window's halo is read in short runs, edges of the register blocks",
+    "depthwise": "nine loads for each result from the first cache: no reuse in registers across rows",
+    "max_pool": "NaN tests, and nine loads for each result",
+    "gather": "rows begin at unforeseeable places: each starts with misses of the page table and of the caches",
+    "scatter_add": "zeros are stored first, then rows are added one after the other by one thread",
+    "cross_entropy": "exponentials of a row that is read twice from the second cache",
+    "lstm": "each step waits for the one before: launches and products of sixteen rows",
+    "sort": "the limit counts one pass: a radix sort makes several, by bytes of the key",
+    "top_k": "the limit counts one pass: each row is scanned for its threshold, then for the elements above it",
+    "small": "the call itself",
+}
+
+
 def _row(name: str, what: str, function: Any, *specs: Spec, **more: Any) -> Workload:
-    return Workload(name, what, function, specs, **more)
+    return Workload(name, what, function, specs, between=BETWEEN[name], **more)
 
 
 WORKLOADS: tuple[Workload, ...] = (

@@ -501,10 +501,17 @@ def _positions(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> t
 
 
 def _keeps_apart(buffer: Buffer, found: Sequence[Expr], ranges: Mapping[Var, Interval]) -> bool:
-    """True when a position can leave its dimension only at the edge of a tile: by less than a dimension's size."""
-    return all(
-        interval(e, ranges).lower >= 0 and interval(e, ranges).upper < 2 * n for e, n in zip(found, buffer.shape, strict=True)
-    )
+    """True when a position can leave its dimension only at the edge of a tile: no loop by itself walks out of it."""
+    for e, n in zip(found, buffer.shape, strict=True):
+        whole = interval(e, ranges)
+        if whole.lower < 0 or whole.upper >= 2 * n:
+            return False
+        # A loop over several dimensions at once (rows of neighbouring loops, merged) is told apart by division.
+        for atom, k in e.terms:
+            span = interval(atom, ranges)
+            if abs(k) * (span.upper - span.lower) >= n:
+                return False
+    return True
 
 
 def positions_by_division(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> tuple[Expr, ...]:

@@ -13,7 +13,7 @@ from math import prod
 
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify, substitute
-from tiling.element import Load, Node, Renamer, has_runtimes, loads, node_variables
+from tiling.element import Apply, IndexNode, Load, Node, Renamer, children, has_runtimes, loads, node_variables
 from tiling.linear import address, linear, when
 from tiling.names import make_buffer
 from tiling.operands import Place, expressions, in_place, window_tile
@@ -45,6 +45,19 @@ def _accumulates(left: str, right: str, out: str) -> bool:
     if out in INTEGERS:
         return all(x in INTEGERS and element_type(x).bits <= element_type(out).bits for x in (left, right))
     return out in COMPLEX and left == right == out
+
+
+def _computes(node: Node) -> bool:
+    """True when a node is more than one element moved."""
+    todo, seen = [node], set[int]()
+    while todo:
+        n = todo.pop()
+        if isinstance(n, Apply):
+            return True
+        if id(n) not in seen and not isinstance(n, IndexNode):
+            seen.add(id(n))
+            todo.extend(children(n))
+    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +240,7 @@ class Contraction(Roles):
         read = next(iter(loads([node])), None)
         if read is None or any(x.variable not in c.ranges for x in local):
             return None
-        element = self._buffer(read).element
+        element = self._kept_element(node, 0 if role == "left" else 1)
         stored = element_type("f32") if self._is_narrow(element) else element
         lanes = c.machine.lanes(stored.itemsize_bytes)
         place = window_tile(
@@ -249,9 +262,8 @@ class Contraction(Roles):
 
     def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
         c = self.c
-        read = next(iter(loads([self.left])), None)
-        element = self._buffer(read).element if read is not None else self.sums
-        element = self.sums if self._is_narrow(element) or read is None else element
+        element = self._kept_element(self.left, 0)
+        element = self.sums if self._is_narrow(element) else element
         pad = c.machine.lanes(element.itemsize_bytes)
         self.packs_left = self.blocks > 1  # then `left` holds one block
         depth = self.depth // self.k_loop.extent * self.k_block
@@ -341,7 +353,7 @@ class Contraction(Roles):
         moved = any(x.variable in self.in_right for x in self.around)
         if not moved and self.depth > 4 * MOST_WINDOW_DEPTH:
             return None
-        element = self._right_element()
+        element = self._kept_element(self.right, 1)
         panels = -(-self.n.extent // self.nr)
         depth = self.depth // self.k_loop.extent * self.k_block if moved else self.depth
         shape = (panels, depth, self.nr)
@@ -359,9 +371,13 @@ class Contraction(Roles):
         steps = self._row_major(self.nr, self.k_block)
         return _Right(Block2D(buffer, base, 0, 1), depth * self.nr, steps, (), (nest,))
 
-    def _right_element(self) -> ElementType:
-        read = next(iter(loads([self.right])), None)
-        return self._buffer(read).element if read is not None else self.sums
+    def _kept_element(self, node: Node, side: int) -> ElementType:
+        """The type of an operand's copy: of what is read where the copy only moves it, of the operand where it is computed."""
+        read = next(iter(loads([node])), None)
+        if read is not None and not _computes(node):
+            return self._buffer(read).element
+        element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
+        return element if isinstance(element, ElementType) and not self._is_narrow(element) else self.sums
 
     def _pack_ahead(self) -> _Right | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
@@ -400,8 +416,9 @@ class Contraction(Roles):
             return self._pack_in_task()
         extents = (*(shape[k] for k in moving), panels, self.depth, self.nr)
         buffer = make_buffer(
-            c.names.scratch(self.value, "right"), Scope.SHARED, self._right_element(), extents, extents, (0,) * len(extents)
-        )
+            c.names.scratch(self.value, "right"), Scope.SHARED, self._kept_element(self.right, 1),
+            extents, extents, (0,) * len(extents),
+        )  # fmt: skip
         first = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
         panel = simplify(first // self.nr, c.ranges)
         if simplify(first % self.nr, c.ranges) is not Const(0):

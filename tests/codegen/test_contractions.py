@@ -184,3 +184,23 @@ def test_narrower_targets(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(dot(30, 40, 51, types))
     for seed in range(300, 303):
         check(convolution(seed))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_copy_of_a_computed_operand_has_the_operands_type(side: str) -> None:
+    """Bytes that are converted and shifted on their way into the product: the copy once kept them as bytes."""
+    m, k, n = 48, 40, 64
+    kept, computed = ((k, n), (m, k)) if side == "left" else ((m, k), (k, n))
+    order = ("%s", "%x") if side == "left" else ("%x", "%s")
+    types = [f"tensor<{'x'.join(map(str, s))}xf32>" for s in (computed, kept)]
+    left, right = (types[0], types[1]) if side == "left" else (types[1], types[0])
+    module = hlo.parse(f"""func.func @main(%x: {types[1]}, %w: {types[0].replace("f32", "i8")}) -> tensor<{m}x{n}xf32> {{
+      %0 = stablehlo.convert %w : ({types[0].replace("f32", "i8")}) -> {types[0]}
+      %c = stablehlo.constant dense<3.5> : {types[0]}
+      %s = stablehlo.subtract %0, %c : {types[0]}
+      %1 = stablehlo.dot_general {order[0]}, {order[1]}, contracting_dims = [1] x [0] : ({left}, {right}) -> tensor<{m}x{n}xf32>
+      return %1 : tensor<{m}x{n}xf32>
+    }}""")
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(kept, np.float32), rng.integers(-128, 128, computed).astype(np.int8)
+    np.testing.assert_allclose(codegen.compile(module)(x, w)[0], interp.evaluate(module, x, w)[0], rtol=1e-5, atol=1e-3)
