@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from codegen.ahead import prefetch_lines
 from codegen.fold import FoldSource, fold_source
 from codegen.ordering import emit_ordering
 from codegen.scalars import REPEATS_OPERAND, constant_source, index_number, number_type, scalar_source
@@ -349,6 +350,7 @@ class NestEmitter:
         self.level_by_id: dict[int, int] = {}
         self.steps: dict[Var, int] = {}
         self.in_registers = False
+        self.branches = 0  # how many choices around what is being written
 
     def use(self, roots: Sequence[Node]) -> None:
         """Says which nodes are about to be written, so that what is used twice gets a name."""
@@ -515,7 +517,8 @@ class NestEmitter:
 
     def _source(self, n: Node, at: int) -> str:
         for r in runtimes_of(n):
-            self._runtime(r)
+            if self._runtime(r) and isinstance(n, Load) and not self.branches:
+                self.lines[self.level(r.node)] += prefetch_lines(self, n, r)
         if isinstance(n, Load):
             buffer = self.phase.buffer_of(n)
             self.phase.read.add(buffer)
@@ -543,6 +546,7 @@ class NestEmitter:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""
         name = self.phase.fresh()
         outer_lines, outer_text, outer_names = self.lines, dict(self.text), dict(self.phase.variables)
+        self.branches += 1
         branches = []
         for node in (n.then, n.otherwise):
             self.lines = [[] for _ in outer_lines]
@@ -554,6 +558,7 @@ class NestEmitter:
             self.text = dict(outer_text)
             self.phase.variables = dict(outer_names)
         self.lines = outer_lines
+        self.branches -= 1
         block = Writer()
         block.line(f"if {self._conditions(n.conditions)}:")
         block.depth = 1
@@ -565,14 +570,15 @@ class NestEmitter:
         self.lines[at] += block.lines
         return name
 
-    def _runtime(self, r: Runtime) -> None:
-        """Gives a runtime variable its value, where what it is computed from is known."""
+    def _runtime(self, r: Runtime) -> bool:
+        """Gives a runtime variable its value, where what it is computed from is known; False when it has one."""
         if r.variable in self.phase.variables:
-            return
+            return False
         name = self.phase.fresh("rt")
         value = f"to_int64({self.text[id(r.node)]})"
         self.lines[self.level(r.node)].append(f"{name} = min(max({value}, {r.lower}), {r.upper})")
         self.phase.variables[r.variable] = name
+        return True
 
     def _conditions(self, conditions: Sequence[Condition]) -> str:
         tests = []

@@ -1,0 +1,37 @@
+"""Rows at places known only at run time are asked for ahead of their turn, and stay right to the last one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+
+TAKE = """func.func @main(%x: tensor<{n}x{w}xf32>, %i: tensor<{k}x1xi32>) -> tensor<{k}x{w}xf32> {{
+  %0 = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, {w}>}}>
+    : (tensor<{n}x{w}xf32>, tensor<{k}x1xi32>) -> tensor<{k}x{w}xf32>
+  return %0 : tensor<{k}x{w}xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("n", "w", "k", "ahead"),
+    [
+        (9000, 128, 300, True),
+        (9000, 128, 1, False),  # no row follows
+        (5000, 500, 37, True),
+        (100, 128, 300, False),  # the caches hold the table
+        (300000, 4, 300, False),  # a row is part of a line
+    ],
+)
+def test_rows_of_a_table(n: int, w: int, k: int, ahead: bool) -> None:
+    module = hlo.parse(TAKE.format(n=n, w=w, k=k))
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((n, w), np.float32)
+    places = rng.integers(-5, n + 5, (k, 1)).astype(np.int32)  # those outside are clamped
+    executable = codegen.compile(module)
+    assert not executable.fallbacks and ("prefetch(" in executable.source) == ahead
+    np.testing.assert_array_equal(executable(table, places)[0], interp.evaluate(module, table, places)[0])
