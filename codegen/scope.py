@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 
 from indexing.expr import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
@@ -32,6 +33,9 @@ def index_source(e: Expr, names: dict[Var, str]) -> str:
     >>> x, y = Var("x"), Var("y")
     >>> index_source(4096 * x + y - 1, {x: "i", y: "j"})
     '4096*i + j - 1'
+    >>> from indexing.expr import minimum
+    >>> index_source(minimum(x, y, 7), {x: "i", y: "j"})
+    'min(min(i, j), 7)'
     """
     if isinstance(e, Var):
         return names[e]
@@ -45,7 +49,8 @@ def index_source(e: Expr, names: dict[Var, str]) -> str:
         return "*".join(_atom(f, names) for f in e.factors)
     if isinstance(e, (Minimum, Maximum)):
         word = "min" if isinstance(e, Minimum) else "max"
-        return f"{word}({', '.join(index_source(a, names) for a in e.arguments)})"
+        # The library's min and max take two indices.
+        return reduce(lambda a, b: f"{word}({a}, {b})", [index_source(a, names) for a in e.arguments])
     parts: list[str] = []
     # Large strides first: the order in which a person writes an address.
     for atom, k in sorted(e.terms, key=lambda t: -abs(t[1])):

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 from hlo.access import Condition
@@ -30,6 +31,8 @@ from indexing.expr import (
     simplify,
     substitute,
 )
+from indexing.isl import bounded, domain_set
+from indexing.map import Constraint, IndexingMap, Variable
 from tiling.element import Choose, IndexNode, Load, Node, children, runtimes_of
 from tiling.schedule import (
     Block2D,
@@ -411,7 +414,7 @@ class Reader:
     ) -> Iterator[Access]:
         """An access by address: its position along each dimension of the buffer is recovered from the strides."""
         used = domain.with_variables(place.variables, self.schedule.ranges)
-        at = _positions(block.buffer, place, used.ranges)
+        at = _positions(block.buffer, place, used)
         order = (*self.at, self.first_part + part, 1 if kind is Kind.WRITE else 0)
         yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
 
@@ -472,9 +475,9 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
 # ---------------------------------------------------------------- addresses
 
 
-def _positions(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> tuple[Expr, ...]:
+def _positions(buffer: Buffer, place: Expr, domain: Domain) -> tuple[Expr, ...]:
     """The position at an address: each term goes to the widest stride that divides it; by division where that does not fit."""
-    strides = buffer.strides
+    strides, ranges = buffer.strides, domain.ranges
     total: list[Expr] = [Const(0)] * len(strides)
     wide_first = sorted(range(len(strides)), key=lambda k: -strides[k])
     rest: dict[Expr, int] = {}
@@ -493,25 +496,25 @@ def _positions(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> t
     if rest or constant:
         return positions_by_division(buffer, place, ranges)
     found = tuple(simplify(e, ranges) for e in total)
-    inside = all(
-        interval(e, ranges).lower >= 0 and interval(e, ranges).upper < n for e, n in zip(found, buffer.shape, strict=True)
-    )
-    # Where a term spans several dimensions (a flat depth index), only division tells them apart.
-    return found if inside or _keeps_apart(buffer, found, ranges) else positions_by_division(buffer, place, ranges)
+    # Where a term spans several dimensions (a flat depth index, columns of a wider value), only division tells them apart.
+    return found if _stays_inside(buffer, found, domain) else positions_by_division(buffer, place, ranges)
 
 
-def _keeps_apart(buffer: Buffer, found: Sequence[Expr], ranges: Mapping[Var, Interval]) -> bool:
-    """True when a position can leave its dimension only at the edge of a tile: no loop by itself walks out of it."""
+def _stays_inside(buffer: Buffer, found: Sequence[Expr], domain: Domain) -> bool:
+    """True when no iteration takes a position out of its dimension: the intervals or the conditions of the loops say so."""
+    variables = tuple(Variable(v, b) for v, b in domain.variables)
+    held = tuple(Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in domain.held)
     for e, n in zip(found, buffer.shape, strict=True):
-        whole = interval(e, ranges)
-        if whole.lower < 0 or whole.upper >= 2 * n:
-            return False
-        # A loop over several dimensions at once (rows of neighbouring loops, merged) is told apart by division.
-        for atom, k in e.terms:
-            span = interval(atom, ranges)
-            if abs(k) * (span.upper - span.lower) >= n:
+        low, high = interval(e, domain.ranges)
+        for out in (Interval(low, -1), Interval(n, high)):
+            outside = IndexingMap(variables, (), constraints=(*held, Constraint(e, out)))
+            if not out.is_empty and bounded(partial(_is_empty, outside)) is not True:
                 return False
     return True
+
+
+def _is_empty(m: IndexingMap) -> bool:
+    return bool(domain_set(m).is_empty())
 
 
 def positions_by_division(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> tuple[Expr, ...]:

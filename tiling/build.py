@@ -13,7 +13,9 @@ from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import ElementType
+from indexing.derive import reads_of as maps_of
 from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify
+from indexing.runtime import clamped, known_element
 from tiling.algebra import simplify_node
 from tiling.element import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar
 
@@ -49,6 +51,9 @@ class _Recorder:
         if self.table is None:
             raise LookupError(f"operand {operand} is an index that is known only at run time")
         at = tuple(simplify(as_expr(i), self.known) for i in index)
+        told = known_element(self.op.operands[operand], at, self.known, maps_of)
+        if told is not None:  # as the index maps have it: the program says which element that is
+            return clamped(told, Interval(lower, max(lower, upper)), self.known)
         v = self.table.variable(self.op.operands[operand], at, Interval(lower, max(lower, upper)))
         self.runtimes.append((v, operand, at))
         return v

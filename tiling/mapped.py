@@ -480,6 +480,15 @@ def _is_optional(op: Op, operand: int) -> bool:
     if op.name in MAY_READ or (isinstance(semantics, Elementwise) and semantics.function == "select"):
         return True
     if isinstance(semantics, Move):
-        return semantics.otherwise == operand
+        return semantics.otherwise == operand or _gives_way(op, operand)
     # Padded windows need their initial value only where there is nothing to fold.
     return isinstance(semantics, Fold) and operand >= len(op.operands) // 2
+
+
+def _gives_way(op: Op, operand: int) -> bool:
+    """Whether a move reads an operand only where another one's conditions do not hold: its maps name every place."""
+    found = reads_of(op)
+    if isinstance(found, Declined):
+        return False
+    bounded = [any(m.constraints for m in maps) for maps in found]
+    return not bounded[operand] and any(bounded)

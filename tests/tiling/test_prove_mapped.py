@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import codegen
 import hlo
+import interp
 import tiling
 from hlo.module import Value
 from indexing.expr import Const, Expr, Var, as_expr, substitute
@@ -286,3 +289,43 @@ def test_elementwise_loops_too_short(upper: Const) -> None:
 
     assert isinstance(upper, Expr) and isinstance(Var("t0"), Expr)
     assert "written once" in {o.name for o in prove(with_steps(softmax(), shorter)).refuted}
+
+
+STARTS = """func.func @main(%x: tensor<12x9xf32>) -> (tensor<3x4xf32>, tensor<5x9xf32>, tensor<12x9xf32>) {
+  %c = stablehlo.constant dense<11> : tensor<i32>
+  %m = stablehlo.constant dense<-4> : tensor<i32>
+  %f = stablehlo.constant dense<0.5> : tensor<3x4xf32>
+  %e = stablehlo.exponential %x : tensor<12x9xf32>
+  %0 = stablehlo.dynamic_slice %e, %c, %m, sizes = [3, 4] : (tensor<12x9xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+  %i = stablehlo.iota dim = 0 : tensor<5x1xi32>
+  %three = stablehlo.constant dense<3> : tensor<5x1xi32>
+  %j = stablehlo.multiply %i, %three : tensor<5x1xi32>
+  %1 = "stablehlo.gather"(%e, %j) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 9>}>
+    : (tensor<12x9xf32>, tensor<5x1xi32>) -> tensor<5x9xf32>
+  %2 = stablehlo.dynamic_update_slice %e, %f, %c, %m
+    : (tensor<12x9xf32>, tensor<3x4xf32>, tensor<i32>, tensor<i32>) -> tensor<12x9xf32>
+  return %0, %1, %2 : tensor<3x4xf32>, tensor<5x9xf32>, tensor<12x9xf32>
+}"""
+
+
+def test_starts_that_the_program_tells_are_no_runtime_values() -> None:
+    module = hlo.parse(STARTS)
+    plan = tiling.plan(module)
+    assert prove(plan).holds
+    assert not any("kept in" in str(f.schedule) for f in plan.fusions)
+    x = np.random.default_rng(0).standard_normal((12, 9)).astype(np.float32)
+    for found, want in zip(codegen.compile(module)(x), interp.evaluate(module, x), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_columns_of_a_product_that_lie_in_two_rows_of_its_operand() -> None:
+    """Columns 7 to 23 of the reshaped operand: the address goes on into the next row, the position must, too."""
+    module = hlo.parse("""func.func @main(%x: tensor<16x17xf32>) -> tensor<34x4xf32> {
+      %a = stablehlo.reshape %x : (tensor<16x17xf32>) -> tensor<8x34xf32>
+      %p = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : (tensor<8x34xf32>, tensor<8x34xf32>) -> tensor<34x34xf32>
+      %s = stablehlo.slice %p [0:34, 7:24:5] : (tensor<34x34xf32>) -> tensor<34x4xf32>
+      return %s : tensor<34x4xf32>
+    }""")
+    plan = tiling.plan(module)
+    assert prove(plan).holds
