@@ -26,9 +26,10 @@ from codegen.supports import supports
 from indexing.expr import Expr, Var, fold
 from tiling.accesses import Access, accesses_of
 from tiling.cost import estimate
-from tiling.element import Node, children, runtimes_of
+from tiling.element import Node, all_nodes, runtimes_of
+from tiling.linear import step_along
 from tiling.machine import Machine
-from tiling.schedule import Buffer, Contract, Nest, Phase, Scatter, Schedule, Scope
+from tiling.schedule import Contract, Nest, Phase, Scatter, Schedule, Scope
 
 ROOT = Path(__file__).parents[1]
 LINE_BYTES = 64
@@ -120,14 +121,7 @@ def _read_at_run_time(schedule: Schedule) -> frozenset[Var]:
             elif isinstance(nest, Scatter):
                 found |= {s.variable for s in nest.starts if s.variable is not None}
                 stack.append(nest.node)
-    seen: set[int] = set()
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            found |= {r.variable for r in runtimes_of(node)}
-            stack += children(node)
-    return frozenset(found)
+    return frozenset(found.union(r.variable for node in all_nodes(stack) for r in runtimes_of(node)))
 
 
 def _size(a: Access, values: frozenset[Var]) -> int:
@@ -168,7 +162,7 @@ def _lines(
 def _lines_of(a: Access, pinned: dict[Var, int], place: int, values: frozenset[Var]) -> np.ndarray:
     """The lines of one access over a task's iterations, repetitions one after the other left out."""
     free = [(v, s) for v, s in a.domain.variables if v not in pinned and v not in values]
-    step = _stride(a.buffer, a.at, free[-1][0]) if free else 0
+    step = step_along(a.at, a.buffer.strides, free[-1][0]) if free else 0
     item = a.buffer.element.itemsize_bytes
     grid: dict[Var, Any] = {v: np.int64(n) for v, n in pinned.items()}
     for k, (v, s) in enumerate(free):
@@ -200,18 +194,6 @@ def _lines_of(a: Access, pinned: dict[Var, int], place: int, values: frozenset[V
 
 def _holds(values: Any, condition: Any) -> Any:
     return (values >= condition.lower) & (values <= condition.upper)
-
-
-def _stride(buffer: Buffer, at: tuple[Expr, ...], variable: Var) -> int:
-    """Elements from one iteration to the next; -1 when it is no constant."""
-    step = 0
-    for e, s in zip(at, buffer.strides, strict=True):
-        for atom, k in e.terms:
-            if atom is variable:
-                step += k * s
-            elif variable in atom.variables:
-                return -1
-    return step
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from indexing.expr import Expr, Var, substitute
 from tiling.element import Load, Node, Renamer, Runtime, children
+from tiling.linear import step_along
 from tiling.schedule import LoopKind
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def prefetch_lines(emitter: NestEmitter, load: Load, runtime: Runtime) -> list[s
     rows, inner = nest.loops[-2], nest.loops[-1]
     if rows.kind is not LoopKind.PARALLEL or rows.extent < 4 or emitter.level(runtime.node) != len(nest.loops) - 1:
         return []
-    if rows.variable in emitter.steps or _step(load.index, buffer.strides, inner.variable) != 1:
+    if rows.variable in emitter.steps or step_along(load.index, buffer.strides, inner.variable) != 1:
         return []
     if _size(runtime.node) > MOST_NODES:
         return []
@@ -62,18 +63,6 @@ def prefetch_lines(emitter: NestEmitter, load: Load, runtime: Runtime) -> list[s
 
 def _variables(index: tuple[Expr, ...]) -> set[Var]:
     return {v for e in index for v in e.variables}
-
-
-def _step(index: tuple[Expr, ...], strides: tuple[int, ...], variable: Var) -> int | None:
-    """Elements from one iteration to the next, or None when it is no constant."""
-    step = 0
-    for e, s in zip(index, strides, strict=True):
-        for atom, k in e.terms:
-            if atom is variable:
-                step += k * s
-            elif variable in atom.variables:
-                return None
-    return step
 
 
 def _size(node: Node) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import Const, Expr, Interval, Var, interval, maximum, minimum, simplify
-from tiling.element import Choose, Node, Scalar, Test, children, has_runtimes, rebuild
+from tiling.element import Choose, Node, Scalar, Test, all_nodes, has_runtimes, rebuild
 from tiling.neutral import bounds_by
 from tiling.schedule import FoldStep, Nest, Skip, Store
 
@@ -88,14 +88,8 @@ def _conditions(
 ) -> dict[Key, tuple[Expr | None, Expr | None]]:
     """Each condition that can be cut for: key -> the first and the last value of the variable where it holds."""
     found: dict[Key, tuple[Expr | None, Expr | None]] = {}
-    seen: set[int] = set()
-    stack: list[Node] = [s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        stack.extend(children(n))
+    roots: list[Node] = [s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes]
+    for n in all_nodes(roots):
         for c in n.conditions if isinstance(n, (Choose, Test)) else ():
             ends = bounds_by(c, variable)
             if ends is not None:
@@ -107,20 +101,21 @@ def _cut(
     piece: Segment, key: Key, start: Expr | None, stop: Expr | None, ranges: Mapping[Var, Interval], skipped: bool
 ) -> list[Segment]:
     """[lower, start - 1], [start, stop] and [stop + 1, upper] of a piece, without those that are always empty."""
-    parts: list[Segment] = []
-    lower = piece.lower
+    middle, last = piece.lower, piece.upper
+    parts: list[tuple[bool, Expr, Expr]] = []
     if start is not None:
-        before = simplify(minimum(piece.upper, start - 1), ranges)
-        if interval(simplify(before - lower, ranges), ranges).upper >= 0:
-            parts.append(_resolve(piece, key, False, lower, before, ranges, skipped))
-        lower = simplify(maximum(lower, start), ranges)
-    upper = piece.upper if stop is None else simplify(minimum(piece.upper, stop), ranges)
-    parts.append(_resolve(piece, key, True, lower, upper, ranges))
+        parts.append((False, piece.lower, simplify(minimum(piece.upper, start - 1), ranges)))
+        middle = simplify(maximum(piece.lower, start), ranges)
     if stop is not None:
-        after = simplify(maximum(piece.lower, stop + 1), ranges)
-        if interval(simplify(piece.upper - after, ranges), ranges).upper >= 0:
-            parts.append(_resolve(piece, key, False, after, piece.upper, ranges, skipped))
-    return parts
+        last = simplify(minimum(piece.upper, stop), ranges)
+    parts.append((True, middle, last))
+    if stop is not None:
+        parts.append((False, simplify(maximum(piece.lower, stop + 1), ranges), piece.upper))
+    return [
+        _resolve(piece, key, truth, lower, upper, ranges, skipped and not truth)
+        for truth, lower, upper in parts
+        if interval(simplify(upper - lower, ranges), ranges).upper >= 0
+    ]
 
 
 def _resolve(

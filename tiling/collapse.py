@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, interval, simplify
-from tiling.element import Choose, IndexNode, Load, Node, Renamer, Test, children, has_runtimes
+from tiling.element import Load, Node, Renamer, all_nodes, has_runtimes, own_expressions
 from tiling.linear import address, linear
 from tiling.schedule import Buffer, Loop, LoopKind, Nest
 
@@ -48,20 +48,9 @@ def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[V
     """Every address and every index expression of a nest."""
     found = [address(s.buffer, s.index, ranges) for s in nest.stores]
     found += [address(b, f.index, ranges) for f in nest.folds for b in f.buffers]
-    seen: set[int] = set()
-    stack: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        stack.extend(children(n))
-        if isinstance(n, Load):
-            found.append(address(buffer_of(n), n.index, ranges))
-        elif isinstance(n, IndexNode):
-            found.append(n.expression)
-        elif isinstance(n, (Choose, Test)):
-            found += [c.expression for c in n.conditions]
+    roots: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
+    for n in all_nodes(roots):
+        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
     return found
 
 

@@ -13,7 +13,7 @@ from math import prod
 
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify, substitute
-from tiling.element import Apply, IndexNode, Load, Node, Renamer, children, has_runtimes, loads, node_variables
+from tiling.element import Apply, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
 from tiling.linear import address, linear, when
 from tiling.names import make_buffer
 from tiling.operands import Place, expressions, in_place, window_tile
@@ -49,15 +49,7 @@ def _accumulates(left: str, right: str, out: str) -> bool:
 
 def _computes(node: Node) -> bool:
     """True when a node is more than one element moved."""
-    todo, seen = [node], set[int]()
-    while todo:
-        n = todo.pop()
-        if isinstance(n, Apply):
-            return True
-        if id(n) not in seen and not isinstance(n, IndexNode):
-            seen.add(id(n))
-            todo.extend(children(n))
-    return False
+    return any(isinstance(n, Apply) for n in all_nodes([node]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +61,21 @@ class _Right:
     steps: Mapping[Var, int]  # a depth loop's step in memory
     before: tuple[Step, ...] = ()
     inside: tuple[Nest, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Panels:
+    """Where a right operand lies that is put into panels of columns before all tasks."""
+
+    tiles: tuple[tuple[Var, int], ...]  # the variables that number the panels, and how many values each has
+    columns: Loop  # the columns of one panel
+    index: Mapping[int, Expr]  # the result's dimension -> its index at a panel and a column of it
+    at: tuple[Expr, ...]  # a panel's own index
+    first: tuple[Expr, ...] | None  # the panel that a task begins with; None where its columns begin inside of one
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(extent for _, extent in self.tiles)
 
 
 class Contraction(Roles):
@@ -381,8 +388,36 @@ class Contraction(Roles):
 
     def _pack_ahead(self) -> _Right | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
-        c = self.c
-        shape = self.value.shape
+        c, panels = self.c, self._panels()
+        runs = []
+        renaming: dict[Var, Expr] = {}
+        for number, x in enumerate(self.depth_loops):
+            v = Var(f"kp{number}_{self.tag}")
+            c.ranges[v] = Interval(0, x.extent - 1)
+            renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
+            if x.extent > 1:
+                runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+        node = self._at(self.right, panels.index, renaming)
+        if node is None:
+            return self._pack_in_task()
+        if panels.first is None:
+            return None
+        extents = (*panels.shape, self.depth, self.nr)
+        buffer = make_buffer(
+            c.names.scratch(self.value, "right"), Scope.SHARED, self._kept_element(self.right, 1),
+            extents, extents, (0,) * len(extents),
+        )  # fmt: skip
+        self.new_buffers.append(buffer)
+        at = (*panels.at, substitute(self._flat(), renaming), as_expr(panels.columns.variable))
+        self.prepass.append(self._turned(panels.tiles, runs, panels.columns, node, buffer, at) or Phase(
+            panels.tiles, (Nest((*runs, panels.columns), (Store(None, buffer, at, node),)),)
+        ))  # fmt: skip
+        base = address(buffer, (*panels.first, Const(0), Const(0)), c.ranges)
+        return _Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
+
+    def _panels(self) -> _Panels:
+        """The right operand in panels of `nr` columns, for each value of the other indices that move it."""
+        c, shape = self.c, self.value.shape
         column = next(k for k, x in enumerate(c.loops) if x is self.n)
         # Dimensions whose index moves the right operand, through a tile number or a loop.
         moving = [
@@ -390,49 +425,19 @@ class Contraction(Roles):
             for k, e in enumerate(c.index)
             if k != column and any(v in self.in_right for v in e.variables) and shape[k] > 1
         ]
-        tag = self.tag
-        panels = -(-shape[column] // self.nr)
-        index: list[Expr] = [Const(0)] * len(shape)
-        tiles: list[tuple[Var, int]] = []
-        for k in moving:
-            v = Var(f"b{k}_{tag}")
-            c.ranges[v] = Interval(0, shape[k] - 1)
-            tiles.append((v, shape[k]))
-            index[k] = v
-        p, j = Var(f"p_{tag}"), Var(f"j_{tag}")
-        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1)})
-        tiles.append((p, panels))
-        index[column] = p * self.nr + j
-        runs = []
-        renaming: dict[Var, Expr] = {}
-        for number, x in enumerate(self.depth_loops):
-            v = Var(f"kp{number}_{tag}")
-            c.ranges[v] = Interval(0, x.extent - 1)
-            renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
-            if x.extent > 1:
-                runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
-        node = self._at(self.right, {k: index[k] for k in (*moving, column)}, renaming)
-        if node is None:
-            return self._pack_in_task()
-        extents = (*(shape[k] for k in moving), panels, self.depth, self.nr)
-        buffer = make_buffer(
-            c.names.scratch(self.value, "right"), Scope.SHARED, self._kept_element(self.right, 1),
-            extents, extents, (0,) * len(extents),
-        )  # fmt: skip
-        first = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
-        panel = simplify(first // self.nr, c.ranges)
-        if simplify(first % self.nr, c.ranges) is not Const(0):
-            return None  # the task's columns do not start at a panel
-        self.new_buffers.append(buffer)
-        flat = substitute(self._flat(), renaming)
-        at = (*(index[k] for k in moving), as_expr(p), flat, as_expr(j))
+        count = -(-shape[column] // self.nr)
+        p, j = Var(f"p_{self.tag}"), Var(f"j_{self.tag}")
+        tiles = (*((Var(f"b{k}_{self.tag}"), shape[k]) for k in moving), (p, count))
+        c.ranges.update({v: Interval(0, extent - 1) for v, extent in (*tiles, (j, self.nr))})
+        index = {k: as_expr(v) for k, (v, _) in zip(moving, tiles, strict=False)}
         last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
-        columns = Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL)
-        self.prepass.append(self._turned(tiles, runs, columns, node, buffer, at) or Phase(
-            tuple(tiles), (Nest((*runs, columns), (Store(None, buffer, at, node),)),)
-        ))  # fmt: skip
-        base = address(buffer, (*(c.index[k] for k in moving), panel, Const(0), Const(0)), c.ranges)
-        return _Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
+        begin = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
+        starts = simplify(begin % self.nr, c.ranges) is Const(0)
+        return _Panels(
+            tiles, Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL), {**index, column: p * self.nr + j},
+            (*index.values(), as_expr(p)),
+            (*(c.index[k] for k in moving), simplify(begin // self.nr, c.ranges)) if starts else None,
+        )  # fmt: skip
 
     def _at(self, node: Node, wanted: Mapping[int, Expr], renaming: Mapping[Var, Expr]) -> Node | None:
         """A node, which this task's loops and tile numbers move, where the result's index is `wanted` in these dimensions."""

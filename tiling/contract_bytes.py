@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from hlo.access import Condition
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, minimum, simplify, substitute
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify
 from tiling.contract import Contraction, LoweredContraction
 from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.linear import address
 from tiling.names import make_buffer
 from tiling.operands import in_place
-from tiling.schedule import Block2D, Contract, Loop, LoopKind, Nest, Phase, Scope, Store
+from tiling.schedule import Block2D, Contract, Loop, Nest, Phase, Scope, Store
 
 __all__ = ["ByteContraction"]
 
@@ -43,7 +43,7 @@ class ByteContraction(Contraction):
         if self.is_split or self._expands() or any(c.is_member(x.value) for x in loads([self.right])):
             return None
         out = self._out()
-        right = self._quads(self.in_right) if out is not None else None
+        right = self._quads() if out is not None else None
         if out is None or right is None:
             return None
         left = self._bytes_in_place()
@@ -94,47 +94,25 @@ class ByteContraction(Contraction):
             return node
         return zero if bounds.lower >= self.depth else Choose((Condition(k, 0, self.depth - 1),), node, zero)
 
-    def _quads(self, in_right: frozenset[Var]) -> Block2D | None:
-        c, shape = self.c, self.value.shape
-        column = next(k for k, x in enumerate(c.loops) if x is self.n)
-        moving = [
-            k for k, e in enumerate(c.index) if k != column and any(v in in_right for v in e.variables) and shape[k] > 1
-        ]
-        tag = c.names.stage(c.stage)
-        panels = -(-shape[column] // self.nr)
-        index: list[Expr] = [Const(0)] * len(shape)
-        tiles: list[tuple[Var, int]] = []
-        for k in moving:
-            v = Var(f"b{k}_{tag}")
-            c.ranges[v] = Interval(0, shape[k] - 1)
-            tiles.append((v, shape[k]))
-            index[k] = v
-        p, j, quad = Var(f"p_{tag}"), Var(f"j_{tag}"), Var(f"q_{tag}")
-        c.ranges.update({p: Interval(0, panels - 1), j: Interval(0, self.nr - 1), quad: Interval(0, self.quads - 1)})
-        tiles.append((p, panels))
-        index[column] = p * self.nr + j
-        extents = (*(shape[k] for k in moving), panels, self.quads, self.nr, 4)
+    def _quads(self) -> Block2D | None:
+        c, panels = self.c, self._panels()
+        if panels.first is None:
+            return None
+        quad = Var(f"q_{self.tag}")
+        c.ranges[quad] = Interval(0, self.quads - 1)
+        extents = (*panels.shape, self.quads, self.nr, 4)
         buffer = make_buffer(
             c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
         )
         self.new_buffers.append(buffer)
         stores = []
         for byte in range(4):
-            node = self._at(self.right, {k: index[k] for k in (*moving, column)}, self._depth_index(quad * 4 + byte))
+            node = self._at(self.right, panels.index, self._depth_index(quad * 4 + byte))
             if node is None:
                 return None
-            node = self._or_zero(node, quad * 4 + byte)
-            at = (*(index[k] for k in moving), as_expr(p), as_expr(quad), as_expr(j), Const(byte))
-            stores.append(Store(None, buffer, at, node))
-        last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
-        loops = (
-            Loop(quad, Const(0), Const(self.quads - 1), self.quads),
-            Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL),
-        )
-        self.prepass.append(Phase(tuple(tiles), (Nest(loops, tuple(stores)),)))
-        first = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
-        panel = simplify(first // self.nr, c.ranges)
-        if simplify(first % self.nr, c.ranges) is not Const(0):
-            return None  # the task's columns do not start at a panel
-        where = (*(c.index[k] for k in moving), panel, Const(0), Const(0), Const(0))
+            at = (*panels.at, as_expr(quad), as_expr(panels.columns.variable), Const(byte))
+            stores.append(Store(None, buffer, at, self._or_zero(node, quad * 4 + byte)))
+        loops = (Loop(quad, Const(0), Const(self.quads - 1), self.quads), panels.columns)
+        self.prepass.append(Phase(panels.tiles, (Nest(loops, tuple(stores)),)))
+        where = (*panels.first, Const(0), Const(0), Const(0))
         return Block2D(buffer, address(buffer, where, c.ranges), 4 * self.nr, 1)

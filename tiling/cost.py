@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from indexing.expr import Expr, FloorDiv, Var
+from indexing.expr import Expr, Var
 from tiling.accesses import buffers_by_value
 from tiling.averages import Averages
-from tiling.element import Apply, Choose, Load, Node, children, loads, node_variables
+from tiling.element import Apply, Choose, Load, Node, all_nodes, loads, node_variables
+from tiling.linear import step_along
 from tiling.machine import Machine
 from tiling.order import order_loops
 from tiling.schedule import (
@@ -187,14 +188,7 @@ class _Phase:
         inner = nest.loops[-1].variable if nest.loops else None
         iterations = prod(x.extent for x in nest.loops)
         operations = 0.0
-        seen: set[int] = set()
-        stack = list(roots)
-        while stack:
-            n = stack.pop()
-            if id(n) in seen:
-                continue
-            seen.add(id(n))
-            stack.extend(children(n))
+        for n in all_nodes(roots):
             variables = node_variables(n, self.memo)
             times = self._upto(nest.loops, variables)
             if isinstance(n, Apply):
@@ -321,16 +315,9 @@ class _Phase:
         """The step in elements from one iteration of the innermost loop to the next; -1 when it is not constant."""
         if inner is None:
             return 0
-        step = 0
-        for e, s in zip(index, buffer.strides, strict=True):
-            for atom, k in e.terms:
-                if atom is inner:
-                    step += k * s
-                elif isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and atom.divisor >= RUN_ELEMS:
-                    continue  # the same for so many elements: the vectors are put together from few loads
-                elif inner in atom.variables:
-                    return -1
-        return step
+        # By division: the same for so many elements that the vectors are put together from few loads.
+        step = step_along(index, buffer.strides, inner, RUN_ELEMS)
+        return -1 if step is None else step
 
     def _note_run(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> None:
         """Records over how many consecutive bytes the loops walk: short runs far apart are slow to fetch."""

@@ -8,7 +8,7 @@ Nodes form a graph: a value read twice at the same index is one node, computed o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,10 +32,12 @@ __all__ = [
     "Runtime",
     "Scalar",
     "Test",
+    "all_nodes",
     "children",
     "has_runtimes",
     "loads",
     "node_variables",
+    "own_expressions",
     "rebuild",
     "runtimes_of",
 ]
@@ -106,20 +108,21 @@ class Scalar:
 Node = Load | Apply | Choose | Test | IndexNode | Scalar
 
 
-def loads(roots: Sequence[Node]) -> list[Load]:
-    """Every distinct load below some nodes, in first-seen order."""
+def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:
+    """Some nodes and all that they are computed from, each once: a node before its operands, operands from left to right."""
     seen: set[int] = set()
-    found: dict[Load, None] = {}
-    stack: list[Node] = list(reversed(roots))
+    stack = list(reversed(roots))
     while stack:
         n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        if isinstance(n, Load):
-            found[n] = None
-        stack.extend(reversed(children(n)))
-    return list(found)
+        if id(n) not in seen:
+            seen.add(id(n))
+            yield n
+            stack.extend(reversed(children(n)))
+
+
+def loads(roots: Sequence[Node]) -> list[Load]:
+    """Every distinct load below some nodes, in the order of `all_nodes`."""
+    return list(dict.fromkeys(n for n in all_nodes(roots) if isinstance(n, Load)))
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -136,6 +139,15 @@ def runtimes_of(node: Node) -> tuple[Runtime, ...]:
     return node.runtimes if isinstance(node, (Load, Choose)) else ()
 
 
+def own_expressions(node: Node) -> tuple[Expr, ...]:
+    """The index expressions of a node itself: a load's index, an index as a number, the sides of conditions."""
+    if isinstance(node, Load):
+        return node.index
+    if isinstance(node, IndexNode):
+        return (node.expression,)
+    return tuple(c.expression for c in node.conditions) if isinstance(node, (Choose, Test)) else ()
+
+
 def node_variables(node: Node, memo: dict[int, frozenset[Var]]) -> frozenset[Var]:
     """The loop variables that a node's value depends on."""
     stack: list[Node] = [node]
@@ -148,13 +160,7 @@ def node_variables(node: Node, memo: dict[int, frozenset[Var]]) -> frozenset[Var
         if waiting:
             stack.extend(waiting)
             continue
-        own: frozenset[Var] = frozenset()
-        if isinstance(n, Load):
-            own = frozenset(x for e in n.index for x in e.variables)
-        elif isinstance(n, IndexNode):
-            own = frozenset(n.expression.variables)
-        elif isinstance(n, (Choose, Test)):
-            own = frozenset(x for c in n.conditions for x in c.expression.variables)
+        own = frozenset(x for e in own_expressions(n) for x in e.variables)
         memo[id(n)] = own.union(*(memo[id(c)] for c in children(n)))
         stack.pop()
     return memo[id(node)]
@@ -207,17 +213,7 @@ def rebuild(
 
 def has_runtimes(roots: Sequence[Node]) -> bool:
     """True when an index below some nodes depends on values known only at run time."""
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        if runtimes_of(n):
-            return True
-        stack.extend(children(n))
-    return False
+    return any(runtimes_of(n) for n in all_nodes(roots))
 
 
 class Renamer:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from indexing.expr import Const, Expr, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
+from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.schedule import Buffer
 
-__all__ = ["address", "linear", "never_empty", "when"]
+__all__ = ["address", "linear", "never_empty", "step_along", "when"]
 
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
@@ -16,6 +16,27 @@ def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval
     for i, o, s in zip(index, buffer.origin, buffer.strides, strict=True):
         total = total + simplify(i - o, ranges) * s
     return simplify(total, ranges)
+
+
+def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:
+    """address(variable + 1) - address(variable) in elements, where address = sum of index_k * stride_k.
+
+    None where that differs from place to place. Divisions by `flat` or more count as constant: they seldom change.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> step_along((i * 2 + j, i), (10, 1), i), step_along((i // 8, i), (10, 1), i), step_along((i // 8, i), (10, 1), i, 8)
+    (21, None, 1)
+    """
+    step = 0
+    for e, s in zip(index, strides, strict=True):
+        for atom, k in e.terms:
+            if atom is variable:
+                step += k * s
+            elif flat is not None and isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and atom.divisor >= flat:
+                continue
+            elif variable in atom.variables:
+                return None
+    return step
 
 
 def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | None:

@@ -26,7 +26,7 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, maximum, minimum, simplify
 from tiling.box import Span
 from tiling.contract import ContractionContext, lower_contraction
-from tiling.element import Apply, Load, Node, Renamer, Scalar, loads, rebuild
+from tiling.element import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
 from tiling.linear import when
 from tiling.lower import FusionRequest, Lowering
 from tiling.machine import Machine
@@ -34,7 +34,7 @@ from tiling.masks import Masks
 from tiling.member import Member
 from tiling.merge import merge_nests
 from tiling.names import Names, make_buffer
-from tiling.neutral import all_nodes, same_node
+from tiling.neutral import same_node
 from tiling.online import Rescaling, apply, constant, rescaling_of
 from tiling.schedule import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.stages import Stage

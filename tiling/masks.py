@@ -19,11 +19,11 @@ from hlo.access import Condition
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
-from tiling.element import Choose, Load, Test, loads
+from tiling.element import Choose, Load, Test, all_nodes, loads
 from tiling.linear import linear, never_empty, when
 from tiling.member import Member, translated
 from tiling.names import Names, make_buffer
-from tiling.neutral import Analysis, all_nodes, bounds_by, inputs_of
+from tiling.neutral import Analysis, bounds_by, inputs_of
 from tiling.schedule import Buffer, Flag, Loop, Measure, Nest, Phase, Scope, Skip
 from tiling.values import greatest_of
 

@@ -10,7 +10,7 @@ Intervals hold while the inputs are within limits, which a pass over them finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,13 +21,13 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, maximum, minimum
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Renamer, Scalar, Test, children, loads
+from tiling.element import Apply, Choose, IndexNode, Load, Node, Renamer, Scalar, Test, all_nodes, children, loads, node_variables
 from tiling.linear import linear, never_empty
 from tiling.member import Member, translated
 from tiling.values import Evaluator, Span, rounded, span_of_sum
 from tiling.windows import combined_function, is_neutral
 
-__all__ = ["Analysis", "Knowledge", "all_nodes", "bounds_by", "inputs_of", "is_never_empty", "same_node"]
+__all__ = ["Analysis", "Knowledge", "bounds_by", "inputs_of", "is_never_empty", "same_node"]
 
 Limits = Mapping[int, float | None]
 """id of an input value -> the greatest magnitude of its elements, None where it may be anything."""
@@ -257,34 +257,13 @@ class Analysis:
             return None
         r = reductions[0]
         at: dict[Var, Expr] = {**m.at(y.index, self.ranges), **{q.variable: Const(0) for q in m.reduction if q is not r}}
-        memo = {v for n in all_nodes([x]) for v in _own_variables(n)}
-        for v in sorted(memo, key=lambda v: v.name):
+        inside = node_variables(x, {})
+        for v in sorted(inside, key=lambda v: v.name):
             if self.ranges.get(v) != self.ranges[r.variable] or any(v in e.variables for e in y.index):
                 continue
             if same_node(x, Renamer({**at, r.variable: v}, self.ranges, {}).node(m.nodes[0])):
                 return v
         return None
-
-
-def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        yield n
-        stack.extend(children(n))
-
-
-def _own_variables(n: Node) -> Iterator[Var]:
-    if isinstance(n, Load):
-        yield from (v for e in n.index for v in e.variables)
-    elif isinstance(n, IndexNode):
-        yield from n.expression.variables
-    elif isinstance(n, (Choose, Test)):
-        yield from (v for c in n.conditions for v in c.expression.variables)
 
 
 def same_node(a: Node, b: Node) -> bool:

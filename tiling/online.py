@@ -18,8 +18,8 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import definition
 from hlo.types import ElementType
-from tiling.element import Apply, Load, Node, Scalar, children, rebuild
-from tiling.neutral import all_nodes, same_node
+from tiling.element import Apply, Load, Node, Scalar, all_nodes, children, rebuild
+from tiling.neutral import same_node
 
 __all__ = ["Rescaling", "apply", "constant", "rescaling_of"]
 

@@ -15,7 +15,7 @@ from math import gcd
 
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
-from tiling.element import Choose, IndexNode, Load, Node, Renamer, Test, children, loads
+from tiling.element import Load, Node, Renamer, all_nodes, loads, own_expressions
 from tiling.linear import address, linear
 from tiling.names import make_buffer
 from tiling.schedule import Buffer, Loop, LoopKind, Nest, Scope, Store
@@ -62,22 +62,7 @@ def _forms(e: Expr, local: frozenset[Var]) -> list[dict[Var, int]] | None:
 
 def expressions(root: Node) -> list[Expr]:
     """Every index expression and condition below a node."""
-    found: list[Expr] = []
-    seen: set[int] = set()
-    stack = [root]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        stack.extend(children(n))
-        if isinstance(n, Load):
-            found += n.index
-        elif isinstance(n, (Choose, Test)):
-            found += [c.expression for c in n.conditions]
-        elif isinstance(n, IndexNode):
-            found.append(n.expression)
-    return found
+    return [e for n in all_nodes([root]) for e in own_expressions(n)]
 
 
 def _groups(node: Node, local: Sequence[Var]) -> list[dict[Var, int]] | None:

@@ -7,21 +7,10 @@ from dataclasses import replace
 
 from indexing.expr import Expr, Var
 from tiling.element import Load, loads, node_variables
+from tiling.linear import step_along
 from tiling.schedule import Buffer, LoopKind, Nest
 
-__all__ = ["order_loops", "stride_of"]
-
-
-def stride_of(buffer: Buffer, index: tuple[Expr, ...], variable: Var) -> int | None:
-    """How many elements further the access lies when `variable` grows by one; None when that is not constant."""
-    step = 0
-    for e, s in zip(index, buffer.strides, strict=True):
-        for atom, k in e.terms:
-            if atom is variable:
-                step += k * s
-            elif variable in atom.variables:
-                return None
-    return step
+__all__ = ["order_loops"]
 
 
 def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
@@ -45,12 +34,12 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
             return -1.0
         total = 0.0
         for buffer, index, weight in accesses:
-            step = stride_of(buffer, index, variable)
+            step = step_along(index, buffer.strides, variable)
             total += weight if step == 1 else weight * 0.5 if step in (0, -1) else 0.0
         for buffer, index, depends in looked_up:
             named = any(variable in e.variables for e in index)
             if named or variable not in depends:
-                total += 1.0 if stride_of(buffer, index, variable) == 1 else 0.5 if not named else 0.0
+                total += 1.0 if step_along(index, buffer.strides, variable) == 1 else 0.5 if not named else 0.0
         # A short innermost loop is worth less than its strides promise.
         return total * min(1.0, extent / 16)
 

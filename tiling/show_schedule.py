@@ -10,7 +10,7 @@ from textwrap import wrap
 from hlo.access import Condition
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, substitute
-from tiling.element import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, children, runtimes_of
+from tiling.element import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, all_nodes, runtimes_of
 from tiling.schedule import (
     ZERO,
     Contract,
@@ -204,14 +204,8 @@ def _nest(nest: Nest, where: Mapping[int, str], tiles: Sequence[Var]) -> list[st
 def _runtimes(nodes: Sequence[Node], where: Mapping[int, str], names: Names) -> list[str]:
     """A line for each value that an index is made of."""
     found: dict[Var, Runtime] = {}
-    seen: set[int] = set()
-    todo = list(nodes)
-    while todo:
-        n = todo.pop()
-        if id(n) not in seen:
-            found.update({r.variable: r for r in runtimes_of(n)})
-            todo.extend(children(n))
-            seen.add(id(n))
+    for n in all_nodes(nodes):
+        found.update({r.variable: r for r in runtimes_of(n)})
     return [
         f"{r.variable} = {show_node(r.node, 3, where, names)}, kept in [{r.lower}, {r.upper}]"
         for r in sorted(found.values(), key=lambda r: r.variable.name)
