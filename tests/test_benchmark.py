@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,22 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert (result.problem, result.ratio) == ("the results differ", None)
     compare_jax.show([result])
     assert "the results differ (rel 0.001" in capsys.readouterr().out
+
+
+@pytest.mark.jax
+def test_a_form_is_compared_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import form_cases, forms
+
+    case = next(c for c in form_cases.cases() if c.name == "L2 rows")
+    small = replace(case, arguments=(replace(case.arguments[0], shape=(16, 32)),))
+    row = forms.measure(small, 2, 0.0)
+    assert (row.problem, row.fallbacks) == (None, ())
+    assert row.ms > 0
+    assert row.error < 1e-6
+    right = codegen.Executable.__call__
+    monkeypatch.setattr(codegen.Executable, "__call__", lambda self, *a: tuple(r * np.float32(1.001) for r in right(self, *a)))
+    monkeypatch.setattr(forms, "interleave", lambda *a: pytest.fail("it was timed"))
+    assert (forms.measure(small, 2, 0.0).problem or "").startswith("differs by")
 
 
 @pytest.mark.skipif(not HAS_PROC, reason="resident memory is read from Linux's /proc")

@@ -3,7 +3,8 @@
 A value is a stage when
   - it runs over a range (reductions, contractions), or only the evaluator can compute it;
   - it is a result of the program;
-  - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue);
+  - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue), or it lies at
+    places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
   - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
     it takes more bytes to read its inputs again than to read it;
   - what is computed in place for one element would be more than `tiling.sizes.MOST_NODES` operations (`tiling/sizes.py`).
@@ -13,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
+from indexing.expr import Expr, Interval, Var, as_expr
+from tiling.build import RuntimeTable, reads_of
 from tiling.flatten import Program, captured_values
 from tiling.inputs import op_inputs
 from tiling.routines import ROUTINES, routine_of
@@ -34,6 +38,7 @@ COST: dict[str, float] = {
 
 EXPENSIVE = 8.0
 WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
+WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +101,7 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
         or routine_of(op) is not None
     }
     has_anchor: dict[int, bool] = {}
+    is_placed: set[int] = set()  # values that, computed in place, are read at places known at run time
     weight: dict[int, float] = {}
     sources: dict[int, dict[int, int]] = {}  # value -> {id of what it loads when computed in place: bytes}
     in_place = InPlace(program, anchors)
@@ -107,6 +113,8 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
                 has_anchor[id(r)], weight[id(r)], sources[id(r)] = True, 0.0, {id(r): _bytes(r)}
                 continue
             has_anchor[id(r)] = any(has_anchor.get(id(v), False) for v in op.operands)
+            if any(id(v) in is_placed for v in op.operands) or _is_placed(op, declined[id(op)]):
+                is_placed.add(id(r))
             semantics = op.definition.semantics
             own = COST.get(semantics.function, 1.0) if isinstance(semantics, Elementwise) else 0.0
             # What is broadcast is hoisted out of the loop, so only operands of full size weigh in.
@@ -147,10 +155,42 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
                 below = below_moves(v)
-                if below.op is not None and id(below.op) not in anchors and has_anchor.get(id(below), False):
+                if below.op is None or id(below.op) in anchors:
+                    continue
+                if has_anchor.get(id(below), False) or (id(below) in is_placed and _uses(op, v) >= WORTH_STORING_USES):
                     wanted.add(id(below))
     stages.reverse()
     return stages
+
+
+def _is_placed(op: Op, declined: Declined | None) -> bool:
+    """True for a move whose places are operands of its own: a dynamic slice, a gather."""
+    is_move = isinstance(op.definition.semantics, Move) and len(op.operands) > 1 and declined is None
+    return is_move and _reads(op)[0]
+
+
+def _reads(op: Op) -> tuple[bool, int]:
+    """(whether an op's first result is read at places known only at run time, the number of terms that it ranges over)."""
+    out = op.results[0]
+    if not isinstance(out.type, TensorType) or not out.type.is_static:
+        return False, 1
+    index = [Var(f"d{k}") for k in range(out.rank)]
+    ranges = {v: Interval(0, max(0, n - 1)) for v, n in zip(index, out.shape, strict=True)}
+    terms: list[int] = []
+
+    def provide(size: int) -> Expr:
+        terms.append(size)
+        v = Var(f"r{len(terms)}")
+        ranges[v] = Interval(0, max(0, size - 1))
+        return as_expr(v)
+
+    found = reads_of(op, 0, tuple(map(as_expr, index)), ranges, provide, RuntimeTable(ranges))
+    return not isinstance(found, Declined) and bool(found.runtimes), prod(terms)
+
+
+def _uses(contraction: Op, operand: Value) -> float:
+    """How many products an element of a contraction's operand takes part in."""
+    return contraction.results[0].tensor.size_elems * _reads(contraction)[1] / max(operand.tensor.size_elems, 1)
 
 
 def _bytes(v: Value) -> int:

@@ -14,6 +14,7 @@ import interp
 from codegen.jit import forget_kernels
 from codegen.machine_target import host_target
 from hlo.types import element_type
+from tiling.schedule import Contract
 
 TARGETS = ["avx2", "baseline"] if host_target().triple.startswith("x86_64") else []
 TOLERANCE = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-5, "f64": 1e-12}
@@ -204,3 +205,43 @@ def test_a_copy_of_a_computed_operand_has_the_operands_type(side: str) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal(kept, np.float32), rng.integers(-128, 128, computed).astype(np.int8)
     np.testing.assert_allclose(codegen.compile(module)(x, w)[0], interp.evaluate(module, x, w)[0], rtol=1e-5, atol=1e-3)
+
+
+SLICED = """func.func @main(%x: tensor<5x16x24xf32>, %y: tensor<5x16x40xf32>, %w: tensor<64x32xf32>, %at: tensor<i32>)
+      -> tensor<16x32xf32> {
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %a = stablehlo.dynamic_slice %x, %at, %zero, %zero, sizes = [1, 16, 24]
+        : (tensor<5x16x24xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x24xf32>
+      %b = stablehlo.dynamic_slice %y, %at, %zero, %zero, sizes = [1, 16, 40]
+        : (tensor<5x16x40xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x40xf32>
+      %c = stablehlo.concatenate %a, %b, dim = 2 : (tensor<1x16x24xf32>, tensor<1x16x40xf32>) -> tensor<1x16x64xf32>
+      %m = stablehlo.reshape %c : (tensor<1x16x64xf32>) -> tensor<16x64xf32>
+      %r = stablehlo.dot_general %m, %w, contracting_dims = [1] x [0]
+        : (tensor<16x64xf32>, tensor<64x32xf32>) -> tensor<16x32xf32>
+      return %r : tensor<16x32xf32> }"""
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 9, -2])
+def test_an_operand_at_a_place_known_at_run_time_is_brought_to_the_micro_kernel(at: int) -> None:
+    module = hlo.parse(SLICED)
+    x, y, w = arrays_for(hlo.parse(SLICED), 1)[:3]
+    executable = codegen.compile(module)
+    steps = [s for f in executable.plan.fusions for p in f.schedule.phases for s in p.steps]
+    assert any(isinstance(s, Contract) for s in steps)
+    (found,) = executable(x, y, w, np.array(at, np.int32))
+    row = min(max(at, 0), 4)
+    wide = np.concatenate([x[row], y[row]], 1).astype(np.float64) @ w
+    np.testing.assert_allclose(found, wide, rtol=0, atol=2e-5 * np.abs(wide).max())
+
+
+def test_a_matrix_at_a_place_known_at_run_time_is_not_copied_for_one_row() -> None:
+    module = hlo.parse("""func.func @main(%x: tensor<1x256xf32>, %w: tensor<4x256x128xf32>, %at: tensor<i32>)
+        -> tensor<1x128xf32> {
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %a = stablehlo.dynamic_slice %w, %at, %zero, %zero, sizes = [1, 256, 128]
+        : (tensor<4x256x128xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x256x128xf32>
+      %m = stablehlo.reshape %a : (tensor<1x256x128xf32>) -> tensor<256x128xf32>
+      %r = stablehlo.dot_general %x, %m, contracting_dims = [1] x [0]
+        : (tensor<1x256xf32>, tensor<256x128xf32>) -> tensor<1x128xf32>
+      return %r : tensor<1x128xf32> }""")
+    assert [len(f.stages) for f in codegen.compile(module).plan.fusions] == [1]
