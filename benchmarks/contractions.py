@@ -94,6 +94,27 @@ def convolution(name: str, x: Shape, w: Shape, layout: str = "NHWC", stride: int
     return Case(name, gradient, ((x, dtype), (w, dtype), (shape, dtype)), work)
 
 
+def einsum(name: str, equation: str, *shapes: Shape, dtype: str = "float32", result: str | None = None) -> Case:
+    """A contraction as it is written with indices; its operations are two for each point of all indices, factor by factor."""
+    import jax.numpy as jnp
+
+    inputs, output = equation.split("->")
+    extents: dict[str, int] = {}
+    for term, shape in zip(inputs.split(","), shapes, strict=True):
+        extents.update(zip(term, shape, strict=True))
+    work, known = 0.0, inputs.split(",")[0]
+    for term in inputs.split(",")[1:]:
+        step = 2.0
+        for letter in {*known, *term}:
+            step *= extents[letter]
+        work, known = work + step, output
+
+    def function(*arrays: Any) -> Any:
+        return jnp.einsum(equation, *arrays, preferred_element_type=jnp.dtype(result) if result else None)
+
+    return Case(name, function, tuple((s, dtype) for s in shapes), work)
+
+
 def cases() -> list[Case]:
     """Every shape of the table."""
     found = [product(f"mm_{n}", n, n, n) for n in (127, 256, 512, 513, 1000, 1024, 2048)]
@@ -185,6 +206,122 @@ def cases() -> list[Case]:
         convolution("grad_x_nchw", (4, 64, 28, 28), (64, 64, 3, 3), "NCHW", grad=0),
         convolution("grad_w_nchw", (4, 64, 28, 28), (64, 64, 3, 3), "NCHW", grad=1),
     ]
+    found += [
+        product("rows_16x2048_nt", 16, 2048, 2048, tb=True),
+        product("rows_64x1024_nt", 64, 1024, 1024, tb=True),
+        product("columns_4x2048", 2048, 4, 2048),
+        product("columns_16x2048", 2048, 16, 2048),
+        product("columns_8x4096_nt", 4096, 8, 4096, tb=True),
+        product("columns_5x3000_tn", 3000, 5, 3000, ta=True),
+        product("one_column_1000", 1000, 1, 1000),
+        product("one_column_300x20000", 300, 1, 20000),
+        product("one_column_20000x300", 20000, 1, 300),
+        product("one_row_1000", 1, 1000, 1000),
+        product("one_column_f64", 2048, 1, 2048, "float64"),
+        product("one_row_f64", 1, 2048, 2048, "float64"),
+        product("one_column_bf16", 4096, 1, 4096, "bfloat16"),
+        product("one_row_bf16", 1, 4096, 4096, "bfloat16"),
+        product("one_column_f16", 4096, 1, 4096, "float16"),
+        product("one_column_i8", 4096, 1, 4096, "int8", result="int32"),
+        product("one_row_i8", 1, 4096, 4096, "int8", result="int32"),
+        product("one_column_i32", 2048, 1, 2048, "int32"),
+        product("one_column_c64", 1024, 1, 1024, "complex64"),
+        product("deep_32x32x32768_nt", 32, 32, 32768, tb=True),
+        product("deep_128x128x16384", 128, 128, 16384),
+        product("deep_8x8x100000_tn", 8, 8, 100000, ta=True),
+        product("deep_256x10x60000_tn", 256, 10, 60000, ta=True),
+        product("dot_f64_262144", 1, 1, 1 << 18, "float64"),
+        product("dot_1000", 1, 1, 1000),
+        product("thin_k1_1024x64", 1024, 64, 1),
+        product("thin_k2_2048", 2048, 2048, 2),
+        product("thin_k3_4096x512", 4096, 512, 3),
+        product("thin_k16_2048", 2048, 2048, 16),
+        product("thin_k32_1024_nt", 1024, 1024, 32, tb=True),
+        product("thin_k64_2048", 2048, 2048, 64),
+        product("batch_16x1024", 16, 16, 16, batch=1024),
+        product("batch_16x1024_nt", 16, 16, 16, batch=1024, tb=True),
+        product("batch_16x1024_tn", 16, 16, 16, batch=1024, ta=True),
+        product("batch_3x20000", 3, 3, 3, batch=20000),
+        product("batch_64x64", 64, 64, 64, batch=64),
+        product("batch_64x64_tn", 64, 64, 64, batch=64, ta=True),
+        product("batch_128x16_f64", 128, 128, 128, "float64", batch=16),
+        product("batch_matvec_256x64", 256, 1, 256, batch=64),
+        product("batch_matvec_64x1024", 64, 1, 64, batch=1024),
+        product("batch_dot_64x4096", 1, 1, 64, batch=4096),
+        product("batch_bf16_64x64", 64, 64, 64, "bfloat16", batch=64),
+        product("batch_i8_64x64", 64, 64, 64, "int8", batch=64, result="int32"),
+        product("f64_nt_512", 512, 512, 512, "float64", tb=True),
+        product("f64_tn_512", 512, 512, 512, "float64", ta=True),
+        product("bf16_f32_nt_512", 512, 512, 512, "bfloat16", tb=True, result="float32"),
+        product("bf16_tn_512", 512, 512, 512, "bfloat16", ta=True),
+        product("bf16_f32_tn_512", 512, 512, 512, "bfloat16", ta=True, result="float32"),
+        product("bf16_wide_256x1024x4096", 256, 1024, 4096, "bfloat16"),
+        product("bf16_rows_8x4096_nt", 8, 4096, 4096, "bfloat16", tb=True),
+        product("f16_nt_512", 512, 512, 512, "float16", tb=True),
+        product("i8_tn_512", 512, 512, 512, "int8", ta=True, result="int32"),
+        product("i8_tt_512", 512, 512, 512, "int8", ta=True, tb=True, result="int32"),
+        product("i8_rows_8x4096", 8, 4096, 4096, "int8", result="int32"),
+        product("i8_rows_8x4096_nt", 8, 4096, 4096, "int8", tb=True, result="int32"),
+        product("i8u8_512", 512, 512, 512, "int8*uint8", result="int32"),
+        product("u8i8_nt_512", 512, 512, 512, "uint8*int8", tb=True, result="int32"),
+        product("i8_i8_512", 512, 512, 512, "int8"),
+        product("i32_nt_512", 512, 512, 512, "int32", tb=True),
+        product("c64_nt_256", 256, 256, 256, "complex64", tb=True),
+        product("c128_128", 128, 128, 128, "complex128"),
+        product("tri_100x200x300", 100, 200, 300),
+        product("tri_33x77x1025", 33, 77, 1025),
+        einsum("ein_bij_bjk", "bij,bjk->bik", (32, 128, 96), (32, 96, 64)),
+        einsum("ein_bhqd_bkhd", "bhqd,bkhd->bhqk", (2, 8, 256, 64), (2, 256, 8, 64)),
+        einsum("ein_bqhd_bkhd", "bqhd,bkhd->bhqk", (2, 256, 8, 64), (2, 256, 8, 64)),
+        einsum("ein_bhqk_bkhd", "bhqk,bkhd->bqhd", (2, 8, 256, 256), (2, 256, 8, 64)),
+        einsum("ein_ij_kj", "ij,kj->ik", (384, 512), (640, 512)),
+        einsum("ein_ij_kj_ki", "ij,kj->ki", (384, 512), (640, 512)),
+        einsum("ein_ij_jk_kl", "ij,jk,kl->il", (256, 256), (256, 256), (256, 256)),
+        einsum("ein_ibj_jbk", "ibj,jbk->bik", (64, 32, 64), (64, 32, 64)),
+        einsum("ein_ijb_jkb", "ijb,jkb->ikb", (32, 32, 64), (32, 32, 64)),
+        einsum("ein_ijk_jkl", "ijk,jkl->il", (64, 32, 48), (32, 48, 128)),
+        einsum("ein_ijk_kjl", "ijk,kjl->il", (64, 32, 48), (48, 32, 128)),
+        einsum("ein_btd_dhk", "btd,dhk->bhtk", (4, 128, 256), (256, 8, 32)),
+        einsum("ein_bthk_hkd", "bthk,hkd->btd", (4, 128, 8, 32), (8, 32, 256)),
+        einsum("ein_btd_btf", "btd,btf->df", (8, 512, 256), (8, 512, 128)),
+        einsum("ein_bd_bd", "bd,bd->b", (4096, 512), (4096, 512)),
+        einsum("ein_i_j", "i,j->ij", (2000,), (3000,)),
+        einsum("ein_bi_bj", "bi,bj->bij", (512, 64), (512, 64)),
+        einsum("ein_bilinear", "bi,oij,bj->bo", (128, 64), (32, 64, 64), (128, 64)),
+        einsum("ein_moe", "ebd,edf->ebf", (8, 64, 256), (8, 256, 512)),
+        einsum("ein_nd_md_f64", "nd,md->nm", (512, 3), (700, 3), dtype="float64"),
+        convolution("conv1x1_s2", (1, 56, 56, 64), (1, 1, 64, 128), stride=2),
+        convolution("conv3x3_b1_7_512", (1, 7, 7, 512), (3, 3, 512, 512)),
+        convolution("conv3x3_112_32", (1, 112, 112, 32), (3, 3, 32, 32)),
+        convolution("conv3x3_16ch", (2, 64, 64, 16), (3, 3, 16, 16)),
+        convolution("conv3x3_1to8", (4, 64, 64, 1), (3, 3, 1, 8)),
+        convolution("conv3x3_to1", (1, 128, 128, 32), (3, 3, 32, 1)),
+        convolution("conv4x4_s4_patch", (4, 64, 64, 3), (4, 4, 3, 96), stride=4, padding="VALID"),
+        convolution("conv16_s16_patch", (1, 224, 224, 3), (16, 16, 3, 384), stride=16, padding="VALID"),
+        convolution("conv3x3_g2", (2, 28, 28, 64), (3, 3, 32, 64), groups=2),
+        convolution("nchw3x3_32", (4, 32, 32, 32), (32, 32, 3, 3), "NCHW"),
+        convolution("nchw3x3_14_256", (1, 256, 14, 14), (256, 256, 3, 3), "NCHW"),
+        convolution("nchw3x3_b16_28", (16, 32, 28, 28), (64, 32, 3, 3), "NCHW"),
+        convolution("nchw1x1_b4_s2", (4, 128, 28, 28), (256, 128, 1, 1), "NCHW", stride=2),
+        convolution("nchw3x3_dilated", (1, 64, 56, 56), (64, 64, 3, 3), "NCHW", spread=2),
+        convolution("nchw3x3_g4", (1, 64, 56, 56), (64, 16, 3, 3), "NCHW", groups=4),
+        convolution("nchw_transposed", (1, 64, 28, 28), (32, 64, 3, 3), "NCHW", dilate=2, padding=((1, 2), (1, 2))),
+        convolution("nchw_transposed_4x4", (1, 64, 28, 28), (64, 64, 4, 4), "NCHW", dilate=2, padding=((2, 2), (2, 2))),
+        convolution("dw7x7_nchw", (1, 96, 56, 56), (96, 1, 7, 7), "NCHW", groups=96),
+        convolution("dw3x3_nchw_s2", (1, 64, 112, 112), (64, 1, 3, 3), "NCHW", groups=64, stride=2),
+        convolution("conv1d_nch", (8, 64, 512), (128, 64, 5), "NCHW"),
+        convolution("conv1d_nch_wave", (4, 1, 16000), (64, 1, 400), "NCHW", stride=160, padding="VALID"),
+        convolution("conv1d_long", (1, 16384, 16), (9, 16, 16)),
+        convolution("conv3d_ncdhw", (1, 16, 16, 32, 32), (32, 16, 3, 3, 3), "NCHW"),
+        convolution("conv3x3_bf16_nchw", (1, 64, 56, 56), (64, 64, 3, 3), "NCHW", dtype="bfloat16"),
+        convolution("grad_w_nchw_s2", (4, 64, 28, 28), (128, 64, 3, 3), "NCHW", stride=2, grad=1),
+        convolution("grad_x_nchw_s2", (4, 64, 28, 28), (128, 64, 3, 3), "NCHW", stride=2, grad=0),
+        convolution("grad_w_nchw_1x1", (4, 64, 28, 28), (128, 64, 1, 1), "NCHW", grad=1),
+        convolution("grad_w_1d_nch", (8, 64, 256), (64, 64, 5), "NCHW", grad=1),
+        convolution("grad_w_nchw_dw", (4, 64, 28, 28), (64, 1, 3, 3), "NCHW", groups=64, grad=1),
+        convolution("grad_x_nchw_dw", (4, 64, 28, 28), (64, 1, 3, 3), "NCHW", groups=64, grad=0),
+        convolution("grad_w_g4", (4, 28, 28, 64), (3, 3, 16, 64), groups=4, grad=1),
+    ]
     return found
 
 
@@ -251,6 +388,7 @@ def measure(case: Case, turns: int, seconds: float, with_blas: bool, priority: b
     kept: list[Any] = []
 
     def ours() -> None:
+        kept.clear()  # as XLA's caller does: the next result may take the place of the last one
         kept[:] = executable(*arrays)
 
     def theirs() -> None:

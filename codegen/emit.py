@@ -295,6 +295,14 @@ class PhaseEmitter:
         levels = "".join(f", {x}" for level in c.levels for x in level)
         again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
         again = "True" if c.accumulate else again
+        if c.along_depth:
+            out.line(
+                f"gemm_dots({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, "
+                f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.out.buffer.name}, {self.expr(c.out.base)}, "
+                f"{c.out.row_stride}, {c.out.column_stride}, {again}{levels})"
+            )
+            out.depth = depth
+            return
         out_at = self.expr(c.out.base) + (f" + {first}" if first else "")
         call = (
             f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, {c.left.column_stride}, "

@@ -329,7 +329,8 @@ class Reader:
         domain = self.domain((column, *levels, inner), context, tail)
         yield from self._block(Kind.READ, c.right, place, domain, part, around, right)
         outer = self.domain((*c.loops, row, column))
-        yield from self._block(Kind.WRITE, c.out, c.out.base + i * c.out.row_stride + j, outer, part, len(c.loops), c.value)
+        place = c.out.base + i * c.out.row_stride + j * c.out.column_stride
+        yield from self._block(Kind.WRITE, c.out, place, outer, part, len(c.loops), c.value)
 
     def _operand(self, op: Op, number: int, buffer: Buffer) -> Value | None:
         """The value in a buffer that an operand is made of; None for a buffer of copies."""

@@ -20,7 +20,7 @@ from tiling.operands import Place, expressions, in_place, window_tile
 from tiling.roles import MOST_WINDOW_DEPTH, ContractionContext, LoweredContraction, Roles
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store, Turn
 
-__all__ = ["Contraction", "ContractionContext", "LoweredContraction", "lower_contraction"]
+__all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "Right", "accumulates", "lower_contraction"]
 
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
@@ -33,11 +33,12 @@ COMPLEX = ("complex<f32>", "complex<f64>")
 def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
     """The contraction's steps over the micro-kernel, or None when plain loops do as well (no rows, no columns, other types)."""
     from tiling.contract_bytes import ByteContraction
+    from tiling.contract_dots import DotContraction
 
-    return ByteContraction(c).run() or Contraction(c).run()
+    return DotContraction(c).run() or ByteContraction(c).run() or Contraction(c).run()
 
 
-def _accumulates(left: str, right: str, out: str) -> bool:
+def accumulates(left: str, right: str, out: str) -> bool:
     """True for element types whose products the micro-kernel sums up in `out`, or in f32 for a result of 16 bits."""
     if out in FLOATS:
         narrow = all(x in FLOATS and element_type(x).bits < element_type(out).bits for x in {left, right} - {out})
@@ -53,7 +54,7 @@ def _computes(node: Node) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Right:
+class Right:
     """A right operand in panels: what must run in the task before all products, and before each block of k."""
 
     block: Block2D  # without its row stride
@@ -82,7 +83,7 @@ class Contraction(Roles):
     def run(self) -> LoweredContraction | None:
         c = self.c
         names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, self.value)]
-        if len(names) != 3 or not _accumulates(*names) or not c.depth or has_runtimes(c.nodes) or not self.choose():
+        if len(names) != 3 or not accumulates(*names) or not c.depth or has_runtimes(c.nodes) or not self.choose():
             return None
         element = self.value.tensor.element
         assert isinstance(element, ElementType)
@@ -131,7 +132,7 @@ class Contraction(Roles):
 
     # ------------------------------------------------------------ bounds
 
-    def _find_bounds(self, right: _Right) -> None:
+    def _find_bounds(self, right: Right) -> None:
         """Which of the columns' and the depth's ends are taken: whole panels of columns, and a depth of one loop."""
         c = self.c
         if self.n.variable in c.ends and not right.before and not right.inside:
@@ -197,7 +198,7 @@ class Contraction(Roles):
 
     # ------------------------------------------------------------ operands
 
-    def _placed(self) -> tuple[Place, tuple[Step, ...], tuple[Nest, ...], _Right] | None:
+    def _placed(self) -> tuple[Place, tuple[Step, ...], tuple[Nest, ...], Right] | None:
         """(left, steps before, packs before each block of k, right)."""
         right = self._right()
         if right is None:
@@ -318,7 +319,7 @@ class Contraction(Roles):
 
     # ------------------------------------------------------------ the right operand
 
-    def _right(self) -> _Right | None:
+    def _right(self) -> Right | None:
         c, node = self.c, self.right
         wanted = [self.n.variable, *self._depth_variables()]
         if isinstance(node, Load):
@@ -329,13 +330,17 @@ class Contraction(Roles):
                 item = buffer.element.itemsize_bytes
                 near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES
                 if buffer.scope is Scope.THREAD or near or self._is_read_once():
-                    return _Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
+                    return Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
         tile = self._tile(node, "right", self.n.variable)
         if tile is not None:
-            return _Right(Block2D(tile.buffer, tile.base, 0, 1), self.nr, tile.steps, tile.fill)
-        if any(c.is_member(x.value) for x in loads([node])) or self.is_split or self._expands():
+            return Right(Block2D(tile.buffer, tile.base, 0, 1), self.nr, tile.steps, tile.fill)
+        if self._is_made_inside() or self.is_split or self._expands():
             return self._pack_in_task()
         return self._pack_ahead()
+
+    def _is_made_inside(self) -> bool:
+        """True when the right operand is computed by the task itself."""
+        return any(self.c.is_member(x.value) for x in loads([self.right]))
 
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use."""
@@ -354,7 +359,7 @@ class Contraction(Roles):
         moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
         return moved * self.depth > 2 * read
 
-    def _pack_in_task(self) -> _Right | None:
+    def _pack_in_task(self) -> Right | None:
         """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
         c = self.c
         moved = any(x.variable in self.in_right for x in self.around)
@@ -370,13 +375,13 @@ class Contraction(Roles):
         if not moved:
             loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
             nest = Nest((*loops, self.n), (Store(None, buffer, (n // self.nr, self._flat(), n % self.nr), self.right),))
-            return _Right(Block2D(buffer, Const(0), 0, 1), depth * self.nr, self._row_major(self.nr), (nest,))
+            return Right(Block2D(buffer, Const(0), 0, 1), depth * self.nr, self._row_major(self.nr), (nest,))
         block_loops, flat, node = self._block_of(self.right)
         nest = Nest((*block_loops, self.n), (Store(None, buffer, (n // self.nr, flat, n % self.nr), node),))
         # The address of a block's first row counts from the block, not from the first k of all.
         base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
         steps = self._row_major(self.nr, self.k_block)
-        return _Right(Block2D(buffer, base, 0, 1), depth * self.nr, steps, (), (nest,))
+        return Right(Block2D(buffer, base, 0, 1), depth * self.nr, steps, (), (nest,))
 
     def _kept_element(self, node: Node, side: int) -> ElementType:
         """The type of an operand's copy: of what is read where the copy only moves it, of the operand where it is computed."""
@@ -386,7 +391,7 @@ class Contraction(Roles):
         element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
         return element if isinstance(element, ElementType) and not self._is_narrow(element) else self.sums
 
-    def _pack_ahead(self) -> _Right | None:
+    def _pack_ahead(self) -> Right | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c, panels = self.c, self._panels()
         runs = []
@@ -413,7 +418,7 @@ class Contraction(Roles):
             panels.tiles, (Nest((*runs, panels.columns), (Store(None, buffer, at, node),)),)
         ))  # fmt: skip
         base = address(buffer, (*panels.first, Const(0), Const(0)), c.ranges)
-        return _Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
+        return Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
 
     def _panels(self) -> _Panels:
         """The right operand in panels of `nr` columns, for each value of the other indices that move it."""

@@ -225,6 +225,7 @@ class Contract:
     row_dimensions: tuple[int, ...] = ()
     column_dimension: tuple[int, ...] = ()
     in_quads: bool = False  # bytes, four steps of k side by side in `right`
+    along_depth: bool = False  # k is consecutive in both factors: sums in lanes; each column is a panel
     accumulate: bool = False  # add to what is in `out`
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.lib import buffer, contract, contract_bytes, narrow, representation, scalar, scalar_bits, transpose
+from codegen.lib import buffer, contract, contract_bytes, contract_dots, narrow, representation, scalar, scalar_bits, transpose
 
 _TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
@@ -35,6 +35,7 @@ NAMESPACE: dict[str, Any] = {
     "prefetch": buffer.prefetch,
     "gemm_block": contract.gemm_block,
     "gemm_bytes": contract_bytes.gemm_bytes,
+    "gemm_dots": contract_dots.gemm_dots,
     "pack_panels": transpose.pack_panels,
     "transpose": transpose.transpose,
     "copy_rows": transpose.copy_rows,

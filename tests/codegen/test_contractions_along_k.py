@@ -1,0 +1,137 @@
+"""Products with few rows or columns, summed in lanes along k: the kernel by itself, and what the planner makes of them."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+from codegen.jit import KernelSignature, Param, compile_kernel
+from codegen.machine_target import Target, host_target
+from codegen.probe import run
+from tests.codegen.test_contractions import arrays_for, check, dot, tensor
+from tiling.schedule import Contract
+
+TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
+
+
+def runs_along_k(executable: codegen.Executable) -> bool:
+    """Whether some contraction is summed in lanes."""
+    steps = [s for f in executable.plan.fusions for p in f.schedule.phases for s in p.all_steps]
+    return any(isinstance(s, Contract) and s.along_depth for s in steps)
+
+
+def _dots(
+    m: int, n: int, k: int, dtypes: tuple[str, str, str], target: str, literal: bool, accumulate: str, level: int = 1
+) -> None:
+    kinds = [np.dtype(getattr(ml_dtypes, d, d)) for d in dtypes]
+    sizes = ", ".join(str(s) if literal else f"end + {s - 1}" for s in (m, n, k))
+    run_a, run_b = k + 3, k + 5  # steps of the level
+    row_a, row_b = level * run_a, level * run_b
+    source = (
+        f"def kernel(begin, end, a, b, c):\n    gemm_dots({sizes}, a, 2, {row_a}, b, 1, {row_b}, c, 3, {2 * n + 5}, 2,"
+        f" {accumulate}, {level}, {run_a}, {run_b})\n"
+    )
+    params = tuple(Param(x, d, 1) for x, d in zip("abc", dtypes, strict=True))
+    kernel = compile_kernel(source, KernelSignature(params), Target.named(target))
+    rng = np.random.default_rng(m * n + k)
+    a = rng.integers(-4, 4, m * row_a + 2).astype(kinds[0])
+    b = rng.integers(-4, 4, n * row_b + 1).astype(kinds[1])
+    c = rng.integers(-4, 4, 3 + m * (2 * n + 5)).astype(kinds[2])
+    expected, stepped = c.copy(), c.copy()
+    wide = np.float64 if kinds[2].kind not in "iu" else np.int64
+    left = a[2:].reshape(m, level, run_a)[:, :, :k].reshape(m, -1).astype(wide)
+    right = b[1:].reshape(n, level, run_b)[:, :, :k].reshape(n, -1).astype(wide)
+    block = expected[3:].reshape(m, 2 * n + 5)[:, : 2 * n : 2]
+    block[:] = (left @ right.T + (block.astype(wide) if accumulate != "False" else 0)).astype(kinds[2])
+    run(kernel, 0, 1, a, b, c)
+    np.testing.assert_array_equal(c, expected)
+    kernel.python(0, 1, a, b, stepped)
+    np.testing.assert_array_equal(stepped, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [(1, 1, 1), (7, 9, 33), (4, 6, 64), (1, 23, 100), (30, 1, 67), (13, 3, 16), (2, 5, 0)])
+def test_sums_in_lanes(size: tuple[int, int, int], target: str) -> None:
+    _dots(*size, ("float32",) * 3, target, True, "False")
+    _dots(*size, ("float64",) * 3, target, False, "end > 0", 2)
+
+
+@pytest.mark.parametrize("dtypes", [
+    ("bfloat16", "bfloat16", "float32"), ("float16", "float16", "float32"), ("int8", "int8", "int32"),
+    ("uint8", "int8", "int32"), ("int64",) * 3, ("float32", "float32", "float64"), ("bfloat16",) * 3,
+])  # fmt: skip
+@pytest.mark.parametrize("literal", [True, False])
+def test_sums_in_lanes_of_other_types(dtypes: tuple[str, str, str], literal: bool) -> None:
+    _dots(5, 7, 83, dtypes, "host", literal, "True", 3 if "float16" not in dtypes[2] else 1)
+
+
+LAYOUTS = [("mk", "nk"), ("mk", "kn"), ("km", "nk")]
+
+
+@pytest.mark.parametrize("size", [(3, 500, 777), (500, 3, 777), (1, 400, 1000), (400, 1, 1000), (9, 11, 5000), (40, 200, 300)])
+@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+def test_few_rows_and_few_columns(size: tuple[int, int, int], left: str, right: str) -> None:
+    check(dot(*size, left=left, right=right))
+
+
+def test_what_lies_along_k_is_not_turned() -> None:
+    assert runs_along_k(check(dot(3, 500, 777, right="nk")))
+    assert runs_along_k(check(dot(500, 3, 777, right="kn")))
+    assert not runs_along_k(check(dot(500, 500, 777, right="nk")))
+
+
+@pytest.mark.parametrize("types", [
+    ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f32"), ("f16", "f16", "f16"), ("f64", "f64", "f64"), ("i8", "i8", "i32"),
+    ("ui8", "i8", "i32"), ("i8", "i8", "i8"), ("i32", "i32", "i32"), ("ui64", "ui64", "ui64"),
+])  # fmt: skip
+def test_few_rows_of_other_types(types: tuple[str, str, str]) -> None:
+    assert runs_along_k(check(dot(5, 130, 1027, types, right="nk")))
+    assert runs_along_k(check(dot(130, 1, 4500, types)))
+
+
+def test_batches_with_few_rows() -> None:
+    assert runs_along_k(check(dot(3, 70, 500, right="nk", batch=5)))
+    check(dot(70, 2, 500, right="kn", batch=5))
+    check(dot(70, 1, 1500, right="kn", batch=3))
+
+
+def test_nothing_to_sum_or_to_make() -> None:
+    for size in ((0, 70, 500), (3, 0, 500), (3, 70, 0)):
+        check(dot(*size, right="nk"), compiled=False)
+
+
+def test_a_factor_and_a_result_that_are_computed_in_place() -> None:
+    a, b, c = tensor((5, 700), "f32"), tensor((300, 700), "f32"), tensor((5, 300), "f32")
+    check(f"""func.func @main(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+      %x = stablehlo.tanh %a : {a}
+      %y = stablehlo.negate %b : {b}
+      %p = stablehlo.dot_general %x, %b, contracting_dims = [1] x [1] : ({a}, {b}) -> {c}
+      %q = stablehlo.dot_general %a, %y, contracting_dims = [1] x [1] : ({a}, {b}) -> {c}
+      %s = stablehlo.add %p, %q : {c}
+      %r = stablehlo.maximum %s, %c : {c}
+      return %r : {c} }}""")
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
+def test_nan_and_infinity_stay_in_their_own_sums(types: tuple[str, str, str]) -> None:
+    module = hlo.parse(dot(4, 90, 1003, types, right="nk"))
+    a, b = arrays_for(module, 0)
+    a[1, 1002], b[3, 5], b[7, 0], a[2, 500] = np.nan, np.inf, -np.inf, np.inf
+    executable = codegen.compile(module)
+    assert runs_along_k(executable)
+    ((found,), (expected,)) = executable(a, b), interp.evaluate(module, a, b)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_array_equal(np.isposinf(found), np.isposinf(expected))
+    np.testing.assert_array_equal(np.isneginf(found), np.isneginf(expected))
+
+
+@pytest.mark.parametrize("size", [(7, 300, 5000), (300, 9, 1500), (2000, 1, 900), (30, 30, 20000)])
+def test_the_same_bits_for_every_number_of_threads(size: tuple[int, int, int]) -> None:
+    module = hlo.parse(dot(*size, right="nk"))
+    arrays = arrays_for(module, 0)
+    found = {codegen.compile(module, threads=t)(*arrays)[0].tobytes() for t in (1, 2, 3, 7)}
+    assert len(found) == 1
