@@ -465,12 +465,16 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
         if ready:
             order.append(n)
             continue
-        if id(n) in done or isinstance(n, IndexNode):
+        if id(n) in done or _is_leaf(n):
             continue
         done.add(id(n))
         stack.append((n, True))
-        stack.extend((c, False) for c in children(n) if not isinstance(c, IndexNode))
+        stack.extend((c, False) for c in children(n) if not _is_leaf(c))
     return order[::-1]
+
+
+def _is_leaf(n: Node) -> bool:
+    return isinstance(n, IndexNode) and not n.runtimes
 
 
 # ---------------------------------------------------------------- addresses

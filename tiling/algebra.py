@@ -43,8 +43,8 @@ def _result_element(op: Op) -> ElementType | None:
 
 
 def _as_index(node: Node) -> Expr | None:
-    """An integer node as an index expression."""
-    if isinstance(node, IndexNode) and node.element.is_integer:
+    """An integer node as an index expression, where it has no runtime variables: those belong to their node."""
+    if isinstance(node, IndexNode) and node.element.is_integer and not node.runtimes:
         return node.expression
     if isinstance(node, Scalar) and node.element.is_integer:
         return as_expr(int(node.value))
@@ -158,7 +158,7 @@ def _convert(node: Apply, ranges: Ranges) -> Node | None:
         return None
     if isinstance(a, IndexNode) and element.is_integer and a.element.is_integer:
         bounds, (low, high) = interval(a.expression, ranges), integer_range(element)
-        return IndexNode(a.expression, element) if low <= bounds.lower and bounds.upper <= high else None
+        return IndexNode(a.expression, element, a.runtimes) if low <= bounds.lower and bounds.upper <= high else None
     if isinstance(a, Scalar) and a.element.is_integer and (element.name in ("f32", "f64") or element.is_integer):
         value = int(a.value)
         exact = (

@@ -179,9 +179,8 @@ class ElementBuilder:
             if dense.is_splat:
                 return self._put(v, where, Scalar(dense.array.reshape(-1)[0], element))
         if isinstance(semantics, Generate) and isinstance(element, ElementType):
-            if self.table.of(where):
-                raise LookupError("an index that is known only at run time becomes a value")
-            return self._put(v, where, IndexNode(simplify(as_expr(semantics.value(op, where)), self.ranges), element))
+            number = simplify(as_expr(semantics.value(op, where)), self.ranges)
+            return self._put(v, where, IndexNode(number, element, self.table.of((number,))))
         if not isinstance(semantics, (Elementwise, Move)):
             raise LookupError(f"{op.name} is not computed where it is read")
         found = reads_of(op, v.index, where, self.ranges, _no_ranges, self.table)

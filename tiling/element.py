@@ -95,6 +95,7 @@ class IndexNode:
 
     expression: Expr
     element: ElementType
+    runtimes: tuple[Runtime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +132,12 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.arguments
     if isinstance(node, Choose):
         return (*(r.node for r in node.runtimes), node.then, node.otherwise)
-    return tuple(r.node for r in node.runtimes) if isinstance(node, Load) and node.runtimes else ()
+    return tuple(r.node for r in node.runtimes) if isinstance(node, (Load, IndexNode)) and node.runtimes else ()
 
 
 def runtimes_of(node: Node) -> tuple[Runtime, ...]:
     """The runtime variables in a node's own index expressions."""
-    return node.runtimes if isinstance(node, (Load, Choose)) else ()
+    return node.runtimes if isinstance(node, (Load, Choose, IndexNode)) else ()
 
 
 def own_expressions(node: Node) -> tuple[Expr, ...]:
@@ -194,7 +195,7 @@ def rebuild(
         if isinstance(n, Load):
             new = leaf(n)
         elif isinstance(n, IndexNode):
-            new = IndexNode(index((n.expression,))[0], n.element)
+            new = IndexNode(index((n.expression,))[0], n.element, n.runtimes)
         elif isinstance(n, Apply):
             if any(memo[id(a)] is not a for a in n.arguments):
                 new = Apply(n.op, n.function, tuple(memo[id(a)] for a in n.arguments))

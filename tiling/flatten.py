@@ -4,6 +4,7 @@
     two ops alike              ->  one
     splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
     an op nobody reads         ->  gone
+    results without elements   ->  empty constants
     an op without a kernel     ->  the ops with kernels that it is made of (tiling.expand), quantized tensors as stored integers
 
 The program's meaning is unchanged; ops keep their locations.
@@ -19,10 +20,11 @@ import numpy as np
 from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, definition
-from hlo.types import TensorType
+from hlo.types import ElementType, TensorType
 from tiling.expand import Supports, expansion, keeps_quantized, kept_quantized
 
 __all__ = [
+    "CONTROL",
     "Program",
     "Region",
     "captured_values",
@@ -107,6 +109,9 @@ def is_rebuilt(v: Value) -> bool:
     return isinstance(semantics, Generate)
 
 
+CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
+"""Ops whose regions are programs of their own; all other regions are functions of scalars, which loops take as they are."""
+
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 """Ops that stand for a function's body, and the attribute that names it."""
 
@@ -165,6 +170,13 @@ class _Builder:
 
     def copy(self, op: Op, env: dict[Value, Value]) -> None:
         """Appends an op with its operands replaced, or says what it folds to; `env` then knows its results."""
+        if _gives_nothing(op):
+            for r in op.results:
+                empty = DenseArray(r.tensor, np.empty(r.shape, r.tensor.dtype))
+                constant = Op(definition("stablehlo.constant"), (), {"value": empty}, (), [r.type], op.location)
+                self.copy(constant, env)
+                env[r] = env.pop(constant.results[0])
+            return
         operands = [env.get(v, v) for v in op.operands]
         folded = _fold(op, operands)
         if isinstance(folded, Value):
@@ -175,14 +187,15 @@ class _Builder:
         if isinstance(folded, DenseArray):
             name, operands, attributes = "stablehlo.constant", [], {"value": folded}
         key: Hashable = None
-        if op.definition.is_pure and not any(captured_values(b) for b in op.regions):
-            regions = tuple(region_key(b) for b in op.regions)
-            key = (name, tuple(map(id, operands)), freeze_attributes(attributes), tuple(r.type for r in op.results), regions)
+        regions = op.regions if op.name in CONTROL else [self._without_calls(b) for b in op.regions]
+        if op.definition.is_pure and not any(captured_values(b) for b in regions):
+            bodies_key = tuple(region_key(b) for b in regions)
+            key = (name, tuple(map(id, operands)), freeze_attributes(attributes), tuple(r.type for r in op.results), bodies_key)
             twin = self.known.get(key)
             if twin is not None:
                 env.update(zip(op.results, twin.results, strict=True))
                 return
-        bodies = [clone_block(b, env) if captured_values(b) else b for b in op.regions]
+        bodies = [clone_block(b, env) if captured_values(b) else b for b in regions]
         new = Op(definition(name), operands, attributes, bodies, [r.type for r in op.results], op.location,
                  op.extra, [r.name for r in op.results])  # fmt: skip
         self.ops.append(new)
@@ -194,6 +207,20 @@ class _Builder:
             body = op.regions[1]
             rows = zip(op.results, operands, body.arguments, body.results, strict=True)
             env.update((r, v) for r, v, a, b in rows if a is b)
+
+
+    def _without_calls(self, block: Block) -> Block:
+        """A region with the bodies of the functions that it calls in place of the calls; the region itself where it has none."""
+        if not any(op.name in _CALLS for op in walk(block)):
+            return block
+        inner = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
+        builder = _Builder(self.module, self.supports, keeps_quantized=True)
+        environment = {v: v for v in captured_values(block)}
+        environment.update(zip(block.arguments, inner.arguments, strict=True))
+        results = builder.inline(block, environment)
+        last = block.ops[-1]
+        inner.ops = [*_live(builder.ops, results), Op(last.definition, results, last.attributes, [], [], last.location)]
+        return inner
 
 
 def region_key(block: Block) -> Hashable:
@@ -231,6 +258,16 @@ def _hashable(value: object) -> Hashable:
     if isinstance(value, (list, tuple)):
         return tuple(_hashable(v) for v in value)
     return value if isinstance(value, Hashable) else repr(value)
+
+
+def _gives_nothing(op: Op) -> bool:
+    """True when no result has an element, so that there is nothing to compute: which formula an op has does not matter then."""
+    if not op.definition.is_pure or not op.results or op.name in CONTROL or op.name == "stablehlo.custom_call":
+        return False
+    types = [r.type for r in op.results]
+    if isinstance(op.definition.semantics, Literal) or not all(isinstance(t, TensorType) and t.is_static for t in types):
+        return False
+    return all(isinstance(t, TensorType) and isinstance(t.element, ElementType) and not t.size_elems for t in types)
 
 
 _SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse"}

@@ -5,12 +5,9 @@ from __future__ import annotations
 from hlo.errors import Declined
 from hlo.module import Op, Value, walk
 from hlo.types import TensorType
-from tiling.flatten import captured_values, is_rebuilt
+from tiling.flatten import CONTROL, captured_values, is_rebuilt
 
 __all__ = ["control_declines", "is_control", "op_inputs"]
-
-CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
-
 
 DEEPEST = 24
 """Regions nested deeper than this are left to the evaluator, which needs no stack for them."""

@@ -21,7 +21,21 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, maximum, minimum
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Renamer, Scalar, Test, all_nodes, children, loads, node_variables
+from tiling.element import (
+    Apply,
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Renamer,
+    Scalar,
+    Test,
+    all_nodes,
+    children,
+    loads,
+    node_variables,
+    runtimes_of,
+)
 from tiling.linear import linear, never_empty
 from tiling.member import Member, translated
 from tiling.values import Evaluator, Span, rounded, span_of_sum
@@ -287,7 +301,7 @@ _LOCALLY_SAME: Mapping[type, Callable[[Node, Node], bool]] = {
     Apply: lambda x, y: isinstance(x, Apply) and isinstance(y, Apply) and x.op is y.op and x.function == y.function,
     Choose: lambda x, y: isinstance(x, Choose) and isinstance(y, Choose) and x.conditions == y.conditions and not x.runtimes,
     Test: lambda x, y: isinstance(x, Test) and isinstance(y, Test) and x.conditions == y.conditions,
-    IndexNode: lambda x, y: x == y,
+    IndexNode: lambda x, y: x == y and not runtimes_of(x),
     Scalar: lambda x, y: isinstance(x, Scalar) and isinstance(y, Scalar) and x.element == y.element
     and x.value.tobytes() == y.value.tobytes(),
 }  # fmt: skip

@@ -52,7 +52,7 @@ def routine_of(op: Op) -> Routine | None:
 def _ordering(op: Op, axis: int, kept: int, places: Value | None, values: Sequence[Value], names: Names) -> Schedule:
     shape = op.operands[0].shape
     count, step = shape[axis], prod(shape[axis + 1 :])
-    rows = prod(shape) // count
+    rows = prod(shape) // count if count else 0
     row = Var("t0")
     ranges: dict[Var, Interval] = {row: Interval(0, rows - 1)}
 

@@ -1,0 +1,63 @@
+"""What trying many programs found in `tilewright.jit`: each was a crash, a wrong result or a step left to the evaluator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+
+pytestmark = pytest.mark.jax
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    from tests.test_jit_programs import same
+except ImportError:  # the marker leaves these tests out, and the header says so
+    pass
+
+
+def agrees(f: Any, *args: Any, bound: float | None = None) -> None:
+    """f gives what JAX gives, all of it in kernels or a library."""
+    compiled = tilewright.jit(f)
+    same(compiled(*args), jax.jit(f)(*args), bound)
+    assert compiled.executable(*args).fallbacks == []
+
+
+X = np.linspace(-3, 3, 36, dtype=np.float32).reshape(4, 9) % 1.7
+
+
+def test_bodies_that_call_functions_have_kernels() -> None:
+    """`jnp.where` in a reduction's body is a call of a function; the reduction was left to the evaluator."""
+    numbers = np.tile(np.arange(9, dtype=np.int32), (4, 1))
+
+    def larger(a: Any, b: Any) -> Any:
+        return jnp.where(a[0] >= b[0], a[0], b[0]), jnp.where(a[0] >= b[0], a[1], b[1])
+
+    agrees(lambda x, i: lax.reduce((x, i), (np.float32(-np.inf), np.int32(0)), larger, (1,)), X, numbers)
+    agrees(lambda x, i: lax.reduce_window((x, i), (-jnp.inf, -1), larger, (1, 3), (1, 2), "VALID"), X, numbers)
+    agrees(lambda x: lax.reduce(x, 0.0, lambda a, b: jnp.where(b > 0, a + b, a), (0,)), X)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,)])
+def test_rows_of_no_elements_are_sorted(shape: tuple[int, ...]) -> None:
+    """Planning divided by the length of a row."""
+    agrees(lambda x: (jnp.sort(x), jnp.argsort(x), lax.top_k(x, 0)), np.zeros(shape, np.float32))
+
+
+def test_results_without_elements_are_not_computed() -> None:
+    """A concatenation of empty arrays reads nothing, and had no kernel."""
+    agrees(lambda a, b: (jnp.concatenate([a, a]), a @ a.T, b.T @ a, jnp.pad(a, 1), jnp.fft.fft(a), b.sum(0)), X[:0, :4], X[:0, :3])
+
+
+def test_indices_known_at_run_time_become_values() -> None:
+    """A row of an identity matrix, or an element of a range, that an index chooses: gathers of them were left to the evaluator."""
+    j = np.array([3, 8, 0, 5, 5], np.int32)
+    agrees(lambda j: (jnp.eye(9)[j], jnp.arange(20.0)[j] * 2, jnp.arange(90).reshape(9, 10)[j, j + 1], jnp.tri(9)[j].sum(1)), j)
+    agrees(lambda j: (jnp.arange(20)[j] + jnp.arange(20)[j] == j + j, jnp.where(jnp.arange(9)[j] > 3, 1, jnp.arange(9)[j] * 2)), j)
+    agrees(lambda i: lax.dynamic_slice(jnp.arange(90).reshape(9, 10) * 2, (i, i), (3, 4)), np.int32(7))
+    agrees(lambda a: jnp.linalg.inv(a), X.reshape(4, 3, 3) + 4 * np.eye(3, dtype=np.float32), bound=1e-4)
