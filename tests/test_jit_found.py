@@ -51,13 +51,33 @@ def test_rows_of_no_elements_are_sorted(shape: tuple[int, ...]) -> None:
 
 def test_results_without_elements_are_not_computed() -> None:
     """A concatenation of empty arrays reads nothing, and had no kernel."""
-    agrees(lambda a, b: (jnp.concatenate([a, a]), a @ a.T, b.T @ a, jnp.pad(a, 1), jnp.fft.fft(a), b.sum(0)), X[:0, :4], X[:0, :3])
+    agrees(
+        lambda a, b: (jnp.concatenate([a, a]), a @ a.T, b.T @ a, jnp.pad(a, 1), jnp.fft.fft(a), b.sum(0)), X[:0, :4], X[:0, :3]
+    )
 
 
 def test_indices_known_at_run_time_become_values() -> None:
-    """A row of an identity matrix, or an element of a range, that an index chooses: gathers of them were left to the evaluator."""
+    """Rows of an identity matrix, elements of a range: gathers of them were left to the evaluator."""
     j = np.array([3, 8, 0, 5, 5], np.int32)
     agrees(lambda j: (jnp.eye(9)[j], jnp.arange(20.0)[j] * 2, jnp.arange(90).reshape(9, 10)[j, j + 1], jnp.tri(9)[j].sum(1)), j)
-    agrees(lambda j: (jnp.arange(20)[j] + jnp.arange(20)[j] == j + j, jnp.where(jnp.arange(9)[j] > 3, 1, jnp.arange(9)[j] * 2)), j)
+    agrees(
+        lambda j: (jnp.arange(20)[j] + jnp.arange(20)[j] == j + j, jnp.where(jnp.arange(9)[j] > 3, 1, jnp.arange(9)[j] * 2)), j
+    )
     agrees(lambda i: lax.dynamic_slice(jnp.arange(90).reshape(9, 10) * 2, (i, i), (3, 4)), np.int32(7))
     agrees(lambda a: jnp.linalg.inv(a), X.reshape(4, 3, 3) + 4 * np.eye(3, dtype=np.float32), bound=1e-4)
+
+
+WINDOWS = np.array([[0, 0], [2, 3], [5, 5], [-1, 2], [9, 9], [1, 1]], np.int32)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int8", "uint8"])
+def test_updates_partly_outside_are_dropped_whole(kind: str) -> None:
+    """XLA drops an update whose window does not fit; StableHLO's specification drops the elements outside."""
+    x, u = np.zeros((6, 7), np.float32), np.arange(1, 37, dtype=np.float32).reshape(6, 2, 3)
+    i = (WINDOWS % 8 if kind == "uint8" else WINDOWS).astype(kind)
+    numbers = lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
+    agrees(lambda x, i, u: lax.scatter_add(x, i, u, numbers), x, i, u)
+    agrees(lambda x, i, u: lax.scatter(x, i, u, numbers, mode="clip"), x, i, u)
+    agrees(lambda x, i, u: lax.scatter_add(x, i[:, :1], u, lax.ScatterDimensionNumbers((1, 2), (), (1,))), x, i, u)
+    agrees(lambda x, i, u: lax.fori_loop(0, 2, lambda k, c: lax.scatter_max(c, i - k.astype(i.dtype), u, numbers), x), x, i, u)
+    agrees(lambda x, i: jax.vmap(lambda x, i: lax.dynamic_update_slice(x, jnp.ones(3), (i,)))(x, i[:, 0]), x, i)

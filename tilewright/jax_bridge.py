@@ -24,6 +24,7 @@ from hlo.errors import TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.lapack import CUSTOM_CALLS
+from tilewright.windows import drop_partial_windows
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
 
@@ -107,6 +108,7 @@ def _parsed(lowered: Any) -> Module:
     else:
         text = lowered.as_text()
     module = hlo.parse(text, "<jax>")
+    drop_partial_windows(module)
     hlo.verify(module)
     return module
 

@@ -1,0 +1,109 @@
+"""What JAX means by a scatter: XLA's, which drops an update whose window lies partly outside; StableHLO's drops elements.
+
+    scatter x, i, u   with windows of several elements along a scattered dimension
+      ->  scatter x, select(0 <= i and i + window <= size for all of an index, i, outside), u
+
+JAX documents that updates outside are discarded and leaves it to its compiler what an update is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hlo.attributes import ScatterDimensions
+from hlo.builder import Builder
+from hlo.module import Block, Module, Op, Value
+from hlo.types import ElementType, TensorType
+
+__all__ = ["drop_partial_windows"]
+
+
+def drop_partial_windows(module: Module) -> None:
+    """Rewrites a module's scatters, in place, so that an update goes in whole or not at all."""
+    for function in module.functions.values():
+        for block in _blocks(function.body):
+            made: list[Op] = []
+            for op in block.ops:
+                if op.name == "stablehlo.scatter":
+                    extra = Block()
+                    indices = _checked(op, extra)
+                    if indices is not None:
+                        made += extra.ops
+                        n = (len(op.operands) - 1) // 2
+                        op.operands = (*op.operands[:n], indices, *op.operands[n + 1 :])
+                made.append(op)
+            block.ops = made
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    todo = [block]
+    while todo:
+        b = todo.pop()
+        yield b
+        todo += [r for op in b.ops for r in op.regions]
+
+
+def _checked(op: Op, into: Block) -> Value | None:
+    """The scatter's indices with those of partial windows moved outside, made of new ops in `into`; None if none is partial."""
+    n = (len(op.operands) - 1) // 2
+    operand, indices, updates = op.operands[0].tensor, op.operands[n], op.operands[n + 1].tensor
+    dims: ScatterDimensions = op.attr("scatter_dimension_numbers")
+    t = indices.tensor
+    if not (operand.is_static and updates.is_static and t.is_static and t.size_elems) or not isinstance(t.element, ElementType):
+        return None
+    sizes = iter(updates.static_shape[k] for k in dims.update_window_dims)
+    single = {*dims.inserted_window_dims, *dims.input_batching_dims}
+    window = [1 if d in single else next(sizes) for d in range(operand.rank)]
+    axes = dims.scatter_dims_to_operand_dims
+    last = np.array([operand.static_shape[d] - window[d] for d in axes])
+    if all(window[d] == 1 for d in axes) or _is_clamped(indices, last):
+        return None
+    lowest, highest = np.iinfo(t.dtype).min, np.iinfo(t.dtype).max
+    outside = np.array([max(-window[d], lowest) if lowest else min(operand.static_shape[d], highest) for d in axes])
+    b = Builder()
+    b.place = op.location
+    along = dims.index_vector_dim
+    with b.into(into):
+        if along == t.rank:  # every element is an index of one number
+            ok = _within(b, indices, np.zeros(1, int), last, None)
+            return b.select(ok, indices, b.constant(int(outside[0]), t))
+        ok = _within(b, indices, np.zeros(len(axes), int), last, along)
+        every = b.reduce(ok, b.constant(True), lambda x, y: b.emit("stablehlo.and", (x, y))[0], [along])
+        assert isinstance(every, Value)
+        rest = [k for k in range(t.rank) if k != along]
+        spread = b.broadcast_in_dim(every, t.static_shape, rest)
+        return b.select(spread, indices, _row(b, outside, t, along))
+
+
+def _within(b: Builder, indices: Value, low: np.ndarray, last: np.ndarray, along: int | None) -> Value:
+    """low <= indices <= last, element by element."""
+    t = indices.tensor
+    highest = np.iinfo(t.dtype).max
+    last = np.minimum(last, highest)
+    below, above = (_row(b, x, t, along) for x in (low, last))
+    return b.emit("stablehlo.and", (b.ge(indices, below), b.le(indices, above)))[0]
+
+
+def _row(b: Builder, numbers: np.ndarray, t: TensorType, along: int | None) -> Value:
+    """One number for each place along a dimension (or one for all), as a tensor of type t."""
+    if along is None or len(set(numbers.tolist())) == 1:
+        return b.constant(int(numbers[0]), t)
+    shape = [len(numbers) if k == along else 1 for k in range(t.rank)]
+    return b.constant(np.broadcast_to(numbers.astype(t.dtype).reshape(shape), t.static_shape).copy())
+
+
+def _is_clamped(indices: Value, last: np.ndarray) -> bool:
+    """True for indices that a clamp has just brought inside: JAX's own, where an update is to be moved instead of dropped."""
+    op = indices.op
+    if op is None or op.name != "stablehlo.clamp":
+        return False
+    limits = []
+    for v in (op.operands[0], op.operands[2]):
+        while v.op is not None and v.op.name in ("stablehlo.broadcast_in_dim", "stablehlo.convert"):
+            v = v.op.operands[0]
+        if v.op is None or v.op.name != "stablehlo.constant":
+            return False
+        limits.append(np.asarray(v.op.attr("value").array).astype(np.int64))
+    return bool(limits[0].min() >= 0 and limits[1].max() <= last.min())
