@@ -57,13 +57,23 @@ def ranked_tiles(
         return found
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
         return found
+    contractions = any(isinstance(s.op.definition.semantics, SumOfProducts) for s in stages)
+    if not contractions and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
+        return found  # less than the least task: nothing to cut
     free = _free_dimensions(stages, stored, machine, names)
     tried = [*_candidates(whole, stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
     for sizes in dict.fromkeys(tried):
+        if sizes == tuple(shape):
+            continue  # that is the whole, which was the first
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
         if not isinstance(schedule, Declined):
             found.append(Candidate(schedule, estimate(schedule, machine)))
     return sorted(found, key=lambda c: c.estimate.seconds)
+
+
+def _read_elems(stages: Sequence[Stage]) -> int:
+    """How many elements the largest operand of a stage has."""
+    return max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
 
 
 def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> list[int]:
@@ -117,7 +127,7 @@ def _candidates(
     if contractions:
         yield from _block_candidates(whole, contractions, shape, free, machine, thorough)
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
-    reduced = max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
+    reduced = _read_elems(stages)
     per_element = max(1, reduced // max(prod(shape), 1))
     for target in TASK_ELEMS if thorough else TASK_ELEMS[1::3]:
         room = max(1, target // per_element)
