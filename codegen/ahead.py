@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from indexing.expr import Expr, Var, substitute
-from tiling.element import Load, Node, Renamer, Runtime, children
+from tiling.element import Load, Node, Renamer, children, has_runtimes
 from tiling.linear import step_along
 from tiling.schedule import LoopKind
 
@@ -27,35 +27,44 @@ LEAST_BYTES = 4 << 20  # what the cores' own caches hold has no misses to hide
 MOST_NODES = 12
 
 
-def prefetch_lines(emitter: NestEmitter, load: Load, runtime: Runtime) -> list[str]:
-    """Lines for the loop around the innermost one, after the runtime variable; empty where nothing is gained."""
+def prefetch_lines(emitter: NestEmitter, load: Load) -> list[str]:
+    """Lines for the loop around the innermost one, after the load's runtime variables; empty where nothing is gained."""
     nest, phase = emitter.nest, emitter.phase
     buffer = phase.buffer_of(load)
-    if len(nest.loops) < 2 or nest.folds or buffer.size_bytes < LEAST_BYTES or runtime.variable not in _variables(load.index):
+    if len(nest.loops) < 2 or nest.folds or buffer.size_bytes < LEAST_BYTES:
         return []
     rows, inner = nest.loops[-2], nest.loops[-1]
-    if rows.kind is not LoopKind.PARALLEL or rows.extent < 4 or emitter.level(runtime.node) != len(nest.loops) - 1:
+    if rows.kind is not LoopKind.PARALLEL or rows.extent < 4 or rows.variable in emitter.steps:
         return []
-    if rows.variable in emitter.steps or step_along(load.index, buffer.strides, inner.variable) != 1:
+    level = len(nest.loops) - 1
+    used = [r for r in load.runtimes if r.variable in _variables(load.index)]
+    moving = [r for r in used if emitter.level(r.node) == level]
+    # A place that is found by way of another place would have to be looked up twice.
+    if not moving or any(emitter.level(r.node) > level for r in used) or has_runtimes([r.node for r in moving]):
         return []
-    if _size(runtime.node) > MOST_NODES:
+    if sum(_size(r.node) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, inner.variable) != 1:
         return []
     item = buffer.element.itemsize_bytes
     lines = inner.extent * item // LINE_BYTES
     if not LEAST_LINES <= lines <= MOST_LINES:
         return []
-    level = len(nest.loops) - 1
-    row, place = Var(f"{rows.variable.name}_ahead"), Var(f"{runtime.variable.name}_ahead")
-    phase.variables[row], phase.variables[place] = phase.fresh("ahead"), phase.fresh("next")
+    row = Var(f"{rows.variable.name}_ahead")
+    phase.variables[row] = phase.fresh("ahead")
     emitter.level_of[row] = level
     emitter.lines[level].append(
         f"{phase.name(row)} = min({phase.name(rows.variable)} + {ROWS_AHEAD}, {phase.expr(rows.upper)})"
     )
-    text = emitter.number(Renamer({rows.variable: row}, phase.schedule.ranges, {}).node(runtime.node), level)
-    index = [substitute(e, {runtime.variable: place, rows.variable: row, inner.variable: inner.lower}) for e in load.index]
+    places: dict[Var, Expr] = {rows.variable: row, inner.variable: inner.lower}
+    made = []
+    for r in moving:
+        place = Var(f"{r.variable.name}_ahead")
+        places[r.variable], phase.variables[place] = place, phase.fresh("next")
+        text = emitter.number(Renamer({rows.variable: row}, phase.schedule.ranges, {}).node(r.node), level)
+        made.append(f"{phase.name(place)} = min(max(to_int64({text}), {r.lower}), {r.upper})")
+    index = [substitute(e, places) for e in load.index]
     counter = phase.fresh("line")
     return [
-        f"{phase.name(place)} = min(max(to_int64({text}), {runtime.lower}), {runtime.upper})",
+        *made,
         f"for {counter} in range({lines}):",
         f"    prefetch({buffer.name}, {phase.address(buffer, index)} + {LINE_BYTES // item}*{counter})",
     ]

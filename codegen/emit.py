@@ -524,9 +524,10 @@ class NestEmitter:
         return self.text[id(root)]
 
     def _source(self, n: Node, at: int) -> str:
-        for r in runtimes_of(n):
-            if self._runtime(r) and isinstance(n, Load) and not self.branches:
-                self.lines[self.level(r.node)] += prefetch_lines(self, n, r)
+        fresh = [r for r in runtimes_of(n) if self._runtime(r)]
+        if fresh and isinstance(n, Load) and not self.branches:
+            lines = prefetch_lines(self, n)
+            self.lines[self.depth - 1] += lines
         if isinstance(n, Load):
             buffer = self.phase.buffer_of(n)
             self.phase.read.add(buffer)
