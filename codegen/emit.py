@@ -191,8 +191,9 @@ class PhaseEmitter:
         elif isinstance(step, Scatter):
             self.read.update(step.targets)
             scatter = NestEmitter(self, Nest(step.loops))
-            upper = step.loops[-1].upper if step.loops else Const(0)  # one update of one element has no loop
-            scatter.write([(Segment(Const(0), upper, (), ()), scatter_body(scatter, step))])
+            # One update of one element has no loop.
+            span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
+            scatter.write([(Segment(*span, (), ()), scatter_body(scatter, step))])
         elif isinstance(step, Selection):
             self.read.update((step.target, step.operand))
             windows = NestEmitter(self, Nest(step.loops))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
 
 from hlo.attributes import ScatterDimensions
 from hlo.errors import Declined
@@ -58,7 +60,8 @@ def element_of(v: Value) -> ElementType:
 
 
 ROWS_PER_TASK_BYTES = 1 << 20
-MOST_TASKS = 32  # each task looks at every index
+MOST_TASKS = 32
+ELEMS_OF_A_LOOK = 12  # elements that are updated in the time that it takes to see that an update belongs to another task
 
 
 def scatter_declines(op: Op) -> Declined | None:
@@ -96,54 +99,61 @@ def lower_scatter_in_place(op: Op, builder: Builder, names: Names) -> Schedule:
 
 
 def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) -> Schedule:
-    """Each task owns rows of the results: it fills them, then folds in the updates that land there, in their order."""
+    """Each task owns rows of the results: it fills them, then folds in the updates that land there, in their order.
+
+    Rows that a loop over the updates walks along (a window's, a batch's) are the task's own part of that loop. Rows found at the
+    indices make each task look at every index: with updates of a few elements that costs more than the updates themselves. Then,
+    and where windows start anywhere, one task takes all updates, after others have filled the results.
+    """
     d: ScatterDimensions = op.attr("scatter_dimension_numbers")
     count = len(op.operands) // 2
     inputs, indices, updates = op.operands[:count], op.operands[count], op.operands[count + 1 :]
-    result, shape = op.results[0], op.results[0].shape
+    news, result, shape = updates[0], op.results[0], op.results[0].shape
     ranges: dict[Var, Interval] = {}
-    owned = bool(shape) and (0 in d.inserted_window_dims or 0 in d.input_batching_dims)
-    tiles: tuple[tuple[Var, int], ...] = ()
-    first, last, rows = as_expr(0), as_expr(shape[0] - 1 if shape else 0), shape[0] if shape else 1
-    if owned and fills:
-        wanted = min(MOST_TASKS, max(1, result.tensor.size_bytes // ROWS_PER_TASK_BYTES), shape[0])
-        rows = -(-shape[0] // wanted)
-        tasks = -(-shape[0] // rows)
-        if tasks > 1:
-            tile = Var("t0")
-            ranges[tile] = Interval(0, tasks - 1)
-            tiles = ((tile, tasks),)
-            first = tile * rows
-            last = simplify(minimum(first + (rows - 1), shape[0] - 1), ranges)
+    wanted = min(MOST_TASKS, max(1, result.tensor.size_bytes // ROWS_PER_TASK_BYTES)) if fills and shape else 1
+    walked = _walked_rows(d, shape, news.shape)
+    looked_up = bool(shape) and 0 in d.inserted_window_dims
+    most = max(1, prod(news.shape[k] for k in d.update_window_dims) // ELEMS_OF_A_LOOK)
+    owned = _owned_rows(shape, "t0", wanted if walked is not None else min(wanted, most) if looked_up else 1, ranges)
     elements = builder(ranges)
     targets = [names.global_buffer(r, Scope.RESULT) for r in op.results]
+    phases: list[Phase] = []
     steps: list[Step] = []
     roots: list[Node] = []
     if fills:
         # The operands' elements, as they are.
+        filled = owned if owned.tiles else _owned_rows(shape, "f0", wanted, ranges)
         loops, at = [], []
         for k, n in enumerate(shape):
             v = Var(f"i{k}_fill")
-            extent = rows if k == 0 else n
+            extent = filled.count if k == 0 else n
             ranges[v] = Interval(0, extent - 1)
-            upper = simplify(last - first, ranges) if k == 0 else Const(n - 1)
+            upper = filled.less_one if k == 0 else Const(n - 1)
             loops.append(Loop(v, Const(0), upper, extent))
-            at.append(simplify(first + v if k == 0 else as_expr(v), ranges))
+            at.append(simplify(filled.first + v if k == 0 else as_expr(v), ranges))
         given = [elements.at(v, tuple(at)) for v in inputs]
         stores = tuple(Store(None, t, tuple(at), node) for t, node in zip(targets, given, strict=True))
-        steps.append(Nest(tuple(loops), stores=stores))
+        fill = Nest(tuple(loops), stores=stores)
+        if filled is owned or not filled.tiles:
+            steps.append(fill)
+        else:
+            phases.append(Phase(filled.tiles, (fill,)))
         roots += given
+    first, last, tiles = owned.first, owned.last, owned.tiles
     # The updates.
-    news = updates[0]
     moves = any(k not in d.inserted_window_dims for k in d.scatter_dims_to_operand_dims)
     scatter_dims = [k for k in range(news.rank) if k not in d.update_window_dims]
     order = (*scatter_dims, *d.update_window_dims)
     outer = len(scatter_dims)
     if moves and order != tuple(range(news.rank)):  # windows overlap: the updates' own order decides
         order, outer = tuple(range(news.rank)), news.rank
+    elif tiles and walked is not None:  # updates of different rows never meet: these go outermost
+        order = (walked, *(k for k in order if k != walked))
+        outer = max(outer, 1) if walked in scatter_dims else outer + 1
     u = {k: Var(f"u{k}_scatter") for k in order}
     for k in order:
         ranges[u[k]] = Interval(0, news.shape[k] - 1)
+    bounds = {walked: (first, last)} if tiles and walked is not None else {}
     index_at = [as_expr(u[k]) for k in scatter_dims]
     place: list[Expr] = []
     starts: list[Start] = []
@@ -173,19 +183,57 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
             batch = d.scatter_indices_batching_dims[d.input_batching_dims.index(axis)]
             k = scatter_dims[batch - (1 if batch > d.index_vector_dim else 0)]
             place.append(u[k])
-            if axis == 0 and tiles:
-                starts.append(Start(None, as_expr(u[k]), first, last))
         elif axis in d.inserted_window_dims:
             place.append(Const(0))
         else:
             place.append(as_expr(u[next(window)]))
     nodes = [elements.at(v, tuple(as_expr(u[k]) for k in range(v.rank))) for v in updates]
-    around = tuple(Loop(u[k], Const(0), Const(news.shape[k] - 1), news.shape[k]) for k in order)
+    around = tuple(
+        Loop(u[k], *bounds.get(k, (as_expr(0), as_expr(news.shape[k] - 1))), owned.count if k in bounds else news.shape[k])
+        for k in order
+    )
     more = tuple(zip(targets[1:], nodes[1:], strict=True))
     steps.append(Scatter(op, around, outer, tuple(starts), targets[0], tuple(place), nodes[0], more, tuple(tests)))
     read = dict.fromkeys(x.value for x in loads([*roots, *nodes]))
     buffers: list[Buffer] = [*targets, *(names.global_buffer(v, Scope.ARGUMENT) for v in read)]
-    return Schedule((Phase(tiles, tuple(steps)),), tuple(buffers), (rows, *shape[1:]) if shape else (), ranges)
+    phases.append(Phase(tiles, tuple(steps)))
+    return Schedule(tuple(phases), tuple(buffers), (owned.count, *shape[1:]) if shape else (), ranges)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows [first, last] of a task, `less_one` + 1 of them: `count`, or fewer in the last task."""
+
+    first: Expr
+    last: Expr
+    less_one: Expr
+    count: int
+    tiles: tuple[tuple[Var, int], ...] = ()
+
+
+def _owned_rows(shape: tuple[int, ...], name: str, wanted: int, ranges: dict[Var, Interval]) -> _Rows:
+    """The first dimension's rows in at most `wanted` tasks; without tiles where that is one."""
+    n = shape[0] if shape else 1
+    rows = -(-n // min(wanted, n))
+    tasks = -(-n // rows)
+    if tasks == 1:
+        return _Rows(as_expr(0), as_expr(n - 1), as_expr(n - 1), n)
+    tile = Var(name)
+    ranges[tile] = Interval(0, tasks - 1)
+    first, last = tile * rows, n - 1
+    less_one = simplify(minimum(as_expr(rows - 1), last - first), ranges)
+    return _Rows(first, simplify(minimum(first + (rows - 1), last), ranges), less_one, rows, ((tile, tasks),))
+
+
+def _walked_rows(d: ScatterDimensions, shape: tuple[int, ...], updates: tuple[int, ...]) -> int | None:
+    """The dimension of the updates that walks along all rows of the result, or None where indices choose among the rows."""
+    if not shape or 0 in d.scatter_dims_to_operand_dims or 0 in d.inserted_window_dims:
+        return None
+    if 0 in d.input_batching_dims:
+        batch = d.scatter_indices_batching_dims[d.input_batching_dims.index(0)]
+        return [k for k in range(len(updates)) if k not in d.update_window_dims][batch - (1 if batch > d.index_vector_dim else 0)]
+    k = d.update_window_dims[0]
+    return k if updates[k] == shape[0] else None
 
 
 # ------------------------------------------------------------ updates in place

@@ -8,6 +8,7 @@ import pytest
 import codegen
 import hlo
 import interp
+import tiling
 
 REPLACE = "stablehlo.return %b : tensor<f32>"
 ADD = "%c = stablehlo.add %a, %b : tensor<f32>\n    stablehlo.return %c : tensor<f32>"
@@ -56,6 +57,51 @@ def test_windows_that_start_at_the_indices_in_the_updates_order(dimensions: str,
     indices[0] = [-(2**31), 2**31 - 1]
     x, u = rng.integers(-4, 5, (12, 9)).astype(np.float32), rng.integers(-3, 4, shape).astype(np.float32)
     compare(text, x, indices, u)
+
+
+@pytest.mark.parametrize("body", [REPLACE, ADD])
+@pytest.mark.parametrize(
+    ("shape", "indices", "updates", "dimensions", "tasks"),
+    [
+        # single elements: one task after the fill; rows of 700: several tasks, each with its own rows
+        ("600001", "999x1", "999", "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+         "index_vector_dim = 1", [2, 1]),
+        ("1027x700", "99x1", "99x700", "update_window_dims = [1], inserted_window_dims = [0], "
+         "scatter_dims_to_operand_dims = [0], index_vector_dim = 1", [2]),
+        # columns: each task walks along its own rows, in an update of any order
+        ("1027x700", "99x1", "1027x99", "update_window_dims = [0], inserted_window_dims = [1], "
+         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [2]),
+        ("1027x700", "99x1", "99x1027", "update_window_dims = [1], inserted_window_dims = [1], "
+         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [2]),
+        ("1027x700", "1", "1027", "update_window_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], "
+         "index_vector_dim = 0", [2]),
+        # a part of the rows alone
+        ("1027x700", "99x1", "900x99", "update_window_dims = [0], inserted_window_dims = [1], "
+         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [2, 1]),
+        # a batch: each row has its own places
+        ("1027x700", "1027x31x1", "1027x31", "inserted_window_dims = [1], input_batching_dims = [0], "
+         "scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 2", [2]),
+        ("1027x700", "31x1027x1", "31x1027", "inserted_window_dims = [1], input_batching_dims = [0], "
+         "scatter_indices_batching_dims = [1], scatter_dims_to_operand_dims = [1], index_vector_dim = 2", [2]),
+        # windows that start anywhere
+        ("1027x700", "9x2", "9x300x200", "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0, 1], "
+         "index_vector_dim = 1", [2, 1]),
+    ],
+)  # fmt: skip
+def test_results_larger_than_a_task(
+    shape: str, indices: str, updates: str, dimensions: str, tasks: list[int], body: str
+) -> None:
+    """Updates of one element keep their order, whatever task takes them; those outside are dropped."""
+    s, i, u = (tuple(map(int, x.split("x"))) for x in (shape, indices, updates))
+    rng = np.random.default_rng(6)
+    x, new = rng.normal(size=s).astype(np.float32), rng.normal(size=u).astype(np.float32)
+    places = rng.integers(-9, min(s) + 9, i).astype(np.int32)
+    if len(s) == 1:
+        places[::3] = rng.integers(0, 40, places[::3].shape)  # many at the same places
+    text = SCATTER.format(s=shape, i=indices, u=updates, d=dimensions, body=body)
+    executable = compare(text, x, places, new)
+    assert [k.tasks for k in executable.kernels] == tasks
+    assert tiling.prove(executable.plan).refuted == ()
 
 
 def test_several_inputs_are_folded_together() -> None:
