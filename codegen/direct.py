@@ -48,10 +48,15 @@ define internal i64 @word(ptr %base, i64 %k) alwaysinline {{{{
   ret i64 %v
 }}}}
 
+define internal ptr @place(ptr %base, i64 %k) alwaysinline {{{{
+  %p = getelementptr ptr, ptr %base, i64 %k
+  %v = load ptr, ptr %p
+  ret ptr %v
+}}}}
+
 define internal void @fill(ptr %row, i64 %address) alwaysinline {{{{
 entry:
-  %cells = call i64 @word(ptr %row, i64 3)
-  %table = inttoptr i64 %cells to ptr
+  %table = call ptr @place(ptr %row, i64 3)
   %count = call i64 @word(ptr %row, i64 4)
   br label %head
 head:
@@ -59,8 +64,7 @@ head:
   %more = icmp slt i64 %k, %count
   br i1 %more, label %body, label %done
 body:
-  %cell = call i64 @word(ptr %table, i64 %k)
-  %at = inttoptr i64 %cell to ptr
+  %at = call ptr @place(ptr %table, i64 %k)
   store i64 %address, ptr %at
   %next = add i64 %k, 1
   br label %head
@@ -77,16 +81,14 @@ entry:
   br i1 %right_count, label %start, label %no
 start:
   %ndarray = call i64 @word(ptr %record, i64 1)
-  %rows_at = call i64 @word(ptr %record, i64 5)
-  %rows = inttoptr i64 %rows_at to ptr
+  %rows = call ptr @place(ptr %record, i64 5)
   br label %arguments
 arguments:
   %i = phi i64 [ 0, %start ], [ %i_next, %argument_done ]
   %more_arguments = icmp slt i64 %i, %count
   br i1 %more_arguments, label %argument, label %make
 argument:
-  %object_at = call i64 @word(ptr %given, i64 %i)
-  %object = inttoptr i64 %object_at to ptr
+  %object = call ptr @place(ptr %given, i64 %i)
   %row_index = mul i64 %i, 5
   %row = getelementptr i64, ptr %rows, i64 %row_index
   %type = call i64 @word(ptr %object, i64 {_HEAD // 8 - 1})
@@ -107,10 +109,8 @@ array:
   %right_flags = icmp eq i32 %good, {_GOOD_FLAGS}
   %right_1 = and i1 %right_dtype, %right_rank
   %right_2 = and i1 %right_1, %right_flags
-  %shape_at = call i64 @word(ptr %object, i64 {_SHAPE // 8})
-  %shape = inttoptr i64 %shape_at to ptr
-  %shape_wanted_at = call i64 @word(ptr %row, i64 2)
-  %shape_wanted = inttoptr i64 %shape_wanted_at to ptr
+  %shape = call ptr @place(ptr %object, i64 {_SHAPE // 8})
+  %shape_wanted = call ptr @place(ptr %row, i64 2)
   br i1 %right_2, label %extents, label %no
 extents:
   %d = phi i64 [ 0, %array ], [ %d_next, %extent ]
@@ -129,10 +129,8 @@ argument_done:
   br label %arguments
 make:
   %results = call i64 @word(ptr %record, i64 3)
-  %empty_at = call i64 @word(ptr %record, i64 4)
-  %empty = inttoptr i64 %empty_at to ptr
-  %made_rows_at = call i64 @word(ptr %record, i64 6)
-  %made_rows = inttoptr i64 %made_rows_at to ptr
+  %empty = call ptr @place(ptr %record, i64 4)
+  %made_rows = call ptr @place(ptr %record, i64 6)
   %tuple = call ptr @PyTuple_New(i64 %results)
   %no_tuple = icmp eq ptr %tuple, null
   br i1 %no_tuple, label %fail, label %make_all
@@ -143,12 +141,10 @@ make_all:
 make_one:
   %made_index = mul i64 %r, 5
   %made_row = getelementptr i64, ptr %made_rows, i64 %made_index
-  %made_dtype_at = call i64 @word(ptr %made_row, i64 0)
-  %made_dtype = inttoptr i64 %made_dtype_at to ptr
+  %made_dtype = call ptr @place(ptr %made_row, i64 0)
   %made_rank = call i64 @word(ptr %made_row, i64 1)
   %made_rank_small = trunc i64 %made_rank to i32
-  %made_shape_at = call i64 @word(ptr %made_row, i64 2)
-  %made_shape = inttoptr i64 %made_shape_at to ptr
+  %made_shape = call ptr @place(ptr %made_row, i64 2)
   call void @Py_IncRef(ptr %made_dtype)
   %result = call ptr %empty(i32 %made_rank_small, ptr %made_shape, ptr %made_dtype, i32 0)
   %no_result = icmp eq ptr %result, null
@@ -161,8 +157,7 @@ made:
   br label %make_all
 run:
   %steps = call i64 @word(ptr %record, i64 7)
-  %step_rows_at = call i64 @word(ptr %record, i64 8)
-  %step_rows = inttoptr i64 %step_rows_at to ptr
+  %step_rows = call ptr @place(ptr %record, i64 8)
   br label %run_all
 run_all:
   %s = phi i64 [ 0, %run ], [ %s_next, %run_one ]
@@ -171,13 +166,10 @@ run_all:
 run_one:
   %step_index = mul i64 %s, 4
   %step = getelementptr i64, ptr %step_rows, i64 %step_index
-  %entry_at = call i64 @word(ptr %step, i64 0)
-  %kernel = inttoptr i64 %entry_at to ptr
+  %kernel = call ptr @place(ptr %step, i64 0)
   %tasks = call i64 @word(ptr %step, i64 1)
-  %table_at = call i64 @word(ptr %step, i64 2)
-  %table = inttoptr i64 %table_at to ptr
-  %scratch_at = call i64 @word(ptr %step, i64 3)
-  %scratch = inttoptr i64 %scratch_at to ptr
+  %table = call ptr @place(ptr %step, i64 2)
+  %scratch = call ptr @place(ptr %step, i64 3)
   call void %kernel(i64 0, i64 %tasks, ptr %table, ptr %scratch)
   %s_next = add i64 %s, 1
   br label %run_all
@@ -189,8 +181,7 @@ drop:
 fail:
   ret ptr null
 no:
-  %none_at = call i64 @word(ptr %record, i64 2)
-  %none = inttoptr i64 %none_at to ptr
+  %none = call ptr @place(ptr %record, i64 2)
   call void @Py_IncRef(ptr %none)
   ret ptr %none
 }}}}

@@ -14,7 +14,7 @@ from indexing.caches import Memo
 from indexing.inverse import invert
 from indexing.map import IndexingMap
 from indexing.simplifier import simplify
-from indexing.spans import Box, Span, box_count, box_difference, box_intersection, digits, progression
+from indexing.spans import Box, Span, box_count, box_difference, box_intersection, connected, digits, progression
 from indexing.terms import Const, Expr, Mod, Var
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def _compute_image(m: IndexingMap, box: Box) -> list[Box] | None:
         spans.update(narrowed)
     if any(s.size == 0 for s in spans.values()):
         return []
-    groups = _groups(m.results)
+    groups = connected(m.results)
     per_group = [(g, _image_of_group([m.results[k] for k in g], spans)) for g in groups]
     if any(boxes is None for _, boxes in per_group):
         return None
@@ -367,21 +367,6 @@ def _narrowed_by_modulo(e: Expr, b: Interval, spans: dict[Var, Span]) -> dict[Va
     residue = (k * (b.lower - e.numerator.constant)) % c
     s = spans[x]
     return {x: s.intersect(Span.of(s.lower + (residue - s.lower) % c, s.upper, c))}
-
-
-def _groups(results: Sequence[Expr]) -> list[list[int]]:
-    """The results' numbers in groups without a common variable."""
-    groups: list[tuple[set[Var], list[int]]] = []
-    for k, e in enumerate(results):
-        mine, members = set(e.variables), [k]
-        apart = []
-        for variables, others in groups:
-            if variables & mine:
-                mine, members = mine | variables, others + members
-            else:
-                apart.append((variables, others))
-        groups = [*apart, (mine, members)]
-    return [sorted(members) for _, members in groups]
 
 
 def _image_of_group(results: list[Expr], spans: dict[Var, Span]) -> list[Box] | None:

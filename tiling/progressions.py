@@ -19,7 +19,7 @@ from math import prod
 
 from indexing.bounds import Bounds
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms
-from indexing.spans import Span, progression
+from indexing.spans import Span, connected, progression
 from tiling.tile_constraints import TileConstraints
 
 __all__ = ["NoProgression", "Progression", "Written", "progression_of"]
@@ -127,17 +127,7 @@ def _addends(terms: Sequence[tuple[Expr, int]], dims: Mapping[Var, Interval], ra
 
 def _components(terms: Sequence[tuple[Expr, int]], inside: set[Var]) -> list[list[tuple[Expr, int]]]:
     """The addends in groups without a common variable."""
-    groups: list[tuple[set[Var], list[tuple[Expr, int]]]] = []
-    for term in terms:
-        mine, members = {v for v in term[0].variables if v in inside}, [term]
-        apart = []
-        for variables, others in groups:
-            if variables & mine:
-                mine, members = mine | variables, others + members
-            else:
-                apart.append((variables, others))
-        groups = [*apart, (mine, members)]
-    return [members for _, members in groups]
+    return [[terms[k] for k in group] for group in connected([a for a, _ in terms], inside)]
 
 
 def _fixed(group: Sequence[tuple[Expr, int]], ranges: Mapping[Var, Interval]) -> _Addend:

@@ -18,7 +18,7 @@ import numpy as np
 from hlo.access import Condition
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import Interval, Var, interval
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test, children
+from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test, operands_first
 
 __all__ = ["Evaluator", "Span", "greatest_of", "rounded", "span_of_sum"]
 
@@ -189,18 +189,8 @@ class Evaluator:
         self._memo: dict[int, Span | None] = {}
 
     def of(self, root: Node) -> Span | None:
-        stack = [root]
-        while stack:
-            n = stack[-1]
-            if id(n) in self._memo:
-                stack.pop()
-                continue
-            waiting = [c for c in children(n) if id(c) not in self._memo]
-            if waiting:
-                stack.extend(waiting)
-                continue
+        for n in operands_first(root, self._memo):
             self._memo[id(n)] = self._one(n)
-            stack.pop()
         return self._memo[id(root)]
 
     def _one(self, n: Node) -> Span | None:

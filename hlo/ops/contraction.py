@@ -15,8 +15,10 @@ from hlo.ops.rules import (
     inputs,
     law,
     one_element,
+    one_shape,
     reducer_problem,
     result_type,
+    results_of_body,
     returned,
     same_shapes,
     within,
@@ -101,7 +103,7 @@ register(
         semantics=Fold(inputs=(0,), inits=(1,)),
         constraints=(
             law("C3", "as many init values as inputs, at least one", _counted),
-            law("C1", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
+            one_shape("C1", "inputs"),
             law("C2", "inputs and init_values have the same element types", _reduce_inits),
             within("C4", "dimensions", "the inputs' dimensions", lambda op: tensor(op, 0).rank),
             distinct("C5", "dimensions"),
@@ -111,16 +113,7 @@ register(
                 _reduce_body,
             ),
             law("C7", "the results lack the reduced dimensions", _reduced_shapes, result=True),
-            law(
-                "C8",
-                "results have the element types that the body returns",
-                lambda op: (
-                    [getattr(t, "element", None) for t in returned(op.regions[0])]
-                    == [result_type(op, k).element for k in range(len(op.results))]
-                ),
-                "results",
-                result=True,
-            ),
+            results_of_body("C8"),
         ),
         result_names=("results",),
     )

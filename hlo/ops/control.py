@@ -9,7 +9,7 @@ from hlo.access import AccessBuilder, Index
 from hlo.errors import Declined
 from hlo.module import Module, Op
 from hlo.ops.common import fail, identity_access
-from hlo.ops.rules import baseline, input_type, inputs, law, returned, same_shapes, within_bounds
+from hlo.ops.rules import baseline, input_type, inputs, law, one_shape, returned, same_shapes, within_bounds
 from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, BufferType, TensorType, TokenType, TupleType, Type
 from hlo.typesets import ANY, ANY_TYPE, TENSOR, TUPLE, B, TypeSet, tensors
@@ -285,7 +285,7 @@ register(
         semantics=Declined("the order depends on the values"),
         constraints=(
             law("C1", "at least one input", lambda op: bool(op.operands) or "found none"),
-            law("C3", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
+            one_shape("C3", "inputs"),
             law(
                 "C4",
                 "-R <= dimension < R",
@@ -333,7 +333,7 @@ register(
         semantics=Declined("the region is applied to each element; inline it first"),
         constraints=(
             law("C2", "at least one input", lambda op: bool(op.operands) or "found none"),
-            law("C1", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
+            one_shape("C1", "inputs"),
             law(
                 "C3",
                 "dimensions are all dimensions in order",

@@ -15,6 +15,7 @@ from hlo.ops.rules import (
     is_quantized,
     law,
     num_windows,
+    pairs_for_each,
     result_type,
     same_shapes,
 )
@@ -360,13 +361,7 @@ register(
         semantics=SumOfProducts(),
         constraints=(
             *_conv_rules(),
-            law(
-                "C4",
-                "padding holds a pair for each spatial dimension",
-                lambda op: len(op.attr("padding")) == _rank_minus_2(op) and all(len(p) == 2 for p in op.attr("padding")),
-                "padding",
-                "lhs",
-            ),
+            pairs_for_each("C4", "padding", _rank_minus_2, "spatial dimension", "lhs"),
             *_conv_result_rules(True),
         ),
     )

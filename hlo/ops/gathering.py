@@ -20,6 +20,7 @@ from hlo.ops.rules import (
     law,
     le,
     one_element,
+    result_is_operand,
     result_type,
     same_shapes,
     sorted_distinct,
@@ -140,17 +141,7 @@ register(
                 "operand",
                 "update",
             ),
-            law(
-                "C1",
-                "operand and result have the same type",
-                lambda op: (
-                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
-                    and one_element(input_type(op, 0), result_type(op))
-                ),
-                "operand",
-                "result",
-                result=True,
-            ),
+            result_is_operand("C1", "operand and result have the same type"),
         ),
     )
 )

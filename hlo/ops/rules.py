@@ -27,10 +27,14 @@ __all__ = [
     "le",
     "num_windows",
     "one_element",
+    "one_shape",
+    "pairs_for_each",
     "promotable",
     "reducer_problem",
     "require",
+    "result_is_operand",
     "result_type",
+    "results_of_body",
     "same_shapes",
     "sorted_distinct",
     "within",
@@ -234,6 +238,53 @@ def attributes_size(label: str, what: str, size: Callable[[Op], int], of: str, g
     read = _getter(get or what)
     return law(
         label, f"as many {what} as {of}", lambda op: len(read(op)) == size(op) or f"expected {size(op)}, found {len(read(op))}"
+    )
+
+
+def pairs_for_each(label: str, name: str, rank: Callable[[Op], int], kind: str, *show: str) -> Constraint:
+    """shape(name) = [rank, 2]."""
+    return law(
+        label,
+        f"{name} holds a pair for each {kind}",
+        lambda op: len(op.attr(name)) == rank(op) and all(len(p) == 2 for p in op.attr(name)),
+        name,
+        *show,
+    )
+
+
+# ---------------------------------------------------------------- rules on operands and results
+
+
+def one_shape(label: str, name: str) -> Constraint:
+    """All operands of a variadic name have the same shape."""
+    return law(label, f"{name} have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, name))), name)
+
+
+def result_is_operand(label: str, text: str) -> Constraint:
+    """type(result) = type(operand)."""
+    return law(
+        label,
+        text,
+        lambda op: (
+            same_shapes(input_type(op, 0).shape, result_type(op).shape) and one_element(input_type(op, 0), result_type(op))
+        ),
+        "operand",
+        "result",
+        result=True,
+    )
+
+
+def results_of_body(label: str) -> Constraint:
+    """element_type(results[k]) = element_type of what the body returns at k."""
+    return law(
+        label,
+        "results have the element types that the body returns",
+        lambda op: (
+            [result_type(op, k).element for k in range(len(op.results))]
+            == [getattr(t, "element", None) for t in returned(op.regions[0])]
+        ),
+        "results",
+        result=True,
     )
 
 

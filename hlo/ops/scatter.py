@@ -16,8 +16,10 @@ from hlo.ops.rules import (
     law,
     le,
     one_element,
+    one_shape,
     reducer_problem,
     result_type,
+    results_of_body,
     returned,
     same_shapes,
     sorted_distinct,
@@ -109,8 +111,8 @@ register(
         semantics=_SCATTERS,
         constraints=(
             law("C5", "as many updates as inputs, at least one", _counted),
-            law("C1", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
-            law("C3", "updates have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "updates"))), "updates"),
+            one_shape("C1", "inputs"),
+            one_shape("C3", "updates"),
             law(
                 "C6",
                 "updates have the inputs' element types",
@@ -222,16 +224,7 @@ register(
                 "results",
                 result=True,
             ),
-            law(
-                "C25",
-                "results have the element types that the body returns",
-                lambda op: (
-                    [result_type(op, k).element for k in range(len(op.results))]
-                    == [getattr(t, "element", None) for t in returned(op.regions[0])]
-                ),
-                "results",
-                result=True,
-            ),
+            results_of_body("C25"),
         ),
         result_names=("results",),
     )

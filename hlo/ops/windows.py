@@ -16,8 +16,11 @@ from hlo.ops.rules import (
     law,
     num_windows,
     one_element,
+    one_shape,
+    pairs_for_each,
     reducer_problem,
     result_type,
+    results_of_body,
     returned,
     same_shapes,
 )
@@ -130,7 +133,7 @@ register(
         semantics=Fold(inputs=(0,), inits=(1,)),
         constraints=(
             law("C1", "as many init values as inputs, at least one", _counted),
-            law("C2", "inputs have one shape", lambda op: same_shapes(*(t.shape for t in inputs(op, "inputs"))), "inputs"),
+            one_shape("C2", "inputs"),
             law(
                 "C3",
                 "inputs and init values have the same element types",
@@ -146,13 +149,7 @@ register(
             at_least("C9", "base_dilations", 1),
             _one_for_each("C10", "window_dilations", "the inputs"),
             at_least("C11", "window_dilations", 1),
-            law(
-                "C12",
-                "padding holds a pair for each dimension",
-                lambda op: len(op.attr("padding")) == _rank(op) and all(len(p) == 2 for p in op.attr("padding")),
-                "padding",
-                "inputs",
-            ),
+            pairs_for_each("C12", "padding", _rank, "dimension", "inputs"),
             law(
                 "C13",
                 "the body takes 2N scalars and returns N, of types that inputs and init values are promotable to",
@@ -174,16 +171,7 @@ register(
                 "result",
                 result=True,
             ),
-            law(
-                "C16",
-                "results have the element types that the body returns",
-                lambda op: (
-                    [result_type(op, k).element for k in range(len(op.results))]
-                    == [getattr(t, "element", None) for t in returned(op.regions[0])]
-                ),
-                "results",
-                result=True,
-            ),
+            results_of_body("C16"),
         ),
         result_names=("results",),
     )
@@ -262,13 +250,7 @@ register(
             at_least("C5", "window_dimensions", 1),
             _one_for_each("C6", "window_strides", "the operand"),
             at_least("C7", "window_strides", 1),
-            law(
-                "C8",
-                "padding holds a pair for each dimension",
-                lambda op: len(op.attr("padding")) == _rank(op) and all(len(p) == 2 for p in op.attr("padding")),
-                "padding",
-                "operand",
-            ),
+            pairs_for_each("C8", "padding", _rank, "dimension", "operand"),
             law("C2", "source has an element for each window", _source_shape),
             law("C9", "select takes two scalars of the operand's element type and returns a boolean", _select_body),
             law(

@@ -9,7 +9,7 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import identity_access
 from hlo.ops.movement import delinearize, linearize, matching_groups
-from hlo.ops.rules import input_type, law, one_element, result_type, returned, same_shapes
+from hlo.ops.rules import input_type, law, result_is_operand, result_type, returned
 from hlo.registry import Attribute, Move, OpDefinition, Operand, register
 from hlo.types import TensorType, Type
 from hlo.typesets import ANY_TYPE, TENSOR, B, F, S, U, tensors
@@ -91,17 +91,7 @@ register(
         access=identity_access,
         semantics=Move(),
         constraints=(
-            law(
-                "type",
-                "operand and result have the same type, layouts aside",
-                lambda op: (
-                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
-                    and one_element(input_type(op, 0), result_type(op))
-                ),
-                "operand",
-                "result",
-                result=True,
-            ),
+            result_is_operand("type", "operand and result have the same type, layouts aside"),
         ),
     )
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import hlo
 import interp
 from codegen import direct
 from codegen.executable import ArgumentError
+from tests.threads import in_threads
 
 PROGRAM = hlo.parse("""func.func @main(%x: tensor<4x16xf32>, %s: tensor<f32>) -> (tensor<4x16xf32>, tensor<16xf32>) {
   %b = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<4x16xf32>
@@ -143,11 +143,7 @@ def test_several_threads_at_once(exe: codegen.Executable) -> None:
             if any(not np.array_equal(a, b) for a, b in zip(exe(*given), want, strict=True)):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, 6)
     assert not wrong
     agrees(exe(*arrays(5)), arrays(5))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from codegen.memory import HUGE_BYTES, MemoryPool, rounded_bytes
+from tests.threads import in_threads
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 4096, 100_000, HUGE_BYTES, 5_000_000])
@@ -85,9 +85,5 @@ def test_threads_never_share_a_block() -> None:
             if not (a == mark).all():
                 clashes.append(mark)
 
-    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
+    in_threads(work, 4)
     assert clashes == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ import hlo
 import interp
 import tiling
 from codegen.supports import supports
+from tests.threads import in_threads
 
 
 def run(text: str, *arrays: np.ndarray, exact: bool = True, native: bool = True) -> codegen.Executable:
@@ -265,11 +264,7 @@ def test_a_loop_may_run_in_several_threads_at_once() -> None:
             if any(a.tobytes() != b.tobytes() for a, b in zip(found, wanted[k], strict=True)):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(len(inputs))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, len(inputs))
     assert not wrong
 
 

@@ -18,6 +18,7 @@ import hlo
 from codegen import launch
 from codegen.jit import KernelSignature, Param, compile_kernel
 from codegen.launch import Step
+from tests.threads import in_threads
 from tilewright.inputs import random_arrays
 
 ROOT = Path(__file__).parents[2]
@@ -54,11 +55,7 @@ def test_six_threads_call_one_program() -> None:
             if bits(exe(inputs[k])) != want[k]:
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, 6)
     assert not wrong
 
 
