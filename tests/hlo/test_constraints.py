@@ -10,6 +10,7 @@ import pytest
 
 import hlo
 from hlo.registry import definitions
+from tests.hlo import constraint_cases_structured as _structured  # noqa: F401 (adds its cases)
 from tests.hlo.constraint_cases import CASES
 
 
