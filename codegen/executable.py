@@ -284,6 +284,7 @@ class Executable:
                 addresses[slot] = arena.address + offset
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
+        again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
         for v in program.results:
             known = self._slot(v)
             if known is not None and known in views:
@@ -293,6 +294,7 @@ class Executable:
                 outputs.append(_literal(v))
                 continue
             if known in made:
+                again.append((len(outputs), known))
                 outputs.append(made[known])
                 continue
             t = v.tensor
@@ -301,6 +303,8 @@ class Executable:
             made[known] = array
             outputs.append(array)
         self._launch.run(addresses, self.threads, spent, self._evaluate)
+        for number, known in again:  # each result is the caller's own: writing to one changes no other
+            outputs[number] = made[known].copy()
         if arena is not None:
             arena.release()
         return tuple(outputs)
