@@ -7,7 +7,7 @@ from math import prod
 from codegen.scalars import number_type, scalar_source
 from hlo.errors import Declined
 from hlo.module import Op
-from hlo.registry import Elementwise, Fold, definitions
+from hlo.registry import Elementwise, Fold, Move, definitions
 from hlo.types import ElementType, QuantizedType, TensorType
 from hlo.typesets import TypeSet
 from tiling.windows import combined_function
@@ -32,6 +32,10 @@ def supports(op: Op) -> Declined | None:
             if isinstance(number, Declined):
                 return number
         semantics = inner.definition.semantics
+        if isinstance(semantics, Move):
+            source, goal = inner.operands[0].tensor.element, inner.results[0].tensor.element
+            if source != goal:
+                return Declined(f"{inner.name} from {source} to {goal} moves bits, not numbers")
         if isinstance(semantics, Elementwise):
             types = [v.tensor.element for v in inner.operands]
             if not _takes(semantics.function, types[0]):

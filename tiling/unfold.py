@@ -5,6 +5,7 @@
     batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
     unary_einsum "ab->a"              ->  a sum
     get_dimension_size                ->  the size
+    bitcast_convert to another width  ->  shifts (tiling.bitcasts)
 
 A rule gives the results' values, or None for an op that it leaves as it is.
 """
@@ -19,6 +20,7 @@ from hlo.builder import Builder
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import TensorType
+from tiling.bitcasts import bitcast, bitcast_convert
 
 __all__ = ["UNFOLDED", "Unfold"]
 
@@ -139,6 +141,8 @@ def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[
 
 UNFOLDED: dict[str, Unfold] = {
     "stablehlo.map": _map,
+    "stablehlo.bitcast_convert": bitcast_convert,
+    "xla.bitcast": bitcast,
     "stablehlo.optimization_barrier": _barrier,
     "stablehlo.get_dimension_size": _dimension_size,
     "stablehlo.unary_einsum": _unary_einsum,

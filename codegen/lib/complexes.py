@@ -389,8 +389,9 @@ def atanh(z: Complex) -> Complex:
     re = copysign(math_exp.log1p(a * 4.0 / ((1.0 - a) * (1.0 - a) + y * y)) * 0.25, x)
     im = math_trig.atan2(y * 2.0, (1.0 - x) * (x + 1.0) - y * y) * 0.5
     near = Complex(select(x.eq(0.0), x, re), im)
-    h = modulus(z)
-    far = Complex(copysign(select(_is_inf(h), h.const(0.0), a / h / h), x), copysign(x.const(math.pi / 2), y))
+    h = modulus(Complex(x * 0.5, y * 0.5))  # |z| itself may be beyond the largest number
+    tiny = a * 0.25 / h * 0.5 / h
+    far = Complex(copysign(select(_is_inf(h), h.const(0.0), tiny * 2.0), x), copysign(x.const(math.pi / 2), y))
     far = Complex(far.re, select(y.is_nan(), y, far.im))
     return choose(_is_large(z), far, near)
 

@@ -157,6 +157,22 @@ def test_complex_functions_are_accurate_element_by_element(element: str) -> None
         assert error.max() <= (2 if element == "complex<f32>" else 16) * eps, (f, error.max() / eps, z[error.argmax()])
 
 
+@pytest.mark.parametrize("function", ["atan", "atanh"])
+def test_the_arc_tangent_of_the_largest_numbers_is_subnormal_not_zero(function: str) -> None:
+    """Where |z| is beyond the largest number, 1 / |z| is still a number."""
+    text = f"""func.func @main(%z: tensor<6xcomplex<f64>>) -> tensor<6xcomplex<f64>> {{
+      %r = chlo.{function} %z : tensor<6xcomplex<f64>> -> tensor<6xcomplex<f64>>
+      return %r : tensor<6xcomplex<f64>>
+    }}"""
+    most = np.finfo(np.float64).max
+    z = np.array([complex(*p) for p in ((most, most), (-most, most), (most, 1.0), (1e160, most), (1e200, -1e180), (np.inf, 1.0))])
+    module = hlo.parse(text)
+    (found,), (want,) = codegen.compile(module)(z), interp.evaluate(module, z)
+    assert want.imag[0] != 0 and want.real[0] != 0
+    for a, b in ((found.real, want.real), (found.imag, want.imag)):
+        np.testing.assert_array_max_ulp(a, b, 2)
+
+
 def test_complex_reductions_contractions_and_moves() -> None:
     rng = np.random.default_rng(2)
     a = (rng.normal(size=(6, 40)) + 1j * rng.normal(size=(6, 40))).astype(np.complex64)

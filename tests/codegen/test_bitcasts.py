@@ -1,0 +1,107 @@
+"""The same bits as other elements: every pair of widths, against the evaluator, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+import tiling
+from hlo.builder import Builder, type_of
+from hlo.types import ELEMENT_TYPES, TensorType
+
+NAMES = ("i1", "ui2", "i4", "f4E2M1FN", "i8", "f8E5M2", "bf16", "f16", "i16", "f32", "ui32", "f64", "i64")
+
+
+def bits_for(element: hlo.ElementType, count: int) -> np.ndarray:
+    """Elements of any bits, infinities and subnormals among them; NaNs with payloads where the type is computed in itself."""
+    rng = np.random.default_rng(element.bits)
+    if element.bits < 8:
+        codes = rng.integers(0, 1 << element.bits, count).astype(np.uint8)
+        return codes.astype(bool) if element.is_boolean else codes.view(element.dtype)
+    found = np.frombuffer(rng.bytes(count * element.bits // 8), element.dtype).copy()
+    if element.is_float and element.bits <= 16:
+        with np.errstate(invalid="ignore"):
+            found[np.isnan(found)] = np.nan
+    return found
+
+
+def pairs() -> list[tuple[str, str]]:
+    widths = {n: ELEMENT_TYPES[n].bits for n in NAMES}
+    return [(a, b) for a in NAMES for b in NAMES if widths[a] != widths[b]]
+
+
+def same_bits(module: hlo.Module, x: np.ndarray) -> None:
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    for v, found, want in zip(module.entry.body.results, executable(x), interp.evaluate(module, x), strict=True):
+        assert found.dtype == want.dtype and found.shape == want.shape
+        if v.tensor.element.is_float and v.tensor.element.bits <= 16:  # computed in f32: a NaN is a NaN
+            with np.errstate(invalid="ignore"):
+                found, want = (np.where(np.isnan(a), a.dtype.type(1), a) for a in (found, want))
+        # What a number of less than a byte leaves of its byte is nobody's.
+        low = (1 << min(8, v.tensor.element.bits)) - 1
+        found, want = (np.frombuffer(a.tobytes(), np.uint8) & low for a in (found, want))
+        np.testing.assert_array_equal(found, want, err_msg=f"{v.type}")
+
+
+@pytest.mark.parametrize("a", NAMES)
+def test_bitcasts_to_other_widths(a: str) -> None:
+    source = ELEMENT_TYPES[a]
+    b = Builder("main")
+    results, x = [], b.parameter(0, TensorType((6, 64), source))
+    for other in (t for s, t in pairs() if s == a):
+        goal = ELEMENT_TYPES[other]
+        ratio = max(goal.bits, source.bits) // min(goal.bits, source.bits)
+        if goal.bits < source.bits:
+            results.append(b.emit("stablehlo.bitcast_convert", (x,), {}, (), [TensorType((6, 64, ratio), goal)])[0])
+        else:
+            rows = b.reshape(x, (6, 64 // ratio, ratio))
+            results.append(b.emit("stablehlo.bitcast_convert", (rows,), {}, (), [TensorType((6, 64 // ratio), goal)])[0])
+    module = b.build(*results)
+    hlo.verify(module)
+    same_bits(module, bits_for(source, 384).reshape(6, 64))
+    assert tiling.prove(codegen.compile(module).plan).holds
+
+
+@pytest.mark.parametrize(
+    ("source", "goal"),
+    [
+        ("f32[2,2]", "s32[4]"),
+        ("f32[4,6]", "s32[6,4]"),
+        ("f32[4,6]", "f16[4,12]"),
+        ("u8[8,6]", "f64[2,3]"),
+        ("f32[4,6]", "f32[6,4]"),
+    ],
+)
+def test_a_bitcast_to_another_type_keeps_the_bytes(source: str, goal: str) -> None:
+    """It was taken for a move, which converts numbers: 0.5 became 0."""
+    b = Builder("main")
+    x = b.parameter(0, source)
+    module = b.build(b.bitcast(x, goal))
+    hlo.verify(module)
+    same_bits(module, bits_for(x.tensor.element, x.tensor.size_elems).reshape(x.tensor.static_shape))
+
+
+def test_bitcasts_with_layouts() -> None:
+    text = """HloModule m
+ENTRY main {
+  p = f32[4,6]{0,1} parameter(0)
+  b = s32[6,4]{1,0} bitcast(p)
+  ROOT n = s32[6,4]{1,0} not(b)
+}"""
+    module = hlo.parse(text)
+    same_bits(module, np.random.default_rng(0).standard_normal((4, 6), np.float32))
+
+
+def test_complex_elements_stay_with_the_evaluator_in_words() -> None:
+    b = Builder("main")
+    x = b.parameter(0, "c128[4]")
+    module = b.build(b.emit("stablehlo.bitcast_convert", (x,), {}, (), [type_of("c64[4,2]")])[0])
+    executable = codegen.compile(module)
+    assert len(executable.fallbacks) == 1 and "different widths" in executable.fallbacks[0]
+    array = np.array([1 + 2j, -0.5j, 3.25, np.pi])
+    (found,), (want,) = executable(array), interp.evaluate(module, array)
+    assert found.tobytes() == want.tobytes()
