@@ -168,3 +168,89 @@ def test_the_first_difference() -> None:
         first_difference(b, b)
     assert first_difference(np.array([1, 2, 3]), np.array([1, 2, 4])) == (2,)
     assert first_difference(np.array([1, np.nan], np.float64), np.array([np.nan, np.nan])) == (0,)
+
+
+# The body takes the sine in iteration 3 alone, inside of a branch inside of the loop.
+LOOP = """func.func @main(%x: tensor<6x5xf32>) -> tensor<6x5xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %n = stablehlo.constant dense<7> : tensor<i32>
+  %y = stablehlo.tanh %x : tensor<6x5xf32>
+  %r:2 = stablehlo.while(%i = %zero, %a = %y) : tensor<i32>, tensor<6x5xf32> cond {
+    %more = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %next = stablehlo.add %i, %one : tensor<i32>
+    %p = stablehlo.compare EQ, %i, %three, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %b = "stablehlo.if"(%p) ({
+      %s = stablehlo.sine %a : tensor<6x5xf32>
+      %m = stablehlo.multiply %s, %y : tensor<6x5xf32>
+      stablehlo.return %m : tensor<6x5xf32>
+    }, {
+      %t = stablehlo.negate %a : tensor<6x5xf32>
+      stablehlo.return %t : tensor<6x5xf32>
+    }) : (tensor<i1>) -> tensor<6x5xf32>
+    stablehlo.return %next, %b : tensor<i32>, tensor<6x5xf32>
+  }
+  return %r#1 : tensor<6x5xf32>
+}"""
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("programs") / "loop.mlir"
+    found.write_text(LOOP)
+    return found
+
+
+def test_a_wrong_op_in_a_loop_is_found_with_its_iteration(
+    loop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", str(loop), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["culprit"] is None
+    wrong_function(monkeypatch)
+    assert main(["check", str(loop), "--json"]) == 1
+    culprit = json.loads(capsys.readouterr().out)["culprit"]
+    assert culprit["op"] == "%s = stablehlo.sine" and culprit["ops"] == ["%s = stablehlo.sine"]
+    assert len(culprit["inside"]) == 2
+    assert culprit["inside"][0].endswith("stablehlo.while, the body of iteration 3")
+    assert culprit["inside"][1].endswith("stablehlo.if, the true branch")
+    assert culprit["element"] == [0, 0] and culprit["size_elems"] == 30
+    read = float(culprit["reads"][0].split(" = ")[1])
+    assert culprit["expected"] == pytest.approx(np.sin(read), rel=1e-5)
+    assert culprit["found"] == pytest.approx(np.cos(read), rel=1e-5)
+
+
+def test_what_people_see_of_a_loop(loop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_function(monkeypatch)
+    assert main(["check", str(loop)]) == 1
+    lines = [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+    inside = [rest[1] for rest in lines if rest and rest[0] == "inside"]
+    assert len(inside) == 2 and "the body of iteration 3" in inside[0] and "the true branch" in inside[1]
+
+
+def test_a_wrong_condition_is_found_in_its_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1 sine and cosine are both above a half; at 1.5 the cosine is not."""
+    wrong_function(monkeypatch)
+    module = hlo.parse("""func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %one = stablehlo.constant dense<1.0> : tensor<f32>
+      %half = stablehlo.constant dense<0.5> : tensor<f32>
+      %r:2 = stablehlo.while(%i = %one, %a = %x) : tensor<f32>, tensor<4xf32> cond {
+        %s = stablehlo.sine %i : tensor<f32>
+        %more = stablehlo.compare GT, %s, %half : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %more : tensor<i1>
+      } do {
+        %k = stablehlo.add %i, %half : tensor<f32>
+        %b = stablehlo.add %a, %a : tensor<4xf32>
+        stablehlo.return %k, %b : tensor<f32>, tensor<4xf32>
+      }
+      return %r#1 : tensor<4xf32>
+    }""")
+    plan = codegen.remembered_plan(module)
+    values = Values.of(plan, random_arrays(module.entry, 0))
+    (step,) = plan.controls
+    culprit = find_culprit(plan, values, step.name)
+    assert culprit is not None
+    assert culprit.op == "%s = stablehlo.sine"
+    assert len(culprit.inside) == 1 and culprit.inside[0].endswith("the condition of iteration 1")

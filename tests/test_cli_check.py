@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tilewright.check import Tolerance, compare, float_info, tolerance
+from tilewright.check import Tolerance, compare, first_difference, float_info, tolerance
 
 FLOATS = [np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16)] + [
     np.dtype(getattr(ml_dtypes, n)) for n in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz")
@@ -71,6 +71,17 @@ def test_an_infinity_does_not_widen_the_scale_of_the_rest() -> None:
     c = compare(a, b)
     assert not c.passed
     assert (c.worst_index, c.mismatched_elems) == ((2,), 1)
+
+
+def test_numbers_whose_squares_are_infinite_are_judged_all_the_same() -> None:
+    """An infinite scale made every error zero."""
+    good = np.array([1e200, 2e199, -1e300])
+    assert compare(good, good).passed
+    found = compare(np.array([1e200, 3e199, -1e300]), good)
+    assert not found.passed and found.mismatched_elems == 1 and found.worst_index == (1,)
+    with pytest.raises(ValueError, match="no element differs"):
+        first_difference(good, good)
+    assert first_difference(np.array([1e200, 3e199, -1e300]), good) == (1,)
 
 
 def test_subnormal_numbers_have_an_ulp_too() -> None:

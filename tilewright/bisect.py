@@ -4,10 +4,14 @@ Every kernel is run on the evaluator's values of what it reads, so that an error
 Of a wrong one, the fusions that end at each of its ops are compiled in program order until one is wrong; then its other ops are
 taken out one by one, the evaluator's values in their place, as long as the rest stays wrong. What is left names the op, the
 first element that differs, the map from that element to what it reads, and both values.
+
+A loop or a branch that is wrong is entered: the evaluator goes through it iteration by iteration, and the kernels of its
+regions are run on what it has at that point, until one of them is wrong.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +30,7 @@ from hlo.types import TensorType
 from tilewright.check import compare, first_difference
 from tiling import EvaluatorStep, Fusion, Plan
 from tiling.flatten import captured_values, clone_block, flatten
+from tiling.plan import ControlStep, RegionPlan
 
 __all__ = ["Culprit", "KernelCheck", "check_kernels", "find_culprit"]
 
@@ -63,6 +68,7 @@ class Culprit:
     reads: tuple[str, ...]
     tried: int
     whole: bool = True  # False: the budget was spent before the fusion was as small as it gets
+    inside: tuple[str, ...] = ()  # the loops (with their iterations, from 0) and branches around it, the outermost first
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +77,8 @@ class _Part:
 
     name: str
     ops: tuple[Op, ...]
-    fusion: Fusion | None
+    fusion: Fusion | None = None
+    control: ControlStep | None = None
 
 
 @dataclass(eq=False)
@@ -84,56 +91,82 @@ class Values:
     @staticmethod
     def of(plan: Plan, arrays: Sequence[np.ndarray]) -> Values:
         """Evaluates the plan's program once, with every op's results as results of the whole."""
-        program = plan.program
-        wanted = [v for op in program.ops for v in op.results if isinstance(v.type, TensorType)]
-        module = _module(plan.module, program.ops, program.arguments, wanted)
-        made = Values(plan, {id(v): np.asarray(a) for v, a in zip(program.arguments, arrays, strict=True)})
-        results = interp.evaluate(module, *arrays, entry="main")
-        made.known.update({id(v): np.asarray(a) for v, a in zip(wanted, results, strict=True)})
-        return made
+        return _Evaluation(plan)(arrays)
 
     def __getitem__(self, v: Value) -> np.ndarray:
         return self.known[id(v)]
 
 
+class _Evaluation:
+    """A plan's program in the evaluator, every value of it a result; made once for all iterations of a loop."""
+
+    def __init__(self, plan: Plan) -> None:
+        program = plan.program
+        self.plan = plan
+        self.wanted = [v for op in program.ops for v in op.results if isinstance(v.type, TensorType)]
+        self.module = _module(plan.module, program.ops, program.arguments, self.wanted)
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> Values:
+        made = Values(self.plan, {id(v): np.asarray(a) for v, a in zip(self.plan.program.arguments, arrays, strict=True)})
+        results = interp.evaluate(self.module, *arrays, entry="main")
+        made.known.update({id(v): np.asarray(a) for v, a in zip(self.wanted, results, strict=True)})
+        return made
+
+
+class _Kernels:
+    """The kernels (and the loops and branches) of a plan, each a program of its own, compiled once."""
+
+    def __init__(self, plan: Plan, threads: int | None) -> None:
+        self.plan, self.threads = plan, threads
+        self.compiled: dict[str, tuple[codegen.Executable, list[Value], list[Value]]] = {}
+
+    def check(self, part: _Part, values: Values) -> KernelCheck:
+        """What a kernel stores, on the evaluator's values of what it reads, against the evaluator's."""
+        try:
+            if part.name not in self.compiled:
+                inputs, outputs = _border(self.plan, part.ops)
+                self.compiled[part.name] = (_compiled(self.plan, part, inputs, outputs, self.threads), inputs, outputs)
+            executable, inputs, outputs = self.compiled[part.name]
+            results = [np.asarray(a) for a in executable(*(values[v] for v in inputs))]
+        except Exception as error:  # noqa: BLE001 (a kernel that cannot be run apart is a finding, not the end)
+            return KernelCheck(part.name, len(part.ops), False, float("inf"), float("inf"), f"{error}")
+        compared = [compare(a, values[v]) for a, v in zip(results, outputs, strict=True)]
+        return KernelCheck(
+            part.name,
+            len(part.ops),
+            all(c.passed for c in compared),
+            max((c.max_rel for c in compared), default=0.0),
+            max((c.max_ulp for c in compared), default=0.0),
+        )
+
+
 def check_kernels(plan: Plan, values: Values, threads: int | None = None) -> list[KernelCheck]:
     """Runs each kernel (and each loop or branch) of a plan by itself and compares what it stores."""
-    found = []
-    for part in _parts(plan):
-        inputs, outputs = _border(plan, part.ops)
-        try:
-            results = _run(plan, part, inputs, outputs, values, threads)
-        except Exception as error:  # noqa: BLE001 (a kernel that cannot be run apart is a finding, not the end)
-            found.append(KernelCheck(part.name, len(part.ops), False, float("inf"), float("inf"), f"{error}"))
-            continue
-        compared = [compare(a, values[v]) for a, v in zip(results, outputs, strict=True)]
-        found.append(
-            KernelCheck(
-                part.name,
-                len(part.ops),
-                all(c.passed for c in compared),
-                max((c.max_rel for c in compared), default=0.0),
-                max((c.max_ulp for c in compared), default=0.0),
-            )
-        )
-    return found
+    kernels = _Kernels(plan, threads)
+    return [kernels.check(part, values) for part in _parts(plan)]
 
 
 def find_culprit(plan: Plan, values: Values, kernel: str, threads: int | None = None) -> Culprit | None:
-    """The smallest wrong part of a kernel; None when no part of it is wrong by itself."""
-    part = next(p for p in _parts(plan) if p.name == kernel)
-    search = _Search(plan, values, threads, time.monotonic() + BUDGET_SECONDS)
-    inside = [op for op in part.ops if not isinstance(op.definition.semantics, Literal)]
-    for op in inside:
-        if not op.results or any(id(v) not in values.known for v in op.results):
-            continue
-        chosen = _needed(op, inside)
-        if search.is_wrong(chosen, op):
-            small = search.smallest(chosen, op)
-            return search.report(part.name, small, op)
-        if search.late:
-            return None
-    return None
+    """The smallest wrong part of a kernel, of a loop or of a branch; None when no part of it is wrong by itself."""
+    return _Search(plan, values, threads, time.monotonic() + BUDGET_SECONDS).culprit(kernel)
+
+
+class _Region:
+    """A loop's condition or body, or a branch: evaluated, and its kernels compared, for one set of arguments after another."""
+
+    def __init__(self, made: RegionPlan, outside: Values, threads: int | None) -> None:
+        self.plan = made.plan
+        self.captured = [outside[v] for v in made.region.captured]
+        self.evaluation, self.kernels = _Evaluation(made.plan), _Kernels(made.plan, threads)
+
+    def enter(self, arguments: Sequence[np.ndarray]) -> tuple[Values, str | None]:
+        """(the evaluator's values, the first kernel that is wrong on them)."""
+        values = self.evaluation([*arguments, *self.captured])
+        for part in _parts(self.plan):
+            found = self.kernels.check(part, values)
+            if not found.passed and not found.reason:
+                return values, part.name
+        return values, None
 
 
 @dataclass(eq=False)
@@ -142,18 +175,67 @@ class _Search:
     values: Values
     threads: int | None
     deadline: float
+    inside: tuple[str, ...] = ()
     tried: int = 0
 
     @property
     def late(self) -> bool:
         return time.monotonic() > self.deadline
 
+    def culprit(self, kernel: str) -> Culprit | None:
+        """The smallest wrong part of a kernel of the plan, or of the kernels inside of a loop or a branch."""
+        part = next(p for p in _parts(self.plan) if p.name == kernel)
+        if part.control is not None:
+            found = self.entered(part.control)
+            if found is not None:
+                return found
+        inside = [op for op in part.ops if not isinstance(op.definition.semantics, Literal)]
+        for op in inside:
+            if not op.results or any(id(v) not in self.values.known for v in op.results):
+                continue
+            chosen = _needed(op, inside)
+            if self.is_wrong(chosen, op):
+                return self.report(part.name, self.smallest(chosen, op), op)
+            if self.late:
+                return None
+        return None
+
+    def entered(self, step: ControlStep) -> Culprit | None:
+        """What is wrong inside of a loop or a branch; None when every kernel there is right on the evaluator's values."""
+        regions = [_Region(r, self.values, self.threads) for r in step.regions]
+        given = [self.values[v] for v in step.op.operands]
+        if not step.is_loop:
+            number = int(given[0]) if step.op.name == "stablehlo.case" else int(not given[0])
+            number = number if 0 <= number < len(regions) else len(regions) - 1
+            words = ("the true branch", "the false branch") if step.op.name == "stablehlo.if" else ()
+            values, wrong = regions[number].enter(())
+            place = f"{_text(step.op)}, {words[number] if words else f'branch {number}'}"
+            return None if wrong is None else self.within(regions[number], values, place).culprit(wrong)
+        condition, body = regions
+        for iteration in itertools.count():
+            for region, word in ((condition, "the condition"), (body, "the body")):
+                if self.late:
+                    return None
+                values, wrong = region.enter(given)
+                if wrong is not None:
+                    return self.within(region, values, f"{_text(step.op)}, {word} of iteration {iteration}").culprit(wrong)
+                results = [values[v] for v in region.plan.program.results]
+                if region is condition and not results[0]:
+                    return None
+            given = results
+        raise AssertionError("unreachable")
+
+    def within(self, region: _Region, values: Values, place: str) -> _Search:
+        """The same search in a region."""
+        return _Search(region.plan, values, self.threads, self.deadline, (*self.inside, place))
+
     def results(self, ops: Sequence[Op], root: Op) -> list[np.ndarray] | None:
         """What a fusion of `ops` gives for the root's values; None when it cannot be compiled or run."""
         self.tried += 1
         inputs, _ = _border(self.plan, ops)
         try:
-            return _run(self.plan, _Part("part", tuple(ops), None), inputs, root.results, self.values, self.threads)
+            executable = _compiled(self.plan, _Part("part", tuple(ops)), inputs, root.results, self.threads)
+            return [np.asarray(a) for a in executable(*(self.values[v] for v in inputs))]
         except Exception:  # noqa: BLE001 (a part that cannot be run is no evidence)
             return None
 
@@ -189,6 +271,7 @@ class _Search:
             return Culprit(
                 kernel, tuple(_text(o) for o in ops), _text(root), str(root.location or ""), at,
                 self.values[v][at].item(), a[at].item(), c.mismatched_elems, a.size, maps, reads, self.tried, not self.late,
+                self.inside,
             )  # fmt: skip
         raise AssertionError("what was wrong is right the second time: the kernel's results change from run to run")
 
@@ -219,13 +302,13 @@ def _explain(op: Op, output: int, at: tuple[int, ...], values: Values) -> tuple[
 
 
 def _parts(plan: Plan) -> list[_Part]:
-    """The steps that kernels run; a loop or a branch is one part."""
+    """The steps that kernels run; a loop or a branch is one part, which can be entered."""
     parts = []
     for step in plan.steps:
         if isinstance(step, Fusion):
-            parts.append(_Part(step.name, step.ops, step))
+            parts.append(_Part(step.name, step.ops, fusion=step))
         elif not isinstance(step, EvaluatorStep):
-            parts.append(_Part(step.name, (step.op,), None))
+            parts.append(_Part(step.name, (step.op,), control=step if isinstance(step, ControlStep) else None))
     return parts
 
 
@@ -301,13 +384,12 @@ def _numbered_module(
     return Module({"main": main, **others}, base.name), names
 
 
-def _run(
-    plan: Plan, part: _Part, inputs: Sequence[Value], outputs: Sequence[Value], values: Values, threads: int | None
-) -> list[np.ndarray]:
-    """What kernels of these ops give for the evaluator's inputs; a fusion of the plan keeps its stages and its tiles."""
+def _compiled(
+    plan: Plan, part: _Part, inputs: Sequence[Value], outputs: Sequence[Value], threads: int | None
+) -> codegen.Executable:
+    """Kernels of these ops from some values to others; a fusion of the plan keeps its stages and its tiles."""
     module, names = _numbered_module(plan.module, part.ops, inputs, outputs)
-    executable = codegen.compile(_planned(plan, part, module, names), threads=threads)
-    return [np.asarray(a) for a in executable(*(values[v] for v in inputs))]
+    return codegen.compile(_planned(plan, part, module, names), threads=threads)
 
 
 def _planned(plan: Plan, part: _Part, module: Module, names: Mapping[int, str]) -> Plan:

@@ -21,6 +21,7 @@ import numpy as np
 
 __all__ = ["Comparison", "Tolerance", "compare", "first_difference", "float_info", "tolerance"]
 
+_MOST = float(np.finfo(np.float64).max)
 _CHUNK_ELEMS = 1 << 15  # keeps the float64 temporaries of a chunk in the second-level cache
 
 
@@ -116,7 +117,7 @@ def compare(actual: np.ndarray, expected: np.ndarray, allowed: Tolerance | None 
         if _is_float(real):
             squares = pool.map(lambda i: _sum_of_squares(b[i : i + _CHUNK_ELEMS]), starts)
             total, count = (sum(x) for x in zip(*squares, strict=True)) if a.size else (0.0, 0)
-            scale = float(np.sqrt(total / count)) if count else 0.0
+            scale = _root_mean(total, count)
             seen = [0.0]
             parts = list(pool.map(lambda i: _float_errors(a, b, i, scale, allowed, seen), starts))
         else:
@@ -166,7 +167,7 @@ def _scale(b: np.ndarray) -> float:
     if not _is_float(real):
         return 0.0
     total, count = _sum_of_squares(b.view(real))
-    return float(np.sqrt(total / count)) if count else 0.0
+    return _root_mean(total, count)
 
 
 def _mismatched(a: np.ndarray, b: np.ndarray, scale: float, allowed: Tolerance | None) -> int:
@@ -205,14 +206,19 @@ def _wide(dtype: np.dtype) -> np.dtype:
 
 
 def _sum_of_squares(part: np.ndarray) -> tuple[float, int]:
-    """The sum of squares of the finite elements, and how many those are."""
+    """The sum of squares of the finite elements (at most the largest number), and how many those are."""
     wide = part.astype(_wide(part.dtype), copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
         total = float(wide @ wide)
-    if np.isfinite(total):
-        return total, wide.size
-    finite = wide[np.isfinite(wide)].astype(np.float64)
-    return float(finite @ finite), finite.size
+        if np.isfinite(total):
+            return total, wide.size
+        finite = wide[np.isfinite(wide)].astype(np.float64)
+        return min(float(finite @ finite), _MOST), finite.size
+
+
+def _root_mean(total: float, count: int) -> float:
+    """sqrt(total / count). Of numbers whose squares are beyond the largest number it is too small: they are their own scale."""
+    return float(np.sqrt(min(total, _MOST) / count)) if count else 0.0
 
 
 def _float_errors(

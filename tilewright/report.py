@@ -279,6 +279,7 @@ def _show_culprit(c: Culprit) -> None:
         f"the smallest part of {c.kernel} that is wrong ({c.tried} parts were compiled"
         + (")" if c.whole else ", then the time was over; a smaller one may be wrong, too)"),
         *(f"  {op}" for op in c.ops),
+        *(f"inside        {place}" for place in c.inside),
         f"wrong op      {c.op}" + (f"  {c.location}" if c.location else ""),
         f"element       [{', '.join(map(str, c.element))}], the first of {c.mismatched_elems} of {c.size_elems} that differ",
         f"expected      {c.expected}",
