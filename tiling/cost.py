@@ -21,7 +21,9 @@ from tiling.order import order_loops
 from tiling.schedule import (
     Buffer,
     Contract,
+    FoldStep,
     Loop,
+    LoopKind,
     Measure,
     Nest,
     Ordering,
@@ -35,6 +37,7 @@ from tiling.schedule import (
     Turn,
 )
 from tiling.stages import COST
+from tiling.windows import combined_function
 
 __all__ = ["Estimate", "estimate"]
 
@@ -53,6 +56,7 @@ PAGE_BYTES = 4096
 OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
 SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
+IN_ORDER_CYCLES = 8  # a step of a fold that is no one function, from the one before
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,16 @@ def _lanes_used(extent: int, lanes: int) -> float:
     (16.0, 1.0, 2.6666666666666665)
     """
     return extent / (extent // lanes + extent % lanes) if extent else 1.0
+
+
+def _steps_of(f: FoldStep) -> int:
+    """Operations of one step of a fold."""
+    return max(len(f.nodes), len(f.op.regions[0].ops) - 1 if f.op.regions else 1)
+
+
+def _runs_in_order(f: FoldStep) -> bool:
+    """True where a fold along the innermost loop does not become vectors."""
+    return bool(f.op.regions) and combined_function(f.op.regions[0]) is None
 
 
 class _Phase:
@@ -195,7 +209,7 @@ class _Phase:
                 operations += COST.get(n.function, 1.0) * times
             elif isinstance(n, Choose):
                 operations += 2.0 * times
-        operations += sum(iterations * len(f.nodes) for f in nest.folds) + iterations * len(nest.stores)
+        operations += iterations * (sum(_steps_of(f) for f in nest.folds) + len(nest.stores))
         itemsize = min((s.buffer.element.itemsize_bytes for s in nest.stores), default=4)
         lanes = m.lanes(max(itemsize, 4))
         strided = 0.0
@@ -220,6 +234,8 @@ class _Phase:
         rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
         inner_extent = max(nest.loops[-1].extent, 1) if nest.loops else 1
         seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
+        if nest.loops and nest.loops[-1].kind is LoopKind.REDUCTION and any(map(_runs_in_order, nest.folds)):
+            seconds += iterations * IN_ORDER_CYCLES / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
 
     def _stride_seconds(self, buffer: Buffer, stride: int) -> float:

@@ -17,6 +17,7 @@ from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
 from tiling.element import Choose, Load, Node, Scalar, loads
+from tiling.lane_folds import lane_folds
 from tiling.machine import Machine
 from tiling.masks import Masks, find_limits, may_be_masked
 from tiling.member import Member
@@ -103,7 +104,7 @@ class Lowering:
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
         made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges)
-        return split_fold(made, self.names) or made
+        return lane_folds(split_fold(made, self.names) or made, self.names, self._buffer_of)
 
     def inside(self, plan: Member) -> list[Member]:
         """The members that a member reads, through what is computed in place."""

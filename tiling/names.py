@@ -13,6 +13,7 @@ from hlo.types import ElementType
 from tiling.schedule import Buffer, Scope
 
 if TYPE_CHECKING:
+    from tiling.monoids import Monoid
     from tiling.stages import Stage
 
 __all__ = ["Names", "make_buffer"]
@@ -37,6 +38,7 @@ class Names:
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self._values: list[Value] = []
+        self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.limits: dict[tuple[int, ...], dict[int, float | None] | None] = {}  # found once for a fusion, whatever its tiles
         for v in self.in_memory.values():
             self.of(v)  # in program order, so that the same program always gets the same names

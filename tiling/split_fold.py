@@ -10,11 +10,13 @@ The pieces follow from the shapes alone: the result has the same bits on any num
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from hlo.registry import Fold
 from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
 from tiling.element import Load, Renamer, Scalar, has_runtimes, loads
+from tiling.monoids import Monoid, monoid_of
 from tiling.names import Names, make_buffer
 from tiling.schedule import FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
 from tiling.windows import combined_function, is_neutral
@@ -36,7 +38,8 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
         return None
     if any(not isinstance(s, Nest) or prod(x.extent for x in s.loops) > MOST_REST_ELEMS for s in rest):
         return None
-    if not all(_applies(first, f) for f in first.folds):
+    monoids = [_applies(first, f, schedule.ranges, names) for f in first.folds]
+    if None in monoids:
         return None
     parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
@@ -54,14 +57,19 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
     loops = tuple(piece if x is r else x for x in first.loops)
     over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
     parts, pieces, wholes = [], [], []
-    for f in first.folds:
-        value, result = f.values[0], f.buffers[0]
-        shape = (count, *result.shape)
-        part = make_buffer(names.scratch(value, "part"), Scope.SHARED, result.element, shape, shape, (0, *result.origin))
+    for f, monoid in zip(first.folds, monoids, strict=True):
+        mine, loaded = [], []
         at = (as_expr(c), *f.index)
-        parts.append(part)
-        pieces.append(FoldStep(f.values, (part,), at, tuple(map(rename.node, f.nodes)), f.inits, f.op))
-        wholes.append(FoldStep(f.values, f.buffers, f.index, (Load(value, at, part),), f.inits, f.op))
+        for value, result in zip(f.values, f.buffers, strict=True):
+            shape = (count, *result.shape)
+            part = make_buffer(names.scratch(value, "part"), Scope.SHARED, result.element, shape, shape, (0, *result.origin))
+            mine.append(part)
+            loaded.append(Load(value, at, part))
+        parts += mine
+        assert monoid is not None
+        op = monoid.folds_parts_of(f)
+        pieces.append(FoldStep(f.values, tuple(mine), at, tuple(map(rename.node, f.nodes)), f.inits, f.op))
+        wholes.append(FoldStep(f.values, f.buffers, f.index, tuple(loaded), f.inits, op))
     return Schedule(
         (
             Phase(((c, count),), (Nest(loops, folds=tuple(pieces)),)),
@@ -73,21 +81,26 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
     )
 
 
-def _applies(nest: Nest, f: FoldStep) -> bool:
+def _applies(nest: Nest, f: FoldStep, ranges: Mapping[Var, Interval], names: Names) -> Monoid | None:
+    """How the pieces of a fold are put together, where pieces are worth it and right."""
     results = prod(x.extent for x in nest.loops if x.kind is LoopKind.PARALLEL)
     elements = prod(x.extent for x in nest.loops)
-    if results * f.buffers[0].element.itemsize_bytes > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
-        return False
+    if results * sum(b.element.itemsize_bytes for b in f.buffers) > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
+        return None
     if any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes((*f.nodes, *f.inits)):
-        return False
-    if not isinstance(f.op.definition.semantics, Fold) or len(f.inits) != 1:
-        return False
-    function, start = combined_function(f.op.regions[0]), f.inits[0]
-    if function is None or not isinstance(start, Scalar) or not is_neutral(function, start.value, start.element):
-        return False
+        return None
+    if not isinstance(f.op.definition.semantics, Fold):
+        return None
     # Rows enough to share, each reduced along memory: nothing to gain.
-    innermost = nest.loops[-1]
-    return results < PIECES or innermost.kind is not LoopKind.REDUCTION or _strided(nest, f)
+    if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(nest, f):
+        return None
+    function = combined_function(f.op.regions[0])
+    if function is not None and len(f.inits) == 1:
+        start = f.inits[0]
+        neutral = isinstance(start, Scalar) and is_neutral(function, start.value, start.element)
+        return Monoid(f.op.regions[0]) if neutral else None
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    return monoid_of(f, reductions[0], ranges, names.monoids) if len(reductions) == 1 else None
 
 
 def _stride(f: FoldStep, loop: Loop) -> int:
