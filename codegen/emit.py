@@ -33,7 +33,7 @@ from tiling.element import (
     node_variables,
     runtimes_of,
 )
-from tiling.linear import address
+from tiling.linear import address, linear
 from tiling.order import order_loops
 from tiling.schedule import (
     ZERO,
@@ -59,6 +59,7 @@ from tiling.schedule import (
 __all__ = ["PhaseSource", "emit_phase"]
 
 SHORT_FOLD = 512
+LONG_RUN_BYTES = 1 << 17
 LONGEST = 88  # an expression longer than this gets a name
 
 
@@ -66,7 +67,8 @@ LONGEST = 88  # an expression longer than this gets a name
 class PhaseSource:
     """A kernel's source, and the buffers that it takes in the order of its arguments.
 
-    It never reads those in `written`: their elements may go past the caches.
+    It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
+    other, long runs at a time.
     """
 
     source: str
@@ -74,6 +76,7 @@ class PhaseSource:
     scratch: tuple[Buffer, ...]
     tasks: int
     written: frozenset[Buffer] = frozenset()
+    walked: frozenset[Buffer] = frozenset()
 
 
 class NotCompilable(Exception):
@@ -102,6 +105,7 @@ class PhaseEmitter:
             self.by_value.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
         self.used: dict[Buffer, None] = {}
         self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
+        self.walked: set[Buffer] = set()
         self.variables: dict[Var, str] = {}
         self.out = Writer()
         self.counter = 0
@@ -122,7 +126,7 @@ class PhaseEmitter:
         ]
         head += ['    """']
         written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
-        return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written)
+        return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked))
 
     def name(self, v: Var) -> str:
         """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
@@ -444,10 +448,10 @@ class NestEmitter:
         if not in_registers:
             self.phase.read.update(f.buffers)
             return at
-        names = [self.phase.fresh("a") for _ in f.values]
+        names = [self.phase.fresh("a") for _ in f.values for _ in range(source.parts)]
         if f.carried:
             self.phase.read.update(f.buffers)
-            self.lines[first_reduction] += [f"{a} = {source.start(b)}" for a, b in zip(names, at, strict=True)]
+            self._set(names, [x for b in at for x in source.start(b)], self.lines[first_reduction])
         else:
             self.users = _users(f.inits)
             self._start(f, source, names, self.lines[first_reduction], first_reduction)
@@ -455,11 +459,11 @@ class NestEmitter:
         return names
 
     def _is_short(self) -> bool:
-        """Whether a reduction is over too few elements to hide what each step of a float maximum waits for."""
+        """Whether a reduction is over so few elements that what follows it counts more than a step."""
         return prod(x.extent for x in self.nest.loops if x.kind is LoopKind.REDUCTION) <= SHORT_FOLD
 
     def fold_source(self, f: FoldStep) -> FoldSource:
-        source = fold_source(f, self.in_registers and self._is_short())
+        source = fold_source(f, self.in_registers, not self._is_short())
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         return source
@@ -473,7 +477,11 @@ class NestEmitter:
 
     def _start(self, f: FoldStep, source: FoldSource, targets: Sequence[str], lines: list[str], level: int) -> None:
         starts = [self.number(n, level) for n in f.inits] if f.inits else [source.zero]
-        lines += [f"{t} = {source.start(s)}" for t, s in zip(targets, starts, strict=True)]
+        self._set(targets, [x for s in starts for x in source.start(s)], lines)
+
+    @staticmethod
+    def _set(targets: Sequence[str], values: Sequence[str], lines: list[str]) -> None:
+        lines += [f"{t} = {v}" for t, v in zip(targets, values, strict=True)]
 
     def _initialise(self, first_reduction: int) -> None:
         """Sets the results to their initial values before the reduction loops, over the parallel loops inside them."""
@@ -532,6 +540,8 @@ class NestEmitter:
         if isinstance(n, Load):
             buffer = self.phase.buffer_of(n)
             self.phase.read.add(buffer)
+            if self._walks(buffer, n.index):
+                self.phase.walked.add(buffer)
             return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
         if isinstance(n, Scalar):
             self._number_type(n.element)
@@ -551,6 +561,20 @@ class NestEmitter:
                 raise NotCompilable(text.reason)
             return text
         return self._choose(n, at)
+
+    def _walks(self, buffer: Buffer, index: Sequence[Expr]) -> bool:
+        """Whether a task, loop within loop, reads a long run of elements that lie one after the other."""
+        extents = dict(self.phase.phase.tiles) | {x.variable: x.extent for x in self.nest.loops}
+        known = linear(address(buffer, index, self.phase.schedule.ranges), tuple(extents))
+        if known is None or not self.nest.loops:
+            return False
+        steps = sorted((step, n) for step, n in zip(known[1], extents.values(), strict=True) if step and n > 1)
+        run = 1
+        for step, n in steps:
+            if step > run:
+                break
+            run = max(run, step * n)
+        return run * buffer.element.itemsize_bytes >= LONG_RUN_BYTES
 
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""

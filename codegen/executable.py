@@ -177,6 +177,7 @@ class Executable:
                 b.name, b.element.dtype.name, _alignment(b),
                 # What the shared cache would not keep until it is read need not go through it.
                 stream=b in source.written and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
+                ahead=b in source.walked and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
             )
             for b in source.buffers
         )  # fmt: skip

@@ -36,7 +36,8 @@ class FoldSource:
     finish: Callable[[Sequence[str]], list[str]]
     zero: str = ""
     neutral: float | None = None
-    start: Callable[[str], str] = lambda value: value  # of the initial value: the accumulator
+    start: Callable[[str], Sequence[str]] = lambda value: (value,)  # of the initial value: its accumulators
+    parts: int = 1  # accumulators for each result
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
@@ -59,9 +60,15 @@ ORDERED = {"maximum": "max_key", "minimum": "min_key"}
 """Functions whose running result can be an integer that orders as the floats do: one instruction a step, where NaN and the signs
 of zeros take six with floats."""
 
+BOUNDS = (("reduce_maximum", "signed_bits"), ("reduce_maximum", "unsigned_bits"), ("reduce_minimum", "unsigned_bits"))
+"""What of all elements' bits tells their maximum and their minimum: see `codegen.lib.scalar_bits.maximum_of_bounds`."""
 
-def fold_source(f: FoldStep, in_registers: bool = False) -> FoldSource | Declined:
-    """The updates of a fold step, or why there are none. `in_registers`: its accumulators are variables, not memory."""
+
+def fold_source(f: FoldStep, in_registers: bool = False, is_long: bool = False) -> FoldSource | Declined:
+    """The updates of a fold step, or why there are none.
+
+    `in_registers`: its accumulators are variables, not memory; `is_long`: what is done once, after the loop, counts for little.
+    """
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return _sum_of_products(f)
     body = f.op.regions[0]
@@ -81,6 +88,8 @@ def fold_source(f: FoldStep, in_registers: bool = False) -> FoldSource | Decline
 
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float
+        if is_float and in_registers and is_long and simple in ORDERED:
+            return _bounded(simple, NEUTRAL[simple])
         if is_float and in_registers and simple in ORDERED:
             return _ordered(word, ORDERED[simple], NEUTRAL[simple])
         return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None)
@@ -105,7 +114,27 @@ def _ordered(word: str, key: str, neutral: float) -> FoldSource:
     def finish(accumulators: Sequence[str]) -> list[str]:
         return [f"key_float({accumulators[0]})"]
 
-    return FoldSource(combine, finish, neutral=neutral, start=lambda value: f"{key}({value})")
+    return FoldSource(combine, finish, neutral=neutral, start=lambda value: (f"{key}({value})",))
+
+
+def _bounded(name: str, neutral: float) -> FoldSource:
+    """A maximum or minimum of floats by three bounds of their bits: one instruction each, none waits for another.
+
+    max = the largest signed integer where one is >= 0, else the least unsigned one; a NaN where a bound lies beyond infinity's.
+    """
+
+    def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        v = fresh()
+        updates = [f"{a} = {word}({a}, {bits}({v}))" for a, (word, bits) in zip(accumulators, BOUNDS, strict=True)]
+        return [f"{v} = {values[0]}", *updates]
+
+    def finish(accumulators: Sequence[str]) -> list[str]:
+        return [f"{name}_of_bounds({', '.join(accumulators)})"]
+
+    def start(value: str) -> list[str]:
+        return [f"{bits}({value})" for _, bits in BOUNDS]
+
+    return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(BOUNDS))
 
 
 def body_lines(

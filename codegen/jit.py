@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from codegen.native import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
-GENERATOR_VERSION = "2"
+GENERATOR_VERSION = "3"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Param:
 
     Buffers of one kernel with different scopes must not overlap; the scope defaults to the name.  ``stream`` asks for
     stores that bypass the caches: right for outputs too large to be read from cache again, and only where the compiler can
-    prove whole aligned vectors.
+    prove whole aligned vectors.  ``ahead`` asks for the lines of an input that are read some pages later: right for what no
+    cache holds and the tasks read from one end to the other.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Param:
     align: int = 64
     scope: str = ""
     stream: bool = False
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _nameless(signature: KernelSignature) -> str:
     def number(buffer: Param | Scratch) -> int:
         return scopes.setdefault(buffer.scope or buffer.name, len(scopes))
 
-    params = [(p.dtype, p.align, number(p), p.stream) for p in signature.params]
+    params = [(p.dtype, p.align, number(p), p.stream, p.ahead) for p in signature.params]
     return repr((params, [(s.dtype, s.offset_bytes, number(s)) for s in signature.scratch]))
 
 

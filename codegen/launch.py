@@ -1,9 +1,10 @@
 """Run a plan's kernels: one call, all steps, the GIL released, tasks shared by a small pool of native threads.
 
 The caller's thread and the pool's workers take chunks of task numbers from an atomic counter, so that uneven tasks even
-out; which thread runs a task never changes its result.  Workers are plain pthreads that run compiled code only: between
-steps they spin for some twenty microseconds, then sleep on a futex.  A call that finds the pool busy (another Python
-thread, or a kernel started from within a run) runs on its own thread alone.  After a fork the child starts a new pool; at
+out: half a thread's share of what is left, at least the step's chunk, so that each walks through long pieces of memory and
+all end together; which thread runs a task never changes its result.  Workers are plain pthreads that run compiled code
+only: between steps they spin for some twenty microseconds, then sleep on a futex.  A call that finds the pool busy (another
+Python thread, or a kernel started from within a run) runs on its own thread alone.  After a fork the child starts a new pool; at
 exit the workers are told to stop and are joined.
 
 One step, as the caller runs it: write the step's descriptor, make ``PHASE`` odd (open), wake sleepers, take chunks until
@@ -31,6 +32,7 @@ from codegen.jit import CompiledKernel, KernelSignature, compile_kernel
 # words of the pool's shared state; each hot one has a cache line of its own
 _PHASE, _ACTIVE, _SLEEPERS, _NEXT, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32, 48, 64, 65, 66, 67, 68
 _SPIN = 69
+_SHARE = 2  # a thread's share of the tasks that are left is taken in that many pieces
 _STATE_WORDS = 80
 # words of a step's descriptor
 _ENTRY, _TASKS, _CHUNK, _TABLE, _KIND, _FIRST, _SECOND, STEP_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
@@ -65,10 +67,12 @@ def kernel(begin, end):
                 tasks = step[{_TASKS}]
                 chunk = step[{_CHUNK}]
                 scratch = pool[{_SCRATCH}] + number * pool[{_STRIDE}]
-                first = atomic_add(pool, {_NEXT}, chunk)
+                size = max(chunk, tasks // ({_SHARE} * pool[{_LIMIT}]))
+                first = atomic_add(pool, {_NEXT}, size)
                 while first < tasks:
-                    call_entry(step[{_ENTRY}], first, min(first + chunk, tasks), step[{_TABLE}], scratch)
-                    first = atomic_add(pool, {_NEXT}, chunk)
+                    call_entry(step[{_ENTRY}], first, min(first + size, tasks), step[{_TABLE}], scratch)
+                    size = max(chunk, (tasks - first) // ({_SHARE} * pool[{_LIMIT}]))
+                    first = atomic_add(pool, {_NEXT}, size)
             atomic_add(pool, {_ACTIVE}, -1)
             last = phase
             spins = int64(0)
@@ -105,10 +109,12 @@ def kernel(begin, end):
                 atomic_add(pool, {_PHASE}, 1)
                 if atomic_load(pool, {_SLEEPERS}) > 0:
                     futex_wake(pool, {_PHASE})
-                first = atomic_add(pool, {_NEXT}, chunk)
+                size = max(chunk, tasks // ({_SHARE} * threads))
+                first = atomic_add(pool, {_NEXT}, size)
                 while first < tasks:
-                    call_entry(step[{_ENTRY}], first, min(first + chunk, tasks), step[{_TABLE}], scratch)
-                    first = atomic_add(pool, {_NEXT}, chunk)
+                    call_entry(step[{_ENTRY}], first, min(first + size, tasks), step[{_TABLE}], scratch)
+                    size = max(chunk, (tasks - first) // ({_SHARE} * threads))
+                    first = atomic_add(pool, {_NEXT}, size)
                 atomic_add(pool, {_PHASE}, 1)
                 waits = int64(0)
                 while atomic_load(pool, {_ACTIVE}) > 0:

@@ -115,22 +115,86 @@ def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
     import re
 
     text = str(module)
-    nodes: set[str] = set()
-    for scope in scopes:
-        nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))
-    lists = {name for name, node in re.findall(r"^(!\d+) = !\{(!\d+)\}$", text, re.MULTILINE) if node in nodes}
+    lists = _scope_lists(text, scopes)
     fresh = 1 + max((int(n) for n in re.findall(r"^!(\d+) = ", text, re.MULTILINE)), default=-1)
-    item_bytes = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
     store = re.compile(r"^ +store <(\d+) x (\w+)> .*, align (\d+), .*!alias\.scope (!\d+)")
 
     def mark(line: str) -> str:
         found = store.match(line)
-        if found is None or found[4] not in lists or found[2] not in item_bytes:
+        if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
             return line
-        return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * item_bytes[found[2]] else line
+        return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]] else line
 
     marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
     return llvm.parse_assembly(f"{marked}\n!{fresh} = !{{i32 1}}\n")
+
+
+AHEAD_BYTES = 8192  # two pages: hardware that foresees a stream stops at the end of its page
+LINE_BYTES = 64
+
+
+def ask_ahead(module: Any, scopes: Sequence[str]) -> Any:
+    """The optimised module with the lines `AHEAD_BYTES` beyond each whole-vector load through ``scopes`` prefetched.
+
+    Only in innermost loops, where the loads walk through memory, and once for each line. As in ``mark_streams`` this is done
+    to the text: a prefetch in a scalar loop keeps it from being vectorised.
+    """
+    import re
+
+    text = str(module)
+    lists = _scope_lists(text, scopes)
+    load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+)")
+    label = re.compile(r"^(\S+):(?: |$)")
+    lines: list[str] = []
+    block: list[str] = []
+    name = ""
+    count = 0
+
+    def close() -> None:
+        nonlocal count
+        bytes_asked: dict[str, int] = {}
+        own = name.strip('"')
+        loops = any(x.lstrip().startswith("br ") and re.search(rf'label %"?{re.escape(own)}"?(?:,|$)', x) for x in block[-3:])
+        for x in block:
+            lines.append(x)
+            found = load.match(x) if loops and "alias.scope" in x else None
+            if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
+                continue
+            asked = bytes_asked.get(found[4], 0)
+            size = int(found[1]) * _ITEM_BYTES[found[2]]
+            bytes_asked[found[4]] = asked + size
+            for k in range(-(asked // -LINE_BYTES), -((asked + size) // -LINE_BYTES)):
+                count += 1
+                at = AHEAD_BYTES + k * LINE_BYTES - asked
+                lines.append(f"  %ahead.{count} = getelementptr i8, ptr {found[3]}, i64 {at}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead.{count}, i32 0, i32 3, i32 1)")
+        block.clear()
+
+    for line in text.split("\n"):
+        found = label.match(line)
+        if found or line.startswith(("define ", "}")):
+            close()
+            name = found[1] if found else ""
+        block.append(line)
+    close()
+    if not count:
+        return module
+    if "@llvm.prefetch.p0(" not in text:
+        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    return llvm.parse_assembly("\n".join(lines))
+
+
+_ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
+
+
+def _scope_lists(text: str, scopes: Sequence[str]) -> set[str]:
+    """Names of the metadata lists that hold one of the scopes."""
+    import re
+
+    nodes: set[str] = set()
+    for scope in scopes:
+        nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))
+    return {name for name, node in re.findall(r"^(!\d+) = !\{(!\d+)\}$", text, re.MULTILINE) if node in nodes}
 
 
 def build(
@@ -141,11 +205,14 @@ def build(
     target: Target,
     functions: dict[str, str] | None = None,
 ) -> Any:
-    """The optimised module of a kernel: ``lower``, ``optimise`` and, for streamed parameters, ``mark_streams``."""
+    """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
     module = lower(source, filename, signature, symbol, target, functions)
     optimise(module, target)
     streams = [p.scope or p.name for p in signature.params if p.stream]
-    return mark_streams(module, streams) if streams else module
+    if streams:
+        module = mark_streams(module, streams)
+    ahead = [p.scope or p.name for p in signature.params if p.ahead]
+    return ask_ahead(module, ahead) if ahead else module
 
 
 def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> bytes:

@@ -123,6 +123,72 @@ define(
     result=lambda kind: types.float32 if kind.bitwidth == 32 else types.float64,
 )
 
+
+
+def signed_bits(x: Any) -> Any:
+    """A float's bits as a signed integer: those of floats >= +0 order as the floats do, all others are negative."""
+    return np.asarray(x).view(f"int{8 * np.asarray(x).dtype.itemsize}")[()]
+
+
+def unsigned_bits(x: Any) -> Any:
+    """A float's bits as an unsigned integer: floats <= -0 come last, in falling order."""
+    return np.asarray(x).view(f"uint{8 * np.asarray(x).dtype.itemsize}")[()]
+
+
+define(signed_bits, 1, {"f": lambda kind, x: x.bits()}, result=_same_width)
+define(
+    unsigned_bits,
+    1,
+    {"f": lambda kind, x: x.bits()},
+    result=lambda kind: types.uint32 if kind.bitwidth == 32 else types.uint64,
+)
+
+
+def maximum_of_bounds(top: Any, last: Any, first: Any) -> Any:
+    """The ``maximum`` of floats: of all their bits, the greatest signed, the greatest and the least unsigned integer.
+
+    A NaN without a sign is the greatest signed one, a NaN with a sign the greatest unsigned one. Where no float is >= +0 the
+    largest has the least bits.
+
+    >>> b = np.array([-3.0, -2.0], np.float32)
+    >>> maximum_of_bounds(b.view("i4").max(), b.view("u4").max(), b.view("u4").min()).item()
+    -2.0
+    """
+    return _of_bounds(top, last, top if top >= 0 else first)
+
+
+def minimum_of_bounds(top: Any, last: Any, first: Any) -> Any:
+    """The ``minimum`` of floats, from the same bounds as ``maximum_of_bounds``: with a sign the greatest, else the least bits."""
+    return _of_bounds(top, last, first if last < 2 ** (8 * last.dtype.itemsize - 1) else last)
+
+
+def _of_bounds(top: Any, last: Any, found: Any) -> Any:
+    floats, integers = f"float{8 * last.dtype.itemsize}", f"uint{8 * last.dtype.itemsize}"
+    numbers = [np.asarray(v).astype(integers).view(floats)[()] for v in (last, top, found)]
+    return next((x for x in numbers if x != x), numbers[-1])
+
+
+def _bounds(largest: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def emit(top: Value, last: Value, first: Value) -> Value:
+        found = choose(top < 0, first, top) if largest else choose(last < 0, last, first)
+        for bound in (top, last):
+            found = choose(bound.as_float().is_nan(), bound, found)
+        return found.as_float()
+
+    def typer(*args: Any) -> Any:
+        if len(args) != 3 or any(kind_of(a) != k for a, k in zip(args, "iuu", strict=True)):
+            return None
+        return signature(types.float32 if args[0].bitwidth == 32 else types.float64, *args)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return emit(*[Value(builder, a) for a in args]).v
+
+    return typer, lower
+
+
+register(maximum_of_bounds, *_bounds(True))
+register(minimum_of_bounds, *_bounds(False))
+
 # ------------------------------------------------------------------ bits
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -105,3 +107,19 @@ def test_targets_choose_the_instructions() -> None:
     assert "%ymm" in avx2 and "%zmm" not in avx2
     base = kernel_assembly(SUM, signature, Target.named("baseline"))
     assert "%xmm" in base and "%ymm" not in base and "vaddps" not in base
+
+
+@pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="instruction names are those of x86")
+def test_inputs_asked_for_ahead_are_prefetched_once_a_line() -> None:
+    source = "def kernel(begin, end, x, y):\n    for i in range(begin, end):\n        y[i] = x[i] + x[i]\n"
+    for dtype in ("float32", "int8", "float64"):
+        plain, ahead = (KernelSignature((Param("x", dtype, ahead=a), Param("y", dtype))) for a in (False, True))
+        assert "prefetch" not in kernel_assembly(source, plain)
+        text = kernel_assembly(source, ahead)
+        assert "prefetcht0" in text, dtype
+        places = re.findall(r"prefetcht0\s+(-?\d*)\((.*)\)", text)
+        assert len(set(places)) == len(places), dtype
+    x = np.arange(1000, dtype=np.float64)
+    y = np.zeros_like(x)
+    run(compile_kernel(source, ahead), 0, 1000, x, y)
+    np.testing.assert_array_equal(y, 2 * x)

@@ -154,3 +154,40 @@ def test_a_reversed_cube_is_turned_in_registers() -> None:
     }}"""
     executable = same(text, np.random.default_rng(10).standard_normal((128, 64, 128), np.float32))
     assert "transpose(" in executable.source
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+@pytest.mark.parametrize("width", [600, 1027])
+def test_long_extrema_by_bounds_of_bits(element: str, function: str, width: int) -> None:
+    """Rows long enough for three integer bounds: one sign only, zeros of both signs, NaN with and without a sign."""
+    x = np.random.default_rng(4).standard_normal((14, width)).astype(KINDS[element])
+    x[1], x[2] = -np.abs(x[1]), np.abs(x[2])
+    x[3, 0], x[4, -1] = NAN, -NAN
+    x[5], x[6] = -0.0, 0.0
+    x[5, 77], x[6, -1] = 0.0, -0.0
+    x[7], x[8] = -INF, INF
+    x[9] = -np.abs(x[9]) - KINDS[element](1)
+    x[9, 3], x[9, 5], x[10, 2], x[11] = -INF, -NAN, INF, NAN
+    x[12] = -np.abs(x[12])
+    x[12, -1] = -0.0
+    start = (SMALLEST if function == "maximum" else LARGEST)[element]
+    executable = same(reduction(element, x.shape, (1,), function, start), x)
+    assert f"{function}_of_bounds" in executable.kernels[0].source
+
+
+def test_long_runs_are_asked_for_ahead() -> None:
+    """An input that no cache holds is prefetched where a task walks along it, not where it jumps from row to row."""
+    columns = 1 << 12
+    shared_cache = codegen.compile(hlo.parse(reduction("f32", (8, 8), (1,), "add", "0.0"))).plan.machine.l3_bytes
+    rows = -(-shared_cache // (2 * 4 * columns))
+    along, across = (
+        codegen.compile(hlo.parse(reduction("f32", (rows, columns), (axis,), "maximum", SMALLEST["f32"]))) for axis in (1, 0)
+    )
+    x = np.random.default_rng(5).standard_normal((rows, columns)).astype(np.float32)
+    (kernel,) = along.kernels
+    assert [p.name for p in kernel.compiled.signature.params if p.ahead] == ["x"]
+    np.testing.assert_array_equal(along(x)[0], x.max(1))
+    np.testing.assert_array_equal(across(x)[0], x.max(0))
+    small = codegen.compile(hlo.parse(reduction("f32", (100, 1000), (1,), "add", "0.0")))
+    assert not any(p.ahead for k in small.kernels for p in k.compiled.signature.params)
