@@ -19,6 +19,7 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
 from indexing.expr import EVERYTHING, Const, Expr, Var, interval
+from tiling.accesses import buffers_by_value
 from tiling.collapse import collapse_loops
 from tiling.element import (
     Apply,
@@ -94,15 +95,7 @@ def emit_phase(schedule: Schedule, phase: Phase, title: str) -> PhaseSource | De
 class PhaseEmitter:
     def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
         self.schedule, self.phase, self.title = schedule, phase, title
-        self.by_value: dict[int, Buffer] = {id(b.value): b for b in schedule.buffers if b.value is not None}
-        for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
-            # A buffer that is used in place belongs to several values.
-            if isinstance(step, Contract):
-                self.by_value.setdefault(id(step.value), step.out.buffer)
-            if not isinstance(step, Nest):
-                continue
-            self.by_value.update({id(s.value): s.buffer for s in step.stores if s.value is not None})
-            self.by_value.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
+        self.by_value = buffers_by_value(schedule)
         self.used: dict[Buffer, None] = {}
         self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
         self.walked: set[Buffer] = set()

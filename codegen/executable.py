@@ -98,6 +98,8 @@ class Executable:
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads: expected a positive number, found {self.threads}")
         self.whole = _whole_program_reason(self.plan)
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
@@ -400,7 +402,7 @@ def compile(
 
     `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`.
+    Raises KeyError when there is no function `entry`, ValueError for fewer than one thread.
     """
     if isinstance(module_or_plan, Plan):
         given = module_or_plan

@@ -218,11 +218,14 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
         with gate:
             with _lock:
                 loaded = _kernels.get(key)
-            if loaded is None:
-                loaded = _obtain(key, source, path, signature, target)
+            try:
+                if loaded is None:
+                    loaded = _obtain(key, source, path, signature, target)
+                    with _lock:
+                        _kernels[key] = loaded
+                        _recent.append(loaded)
+            finally:
                 with _lock:
-                    _kernels[key] = loaded
-                    _recent.append(loaded)
                     _building.pop(key, None)
     assert loaded is not None
     return CompiledKernel(key, source, path, signature, target, loaded.address(_symbol(key)), loaded)

@@ -410,11 +410,13 @@ class Plan:
         ``addresses`` holds the address of each buffer (an int64 array, indexed by ``Step.buffers``), aligned as the kernels'
         signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of one element
         a step, is increased by the nanoseconds that each step took.  ``host(number, addresses)`` does what ``Host`` step
-        ``number`` stands for.
+        ``number`` stands for.  Raises ValueError for fewer than one thread.
         """
+        threads = default_threads() if threads is None else threads
+        if threads < 1:
+            raise ValueError(f"threads: expected a positive number, found {threads}")
         if not self.steps:
             return
-        threads = default_threads() if threads is None else threads
         try:
             frame = self._frames.pop()
         except IndexError:

@@ -1,7 +1,7 @@
 """Plans that are remembered: a program that was planned before is planned again without searching.
 
 What is kept is the plan's pins (which stages form a fusion, with what tile sizes) and its decisions, keyed by the program's
-structure, the machine and the planner's own source. A record that does not fit the program any more is not used.
+structure, the machine and the source of what decides on plans. A record that does not fit the program any more is not used.
 """
 
 from __future__ import annotations
@@ -111,12 +111,14 @@ def _parsed(document: dict[str, Any]) -> _Record:
 
 @functools.cache
 def _planner_digest() -> str:
-    """A digest of the planner's own source: another planner may decide otherwise."""
+    """A digest of what decides on a plan: the planner, the ops' definitions, and what the generator has rules for."""
+    import codegen
+    import hlo.ops
     import indexing
     import tiling
 
     digest = hashlib.sha256()
-    for package in (tiling, indexing):
+    for package in (tiling, indexing, hlo, hlo.ops, codegen):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -130,6 +130,12 @@ class QuickCall:
             frame = self._frames.pop()
         except IndexError:
             frame = _Frame(self)
+        try:
+            return self._framed(frame, arrays)
+        finally:
+            self._frames.append(frame)
+
+    def _framed(self, frame: _Frame, arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
         for a, shape, dtype, places in zip(arrays, self.shapes, self.dtypes, frame.arguments or self.nowhere, strict=True):
             if type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape:
                 return None
@@ -140,7 +146,7 @@ class QuickCall:
             for table, k in places:
                 table[k] = address
         if frame.loops is not None:
-            return self._through_loops(frame, frame.loops, arrays)
+            return self._through_loops(frame.loops, arrays)
         results = []
         for (shape, dtype), places in zip(self.made, frame.results, strict=True):
             r = np.empty(shape, dtype)
@@ -150,10 +156,9 @@ class QuickCall:
                 table[k] = address
         for entry, tasks, table, scratch in frame.calls:
             entry(0, tasks, table, scratch)
-        self._frames.append(frame)
         return tuple(results)
 
-    def _through_loops(self, frame: _Frame, run: launch.SerialRun, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def _through_loops(self, run: launch.SerialRun, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         run.reset()
         for slot, a in zip(self.argument_slots, arrays, strict=True):
             run.set_address(slot, _word_at(id(a) + _DATA_OFFSET).value)
@@ -161,5 +166,4 @@ class QuickCall:
         for slot, r in zip(self.result_slots, results, strict=True):
             run.set_address(slot, _word_at(id(r) + _DATA_OFFSET).value)
         run.run()
-        self._frames.append(frame)
         return results

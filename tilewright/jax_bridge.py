@@ -404,8 +404,11 @@ def jit(
     Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
     symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
 
-    Raises JaxError without JAX or for static arguments that cannot be hashed, and what JAX raises while tracing.
+    Raises JaxError without JAX or for static arguments that cannot be hashed, ValueError for fewer than one thread, and what JAX
+    raises while tracing.
     """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads: expected a positive number, found {threads}")
     options = {
         name: value
         for name, value in (

@@ -157,3 +157,16 @@ def test_without_it_the_prepared_tables_are_used(monkeypatch: pytest.MonkeyPatch
     agrees(made(*arrays()), arrays())
     with pytest.raises(ArgumentError):
         made(arrays()[0])
+
+
+def test_prepared_tables_stay_after_an_unusual_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    from codegen import quick
+
+    monkeypatch.setattr(quick, "is_available", lambda: False)
+    made = codegen.compile(PROGRAM)
+    assert made._quick is not None
+    agrees(made(*arrays()), arrays())
+    (kept,) = made._quick._frames
+    x, s = arrays()
+    agrees(made(np.asfortranarray(x), s), (x, s))
+    assert list(made._quick._frames) == [kept]

@@ -219,6 +219,7 @@ def test_a_type_error_names_the_line() -> None:
 
     with pytest.raises(TypingError, match="line 2"):
         compile_kernel("def kernel(begin, end, x):\n    x[0] = exp(begin)\n", SIGNATURE)
+    assert not jit._building, "a kernel that does not compile leaves nothing behind"
 
 
 def test_calls_that_nothing_answers_are_refused_before_loading() -> None:

@@ -59,6 +59,18 @@ def test_six_threads_call_one_program() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("threads", [0, -1])
+def test_fewer_than_one_thread_is_refused(threads: int) -> None:
+    """Scratch is made for as many threads: with none of it a kernel wrote beyond."""
+    module = hlo.parse(SOFTMAX)
+    with pytest.raises(ValueError, match=f"threads: expected a positive number, found {threads}"):
+        codegen.compile(module, threads=threads)
+    exe = codegen.compile(module)
+    exe.threads = threads
+    with pytest.raises(ValueError, match=f"threads: expected a positive number, found {threads}"):
+        exe(np.zeros((512, 300), np.float32))
+
+
 def test_the_interpreters_lock_is_free_while_kernels_run() -> None:
     """A kernel waits for a word that another Python thread writes: with the lock held it would wait until it gives up."""
     source = (
