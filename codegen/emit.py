@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from codegen.ahead import prefetch_lines
+from codegen.contraction import emit_contraction
 from codegen.fold import FoldSource, fold_source
 from codegen.ordering import emit_ordering
-from codegen.scalars import REPEATS_OPERAND, constant_source, index_number, number_type, scalar_source
+from codegen.scalars import constant_source, index_number, number_type, scalar_source
 from codegen.scan import scan_body, scan_width
 from codegen.scatter import scatter_body
 from codegen.scope import Writer, index_source
 from codegen.selecting import selection_body
 from codegen.split import Segment, split_innermost
+from codegen.uses import unwritten, users_of
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
@@ -30,14 +32,12 @@ from tiling.element import (
     Runtime,
     Scalar,
     Test,
-    children,
     node_variables,
     runtimes_of,
 )
 from tiling.linear import address, linear
 from tiling.order import order_loops
 from tiling.schedule import (
-    ZERO,
     Buffer,
     Contract,
     Flag,
@@ -133,6 +133,21 @@ class PhaseEmitter:
             self.name(v)
         return index_source(e, self.variables)
 
+    def count(self, upper: Expr) -> str:
+        """How many iterations a loop from 0 to `upper` has."""
+        return self.expr(upper + 1)
+
+    def open(self, loop: Loop) -> None:
+        """A loop's header; what follows is inside of it."""
+        lower, stop = self.expr(loop.lower), self.count(loop.upper)
+        self.out.line(f"for {self.name(loop.variable)} in range({stop if lower == '0' else f'{lower}, {stop}'}):")
+        self.out.depth += 1
+
+    def uses(self, *buffers: Buffer) -> None:
+        """The kernel takes these buffers, and does more with them than to write them element by element."""
+        self.used.update(dict.fromkeys(buffers))
+        self.read.update(buffers)
+
     def fresh(self, stem: str = "v") -> str:
         self.counter += 1
         return f"{stem}{self.counter}"
@@ -177,7 +192,7 @@ class PhaseEmitter:
         if isinstance(step, Sequential):
             self._sequential(step)
         elif isinstance(step, Contract):
-            self._contract(step)
+            emit_contraction(self, step, self._nest)
         elif isinstance(step, Turn):
             self._turn(step)
         elif isinstance(step, Measure):
@@ -205,8 +220,7 @@ class PhaseEmitter:
 
     def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
-        self.out.line(f"for {self.name(s.loop.variable)} in range({_stop(self.expr(s.loop.lower), s.loop, self)}):")
-        self.out.depth += 1
+        self.open(s.loop)
         for step in s.steps:
             self._step(step)
         self.out.depth -= 1
@@ -216,8 +230,7 @@ class PhaseEmitter:
         name = self.name(flag.variable)
         self.out.line(f"{name} = int64(1)")
         for buffer, limit in flag.limits:
-            self.used[buffer] = None
-            self.read.add(buffer)
+            self.uses(buffer)
             self.out.line(f"for c in range({buffer.size_elems}):")
             most = constant_source(buffer.element.dtype.type(limit), buffer.element)
             self.out.line(f"    if not ({buffer.name}[c] <= {most}):")
@@ -226,9 +239,7 @@ class PhaseEmitter:
     def _measure(self, m: Measure) -> None:
         """A maximum that keeps a NaN: whatever is compared with it then fails."""
         out, c, n = self.out, self.name(m.piece), m.source.size_elems
-        for b in (m.source, m.target):
-            self.used[b] = None
-            self.read.add(b)
+        self.uses(m.source, m.target)
         stop = f"{m.size}*{c} + {m.size}"
         out.line(f"most = {constant_source(m.source.element.dtype.type(0), m.source.element)}")
         out.line(f"for i in range({m.size}*{c}, {stop if n % m.size == 0 else f'min({stop}, {n})'}):")
@@ -236,105 +247,12 @@ class PhaseEmitter:
         out.line(f"{m.target.name}[{c}] = most")
 
     def _turn(self, t: Turn) -> None:
-        sizes = [_count(x.upper, self) for x in (t.rows, t.columns)]
-        for b in (t.source.buffer, t.target.buffer):
-            self.used[b] = None
-            self.read.add(b)
+        sizes = [self.count(x.upper) for x in (t.rows, t.columns)]
+        self.uses(t.source.buffer, t.target.buffer)
         self.out.line(
             f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
             f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
         )
-
-    # ------------------------------------------------------------ contractions
-
-    def _contract(self, c: Contract) -> None:
-        out = self.out
-        depth = out.depth
-        for loop in c.loops:
-            out.line(f"for {self.name(loop.variable)} in range({_stop(self.expr(loop.lower), loop, self)}):")
-            out.depth += 1
-        blocks = -(-c.k // c.k_block)
-        k0 = self.name(c.k_start)
-        for b in (c.left.buffer, c.right.buffer, c.out.buffer):
-            self.used[b] = None
-            self.read.add(b)
-        rows, columns = _count(c.rows_upper, self), _count(c.columns_upper, self)
-        first, right_at = self._first_column(c)
-        if first:
-            columns = f"{columns} - {first}"
-        if blocks == 1:
-            self.variables[c.k_start] = "0"
-        else:
-            start = f"{self.expr(c.depth_lower // c.k_block * c.k_block)}" if c.depth_lower is not ZERO else "0"
-            out.line(f"for {k0} in range({start}, {_count(c.last_depth, self)}, {c.k_block}):")
-            out.depth += 1
-        for nest in c.pack:
-            self._nest(nest)
-        if c.in_quads:
-            out.line(
-                f"gemm_bytes({rows}, {columns}, {c.k}, {c.left.buffer.name}, {self.expr(c.left.base)}, {c.left.row_stride}, "
-                f"{c.right.buffer.name}, {self.expr(c.right.base)}, {c.panel_stride}, "
-                f"{c.out.buffer.name}, {self.expr(c.out.base)}, {c.out.row_stride}, {c.columns})"
-            )
-            out.depth = depth
-            return
-        begin = "0" if blocks == 1 else k0
-        if c.depth_lower is not ZERO:
-            out.line(f"k1 = max({begin}, {self.expr(c.depth_lower)})")
-        size = self._block_size(c, blocks, k0)
-        right = self.expr(c.right.base) + right_at
-        left = self.expr(c.left.base)
-        if c.depth_lower is not ZERO:
-            step = "" if c.left.column_stride == 1 else f"{c.left.column_stride}*"
-            left += f" + {step}k1" if blocks == 1 else f" + {step}(k1 - {k0})"
-            right += f" + {c.right.row_stride}*k1"
-        elif blocks > 1:
-            right += f" + {c.right.row_stride}*{k0}"
-        levels = "".join(f", {x}" for level in c.levels for x in level)
-        again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
-        again = "True" if c.accumulate else again
-        if c.along_depth:
-            out.line(
-                f"gemm_dots({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, "
-                f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.out.buffer.name}, {self.expr(c.out.base)}, "
-                f"{c.out.row_stride}, {c.out.column_stride}, {again}{levels})"
-            )
-            out.depth = depth
-            return
-        out_at = self.expr(c.out.base) + (f" + {first}" if first else "")
-        call = (
-            f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, {c.left.column_stride}, "
-            f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.right.row_stride}, "
-            f"{c.out.buffer.name}, {out_at}, {c.out.row_stride}, {again}, {c.columns}{levels})"
-        )
-        out.line(call)
-        out.depth = depth
-
-    def _first_column(self, c: Contract) -> tuple[str, str]:
-        """The first column's number, and how far its panel lies behind the first one's; both empty where it is 0."""
-        if c.columns_lower is ZERO:
-            return "", ""
-        self.out.line(f"n0 = {self.expr(c.columns_lower)}")
-        return "n0", " + n0" if c.panel_stride == c.columns else f" + n0 // {c.columns}*{c.panel_stride}"
-
-    def _block_size(self, c: Contract, blocks: int, k0: str) -> str:
-        """How many steps of k one call makes."""
-        if c.depth_upper is None:
-            return str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)
-        stop = _count(c.depth_upper, self)
-        first = "k1" if c.depth_lower is not ZERO else "" if blocks == 1 else k0
-        if blocks > 1:
-            stop = f"min({k0} + {c.k_block}, {stop})"
-        return f"{stop} - {first}" if first else stop
-
-
-def _count(upper: Expr, emitter: PhaseEmitter) -> str:
-    return emitter.expr(upper + 1)
-
-
-def _stop(lower: str, loop: Loop, emitter: PhaseEmitter) -> str:
-    stop = emitter.expr(loop.upper + 1)
-    return stop if lower == "0" else f"{lower}, {stop}"
 
 
 class NestEmitter:
@@ -360,7 +278,7 @@ class NestEmitter:
 
     def use(self, roots: Sequence[Node]) -> None:
         """Says which nodes are about to be written, so that what is used twice gets a name."""
-        self.users = _users(roots)
+        self.users = users_of(roots)
 
     def run(self) -> None:
         nest = self.nest
@@ -383,7 +301,7 @@ class NestEmitter:
             self.after[self.depth] = []
         bodies: list[tuple[Segment, list[str]]] = []
         for segment in split_innermost(nest, self.phase.schedule.ranges):
-            self.users = _users([s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes])
+            self.users = users_of([s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes])
             body = list(starts)
             self.lines[self.depth] = body
             for s in segment.stores:
@@ -446,7 +364,7 @@ class NestEmitter:
             self.phase.read.update(f.buffers)
             self._set(names, [x for b in at for x in source.start(b)], self.lines[first_reduction])
         else:
-            self.users = _users(f.inits)
+            self.users = users_of(f.inits)
             self._start(f, source, names, self.lines[first_reduction], first_reduction)
         self.after[first_reduction] += [f"{b} = {a}" for b, a in zip(at, source.finish(names), strict=True)]
         return names
@@ -490,7 +408,7 @@ class NestEmitter:
                 raise NotCompilable("its initial value differs between elements")
             at = [f"{b.name}[{self.phase.address(b, f.index)}]" for b in f.buffers]
             lines: list[str] = []
-            self.users = _users(f.inits)
+            self.users = users_of(f.inits)
             self._start(f, self.fold_source(f), at, lines, first_reduction)
             out.extend(lines)
         self.lines[first_reduction] += out.lines
@@ -506,7 +424,7 @@ class NestEmitter:
 
         What is used twice gets a name.
         """
-        for n in _postorder(root, self.text):
+        for n in unwritten(root, self.text):
             at = self.level(n)
             text = self._source(n, at)
             users = self.users.get(id(n), [])
@@ -626,42 +544,3 @@ class NestEmitter:
         if isinstance(found, Declined):
             raise NotCompilable(found.reason)
         return found
-
-
-def _users(roots: Sequence[Node]) -> dict[int, list[Node | None]]:
-    """id of a node -> the nodes that use it, once for each use; None stands for a root's own use."""
-    users: dict[int, list[Node | None]] = {}
-    done: set[int] = set()
-    stack = list(roots)
-    for n in roots:
-        users.setdefault(id(n), []).append(None)
-    while stack:
-        n = stack.pop()
-        if id(n) in done:
-            continue
-        done.add(id(n))
-        # A rule that writes its operand twice counts twice.
-        repeat = 2 if isinstance(n, Apply) and n.function in REPEATS_OPERAND else 1
-        for c in children(n):
-            users.setdefault(id(c), []).extend([n] * repeat)
-            stack.append(c)
-    return users
-
-
-def _postorder(root: Node, known: Mapping[int, str]) -> list[Node]:
-    """Nodes below a root, operands first, without those already computed and without the inside of branches."""
-    order: list[Node] = []
-    done: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(root, False)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            order.append(n)
-            continue
-        if id(n) in done or id(n) in known:
-            continue
-        done.add(id(n))
-        stack.append((n, True))
-        inside = children(n) if not isinstance(n, Choose) else [r.node for r in n.runtimes]
-        stack.extend((c, False) for c in reversed(inside))
-    return order

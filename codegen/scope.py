@@ -1,4 +1,4 @@
-"""Lines of source under construction: blocks inside blocks, each with the values that it has already computed."""
+"""Lines of source under construction, and index expressions in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Writer", "index_source"]
 
 @dataclass
 class Writer:
-    """Collects lines; `block` writes a header and indents what follows inside `with`."""
+    """Collects lines, each indented by `depth` blocks."""
 
     lines: list[str] = field(default_factory=list)
     depth: int = 0
