@@ -6,6 +6,7 @@
     unary_einsum "ab->a"              ->  a sum
     get_dimension_size                ->  the size
     bitcast_convert to another width  ->  shifts (tiling.bitcasts)
+    rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.random_bits)
 
 A rule gives the results' values, or None for an op that it leaves as it is.
 """
@@ -21,6 +22,7 @@ from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import TensorType
 from tiling.bitcasts import bitcast, bitcast_convert
+from tiling.random_bits import random_bits
 
 __all__ = ["UNFOLDED", "Unfold"]
 
@@ -149,4 +151,5 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.batch_norm_inference": _batch_norm_inference,
     "stablehlo.batch_norm_training": _batch_norm_training,
     "stablehlo.batch_norm_grad": _batch_norm_grad,
+    "stablehlo.rng_bit_generator": random_bits,
 }

@@ -65,3 +65,34 @@ def test_runs_in_kernels_and_agrees(text: str) -> None:
     assert executable.fallbacks == []
     for found, wanted in zip(executable(*arrays), interp.evaluate(module, *arrays), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+
+
+def _scan(shape: tuple[int, ...], dimension: int, reverse: bool) -> str:
+    row = "x".join(str(n) for n in (*(n for k, n in enumerate(shape) if k != dimension), "f32"))
+    whole = "x".join(map(str, shape)) + "xf32"
+    return f"""func.func @main(%x: tensor<{whole}>, %c: tensor<{row}>) -> (tensor<{whole}>, tensor<{row}>) {{
+      %t = stablehlo.tanh %x : tensor<{whole}>
+      %o, %e = "chlo.scan"(%t, %c) ({{
+      ^bb0(%v: tensor<{row}>, %a: tensor<{row}>):
+        %s = stablehlo.add %v, %a : tensor<{row}>
+        %m = stablehlo.multiply %s, %a : tensor<{row}>
+        stablehlo.return %m, %s : tensor<{row}>, tensor<{row}>
+      }}) {{dimension = {dimension} : i64, is_reverse = {str(reverse).lower()}, operandSegmentSizes = array<i32: 1, 1>,
+          resultSegmentSizes = array<i32: 1, 1>}} : (tensor<{whole}>, tensor<{row}>) -> (tensor<{whole}>, tensor<{row}>)
+      %y = stablehlo.negate %o : tensor<{whole}>
+      return %y, %e : tensor<{whole}>, tensor<{row}>
+    }}"""
+
+
+@pytest.mark.parametrize(("shape", "dimension", "reverse"), [((5, 4), 0, False), ((3, 6, 2), 1, True), ((7,), 0, True)])
+def test_scans_are_loops_of_kernels(shape: tuple[int, ...], dimension: int, reverse: bool) -> None:
+    """Every call starts with the carry that it is given, and writes all rows of the outputs."""
+    rng = np.random.default_rng(0)
+    module = hlo.parse(_scan(shape, dimension, reverse))
+    x = rng.normal(size=shape).astype(np.float32)
+    c = rng.normal(size=[n for k, n in enumerate(shape) if k != dimension]).astype(np.float32)
+    executable = codegen.compile(module)
+    assert executable.fallbacks == []
+    for _ in range(3):
+        for found, expected in zip(executable(x, c), interp.evaluate(module, x, c), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
