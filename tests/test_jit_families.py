@@ -1,0 +1,45 @@
+"""`tilewright.jit` agrees with `jax.jit` on families of programs: the functions of JAX that compute, option by option."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.jax
+
+FAMILIES = ("elementwise", "structured", "transforms", "algorithms")
+TABLES: dict[str, Any] = {}
+
+try:
+    import jax
+
+    from tests.jax_families.slow import SLOW
+    from tests.test_jit_programs import same
+
+    TABLES = {name: importlib.import_module(f"tests.jax_families.{name}").PROGRAMS for name in FAMILIES}
+except ImportError:  # the marker leaves these tests out, and the header says so
+    pass
+
+CASES = [
+    pytest.param(
+        family, name, id=f"{family}: {name}", marks=pytest.mark.slow if program.slow or name in SLOW.get(family, ()) else ()
+    )
+    for family, table in TABLES.items()
+    for name, program in table.items()
+]
+
+
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_agrees_with_jax(family: str, name: str) -> None:
+    """Both calls give JAX's trees, shapes, types and numbers; integers, booleans and random bits exactly."""
+    import tilewright
+
+    program = TABLES[family][name]
+    with jax.enable_x64(program.x64):
+        expected = jax.jit(program.function)(*program.args)
+        compiled = tilewright.jit(program.function)
+        for _ in range(2):  # the second call finds memories that the first one left
+            same(compiled(*program.args), expected, program.bound)
+        assert compiled.cache_size == 1
