@@ -83,11 +83,13 @@ class Contraction(Roles):
     def run(self) -> LoweredContraction | None:
         c = self.c
         names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, self.value)]
-        if len(names) != 3 or not accumulates(*names) or not c.depth or has_runtimes(c.nodes) or not self.choose():
+        if len(names) != 3 or not accumulates(*names) or not c.depth or has_runtimes(c.nodes):
             return None
         element = self.value.tensor.element
         assert isinstance(element, ElementType)
         self.sums = element_type("f32") if element.name in ("bf16", "f16") else element
+        if not self.choose():
+            return None
         if self.n.extent < c.machine.lanes(self.sums.itemsize_bytes) // 2 or self.depth < 2:
             return None
         self.mr, self.nr = c.machine.micro_tile(self.sums.itemsize_bytes, self.n.extent)
@@ -111,8 +113,8 @@ class Contraction(Roles):
         m = prod(x.extent for x in rows)
         upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
         after: tuple[Step, ...] = ()
-        if self.blocks > 1 and self.sums is not element:
-            out, after = self._wide(rows, m)
+        if (self.blocks > 1 and self.sums is not element) or out.column_stride != 1:
+            out, after = self._apart(rows, m)
         around = tuple(x for x in self.around if x not in rows)
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         if merged:
@@ -156,12 +158,11 @@ class Contraction(Roles):
         c = self.c
         buffer = c.buffers[id(self.value)]
         found = linear(address(buffer, c.index, c.ranges), (self.m.variable, self.n.variable))
-        if found is None or found[1][1] != 1:
-            return None
-        return Block2D(buffer, found[0], found[1][0], 1)
+        return None if found is None else Block2D(buffer, found[0], *found[1])
 
-    def _wide(self, rows: Sequence[Loop], m: int) -> tuple[Block2D, tuple[Step, ...]]:
-        """Sums of several blocks for a result of 16 bits: they are kept in f32, and rounded once."""
+    def _apart(self, rows: Sequence[Loop], m: int) -> tuple[Block2D, tuple[Step, ...]]:
+        """Sums that are not made in their place: several blocks for a result of 16 bits, which are kept in f32 and rounded once,
+        and those of columns along which the result is not consecutive."""
         c = self.c
         extents = (*(x.extent for x in rows), self.n.extent)
         width = self.n.extent + c.machine.lanes(4)

@@ -10,14 +10,14 @@ A depth that is no multiple of four is filled up with zeros. The left operand is
 from __future__ import annotations
 
 from hlo.access import Condition
-from hlo.types import ElementType
+from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify
 from tiling.contract import Contraction, LoweredContraction
 from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, loads
 from tiling.linear import address
 from tiling.names import make_buffer
 from tiling.operands import in_place
-from tiling.schedule import Block2D, Contract, Loop, Nest, Phase, Scope, Store
+from tiling.schedule import Block2D, Contract, Loop, Nest, Phase, Scope, Step, Store
 
 __all__ = ["ByteContraction"]
 
@@ -35,6 +35,7 @@ class ByteContraction(Contraction):
         element = c.stage.op.operands[0].tensor.element
         assert isinstance(element, ElementType)
         self.element = element
+        self.sums = element_type("i32")
         if not self.choose() or self.depth < 2:
             return None
         self.mr, self.nr = 12, PANEL_VECTORS * c.machine.lanes(4)
@@ -51,12 +52,15 @@ class ByteContraction(Contraction):
         if left is None:
             left, pack = self._bytes_copied()
         filled = self.quads * 4
+        after: tuple[Step, ...] = ()
+        if out.column_stride != 1:
+            out, after = self._apart((self.m,), self.m.extent)
         step = Contract(
             c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, filled, filled, left,
             right, filled * self.nr, out, self.mr, self.nr, self.k_start, pack, in_quads=True, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
         )  # fmt: skip
-        return LoweredContraction((step,), tuple(self.new_buffers), tuple(self.prepass))
+        return LoweredContraction((step, *after), tuple(self.new_buffers), tuple(self.prepass))
 
     @property
     def quads(self) -> int:

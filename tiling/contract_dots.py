@@ -62,7 +62,7 @@ class DotContraction(Contraction):
         upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
         after: tuple[Step, ...] = ()
         if self.blocks > 1 and self.sums is not element:
-            out, after = self._wide(rows, m)
+            out, after = self._apart(rows, m)
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         if merged:
             out = replace(out, base=simplify(substitute(out.base, merged), c.ranges))

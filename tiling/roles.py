@@ -6,11 +6,12 @@ moves is the right one; m moves the other factor alone, b both. The blocks of k 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from hlo.module import Value
+from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.element import Load, Node, Renamer, loads, node_variables
 from tiling.linear import address, linear
@@ -70,6 +71,7 @@ class Roles:
         self.prepass: list[Phase] = []
         self.is_split = False
         self.bounded: dict[Var, tuple[Expr, Expr]] = {}
+        self.sums = element_type("f32")  # what products are summed in
         self.tag = c.names.stage(c.stage)
 
     def _dimensions(self, *loops: Loop) -> tuple[int, ...]:
@@ -94,9 +96,10 @@ class Roles:
             [x for x in self.loops if x.extent > 1 and x.variable in reads[k] and x.variable not in reads[1 - k]] for k in (0, 1)
         ]
         columns = [x for x in (*alone[0], *alone[1]) if self.out_steps[x.variable] == 1]
-        if not columns:
+        better = self._better_columns(alone, columns)
+        if not columns and better is None:
             return False
-        self.n = columns[0]
+        self.n = better or columns[0]
         self.swapped = self.n in alone[0]
         rows = alone[1 if self.swapped else 0]
         if not rows:
@@ -110,6 +113,35 @@ class Roles:
         self.depth_loops = self._depth_order()
         self._flatten()
         return True
+
+    def _better_columns(self, alone: Sequence[Sequence[Loop]], columns: Sequence[Loop]) -> Loop | None:
+        """The columns where the result is not consecutive along them, or along too few: its sums are put into place afterwards.
+
+        By the result's whole shape, so that tiles make no difference; None where the result's own columns fill the vectors.
+        """
+        lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
+
+        def filled(x: Loop) -> float:
+            n = self._whole_extent(x)
+            return n / (-(-n // lanes) * lanes)
+
+        def lies(x: Loop) -> tuple[bool, bool, int]:
+            """(consecutive in its factor, read in place, extent): the less it costs to lay out panels, the better."""
+            node = self.c.nodes[0 if x in alone[0] else 1]
+            wanted = [x.variable, *(d.variable for d in self.c.depth)]
+            place = in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
+            return place is not None and place.steps[x.variable] == 1, place is not None, min(self._whole_extent(x), 4 * lanes)
+
+        if self.c.ends:
+            return None  # what a mask leaves out is left out in place
+        known = max((filled(x) for x in columns), default=0.0)
+        found = [x for k in (0, 1) for x in alone[k] if x not in columns and alone[1 - k] and filled(x) > max(1.5 * known, 0.5)]
+        return max(found, key=lies, default=None)
+
+    def _whole_extent(self, loop: Loop) -> int:
+        """A loop's extent over the whole result, where it is not a part of a cut one."""
+        found = self._dimensions(loop)
+        return self.value.shape[found[0]] if found else loop.extent
 
     def _split(self) -> bool:
         """Cuts a loop that runs through groups (one factor reads its index divided) into groups and their members."""
