@@ -16,6 +16,7 @@ from codegen.scatter import scatter_body
 from codegen.scope import Writer, index_source
 from codegen.selecting import selection_body
 from codegen.split import Segment, split_innermost
+from codegen.unroll import without_short_sums
 from codegen.uses import unwritten, users_of
 from hlo.access import Condition
 from hlo.errors import Declined
@@ -215,8 +216,9 @@ class PhaseEmitter:
             self._nest(step)
 
     def _nest(self, nest: Nest) -> None:
+        nest, products = without_short_sums(nest, self.schedule.ranges)
         ordered = order_loops(nest, self.buffer_of)
-        NestEmitter(self, collapse_loops(ordered, self.buffer_of, self.schedule.ranges)).run()
+        NestEmitter(self, collapse_loops(ordered, self.buffer_of, self.schedule.ranges), products).run()
 
     def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
@@ -261,8 +263,9 @@ class NestEmitter:
     The innermost loop is cut where a condition on its variable changes (`codegen.split`), so that no iteration tests it.
     """
 
-    def __init__(self, phase: PhaseEmitter, nest: Nest) -> None:
+    def __init__(self, phase: PhaseEmitter, nest: Nest, products: int = 1) -> None:
         self.phase, self.nest = phase, nest
+        self.products = products  # how many of the folds are into the same accumulators, one after the other
         self.depth = len(nest.loops)
         self.memo: dict[int, frozenset[Var]] = {}
         self.level_of = {x.variable: k + 1 for k, x in enumerate(nest.loops)}
@@ -293,7 +296,8 @@ class NestEmitter:
         first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         in_registers = all(x.kind is LoopKind.REDUCTION for x in nest.loops[first_reduction:])
         self.in_registers = in_registers
-        accumulators = [self._accumulators(f, first_reduction, in_registers) for f in nest.folds]
+        several = nest.folds[: len(nest.folds) // self.products]
+        accumulators = [self._accumulators(f, first_reduction, in_registers) for f in several] * self.products
         # A fold over nothing (an outer product, a reduce over no dimension) starts and ends inside the innermost loop.
         over_nothing = first_reduction == self.depth
         starts, ends = (self.lines[self.depth], self.after[self.depth]) if over_nothing else ([], [])

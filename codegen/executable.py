@@ -174,12 +174,14 @@ class Executable:
     def _signature(self, node: Compute) -> KernelSignature:
         """The arguments of a kernel of the tree."""
         source = node.source
+        shared = self.plan.machine.l3_bytes
+        exceeds = sum(b.size_bytes for b in source.buffers) > shared
         params = tuple(
             Param(
                 b.name, b.element.dtype.name, _alignment(b),
                 # What the shared cache would not keep until it is read need not go through it.
-                stream=b in source.written and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
-                ahead=b in source.walked and 2 * b.size_bytes >= self.plan.machine.l3_bytes,
+                stream=b in source.written and 2 * b.size_bytes >= shared and exceeds,
+                ahead=b in source.walked and 2 * b.size_bytes >= shared,
             )
             for b in source.buffers
         )  # fmt: skip

@@ -24,6 +24,7 @@ __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "
 
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
+SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
 
 FLOATS = ("bf16", "f16", "f32", "f64")
 INTEGERS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
@@ -330,7 +331,7 @@ class Contraction(Roles):
                 steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
                 item = buffer.element.itemsize_bytes
                 near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES
-                if buffer.scope is Scope.THREAD or near or self._is_read_once():
+                if buffer.scope is Scope.THREAD or near or self.depth <= SHALLOW or self._is_read_once():
                     return Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
         tile = self._tile(node, "right", self.n.variable)
         if tile is not None:

@@ -29,6 +29,8 @@ from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.machine_target import Target, current_target
 
+SHALLOW = 16
+
 
 @dataclass(frozen=True)
 class MicroShape:
@@ -404,6 +406,11 @@ def _parts_of(kind: Buf) -> Buf:
     return Buf("float32" if kind.dtype == "complex64" else "float64", kind.scope, min(kind.align, 8))
 
 
+def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> bool:
+    """True for blocks with so few products to a sum that storing the sums takes the time."""
+    return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
+
+
 def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     value = [_literal(v, t) for v, t in zip(args, sig.args, strict=True)]
     m, n, k, a, a_off, a_rs, a_cs, bb, b_off, b_panel, ldb, c, c_off, ldc, accumulate, _ = value[:16]
@@ -457,6 +464,27 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     def full(p: Any) -> None:
         column_tile(vectors, b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel))), None)
 
+    if is_shallow(known_m, known_n, _known(k), len(levels)):
+        # Little is computed for each sum: what counts is that they are stored row by row, as memory goes on.
+        assert known_m is not None and known_n is not None
+        for first, height, count in ((0, rows, known_m // rows), (known_m // rows * rows, known_m % rows, 1)):
+            if not height:
+                continue
+
+            def panels(t: Any, first: int = first, height: int = height) -> None:
+                row = b.add(_c(first), b.mul(t, _c(rows)))
+
+                def one(p: Any, tiles: int = vectors, mask: Any = None) -> None:
+                    b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(b.add(c_off, b.mul(row, ldc)), b.mul(p, _c(panel)))
+                    _micro_kernel(b, o, height, tiles, lanes, b.add(a_off, b.mul(row, a_rs)), b_at, c_at, mask)
+
+                _for(b, _c(known_n // panel), one)
+                rest = known_n % panel
+                if rest:
+                    one(_c(known_n // panel), -(-rest // lanes), _mask(lanes, rest % lanes) if rest % lanes else None)
+
+            _for(b, _c(count), panels)
+        return context.get_dummy_value()
     if known_n is not None:
         _for(b, _c(known_n // panel), full)
         rest = known_n % panel

@@ -245,3 +245,79 @@ def test_a_matrix_at_a_place_known_at_run_time_is_not_copied_for_one_row() -> No
         : (tensor<1x256xf32>, tensor<256x128xf32>) -> tensor<1x128xf32>
       return %r : tensor<1x128xf32> }""")
     assert [len(f.stages) for f in codegen.compile(module).plan.fusions] == [1]
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32"), ("complex<f32>",) * 3])
+@pytest.mark.parametrize(("m", "n", "k", "batch"), [(3, 3, 3, 50), (40, 70, 1, 0), (2, 5, 4, 9), (5, 1, 2, 7), (1, 1, 3, 0)])
+def test_sums_of_few_products_are_written_out(types: tuple[str, str, str], m: int, n: int, k: int, batch: int) -> None:
+    """The last two have no rows or columns for the micro-kernel, the first ones too few."""
+    if types[0].startswith("complex"):
+        module = hlo.parse(dot(m, n, k, types, batch=batch))
+        rng = np.random.default_rng(0)
+        arrays = [rng.standard_normal((*v.shape, 2)).astype(np.float32).view(np.complex64)[..., 0] for v in module.entry.arguments]
+        (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        return
+    check(dot(m, n, k, types, batch=batch))
+    check(dot(m, n, k, types, "km", "nk", batch=batch))
+
+
+def test_a_product_of_one_step_is_added_to_a_zero() -> None:
+    """0 + (-1 * 0) is +0, as a sum from zero is."""
+    module = hlo.parse(dot(20, 30, 1))
+    arrays = [np.full((20, 1), -1, np.float32), np.zeros((1, 30), np.float32)]
+    (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+def einsum(left: str, right: str, out: str, size: dict[str, int], types: tuple[str, str, str] = ("f32",) * 3) -> str:
+    """A product of two factors by letters, transposed into the order that `out` wants."""
+    both = [x for x in left if x in right and x in out]
+    summed = [x for x in left if x in right and x not in out]
+    made = [*both, *(x for x in left if x not in both + summed), *(x for x in right if x not in both + summed)]
+    a, b, d, r = (tensor([size[x] for x in s], t) for s, t in ((left, types[0]), (right, types[1]), (made, types[2]), (out, types[2])))
+    lists = lambda letters, where: ", ".join(str(where.index(x)) for x in letters)  # noqa: E731
+    batching = f"batching_dims = [{lists(both, left)}] x [{lists(both, right)}], " if both else ""
+    return f"""func.func @main(%a: {a}, %b: {b}) -> {r} {{
+      %d = stablehlo.dot_general %a, %b, {batching}contracting_dims = [{lists(summed, left)}] x [{lists(summed, right)}] : ({a}, {b}) -> {d}
+      %r = stablehlo.transpose %d, dims = [{lists(out, "".join(made))}] : ({d}) -> {r}
+      return %r : {r} }}"""
+
+
+@pytest.mark.parametrize(("left", "right", "out"), [
+    ("ijb", "jkb", "ikb"), ("bij", "bjk", "kbi"), ("ij", "jk", "ki"), ("jib", "kjb", "bki"), ("ijk", "kjl", "li"),
+    ("bthd", "bshd", "bhts"), ("bhts", "bshd", "bthd"), ("btd", "btf", "fd"), ("cd", "abcd", "ab"), ("abij", "abjk", "aikb"),
+])  # fmt: skip
+@pytest.mark.parametrize("seed", range(2))
+def test_factors_and_results_in_any_order(left: str, right: str, out: str, seed: int) -> None:
+    rng = random.Random(seed)
+    size = {x: rng.choice((1, 3, 5, 17, 33, 40)) for x in sorted({*left, *right})}
+    check(einsum(left, right, out, size))
+    check(einsum(left, right, out, {**size, "j": 20, "i": 50}, ("bf16", "bf16", "bf16")))
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32")])
+@pytest.mark.parametrize("size", [(300, 3, 200), (70, 1, 400), (65, 5, 1000), (200, 2, 33)])
+def test_columns_along_which_the_result_is_not_consecutive(types: tuple[str, str, str], size: tuple[int, int, int]) -> None:
+    check(dot(*size, types, left="km"))
+    check(dot(*size, types, left="km", right="nk"))
+    check(dot(*size, types, left="km", batch=3))
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3])
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 24, 9, 11, 17), (1, 3, 40, 14, 20), (3, 20, 33, 7, 5)])
+def test_gradients_of_kernels_with_channels_first(types: tuple[str, str, str], pad: int, shape: tuple[int, ...]) -> None:
+    """A convolution whose window is as large as its input: sums run along the last index of both factors."""
+    batch, inputs, outputs, height, width = shape
+    x, g = tensor((batch, inputs, height, width), types[0]), tensor((batch, outputs, height, width), types[1])
+    side = 1 + 2 * pad
+    out = tensor((outputs, inputs, side, side), types[2])
+    check(f"""func.func @main(%x: {x}, %g: {g}) -> {out} {{
+      %r = "stablehlo.convolution"(%x, %g) {{
+        window_strides = array<i64: 1, 1>, padding = dense<{pad}> : tensor<2x2xi64>, lhs_dilation = array<i64: 1, 1>,
+        rhs_dilation = array<i64: 1, 1>, window_reversal = array<i1: false, false>,
+        dimension_numbers = #stablehlo.conv<[f, b, 0, 1]x[i, o, 0, 1]->[f, b, 0, 1]>,
+        feature_group_count = 1 : i64, batch_group_count = 1 : i64
+      }} : ({x}, {g}) -> {out}
+      return %r : {out} }}""")
