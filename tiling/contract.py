@@ -345,9 +345,12 @@ class Contraction(Roles):
         return any(self.c.is_member(x.value) for x in loads([self.right]))
 
     def _is_read_once(self) -> bool:
-        """True when there are so few rows that the right operand would be packed for one use."""
+        """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""
         shape = self.value.shape
-        return prod(shape) <= 2 * self.mr * prod(n for n, e in zip(shape, self.c.index, strict=True)
+        lies_well = isinstance(self.right, Load) and not any(
+            s > 1 and s * self._buffer(self.right).element.itemsize_bytes % 4096 == 0 for s in self._buffer(self.right).strides
+        )
+        return prod(shape) <= (4 if lies_well else 2) * self.mr * prod(n for n, e in zip(shape, self.c.index, strict=True)
                                                  if any(v in self.in_right for v in e.variables))  # fmt: skip
 
     def _expands(self) -> bool:

@@ -16,7 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplif
 from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
-from tiling.element import Choose, Load, Node, Scalar, loads
+from tiling.element import Choose, Load, Node, Scalar, loads, node_variables
 from tiling.lane_folds import lane_folds
 from tiling.machine import Machine
 from tiling.masks import Masks, find_limits, may_be_masked
@@ -346,7 +346,36 @@ class Lowering:
         if len(shape) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0 and padded[-1] > 1:
             padded[-1] += lanes  # rows a power of two apart would fall into the same cache sets
         origin = tuple(s.lower for s in plan.box)
-        return make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(padded), origin, v)
+        order = self._reading_order(plan, v)
+        if order is None:
+            return make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(padded), origin, v)
+        made = make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(shape[k] for k in order), origin, v)
+        strides = dict(zip(order, made.strides, strict=True))
+        return replace(made, strides=tuple(strides[k] for k in range(len(shape))))
+
+    def _reading_order(self, plan: Member, v: Value) -> list[int] | None:
+        """The order of a product's dimensions, outermost first, in which its only reader walks through it; None for its own.
+
+        For products that run along a dimension of both factors, which is the first one of a result and often the last one of
+        its reader's: along memory in the factors too.
+        """
+        readers = [(p, load) for p in self.plans for load in p.reads if load.value is v]
+        if not isinstance(plan.stage.op.definition.semantics, SumOfProducts) or len(readers) != 1 or len(plan.loops) < 2:
+            return None
+        reader, load = readers[0]
+        memo: dict[int, frozenset[Var]] = {}
+        at = {x.variable: k for k, x in enumerate(reader.loops)}
+        places = []
+        for e in load.index:
+            inside = [at[u] for u in e.variables if u in at]
+            if len(inside) > 1 or any(u not in at and u not in {t for t, _ in self.tiles} for u in e.variables):
+                return None
+            places.append(inside[0] if inside else -1)
+        order = sorted(range(len(places)), key=lambda k: places[k])
+        last = plan.loops[order[-1]].variable
+        in_both = all(last in node_variables(n, memo) for n in plan.nodes)
+        shared = in_both or not plan.reduction
+        return order if shared and order != sorted(order) and -1 not in places else None
 
     # ------------------------------------------------------------ steps
 

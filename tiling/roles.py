@@ -135,7 +135,9 @@ class Roles:
         if self.c.ends:
             return None  # what a mask leaves out is left out in place
         known = max((filled(x) for x in columns), default=0.0)
-        found = [x for k in (0, 1) for x in alone[k] if x not in columns and alone[1 - k] and filled(x) > max(1.5 * known, 0.5)]
+        others = [x for k in (0, 1) for x in alone[k] if x not in columns and alone[1 - k] and filled(x) > max(1.5 * known, 0.5)]
+        # Few columns of a result are better than turning a whole factor.
+        found = [x for x in others if known < 0.5 or lies(x)[0]]
         return max(found, key=lies, default=None)
 
     def _whole_extent(self, loop: Loop) -> int:

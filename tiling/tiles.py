@@ -198,6 +198,11 @@ def _block_candidates(
         columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
     few = (1, 2, 4, 8) if thorough else (1, 4)
+    if same is None and thorough:
+        # The root runs through the contraction's indices in another order: a batch may be its last dimension.
+        for k in large:
+            for pieces in (2, 8, 32):
+                yield tuple(max(1, n // pieces) if i == k else n for i, n in enumerate(shape))
     for r, c, count in product(row_sizes if rows else [1], columns or [0], few if same is not None and others else (1,)):
         sizes = list(shape)
         for k in others:

@@ -7,6 +7,7 @@
     get_dimension_size                ->  the size
     bitcast_convert to another width  ->  shifts (tiling.bitcasts)
     rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.random_bits)
+    dot_general that contracts nothing -> 0 + x y
 
 A rule gives the results' values, or None for an op that it leaves as it is.
 """
@@ -20,7 +21,7 @@ import numpy as np
 from hlo.builder import Builder
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
-from hlo.types import TensorType
+from hlo.types import ElementType, TensorType
 from tiling.bitcasts import bitcast, bitcast_convert
 from tiling.random_bits import random_bits
 
@@ -49,6 +50,34 @@ def _map(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | Non
 
 def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     return operands
+
+
+def _product(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """A product that sums up nothing: 0 + x y, which any kernel around it can compute where it is read."""
+    (result,), numbers = op.results, op.attr("dot_dimension_numbers")
+    if not isinstance(result.tensor.element, ElementType) or not all(isinstance(v.tensor.element, ElementType) for v in operands):
+        return None
+    real = result.tensor.element.is_float or result.tensor.element.is_integer
+    sides = ((operands[0], "lhs", 0), (operands[1], "rhs", len(numbers.free("lhs", operands[0].rank))))
+    if not real or any(v.shape[d] != 1 for v, side, _ in sides for d in getattr(numbers, f"{side}_contracting")):
+        return None
+    spread = []
+    for v, side, free_before in sides:
+        batching, free = getattr(numbers, f"{side}_batching"), numbers.free(side, v.rank)
+        kept = [d for d in range(v.rank) if d in batching or d in free]
+        at = [batching.index(d) if d in batching else len(batching) + free_before + free.index(d) for d in kept]
+        if v.tensor.element != result.tensor.element:
+            (v,) = b.emit("stablehlo.convert", [v], result_types=[TensorType(v.shape, result.tensor.element)])
+        if len(kept) < v.rank:
+            shape = tuple(v.shape[d] for d in kept)
+            (v,) = b.emit("stablehlo.reshape", [v], result_types=[TensorType(shape, result.tensor.element)])
+        (v,) = b.emit("stablehlo.broadcast_in_dim", [v], {"broadcast_dimensions": tuple(at)}, result_types=[result.type])
+        spread.append(v)
+    found = b.emit("stablehlo.multiply", spread)
+    if result.tensor.element.is_float:
+        zero = DenseArray(result.tensor, np.broadcast_to(np.zeros((), result.tensor.dtype), result.shape))
+        found = b.emit("stablehlo.add", [*found, b.constant(zero)])
+    return found
 
 
 def _dimension_size(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
@@ -148,6 +177,7 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.optimization_barrier": _barrier,
     "stablehlo.get_dimension_size": _dimension_size,
     "stablehlo.unary_einsum": _unary_einsum,
+    "stablehlo.dot_general": _product,
     "stablehlo.batch_norm_inference": _batch_norm_inference,
     "stablehlo.batch_norm_training": _batch_norm_training,
     "stablehlo.batch_norm_grad": _batch_norm_grad,

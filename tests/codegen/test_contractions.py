@@ -254,7 +254,8 @@ def test_sums_of_few_products_are_written_out(types: tuple[str, str, str], m: in
     if types[0].startswith("complex"):
         module = hlo.parse(dot(m, n, k, types, batch=batch))
         rng = np.random.default_rng(0)
-        arrays = [rng.standard_normal((*v.shape, 2)).astype(np.float32).view(np.complex64)[..., 0] for v in module.entry.arguments]
+        pairs = [rng.standard_normal((*v.shape, 2)).astype(np.float32) for v in module.entry.arguments]
+        arrays = [p.view(np.complex64)[..., 0] for p in pairs]
         (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         return
@@ -275,11 +276,13 @@ def einsum(left: str, right: str, out: str, size: dict[str, int], types: tuple[s
     both = [x for x in left if x in right and x in out]
     summed = [x for x in left if x in right and x not in out]
     made = [*both, *(x for x in left if x not in both + summed), *(x for x in right if x not in both + summed)]
-    a, b, d, r = (tensor([size[x] for x in s], t) for s, t in ((left, types[0]), (right, types[1]), (made, types[2]), (out, types[2])))
+    typed = ((left, types[0]), (right, types[1]), (made, types[2]), (out, types[2]))
+    a, b, d, r = (tensor([size[x] for x in letters], t) for letters, t in typed)
     lists = lambda letters, where: ", ".join(str(where.index(x)) for x in letters)  # noqa: E731
     batching = f"batching_dims = [{lists(both, left)}] x [{lists(both, right)}], " if both else ""
+    contracting = f"contracting_dims = [{lists(summed, left)}] x [{lists(summed, right)}]"
     return f"""func.func @main(%a: {a}, %b: {b}) -> {r} {{
-      %d = stablehlo.dot_general %a, %b, {batching}contracting_dims = [{lists(summed, left)}] x [{lists(summed, right)}] : ({a}, {b}) -> {d}
+      %d = stablehlo.dot_general %a, %b, {batching}{contracting} : ({a}, {b}) -> {d}
       %r = stablehlo.transpose %d, dims = [{lists(out, "".join(made))}] : ({d}) -> {r}
       return %r : {r} }}"""
 
@@ -287,6 +290,7 @@ def einsum(left: str, right: str, out: str, size: dict[str, int], types: tuple[s
 @pytest.mark.parametrize(("left", "right", "out"), [
     ("ijb", "jkb", "ikb"), ("bij", "bjk", "kbi"), ("ij", "jk", "ki"), ("jib", "kjb", "bki"), ("ijk", "kjl", "li"),
     ("bthd", "bshd", "bhts"), ("bhts", "bshd", "bthd"), ("btd", "btf", "fd"), ("cd", "abcd", "ab"), ("abij", "abjk", "aikb"),
+    ("ij", "j", "ij"), ("ij", "kl", "ikjl"), ("bi", "bj", "jbi"),
 ])  # fmt: skip
 @pytest.mark.parametrize("seed", range(2))
 def test_factors_and_results_in_any_order(left: str, right: str, out: str, seed: int) -> None:
