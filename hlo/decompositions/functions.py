@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
+
 from hlo.decompositions import special
 from hlo.decompositions.expressions import Expression, copysign, of_parts, where
 from hlo.decompositions.registry import NoFormulaError, function
+from hlo.types import ELEMENT_TYPES
 
 __all__: list[str] = []
 
@@ -175,6 +178,8 @@ function("chlo.is_neg_inf", lambda x: x.eq(-math.inf))
 def _next_after(x: X, y: X) -> X:
     """One step on the bits, which are ordered as the magnitudes are."""
     width = x.element.bits
+    if f"ui{width}" not in ELEMENT_TYPES:
+        return _next_of_few(x, y)
     bits = x.bits(f"ui{width}")
     sign = 1 << (width - 1)
     outwards = (x < y).apply("stablehlo.xor", (bits & sign).compare("NE", 0))
@@ -183,6 +188,23 @@ def _next_after(x: X, y: X) -> X:
     moved = where(x.eq(0.0), least, stepped).bits(x.element.name)
     moved = where(x.eq(y), y, moved)
     return where(x.is_nan(), x, where(y.is_nan(), y, moved))
+
+
+def _next_of_few(x: X, y: X) -> X:
+    """One step on f32's numbers, for types of a width that no integer has: away from zero by a unit, towards it from a power of
+    two by half of one. Neither infinities nor NaNs are among them."""
+    info = ml_dtypes.finfo(x.element.dtype)  # type: ignore[no-untyped-call]
+    least, lowest = float(info.smallest_subnormal), int(info.minexp) + 127
+    a, b = x.to("f32"), y.to("f32")
+    size = abs(a)
+    bits = size.bits("ui32")
+    exponent = (bits >> 23).apply("stablehlo.maximum", lowest)
+    unit = (exponent - int(info.nmant)).apply("stablehlo.shift_left", 23).bits("f32")
+    is_power = (bits & 0x7FFFFF).compare("EQ", 0).apply("stablehlo.and", exponent.compare("GT", lowest))
+    outwards = (a < b).apply("stablehlo.xor", a < 0)
+    stepped = size + where(outwards, unit, where(is_power, unit * -0.5, -unit))
+    moved = where(a.eq(0.0), where(b < 0, a.lift(-least), least), where(a < 0, -stepped, stepped))
+    return where(a.eq(b), b, moved).to(x.element)
 
 
 def _mulhi(x: X, y: X) -> X:

@@ -338,3 +338,20 @@ def test_boolean_contractions_are_or_of_and() -> None:
 }"""
     a, b = (np.random.default_rng(0).random(s) < 0.3 for s in ((5, 9), (9, 7)))
     np.testing.assert_array_equal(codegen.compile(hlo.parse(text))(a, b)[0], (a.astype(int) @ b.astype(int)) > 0)
+
+
+@pytest.mark.parametrize("name", ["f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "f8E4M3FN"])
+def test_next_after_of_all_pairs_of_codes(name: str) -> None:
+    """A 6-bit float has no integer of its width: compiling failed."""
+    t = ELEMENT_TYPES[name]
+    codes = np.arange(1 << t.bits, dtype=np.uint8).view(t.dtype)
+    x, y = (g.ravel() for g in np.meshgrid(codes, codes))
+    type_ = f"tensor<{x.size}x{name}>"
+    module = hlo.parse(f"""func.func @main(%x: {type_}, %y: {type_}) -> {type_} {{
+      %r = chlo.next_after %x, %y : {type_}, {type_} -> {type_}
+      return %r : {type_}
+    }}""")
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    (found,), (want,) = executable(x, y), interp.evaluate(module, x, y)
+    assert _same(found, want).all()
