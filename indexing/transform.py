@@ -12,7 +12,7 @@ from indexing.expr import ExprLike, substitute
 from indexing.map import Constraint, IndexingMap, Variable, build
 from indexing.terms import Expr, FloorDiv, Mod, Var, floordiv, mod
 
-__all__ = ["ranges_to_dims", "rescale_ranges", "restrict", "select_results"]
+__all__ = ["merge_runtimes", "ranges_to_dims", "rescale_ranges", "restrict", "select_results"]
 
 
 def restrict(m: IndexingMap, conditions: Mapping[Expr, Interval]) -> IndexingMap:
@@ -47,6 +47,44 @@ def ranges_to_dims(m: IndexingMap) -> IndexingMap:
     (d0, d1) -> (d1, d0), domain: d0 in [0, 1], d1 in [0, 2]
     """
     return replace(m, dims=m.dims + m.ranges, ranges=()).renumbered()
+
+
+def merge_runtimes(m: IndexingMap) -> IndexingMap:
+    """The map with one variable for runtime values that are the same element of the same value, kept in the same interval.
+
+    It holds where each value is computed once: in a program without calls, in one iteration of a loop. Composed maps name the
+    element anew at every op that reads it.
+
+    >>> from indexing import IndexingMap, Interval, RuntimeVariable, Var, Variable
+    >>> from hlo.module import Block
+    >>> from hlo.builder import type_of
+    >>> (start,), d, a, b = Block([type_of("s32[]")]).arguments, Var("d0"), Var("rt0"), Var("rt1")
+    >>> twice = [RuntimeVariable(v, Interval(0, 5), start) for v in (a, b)]
+    >>> m = IndexingMap((Variable(d, Interval(0, 9)),), (d - a + b,), runtimes=tuple(twice))
+    >>> print(*merge_runtimes(m).results)
+    d0
+    """
+    seen: dict[Any, Var] = {}
+    same: dict[Var, ExprLike] = {}
+    for v in m.runtimes:
+        first = seen.setdefault((id(v.producer), v.element, v.interval), v.var)
+        if first is not v.var and v.producer is not None:
+            same[v.var] = first
+    if not same:
+        return m
+    known: dict[Expr, Any] = {}
+    return build(
+        m.dims,
+        [substitute(e, same, known) for e in m.results],
+        m.ranges,
+        [
+            v._replace(element=tuple([substitute(e, same, known) for e in v.element]))
+            for v in m.runtimes
+            if v.var not in same
+        ],
+        [Constraint(substitute(e, same, known), b) for e, b in m.constraints],
+        m.is_known_empty,
+    )
 
 
 # ---------------------------------------------------------------- shorter ranges

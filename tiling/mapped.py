@@ -32,6 +32,7 @@ from indexing.isl import full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
 from indexing.program import maps_from
+from indexing.transform import merge_runtimes
 from tiling.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
 from tiling.element import loads
 from tiling.relations import Questions, Undecided, guard_set, named
@@ -244,7 +245,7 @@ class _Check:
                     for m in maps:
                         if m.unknown is not None:
                             raise Undecided(m.unknown.reason)
-                        rest = missing.apply_range(_plain(full_relation(m)))
+                        rest = missing.apply_range(_plain(full_relation(merge_runtimes(m))))
                         rest = rest.subtract(reads[w]) if w in reads else rest
                         if rest.is_empty():
                             continue
@@ -306,7 +307,7 @@ class _Check:
         for m in maps_from(self.value, until).get(w, ()):
             if m.unknown is not None:
                 raise Undecided(m.unknown.reason)
-            r = _plain(full_relation(m))
+            r = _plain(full_relation(merge_runtimes(m)))
             total = r if total is None else total.union(r)
         if total is None:
             space = islpy.Space.alloc(_context(), 0, self.value.rank, w.rank)

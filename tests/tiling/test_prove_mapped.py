@@ -329,3 +329,19 @@ def test_columns_of_a_product_that_lie_in_two_rows_of_its_operand() -> None:
     }""")
     plan = tiling.plan(module)
     assert prove(plan).holds
+
+
+def test_a_row_taken_and_put_at_the_same_place_is_one_place() -> None:
+    """Composed maps name the start once for the slice and once for the update: they are the same number."""
+    module = hlo.parse("""func.func @main(%x: tensor<7x9xf32>, %y: tensor<7x9xf32>, %i: tensor<i32>) -> tensor<7x9xf32> {
+      %z = stablehlo.constant dense<0> : tensor<i32>
+      %r = stablehlo.dynamic_slice %x, %i, %z, sizes = [1, 9] : (tensor<7x9xf32>, tensor<i32>, tensor<i32>) -> tensor<1x9xf32>
+      %n = stablehlo.negate %r : tensor<1x9xf32>
+      %u = stablehlo.dynamic_update_slice %y, %n, %i, %z
+        : (tensor<7x9xf32>, tensor<1x9xf32>, tensor<i32>, tensor<i32>) -> tensor<7x9xf32>
+      %s = stablehlo.subtract %u, %y : tensor<7x9xf32>
+      return %s : tensor<7x9xf32>
+    }""")
+    plan = tiling.plan(module)
+    assert len(plan.fusions) == 1
+    assert prove(plan).holds
