@@ -49,9 +49,28 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]
     found = {**skipped, **_conditions(whole, loop.variable, ranges)}
     for key, (start, stop) in found.items() if len(found) <= MOST_CONDITIONS else skipped.items():
         pieces = [part for piece in pieces for part in _cut(piece, key, start, stop, ranges, key in skipped)]
+    if len(found) > MOST_CONDITIONS and nest.skip is None:
+        return _inside(whole, found, ranges)
     if nest.skip is None:
         return pieces
     return [part for piece in pieces for part in _left_out(piece, nest.skip, loop.extent, ranges)]
+
+
+def _inside(
+    piece: Segment, found: Mapping[Key, tuple[Expr | None, Expr | None]], ranges: Mapping[Var, Interval]
+) -> list[Segment]:
+    """Three pieces where too many conditions change: the middle one, where all hold, is worth it if it is most of the loop."""
+    lower = simplify(maximum(piece.lower, *(start for start, _ in found.values() if start is not None)), ranges)
+    upper = simplify(minimum(piece.upper, *(stop for _, stop in found.values() if stop is not None)), ranges)
+    whole = interval(simplify(piece.upper - piece.lower, ranges), ranges)
+    if 2 * interval(simplify(upper - lower, ranges), ranges).lower < whole.upper:
+        return [piece]
+    middle = Segment(lower, upper, piece.stores, piece.folds)
+    for key in found:
+        middle = _resolve(middle, key, True, lower, upper, ranges)
+    before = replace(piece, upper=simplify(lower - 1, ranges))
+    after = replace(piece, lower=simplify(upper + 1, ranges))
+    return [x for x in (before, middle, after) if interval(simplify(x.upper - x.lower, ranges), ranges).upper >= 0]
 
 
 def _skipped(nest: Nest) -> dict[Key, tuple[Expr | None, Expr | None]]:

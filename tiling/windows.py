@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -19,15 +19,16 @@ from hlo.access import Condition
 from hlo.module import Block
 from hlo.registry import Elementwise, Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
-from indexing.expr import EVERYTHING, Const, Interval, Var, as_expr, maximum, minimum, simplify
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
 from tiling.algebra import simplify_node
-from tiling.element import Apply, Choose, Node, Renamer, Scalar, has_runtimes, node_variables
-from tiling.linear import linear
+from tiling.element import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
+from tiling.linear import linear, step_along
 from tiling.schedule import FoldStep, LoopKind, Nest, Store
 
 __all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "tighten"]
 
 MOST_WRITTEN_OUT = 16
+FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
 
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
@@ -63,6 +64,10 @@ def tighten(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     """The nest with conditions on reduction variables taken into their bounds; a scan where that leaves a growing window."""
     if len(nest.folds) != 1 or nest.stores:
         return nest
+    if _is_cut_along_rows(nest):
+        written = _written_out(nest, ranges)
+        if written is not None:
+            return written
     bounded = _bounded(nest, ranges)
     return _scanned(bounded, ranges) or _written_out(bounded, ranges) or bounded
 
@@ -160,6 +165,61 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     return None
 
 
+def _settled(n: Node, ranges: Mapping[Var, Interval]) -> Node:
+    """A choice without the sides of its conditions that always hold; one alternative where that leaves none, or none can."""
+    if not isinstance(n, Choose) or n.runtimes:
+        return n
+    left = []
+    for c in n.conditions:
+        bounds = interval(simplify(c.expression, ranges), ranges)
+        if bounds.upper < c.lower or c.upper < bounds.lower:
+            return n.otherwise
+        lower = EVERYTHING.lower if c.lower <= bounds.lower else c.lower
+        upper = EVERYTHING.upper if bounds.upper <= c.upper else c.upper
+        if (lower, upper) != (EVERYTHING.lower, EVERYTHING.upper):
+            left.append(_reduced(Condition(c.expression, lower, upper)))
+    return Choose(tuple(left), n.then, n.otherwise) if left else n.then
+
+
+def _steps_far(nest: Nest) -> bool:
+    """Whether neighbouring results read memory too far apart for whole vectors, while the fold itself walks along it."""
+    (f,) = nest.folds
+    rows = [x.variable for x in nest.loops if step_along(f.index, f.buffers[0].strides, x.variable) == 1 and x.extent > 1]
+    for load in loads(f.nodes):
+        shape = load.value.shape if load.buffer is None else load.buffer.shape
+        strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
+        steps = {x.variable: step_along(load.index, strides, x.variable) for x in nest.loops}
+        walks = any(steps[x.variable] == 1 for x in nest.loops if x.kind is LoopKind.REDUCTION)
+        if walks and any(abs(steps[v] or 0) > FARTHEST for v in rows):
+            return True
+    return False
+
+
+def _reduced(c: Condition) -> Condition:
+    """2 i + 3 <= 8 as i <= 2: without what all coefficients have in common."""
+    common, constant = gcd(*(k for _, k in c.expression.terms)), c.expression.constant
+    if common < 2:
+        return c
+    e: Expr = Const(0)
+    for atom, k in c.expression.terms:
+        e = e + atom * (k // common)
+    lower = c.lower if c.lower <= EVERYTHING.lower else -((constant - c.lower) // common)
+    upper = c.upper if c.upper >= EVERYTHING.upper else (c.upper - constant) // common
+    return Condition(e, lower, upper)
+
+
+def _is_cut_along_rows(nest: Nest) -> bool:
+    """Whether what is skipped differs between neighbours in memory: with bounds of its own no element has a neighbour's loop.
+
+    Written out, the choices cut the innermost loop into an inside without any and short edges (`codegen.split`).
+    """
+    (f,) = nest.folds
+    out = f.buffers[0].strides
+    around = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL]
+    rows = {v for v in around if step_along(f.index, out, v) == 1}
+    return any(rows.intersection(c.expression.variables) for n in _skippable(f) for c in n.conditions)
+
+
 def _written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     """A fold of few elements as one expression: f(f(init, x0), x1), so that the loops around it vectorise."""
     (f,) = nest.folds
@@ -171,11 +231,20 @@ def _written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
         return None
     function = combined_function(f.op.regions[0])
     steady = all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in reductions)
-    if function is None or not steady:
+    if function is None or not steady or _steps_far(nest):
         return None
     inner, result = f.op.regions[0].ops[0], f.inits[0]
+    element = f.values[0].tensor.element
+
+    def is_start(x: Scalar) -> bool:
+        start = f.inits[0]
+        same = isinstance(start, Scalar) and start.value == x.value
+        return same and isinstance(element, ElementType) and is_neutral(function, x.value, element)
+
     for point in product(*(range(x.extent) for x in reductions)):
         at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
-        x = Renamer(at, ranges, {}).node(f.nodes[0])
+        x = _settled(Renamer(at, ranges, {}).node(f.nodes[0]), ranges)
+        if isinstance(x, Scalar) and is_start(x):
+            continue
         result = simplify_node(Apply(inner, function, (result, x)), ranges)
     return Nest(tuple(around), stores=(Store(f.values[0], f.buffers[0], f.index, result),))

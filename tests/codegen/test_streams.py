@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -191,3 +194,67 @@ def test_long_runs_are_asked_for_ahead() -> None:
     np.testing.assert_array_equal(across(x)[0], x.max(0))
     small = codegen.compile(hlo.parse(reduction("f32", (100, 1000), (1,), "add", "0.0")))
     assert not any(p.ahead for k in small.kernels for p in k.compiled.signature.params)
+
+
+def windows(
+    shape: tuple[int, ...], size: tuple[int, ...], strides: tuple[int, ...], pads: Sequence[Sequence[int]], function: str
+) -> str:
+    """A program that folds windows; the result's extents are floor((n + pads - size) / stride) + 1."""
+    out = [(n + lo + hi - w) // s + 1 for n, (lo, hi), w, s in zip(shape, pads, size, strides, strict=True)]
+    source, result = ("x".join([*map(str, x), "f32"]) for x in (shape, out))
+    start = "0.0" if function == "add" else SMALLEST["f32"]
+    return f"""func.func @main(%x: tensor<{source}>) -> tensor<{result}> {{
+      %c = stablehlo.constant dense<{start}> : tensor<f32>
+      %0 = "stablehlo.reduce_window"(%x, %c) <{{padding = dense<{list(map(list, pads))}> : tensor<{len(shape)}x2xi64>,
+        window_dimensions = array<i64: {", ".join(map(str, size))}>,
+        window_strides = array<i64: {", ".join(map(str, strides))}>}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %s = stablehlo.{function} %a, %b : tensor<f32>
+          stablehlo.return %s : tensor<f32>
+      }}) : (tensor<{source}>, tensor<f32>) -> tensor<{result}>
+      return %0 : tensor<{result}>
+    }}"""
+
+
+@pytest.mark.parametrize("function", ["add", "maximum"])
+@pytest.mark.parametrize(
+    ("shape", "size", "strides", "pads"),
+    [
+        ((5, 67), (1, 3), (1, 2), ((0, 0), (0, 1))),
+        ((5, 67), (1, 3), (1, 1), ((0, 0), (1, 1))),
+        ((3, 200), (1, 7), (1, 3), ((0, 0), (3, 3))),
+        ((3, 200), (1, 16), (1, 1), ((0, 0), (8, 7))),
+        ((2, 6, 31, 33), (1, 1, 3, 3), (1, 1, 2, 2), ((0, 0), (0, 0), (0, 1), (1, 1))),
+        ((2, 6, 31, 33), (1, 1, 3, 3), (1, 1, 1, 1), ((0, 0), (0, 0), (1, 1), (1, 1))),
+        ((1, 2, 9, 40), (1, 1, 2, 5), (1, 1, 2, 3), ((0, 0), (0, 0), (1, 0), (4, 4))),
+        ((4, 20), (1, 12), (1, 1), ((0, 0), (11, 11))),
+    ],
+)
+def test_windows_that_end_outside_along_rows(
+    shape: tuple[int, ...], size: tuple[int, ...], strides: tuple[int, ...], pads: Sequence[Sequence[int]], function: str
+) -> None:
+    """The inside of a row has no tests, its ends have their own: windows over the edge, over both edges, strides that miss it."""
+    x = np.random.default_rng(6).standard_normal(shape).astype(np.float32)
+    flat = x.reshape(-1)
+    flat[1], flat[-1], flat[3] = -0.0, -0.0, 0.0
+    if function == "maximum":
+        flat[len(flat) // 2], flat[0] = NAN, -INF
+    same(windows(shape, size, strides, pads, function), x, rtol=1e-6 if function == "add" else 0.0)
+
+
+def test_inside_of_padded_rows_is_without_conditions() -> None:
+    text = windows((8, 64, 64), (1, 3, 3), (1, 1, 1), ((0, 0), (1, 1), (1, 1)), "add")
+    source = codegen.compile(hlo.parse(text)).kernels[0].source
+    assert "for i2 in range(1, 63):" in source and "for r" not in source and not re.search(r"if .*i2", source)
+
+
+@pytest.mark.parametrize("function", ["add", "maximum", "minimum"])
+@pytest.mark.parametrize("width", [2, 8, 9, 12, 15, 16, 17])
+def test_thin_rows(function: str, width: int) -> None:
+    x = np.random.default_rng(7).standard_normal((333, width)).astype(np.float32)
+    if function != "add":
+        x[5, -1], x[6, 0], x[7], x[8] = NAN, -NAN, -0.0, [0.0] + [-0.0] * (width - 1)
+    start = {"add": "0.0", "maximum": SMALLEST["f32"], "minimum": LARGEST["f32"]}[function]
+    executable = same(reduction("f32", x.shape, (1,), function, start), x, rtol=1e-5 if function == "add" else 0.0)
+    # Rows of more than a few elements are folded along memory: results side by side would be gathered one by one.
+    assert ("for r0 in" in executable.kernels[0].source) == (width > 8)
