@@ -60,7 +60,7 @@ def prefetch_lines(emitter: NestEmitter, load: Load) -> list[str]:
         place = Var(f"{r.variable.name}_ahead")
         places[r.variable], phase.variables[place] = place, phase.fresh("next")
         text = emitter.number(Renamer({rows.variable: row}, phase.schedule.ranges, {}).node(r.node), level)
-        made.append(f"{phase.name(place)} = min(max(to_int64({text}), {r.lower}), {r.upper})")
+        made.append(f"{phase.name(place)} = {emitter.place(r, text)}")
     index = [substitute(e, places) for e in load.index]
     counter = phase.fresh("line")
     return [

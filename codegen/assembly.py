@@ -173,7 +173,7 @@ class Assembly:
             if id(self._root(c.argument)) in self._results:
                 self._moved[a] = Copy(a, a, self.sizes[a], _dtype(c.argument), settled=True)
         works = [*works, *self._moves(copies), *exchanges]
-        return [*before, *first, Loop(step.name, tests, self.slot(goes_on), works, frozenset(held))]
+        return [*before, *first, Loop(step.name, tests, self.slot(goes_on), works, frozenset(held), step.trips)]
 
     def _moves(self, copies: Sequence[tuple[Value, Value]]) -> list[Node]:
         """Copies that happen at once, one after the other: no source is written before it was read."""

@@ -38,6 +38,7 @@ from tiling.element import (
 )
 from tiling.linear import address, linear
 from tiling.order import order_loops
+from tiling.residues import take_turns
 from tiling.schedule import (
     Buffer,
     Contract,
@@ -70,7 +71,8 @@ class PhaseSource:
     """A kernel's source, and the buffers that it takes in the order of its arguments.
 
     It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
-    other, long runs at a time.
+    other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
+    `is_long` may take any time: nothing waits for it that others wait for.
     """
 
     source: str
@@ -79,6 +81,8 @@ class PhaseSource:
     tasks: int
     written: frozenset[Buffer] = frozenset()
     walked: frozenset[Buffer] = frozenset()
+    local: tuple[Buffer, ...] = ()
+    is_long: bool = False
 
 
 class NotCompilable(Exception):
@@ -218,7 +222,9 @@ class PhaseEmitter:
     def _nest(self, nest: Nest) -> None:
         nest, products = without_short_sums(nest, self.schedule.ranges)
         ordered = order_loops(nest, self.buffer_of)
-        NestEmitter(self, collapse_loops(ordered, self.buffer_of, self.schedule.ranges), products).run()
+        joined = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
+        for n in take_turns(joined, self.buffer_of, self.schedule.ranges):
+            NestEmitter(self, n, products).run()
 
     def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
@@ -524,10 +530,15 @@ class NestEmitter:
         if r.variable in self.phase.variables:
             return False
         name = self.phase.fresh("rt")
-        value = f"to_int64({self.text[id(r.node)]})"
-        self.lines[self.level(r.node)].append(f"{name} = min(max({value}, {r.lower}), {r.upper})")
+        self.lines[self.level(r.node)].append(f"{name} = {self.place(r, self.text[id(r.node)])}")
         self.phase.variables[r.variable] = name
         return True
+
+    def place(self, r: Runtime, text: str) -> str:
+        """A runtime variable's value: clamped as a number of 32 bits where it is one, so that vectors of places have as many."""
+        if element_name(r.node) == "i32" and r.upper < 1 << 31:
+            return f"to_int64(clamp(int32({r.lower}), {text}, int32({r.upper})))"
+        return f"min(max(to_int64({text}), {r.lower}), {r.upper})"
 
     def _conditions(self, conditions: Sequence[Condition]) -> str:
         tests = []
@@ -548,3 +559,12 @@ class NestEmitter:
         if isinstance(found, Declined):
             raise NotCompilable(found.reason)
         return found
+
+
+def element_name(n: Node) -> str | None:
+    """The element type of a node's value, where the node tells."""
+    if isinstance(n, Load):
+        return str(n.value.tensor.element)
+    if isinstance(n, Apply):
+        return str(n.op.results[0].tensor.element)
+    return str(n.element) if isinstance(n, (IndexNode, Scalar)) else None

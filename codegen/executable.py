@@ -23,6 +23,7 @@ from codegen.nodes import Compute
 from codegen.plans import remembered_plan
 from codegen.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.supports import supports
+from codegen.whole_loops import with_whole_loops
 from hlo.errors import TilewrightError
 from hlo.module import DenseArray, Module, Value
 from hlo.registry import Literal
@@ -118,11 +119,12 @@ class Executable:
     def _build(self) -> None:
         program = self.plan.program
         self._assembly = Assembly(self.plan)
-        computes = [n for n in below(self._assembly.nodes) if isinstance(n, Compute)]
+        nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
+        computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = [self._signature(n) for n in computes]
         compiled = compile_kernels([(n.source.source, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
-        linear = linearise(self._assembly.nodes, self._kernel, self._assembly.exchanges)
+        linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
         self._evaluated = {
             k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()
@@ -189,6 +191,7 @@ class Executable:
         for b in source.scratch:
             scratch.append(Scratch(b.name, b.element.dtype.name, offset))
             offset += _in_lines(b.size_bytes)
+        scratch += [Scratch(b.name, b.element.dtype.name, 0, stack_bytes=_in_lines(b.size_bytes)) for b in source.local]
         return KernelSignature(params, tuple(scratch))
 
     def _kernel(self, node: Compute) -> launch.Step:
@@ -197,7 +200,7 @@ class Executable:
         scratch_bytes = sum(_in_lines(b.size_bytes) for b in source.scratch)
         self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
-        return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes)
+        return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
 
     # ------------------------------------------------------------ look
 

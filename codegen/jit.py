@@ -57,12 +57,16 @@ class Param:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A buffer inside the executing thread's scratch memory, ``offset_bytes`` (a multiple of 64) from its start."""
+    """A buffer inside the executing thread's scratch memory, ``offset_bytes`` (a multiple of 64) from its start.
+
+    With ``stack_bytes``, a buffer of that size in the function's own frame instead: one whose elements may live in registers.
+    """
 
     name: str
     dtype: str
     offset_bytes: int
     scope: str = ""
+    stack_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,7 @@ def _nameless(signature: KernelSignature) -> str:
         return scopes.setdefault(buffer.scope or buffer.name, len(scopes))
 
     params = [(p.dtype, p.align, number(p), p.stream, p.ahead) for p in signature.params]
-    return repr((params, [(s.dtype, s.offset_bytes, number(s)) for s in signature.scratch]))
+    return repr((params, [(s.dtype, s.offset_bytes, number(s), s.stack_bytes) for s in signature.scratch]))
 
 
 def _symbol(key: str) -> str:

@@ -183,7 +183,7 @@ class Step:
     """Run ``kernel`` over the tasks [0, tasks), ``chunk`` at a time.
 
     ``buffers`` are indices into the addresses that ``Plan.run`` is given, in the order of the kernel's parameters;
-    ``scratch_bytes`` is what one thread needs.
+    ``scratch_bytes`` is what one thread needs; a step that ``is_long`` may take any time.
     """
 
     kernel: CompiledKernel
@@ -191,6 +191,7 @@ class Step:
     buffers: tuple[int, ...]
     chunk: int = 1
     scratch_bytes: int = 0
+    is_long: bool = False
 
 
 @dataclass(frozen=True)

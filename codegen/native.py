@@ -312,6 +312,11 @@ def _entry_module(
             load.set_metadata("nonnull", module.add_metadata([]))
         values.append(load)
     for piece in signature.scratch:
+        if piece.stack_bytes:
+            frame = builder.alloca(ir.ArrayType(i8, piece.stack_bytes))
+            frame.align = 64
+            values.append(builder.bitcast(frame, pointer))
+            continue
         values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
     cast = [
         value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))

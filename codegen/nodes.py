@@ -56,13 +56,17 @@ class Evaluate:
 
 @dataclass(eq=False)
 class Loop:
-    """`cond` computes `predicate`; while it holds, `body` runs. `held` are the memories in use from one run to the next."""
+    """`cond` computes `predicate`; while it holds, `body` runs. `held` are the memories in use from one run to the next.
+
+    `trips` is how often the body runs, where that is known.
+    """
 
     name: str
     cond: list[Node]
     predicate: int
     body: list[Node]
     held: frozenset[int] = frozenset()
+    trips: int | None = None
 
 
 @dataclass(eq=False)

@@ -105,7 +105,8 @@ class QuickCall:
         # append and pop of a deque are atomic: two calls never share a frame
         self._frames: deque[_Frame] = deque()
         self.direct: DirectCall | None = None
-        if is_available() and len(self.steps) == len(plan.steps):  # it runs kernels alone: no loops, no branches
+        # It runs kernels alone, no loops and no branches, and holds the interpreter's lock meanwhile.
+        if is_available() and len(self.steps) == len(plan.steps) and not any(s.is_long for s in self.steps):
             self._memory = np.zeros(self.memory_bytes + 64, np.uint8)
             base = -(-self._memory.ctypes.data // 64) * 64
             known = {slot: base + offset for slot, offset in offsets.items()} | dict(fixed)

@@ -2,6 +2,7 @@
 
     map f (x, …)                      ->  f's ops on the whole tensors
     optimization_barrier x            ->  x
+    reduce x over dimensions of 1     ->  body(init, x) on the whole tensors
     batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
     unary_einsum "ab->a"              ->  a sum
     get_dimension_size                ->  the size
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hlo.builder import Builder
-from hlo.module import DenseArray, Op, Value
+from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import ElementType, TensorType
 from tiling.bitcasts import bitcast, bitcast_convert
@@ -31,7 +32,11 @@ Unfold = Callable[[Builder, Op, Sequence[Value]], "Sequence[Value] | None"]
 
 
 def _map(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
-    body, shape = op.regions[0], op.results[0].shape
+    return _on_tensors(b, op.regions[0], operands, op.results[0].shape)
+
+
+def _on_tensors(b: Builder, body: Block, operands: Sequence[Value], shape: tuple[int, ...]) -> Sequence[Value] | None:
+    """A scalar function's ops on whole tensors of one shape; None for one that is no chain of scalar ops of its operands."""
     known = dict(zip(body.arguments, operands, strict=True))
     for inner in body.ops[:-1]:
         semantics = inner.definition.semantics
@@ -46,6 +51,20 @@ def _map(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | Non
         made = b.emit(inner.name, [known[v] for v in inner.operands], inner.attributes, (), types)
         known.update(zip(inner.results, made, strict=True))
     return [known[v] for v in body.results] if all(v in known for v in body.results) else None
+
+
+def _reduce(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """Over dimensions of one element each nothing is folded: body(init, x) is computed in place like any scalar function."""
+    count = len(operands) // 2
+    inputs, inits, shape = operands[:count], operands[count:], op.results[0].shape
+    if not op.attr("dimensions") or any(inputs[0].shape[k] != 1 for k in op.attr("dimensions")):
+        return None
+    elements = [v.tensor.element for v in (*inits, *inputs)]
+    if [v.tensor.element for v in op.regions[0].arguments] != elements:
+        return None  # a body that widens what it is given
+    starts = [b.broadcast_in_dim(v, shape, ()) for v in inits]
+    values = [b.reshape(v, shape) for v in inputs]
+    return _on_tensors(b, op.regions[0], [*starts, *values], shape)
 
 
 def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
@@ -175,6 +194,7 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.bitcast_convert": bitcast_convert,
     "xla.bitcast": bitcast,
     "stablehlo.optimization_barrier": _barrier,
+    "stablehlo.reduce": _reduce,
     "stablehlo.get_dimension_size": _dimension_size,
     "stablehlo.unary_einsum": _unary_einsum,
     "stablehlo.dot_general": _product,

@@ -22,6 +22,7 @@ from hlo.types import ElementType, default_storage_range
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
 from tiling.algebra import simplify_node
 from tiling.element import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
+from tiling.growing import is_monoid
 from tiling.linear import linear, step_along
 from tiling.schedule import FoldStep, LoopKind, Nest, Store
 
@@ -77,16 +78,24 @@ def _skippable(f: FoldStep) -> list[Choose]:
     chosen = [n for n in f.nodes if isinstance(n, Choose) and isinstance(n.otherwise, Scalar) and not n.runtimes]
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == 0]
-    function = combined_function(f.op.regions[0]) if isinstance(f.op.definition.semantics, Fold) else None
-    if function is None or len(f.nodes) != 1 or len(f.inits) != 1:
+    if not isinstance(f.op.definition.semantics, Fold) or len(f.nodes) != 1 or len(f.inits) != 1:
+        return []
+    function = combined_function(f.op.regions[0])
+    if function is None and not _is_monoid(f):
         return []
     kept = []
     for n in chosen:
         start, otherwise = f.inits[0], n.otherwise
         same = isinstance(start, Scalar) and isinstance(otherwise, Scalar) and start.value == otherwise.value
-        if same and isinstance(otherwise, Scalar) and is_neutral(function, otherwise.value, otherwise.element):
+        known = function is None or (isinstance(otherwise, Scalar) and is_neutral(function, otherwise.value, otherwise.element))
+        if same and known:
             kept.append(n)
     return kept
+
+
+def _is_monoid(f: FoldStep) -> bool:
+    """Whether a body of several ops folds in any order from the initial value."""
+    return len(f.inits) == 1 and isinstance(f.inits[0], Scalar) and is_monoid(f.op.regions[0], float(f.inits[0].value))
 
 
 def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
@@ -136,7 +145,7 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
     if len(reductions) != 1 or len(f.nodes) != 1 or has_runtimes(f.nodes):
         return None
-    if not isinstance(f.op.definition.semantics, Fold) or combined_function(f.op.regions[0]) is None:
+    if not isinstance(f.op.definition.semantics, Fold) or not (combined_function(f.op.regions[0]) or _is_monoid(f)):
         return None
     (r,) = reductions
     for i in nest.loops:

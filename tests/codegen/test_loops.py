@@ -9,8 +9,17 @@ import codegen
 import hlo
 import interp
 import tiling
+from codegen import launch, whole_loops
 from codegen.supports import supports
 from tests.threads import in_threads
+
+
+@pytest.fixture(autouse=True, params=["whole", "by the launcher"])
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Loops of little work are one kernel; the same ones, run by the launcher, give the same."""
+    if request.param != "whole":
+        monkeypatch.setattr(whole_loops, "MOST_SECONDS", -1.0)
+    return str(request.param)
 
 
 def run(text: str, *arrays: np.ndarray, exact: bool = True, native: bool = True) -> codegen.Executable:
@@ -278,3 +287,22 @@ def test_small_programs_with_loops_jump_when_called_natively(n: int) -> None:
     text = COUNTED.format(s="3x3", body=IN_PLACE.format(s="3x3"))
     executable = run(text, np.int32(n), np.ones((3, 3), np.float32))
     assert float(executable(np.int32(n), np.ones((3, 3), np.float32))[1][0, 0]) == 2.0**n
+
+
+def test_a_loop_of_little_work_is_one_kernel(how: str) -> None:
+    """Its scalars are the kernel's own; what it may take of time keeps it from calls that hold the interpreter's lock."""
+    text = COUNTED.format(s="3", body=IN_PLACE.format(s="3"))
+    executable = run(text, np.int32(5), np.ones(3, np.float32))
+    loops = [k for k in executable.kernels if "while True:" in k.source]
+    assert len(loops) == (how == "whole")
+    for k in loops:
+        stack = [s for s in k.compiled.signature.scratch if s.stack_bytes]
+        assert stack and all(s.stack_bytes == 64 for s in stack)
+        steps = [s for s in executable._launch.steps if isinstance(s, launch.Step)]
+        assert any(s.is_long for s in steps)  # its count is the caller's
+
+
+def test_a_loop_of_much_work_is_the_launchers() -> None:
+    text = COUNTED.format(s="700x300", body=IN_PLACE.format(s="700x300"))
+    executable = run(text, np.int32(3), np.ones((700, 300), np.float32))
+    assert not any("while True:" in k.source for k in executable.kernels)

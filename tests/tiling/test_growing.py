@@ -1,0 +1,93 @@
+"""Windows that grow are scans for every body that folds in any order; other bodies keep theirs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+from tiling.growing import is_monoid
+
+LOG_ADD_EXP = """%m = stablehlo.maximum %a, %b : tensor<f32>
+    %d = stablehlo.subtract %a, %b : tensor<f32>
+    %n = stablehlo.compare NE, %d, %d, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %s = stablehlo.add %a, %b : tensor<f32>
+    %e = stablehlo.abs %d : tensor<f32>
+    %f = stablehlo.negate %e : tensor<f32>
+    %g = stablehlo.exponential %f : tensor<f32>
+    %h = stablehlo.log_plus_one %g : tensor<f32>
+    %i = stablehlo.add %m, %h : tensor<f32>
+    %z = stablehlo.select %n, %s, %i : tensor<i1>, tensor<f32>"""
+LARGER = """%c = stablehlo.compare GE, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %z = stablehlo.select %c, %a, %b : tensor<i1>, tensor<f32>"""
+ROOT_OF_SQUARES = """%p = stablehlo.multiply %a, %a : tensor<f32>
+    %q = stablehlo.multiply %b, %b : tensor<f32>
+    %s = stablehlo.add %p, %q : tensor<f32>
+    %z = stablehlo.sqrt %s : tensor<f32>"""
+SUM_OF_SQUARES = """%q = stablehlo.multiply %b, %b : tensor<f32>
+    %z = stablehlo.add %a, %q : tensor<f32>"""
+FIRST = "%z = stablehlo.maximum %a, %a : tensor<f32>"
+MEAN = """%h = stablehlo.constant dense<0.5> : tensor<f32>
+    %s = stablehlo.add %a, %b : tensor<f32>
+    %z = stablehlo.multiply %s, %h : tensor<f32>"""
+HALF_SUM_LESS = """%s = stablehlo.subtract %a, %b : tensor<f32>
+    %z = stablehlo.negate %s : tensor<f32>"""
+
+
+def program(body: str, start: str, shape: tuple[int, int], axis: int, reverse: bool) -> hlo.Module:
+    window = [n if k == axis else 1 for k, n in enumerate(shape)]
+    last = shape[axis] - 1
+    padding = [([0, last] if reverse else [last, 0]) if k == axis else [0, 0] for k in range(2)]
+    s = "x".join(map(str, shape))
+    return hlo.parse(f"""func.func @main(%x: tensor<{s}xf32>) -> tensor<{s}xf32> {{
+  %start = stablehlo.constant dense<{start}> : tensor<f32>
+  %r = "stablehlo.reduce_window"(%x, %start) <{{padding = dense<{padding}> : tensor<2x2xi64>,
+      window_dimensions = array<i64: {window[0]}, {window[1]}>}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    {body}
+    stablehlo.return %z : tensor<f32>
+  }}) : (tensor<{s}xf32>, tensor<f32>) -> tensor<{s}xf32>
+  return %r : tensor<{s}xf32>
+}}""")
+
+
+def region_of(body: str) -> hlo.Block:
+    (op,) = [o for o in program(body, "0.0", (4, 4), 0, False).entry.body.ops if o.name == "stablehlo.reduce_window"]
+    return op.regions[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "start", "holds"),
+    [
+        (LOG_ADD_EXP, -np.inf, True),
+        (LOG_ADD_EXP, 0.0, False),  # 0 is not neutral
+        (LARGER, -np.inf, True),
+        (LARGER, 0.0, False),
+        (ROOT_OF_SQUARES, 0.0, False),  # of one negative number it is the absolute value
+        (SUM_OF_SQUARES, 0.0, False),
+        (FIRST, 0.0, False),
+        (MEAN, 0.0, False),
+        (HALF_SUM_LESS, 0.0, False),
+    ],
+)
+def test_what_folds_in_any_order(body: str, start: float, holds: bool) -> None:
+    assert is_monoid(region_of(body), start) is holds
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("body", "start", "scans"), [(LOG_ADD_EXP, "0xFF800000", True), (LARGER, "0xFF800000", True),
+                                                      (SUM_OF_SQUARES, "0.0", False), (MEAN, "0.0", False)])  # fmt: skip
+def test_growing_windows(body: str, start: str, scans: bool, axis: int, reverse: bool) -> None:
+    module = program(body, start, (24, 40), axis, reverse)
+    x = np.random.default_rng(0).normal(size=(24, 40)).astype(np.float32) * 3
+    x[3, 5], x[7, 7] = -np.inf, np.inf
+    x[2, :2] = -np.inf
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    (loops,) = [k.source.count("for ") for k in executable.kernels]
+    assert (loops == 3) is scans  # a task's loop and two more; windows have a third
+    if scans:  # what is no monoid depends on the order, and the evaluator folds in pairs
+        np.testing.assert_allclose(executable(x)[0], interp.evaluate(module, x)[0], rtol=3e-5, atol=1e-5)

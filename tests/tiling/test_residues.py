@@ -1,0 +1,70 @@
+"""Iterations that take turns: interleaving, repetition, interior padding and thin transposes, whole turns and what is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+import tiling
+
+INTERLEAVE = """func.func @main(%x: tensor<{m}x{n}xf32>, %y: tensor<{m}x{n}xf32>) -> tensor<{m}x{w}xf32> {{
+  %a = stablehlo.reshape %x : (tensor<{m}x{n}xf32>) -> tensor<{m}x{n}x1xf32>
+  %b = stablehlo.reshape %y : (tensor<{m}x{n}xf32>) -> tensor<{m}x{n}x1xf32>
+  %c = stablehlo.concatenate %a, %b, dim = 2 : (tensor<{m}x{n}x1xf32>, tensor<{m}x{n}x1xf32>) -> tensor<{m}x{n}x2xf32>
+  %r = stablehlo.reshape %c : (tensor<{m}x{n}x2xf32>) -> tensor<{m}x{w}xf32>
+  return %r : tensor<{m}x{w}xf32>
+}}"""
+PAD = """func.func @main(%x: tensor<{m}x{n}xf32>) -> tensor<{a}x{b}xf32> {{
+  %z = stablehlo.constant dense<-1.5> : tensor<f32>
+  %r = stablehlo.pad %x, %z, low = [{l}, {k}], high = [0, {h}], interior = [{i}, {j}]
+    : (tensor<{m}x{n}xf32>, tensor<f32>) -> tensor<{a}x{b}xf32>
+  return %r : tensor<{a}x{b}xf32>
+}}"""
+REPEAT = """func.func @main(%x: tensor<{m}x{n}xf32>) -> tensor<{m}x{w}xf32> {{
+  %b = stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<{m}x{n}xf32>) -> tensor<{m}x{n}x{k}xf32>
+  %r = stablehlo.reshape %b : (tensor<{m}x{n}x{k}xf32>) -> tensor<{m}x{w}xf32>
+  return %r : tensor<{m}x{w}xf32>
+}}"""
+TURN = """func.func @main(%x: tensor<{m}x{n}xf32>) -> tensor<{n}x{m}xf32> {{
+  %r = stablehlo.transpose %x, dims = [1, 0] : (tensor<{m}x{n}xf32>) -> tensor<{n}x{m}xf32>
+  return %r : tensor<{n}x{m}xf32>
+}}"""
+
+
+def check(text: str, *shapes: tuple[int, ...]) -> str:
+    """The source, once its results are the evaluator's and its schedules are proved."""
+    module = hlo.parse(text)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s, np.float32) for s in shapes]
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    np.testing.assert_array_equal(executable(*arrays)[0], interp.evaluate(module, *arrays)[0])
+    assert tiling.prove(executable.plan).refuted == ()
+    return executable.source
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 7), (64, 33), (3, 500)])
+def test_interleaving_asks_nothing(m: int, n: int) -> None:
+    source = check(INTERLEAVE.format(m=m, n=n, w=2 * n), (m, n), (m, n))
+    assert "if " not in source and "% 2" not in source and "// 2" not in source
+
+
+@pytest.mark.parametrize(("low", "high", "across", "along"),
+    [(0, 0, 0, 1), (1, 3, 0, 1), (0, -2, 2, 2), (3, 1, 1, 3), (-1, 0, 0, 5)])
+def test_interior_padding(low: int, high: int, across: int, along: int) -> None:
+    m, n = 9, 41
+    a, b = m + (m - 1) * across, n + (n - 1) * along + low + high
+    check(PAD.format(m=m, n=n, a=a, b=b, l=0, k=low, h=high, i=across, j=along), (m, n))
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+def test_repetition(k: int) -> None:
+    check(REPEAT.format(m=6, n=35, k=k, w=35 * k), (6, 35))
+
+
+@pytest.mark.parametrize(("m", "n"), [(3000, 2), (2, 3001), (3000, 4), (3, 3001), (5, 3000), (3001, 7)])
+def test_thin_transposes(m: int, n: int) -> None:
+    check(TURN.format(m=m, n=n), (m, n))
