@@ -7,6 +7,8 @@ A value is a stage when
     places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
   - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
     it takes more bytes to read its inputs again than to read it;
+  - it is expensive, and is repeated along other dimensions while the innermost loop walks through it (angles of positions, for
+    each head), so that it cannot be moved out of the loops;
   - what is computed in place for one element would be more than `tiling.sizes.MOST_NODES` operations (`tiling/sizes.py`).
 """
 
@@ -38,6 +40,8 @@ COST: dict[str, float] = {
 
 EXPENSIVE = 8.0
 WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
+WORTH_REPEATS = 4  # times that an expensive value is repeated,
+WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
 WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
 
 
@@ -126,6 +130,7 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
 
     results = {id(v) for v in program.results}
     wanted: set[int] = set()  # values that a contraction or the evaluator should find in memory
+    repeated: set[int] = set()  # expensive values that are read again and again
     evaluators: dict[int, set[int]] = {}
     stages: list[Stage] = []
     for op in reversed(program.ops):
@@ -136,7 +141,7 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
             any(id(r) in results for r in op.results) and not isinstance(op.definition.semantics, Literal)
         )
         if not cut and not isinstance(op.definition.semantics, Literal):
-            cut = any(id(r) in wanted for r in op.results)
+            cut = any(id(r) in wanted or id(r) in repeated for r in op.results)
         if not cut and not isinstance(op.definition.semantics, (Literal, Generate)):
             r = op.results[0]
             again = len(users[id(r)]) > 1 and isinstance(op.definition.semantics, Elementwise)
@@ -144,6 +149,10 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
             cut = again and (weight[id(r)] >= EXPENSIVE or more_bytes)
         if cut:
             stages.append(Stage(op, op.results, declined[id(op)]))
+        elif (low := _repeats(op)) is not None:
+            saved = (op.results[0].tensor.size_elems - low.tensor.size_elems) * weight[id(low)]
+            if weight[id(low)] >= EXPENSIVE and saved >= WORTH_SAVING:
+                repeated.add(id(low))
         for v in op_inputs(op):
             here = evaluators.setdefault(id(v), set())
             here.update({id(op)} if cut else set().union(*users.values()))
@@ -161,6 +170,26 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
                     wanted.add(id(below))
     stages.reverse()
     return stages
+
+
+def _repeats(op: Op) -> Value | None:
+    """What a move repeats along leading dimensions, and not along the last one; None for other moves."""
+    if not isinstance(op.definition.semantics, Move) or len(op.operands) != 1 or not _bytes(op.results[0]):
+        return None
+    low = below_moves(op.operands[0])
+    if low.op is None or not isinstance(low.op.definition.semantics, Elementwise):
+        return None
+    if op.results[0].tensor.size_elems < WORTH_REPEATS * low.tensor.size_elems:
+        return None
+    return low if _walks_last(op) else None
+
+
+def _walks_last(op: Op) -> bool:
+    """Whether the last index of a move's result moves what it reads."""
+    index = [Var(f"d{k}") for k in range(op.results[0].rank)]
+    ranges = {v: Interval(0, max(0, n - 1)) for v, n in zip(index, op.results[0].shape, strict=True)}
+    found = reads_of(op, 0, tuple(map(as_expr, index)), ranges, as_expr)
+    return not isinstance(found, Declined) and any(index[-1] in e.variables for r in found.reads for e in r.index)
 
 
 def _is_placed(op: Op, declined: Declined | None) -> bool:

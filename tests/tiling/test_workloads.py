@@ -20,7 +20,7 @@ EXPECTED: dict[str, tuple[int, int, str]] = {
     # name: (kernels at most, evaluator steps at most, reason)
     "rms_norm_residual": (1, 0, "the sum is a second result of the tile whose mean square the norm needs"),
     "swiglu": (2, 0, "both gates read one row tile of x; the last product needs every column of the gated values"),
-    "rotary": (1, 0, "all elementwise: the two halves are read at shifted indices"),
+    "rotary": (2, 0, "powers that all positions share, then one pass: the two halves are read at shifted indices"),
     "grouped_query_attention": (1, 0, "as attention; repeated heads are a read at head // 4"),
     "cross_entropy": (2, 0, "maximum and sum share one pass over the row's tile; the mean over rows reads their small results"),
     "batch_norm_training": (3, 0, "mean and variance run over all rows: every element of the next stage waits for all of them"),

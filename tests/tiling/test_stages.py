@@ -1,0 +1,73 @@
+"""Which values get loops of their own: those that would be computed again and again where they are read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+import tiling
+
+MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
+
+
+def turned(heads: int, m: int, d: int, dims: str = "[1, 2]", function: str = "cosine") -> str:
+    """x times a function of angles, which every head has the same of, or with `dims` the rows or columns of each head."""
+    shape = {"[1, 2]": f"{m}x{d}", "[0, 1]": f"{heads}x{m}"}[dims]
+    x, a = f"tensor<{heads}x{m}x{d}xf32>", f"tensor<{shape}xf32>"
+    return f"""func.func @main(%x: {x}, %a: {a}) -> {x} {{
+      %c = stablehlo.{function} %a : {a}
+      %b = stablehlo.broadcast_in_dim %c, dims = {dims} : ({a}) -> {x}
+      %y = stablehlo.multiply %x, %b : {x}
+      return %y : {x}
+    }}"""
+
+
+def stages(text: str) -> list[str]:
+    plan = tiling.plan(hlo.parse(text), machine=MACHINE, supports=codegen.supports)
+    return [s.op.name.removeprefix("stablehlo.") for f in plan.fusions for s in f.stages]
+
+
+def test_what_every_head_would_compute_again_is_kept() -> None:
+    assert stages(turned(8, 256, 64)) == ["cosine", "multiply"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        turned(2, 512, 64),  # twice is not often
+        turned(8, 16, 64),  # there is little of it
+        turned(8, 256, 64, function="negate"),  # it costs nothing
+        turned(8, 256, 64, "[0, 1]"),  # the innermost loop does not move it
+    ],
+    ids=["twice", "little", "cheap", "hoisted"],
+)
+def test_what_is_not_worth_keeping_is_computed_where_it_is_read(text: str) -> None:
+    assert stages(text) == ["multiply"]
+
+
+def test_what_is_kept_gives_the_evaluators_numbers() -> None:
+    module = hlo.parse(turned(8, 256, 64))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape, np.float32) for v in module.entry.arguments]
+    arrays[1][3, :4] = [np.nan, np.inf, -0.0, 1e30]
+    (found,) = codegen.compile(module)(*arrays)
+    (expected,) = interp.evaluate(module, *arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.jax
+def test_attention_with_rotary_positions_keeps_no_scores() -> None:
+    """The scores would take 33 MB: the angles of the positions, computed for each head, made it look cheaper to keep them."""
+    import jax
+
+    from benchmarks.form_cases import cases
+
+    case = next(c for c in cases() if c.name == "rotary")
+    shapes = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in case.arguments]  # type: ignore[no-untyped-call]
+    text = jax.jit(case.function).lower(*shapes).as_text()
+    plan = tiling.plan(hlo.parse(text), machine=MACHINE, supports=codegen.supports)
+    largest = max(b.size_bytes for f in plan.fusions for b in f.schedule.buffers)
+    assert largest < 8_000_000
