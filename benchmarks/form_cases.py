@@ -9,32 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Case", "Given", "cases"]
+from benchmarks.tables import Case, Given, cases_of
 
-
-@dataclass(frozen=True)
-class Given:
-    """A random argument: floats are normal times `scale` (or in [0, 1) with `unit`), integers in [low, high)."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    scale: float = 1.0
-    low: int = 0
-    high: int = 0
-    unit: bool = False
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program and its arguments."""
-
-    group: str
-    name: str
-    function: Callable[..., Any]
-    arguments: tuple[Given, ...]
+__all__ = ["cases"]
 
 
 Table = dict[str, tuple[Any, ...]]
@@ -54,9 +33,7 @@ def i(low: int, high: int, *shape: int, t: str = "int32") -> Given:
 
 def cases() -> Iterator[Case]:
     """Every case, group by group."""
-    for group, make in GROUPS.items():
-        for name, (function, *arguments) in make().items():
-            yield Case(group, name, function, tuple(arguments))
+    return cases_of(GROUPS)
 
 
 # ------------------------------------------------------------------ attention

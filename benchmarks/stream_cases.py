@@ -7,46 +7,24 @@ than a core's own caches hold, little enough that the whole table takes minutes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Array", "Case", "cases"]
+from benchmarks.tables import Case, Given, cases_of
+
+__all__ = ["cases"]
 
 
-@dataclass(frozen=True)
-class Array:
-    """A random argument: floats are normal (or in [0, 1) with `unit`), integers in [low, high)."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    low: int = 0
-    high: int = 100
-    unit: bool = False
+def f(*shape: int, dtype: str = "float32", unit: bool = False) -> Given:
+    return Given(shape, dtype, unit=unit)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A program and its arguments; `group` is what it has in common with others."""
-
-    group: str
-    name: str
-    function: Callable[..., Any]
-    arguments: tuple[Array, ...]
-
-
-def f(*shape: int, dtype: str = "float32", unit: bool = False) -> Array:
-    return Array(shape, dtype, unit=unit)
-
-
-def i(high: int, *shape: int, dtype: str = "int32") -> Array:
-    return Array(shape, dtype, 0, high)
+def i(high: int, *shape: int, dtype: str = "int32") -> Given:
+    return Given(shape, dtype, low=0, high=high)
 
 
 def cases() -> Iterator[Case]:
     """Every case, group by group."""
-    for group, make in GROUPS.items():
-        for name, (function, *arguments) in make().items():
-            yield Case(group, name, function, tuple(arguments))
+    return cases_of(GROUPS)
 
 
 Table = dict[str, tuple[Any, ...]]

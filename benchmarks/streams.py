@@ -12,53 +12,24 @@ cases that are behind. `docs/benchmarks.md` says what the numbers mean.
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
-import json
-import math
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.compare_jax import KEEP_MEMORY, interleave, limit_threads  # noqa: E402
-from benchmarks.stream_cases import Array, Case, cases  # noqa: E402
+from benchmarks.compare_jax import interleave  # noqa: E402
+from benchmarks.stream_cases import cases  # noqa: E402
+from benchmarks.tables import Case, Outcome, chosen, finish, options, show_ratios, started  # noqa: E402
 
 
 @dataclass(frozen=True)
-class Row:
-    """One case's outcome; `problem` says why it was not timed."""
+class Row(Outcome):
+    """One case's outcome."""
 
-    group: str
-    name: str
-    problem: str | None = None
-    ms: float = 0.0
-    jax_ms: float = 0.0
     bytes_per_second: float = 0.0
-    kernels: int = 0
-    fallbacks: tuple[str, ...] = ()
-
-    @property
-    def ratio(self) -> float:
-        return self.jax_ms / self.ms
-
-
-def random_argument(a: Array, seed: int) -> Any:
-    """The argument's elements."""
-    import ml_dtypes  # noqa: F401  (its names become NumPy types)
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-    kind = np.dtype(a.dtype)
-    if kind.kind in "iu":
-        return generator.integers(a.low, a.high, a.shape, kind) if a.shape else kind.type(generator.integers(a.low, a.high))
-    values = generator.random(a.shape, np.float32) if a.unit else generator.standard_normal(a.shape, np.float32)
-    return values.astype(kind)
 
 
 def measure(case: Case, turns: int, min_seconds: float) -> Row:
@@ -70,7 +41,7 @@ def measure(case: Case, turns: int, min_seconds: float) -> Row:
     import hlo
     from tilewright.check import Tolerance, compare, tolerance
 
-    arrays = [np.asarray(random_argument(a, 7 + k)) for k, a in enumerate(case.arguments)]
+    arrays = [a.make(7 + k) for k, a in enumerate(case.arguments)]
     lowered = jax.jit(case.function, keep_unused=True).lower(*arrays)
     executable = codegen.compile(hlo.parse(lowered.as_text()))
     compiled = lowered.compile()
@@ -92,7 +63,7 @@ def measure(case: Case, turns: int, min_seconds: float) -> Row:
 
     ours, theirs = interleave(lambda: executable(*arrays), run_jax, turns, min_seconds)
     ms, jax_ms = ours.median * 1e3, theirs.median * 1e3
-    return Row(case.group, case.name, None, ms, jax_ms, moved / ours.median, len(executable.kernels), fallbacks)
+    return Row(case.group, case.name, None, ms, jax_ms, len(executable.kernels), fallbacks, moved / ours.median)
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -102,61 +73,25 @@ def show(rows: Sequence[Row]) -> None:
         if r.group != group:
             group = r.group
             print(f"\n{group:36} {'ms':>9} {'JAX, ms':>9} {'JAX/tw':>7} {'GB/s':>6} kernels")
-        note = f"  evaluator: {'; '.join(r.fallbacks)[:90]}" if r.fallbacks else ""
         if r.problem:
-            print(f"  {r.name:34} {r.problem}{note}")
+            print(f"  {r.name:34} {r.problem}{r.note}")
         else:
             print(
-                f"  {r.name:34} {r.ms:9.3f} {r.jax_ms:9.3f} {r.ratio:7.2f} {r.bytes_per_second / 1e9:6.1f} {r.kernels}{note}"
+                f"  {r.name:34} {r.ms:9.3f} {r.jax_ms:9.3f} {r.ratio:7.2f} {r.bytes_per_second / 1e9:6.1f} {r.kernels}{r.note}"
             )
-    timed = [r for r in rows if not r.problem]
-    print("\ngeometric means of JAX/tw")
-    for name in dict.fromkeys(r.group for r in timed):
-        print(f"  {name:34} {_mean([r.ratio for r in timed if r.group == name]):.2f}")
-    if timed:
-        print(f"  {'all':34} {_mean([r.ratio for r in timed]):.2f}")
-    behind = sorted((r for r in timed if r.ratio < 1), key=lambda r: r.ratio)
-    print(f"\nbehind: {len(behind)} of {len(timed)}")
-    for r in behind:
-        print(f"  {r.ratio:5.2f}  {r.group}: {r.name}")
-
-
-def _mean(ratios: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+    show_ratios(rows, 34)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(description="Compare Tilewright with JAX on programs without contractions.")
-    p.add_argument("--only", metavar="PATTERNS", help="groups or cases, separated by commas; * and ? match")
-    p.add_argument("--turns", type=int, default=7, metavar="N", help="turns of each, at least (default: 7)")
-    p.add_argument("--min-seconds", type=float, default=0.05, metavar="S", help="and until each ran this long (default: 0.05)")
-    p.add_argument("--threads", type=int, default=2, metavar="N", help="threads for both (default: 2)")
-    p.add_argument("--keep-memory", action="store_true", help="keep freed memory, huge pages (glibc): JAX at its strongest")
-    p.add_argument("--json", action="store_true", help="print JSON")
-    args = p.parse_args(argv)
-    if args.turns < 2 or args.threads < 1:
-        p.error("--turns must be at least 2 and --threads at least 1")
-    if args.keep_memory and os.environ.get("GLIBC_TUNABLES") != KEEP_MEMORY:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "GLIBC_TUNABLES": KEEP_MEMORY})
-    limit_threads(args.threads)
+    p = options("Compare Tilewright with JAX on programs without contractions.", ",", 0.05)
+    args = started(p, argv)
     import jax
 
-    patterns = [x.strip() for x in args.only.split(",")] if args.only else ["*"]
     rows = []
-    for case in cases():
-        if any(fnmatch.fnmatchcase(x, p) for x in (case.group, case.name) for p in patterns):
-            if sys.stderr.isatty():
-                print(f"{case.group}: {case.name} …", file=sys.stderr)
-            with jax.enable_x64(any(a.dtype.endswith("64") for a in case.arguments)):
-                rows.append(measure(case, args.turns, args.min_seconds))
-    if not rows:
-        p.error(f"no case matches {args.only}")
-    if args.json:
-        found = [{**asdict(r), "ratio": None if r.problem else r.ratio} for r in rows]
-        print(json.dumps({"schema": "tilewright.streams/1", "rows": found}, indent=2))
-    else:
-        show(rows)
-    return 1 if any(r.problem for r in rows) else 0
+    for case in chosen(p, cases(), args.only, ","):
+        with jax.enable_x64(any(a.dtype.endswith("64") for a in case.arguments)):
+            rows.append(measure(case, args.turns, args.min_seconds))
+    return finish(rows, "tilewright.streams/1", None if args.json else lambda: show(rows))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 
 from hlo.access import Condition
@@ -24,16 +23,14 @@ from indexing.expr import (
     Minimum,
     Var,
     as_expr,
-    from_terms,
     interval,
     maximum,
     minimum,
     simplify,
     substitute,
 )
-from indexing.isl import bounded, domain_set
-from indexing.map import Constraint, IndexingMap, Variable
 from tiling.element import Choose, IndexNode, Load, Node, children, runtimes_of
+from tiling.positions import positions
 from tiling.schedule import (
     Block2D,
     Buffer,
@@ -62,7 +59,6 @@ __all__ = [
     "accesses_of",
     "buffers_by_value",
     "flag_values",
-    "positions_by_division",
 ]
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
@@ -415,7 +411,7 @@ class Reader:
     ) -> Iterator[Access]:
         """An access by address: its position along each dimension of the buffer is recovered from the strides."""
         used = domain.with_variables(place.variables, self.schedule.ranges)
-        at = _positions(block.buffer, place, used)
+        at = positions(block.buffer, place, used.variables, used.held)
         order = (*self.at, self.first_part + part, 1 if kind is Kind.WRITE else 0)
         yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
 
@@ -475,59 +471,3 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
 
 def _is_leaf(n: Node) -> bool:
     return isinstance(n, IndexNode) and not n.runtimes
-
-
-# ---------------------------------------------------------------- addresses
-
-
-def _positions(buffer: Buffer, place: Expr, domain: Domain) -> tuple[Expr, ...]:
-    """The position at an address: each term goes to the widest stride that divides it; by division where that does not fit."""
-    strides, ranges = buffer.strides, domain.ranges
-    total: list[Expr] = [Const(0)] * len(strides)
-    wide_first = sorted(range(len(strides)), key=lambda k: -strides[k])
-    rest: dict[Expr, int] = {}
-    for atom, k in place.terms:
-        fit = next((d for d in wide_first if strides[d] and abs(k) >= strides[d] and k % strides[d] == 0), None)
-        if fit is None:
-            rest[atom] = k
-        else:
-            total[fit] = total[fit] + from_terms(0, {atom: k // strides[fit]})
-    constant = place.constant
-    for d in wide_first:
-        if strides[d] and abs(constant) >= strides[d]:
-            part = constant // strides[d] if constant > 0 else -(-constant // strides[d])
-            total[d] = total[d] + part
-            constant -= part * strides[d]
-    if rest or constant:
-        return positions_by_division(buffer, place, ranges)
-    found = tuple(simplify(e, ranges) for e in total)
-    # Where a term spans several dimensions (a flat depth index, columns of a wider value), only division tells them apart.
-    return found if _stays_inside(buffer, found, domain) else positions_by_division(buffer, place, ranges)
-
-
-def _stays_inside(buffer: Buffer, found: Sequence[Expr], domain: Domain) -> bool:
-    """True when no iteration takes a position out of its dimension: the intervals or the conditions of the loops say so."""
-    variables = tuple(Variable(v, b) for v, b in domain.variables)
-    held = tuple(Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in domain.held)
-    for e, n in zip(found, buffer.shape, strict=True):
-        low, high = interval(e, domain.ranges)
-        for out in (Interval(low, -1), Interval(n, high)):
-            outside = IndexingMap(variables, (), constraints=(*held, Constraint(e, out)))
-            if not out.is_empty and bounded(partial(_is_empty, outside)) is not True:
-                return False
-    return True
-
-
-def _is_empty(m: IndexingMap) -> bool:
-    return bool(domain_set(m).is_empty())
-
-
-def positions_by_division(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> tuple[Expr, ...]:
-    """The position at an address of a row-major buffer: floordiv by each stride, widest first, of what is left."""
-    found: list[Expr] = []
-    left = place
-    for k, s in enumerate(buffer.strides):
-        last = k == len(buffer.strides) - 1
-        found.append(simplify(left if last and s == 1 else left // s, ranges))
-        left = simplify(left % s, ranges) if s > 1 else Const(0)
-    return tuple(found)
