@@ -55,10 +55,19 @@ class Kernel:
     def source(self) -> str:
         return self.compiled.source
 
+    @property
+    def _facts(self) -> str:
+        from tiling.show import amount, count
+
+        return f"{self.name}: {count(self.tasks, 'task')}, {amount(self.scratch_bytes)} of scratch a thread"
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self._facts}>"
+
     def _repr_html_(self) -> str:
         from tiling.html import source_to_html
 
-        return source_to_html(f"{self.name}: {self.tasks} tasks, {self.scratch_bytes} bytes of scratch a thread", self.source)
+        return source_to_html(self._facts, self.source, is_open=True)
 
     @property
     def function(self) -> Any:
@@ -204,9 +213,16 @@ class Executable:
 
     # ------------------------------------------------------------ look
 
+    def __repr__(self) -> str:
+        from tiling.show import summary
+
+        return f"<Executable of @{self.plan.program.name}: {summary(self.plan)}>"
+
     def _repr_html_(self) -> str:
         """The plan, then each kernel's source."""
-        return self.plan._repr_html_() + "".join(k._repr_html_() for k in self.kernels)
+        from tiling.html import source_to_html
+
+        return self.plan._repr_html_() + "".join(source_to_html(k._facts, k.source) for k in self.kernels)
 
     @property
     def kernels(self) -> list[Kernel]:

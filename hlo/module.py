@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,6 +183,9 @@ class Function:
     def type(self) -> FunctionType:
         return FunctionType(tuple(a.type for a in self.arguments), self.result_types)
 
+    def __repr__(self) -> str:
+        return f"<Function @{self.name}: {self.type}, {_op_count(self.body)}>"
+
 
 @dataclass(eq=False)
 class Module:
@@ -230,6 +234,22 @@ class Module:
         from hlo.text.printer import print_module
 
         return print_module(self)
+
+    def __repr__(self) -> str:
+        functions = "; ".join(f"@{f.name}: {f.type}, {_op_count(f.body)}" for f in self.functions.values())
+        return f"<Module {functions or 'without functions'}>"
+
+    def _repr_html_(self) -> str:
+        """The text; of a long one the beginning."""
+        lines = str(self).splitlines()
+        more = f"\n… {len(lines) - 400} more lines, all of them in str(module)" if len(lines) > 400 else ""
+        style = "font-family:monospace;white-space:pre;overflow-x:auto"
+        return f'<pre style="{style}">{escape(chr(10).join(lines[:400]) + more)}</pre>'
+
+
+def _op_count(block: Block) -> str:
+    n = sum(1 for _ in walk(block))
+    return "1 op" if n == 1 else f"{n} ops"
 
 
 @dataclass(frozen=True)

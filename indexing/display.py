@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from indexing.map import IndexingMap
 from indexing.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
-__all__ = ["expr_to_latex", "map_to_html", "map_to_latex"]
+__all__ = ["expr_to_latex", "html_table", "map_to_html", "map_to_latex"]
 
 
 def expr_to_latex(e: Expr) -> str:
@@ -68,18 +69,37 @@ def map_to_latex(m: IndexingMap) -> str:
     return r"\begin{aligned}" + r" \\ ".join(lines) + r"\end{aligned}"
 
 
+_ONE_LINE = 26  # characters of a cell that is not broken
+
+
+def html_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), title: str = "") -> str:
+    """A table of texts under a title, all of them escaped.
+
+    Styles stand with the cells, because the style sheets of notebooks put text at the right edge and break short cells.
+
+    >>> html_table([["a < b"]])
+    '<table><tr><td style="text-align:left;vertical-align:top;white-space:nowrap">a &lt; b</td></tr></table>'
+    """
+
+    def cell(text: str, kind: str) -> str:
+        whole = ";white-space:nowrap" if len(text) <= _ONE_LINE else ""
+        return f'<{kind} style="text-align:left;vertical-align:top{whole}">{escape(text)}</{kind}>'
+
+    lines = [*([(head, "th")] if head else []), *((r, "td") for r in rows)]
+    body = "".join(f"<tr>{''.join(cell(c, kind) for c in cells)}</tr>" for cells, kind in lines)
+    return (f"<div><code>{escape(title)}</code></div>" if title else "") + f"<table>{body}</table>"
+
+
 def map_to_html(m: IndexingMap) -> str:
-    """An HTML table of a map: the function as its caption, a row for each variable and constraint."""
+    """An HTML table of a map: the function above it, a row for each variable and constraint."""
     if m.unknown is not None:
         return f"<em>unknown: {escape(m.unknown.reason)}</em>"
     if m.is_known_empty:
         return "<em>KNOWN EMPTY</em>"
     kinds = [("dimension", m.dims), ("range", m.ranges)]
-    rows = [(kind, str(v), str(b)) for kind, group in kinds for v, b in group]
+    rows = [(kind, str(v), f"in {b}") for kind, group in kinds for v, b in group]
     rows += [
-        ("runtime " + (v.label or (repr(v.producer) if v.producer else "")), str(v.var), str(v.interval)) for v in m.runtimes
+        ("runtime " + (v.label or (repr(v.producer) if v.producer else "")), str(v.var), f"in {v.interval}") for v in m.runtimes
     ]
-    rows += [("constraint", str(e), str(b)) for e, b in m.constraints]
-    body = "".join(f"<tr><td>{escape(k)}</td><td>{escape(e)}</td><td>{escape(b)}</td></tr>" for k, e, b in rows)
-    caption = escape(str(m).partition(", domain:")[0])
-    return f"<table><caption><code>{caption}</code></caption>{body}</table>"
+    rows += [("constraint", str(e), f"in {b}") for e, b in m.constraints]
+    return html_table(rows, title=str(m).partition(", domain:")[0])

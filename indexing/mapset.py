@@ -49,6 +49,9 @@ class MapSet(Set[IndexingMap]):
     def __hash__(self) -> int:
         return hash(frozenset(map(hash, self._items)))
 
+    def _repr_html_(self) -> str:
+        return "".join(m._repr_html_() for m in self._items) or "<em>no map</em>"
+
     @property
     def only(self) -> IndexingMap:
         """The one map. Raises ValueError when there is not exactly one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import codegen
 import hlo
 import indexing
+import tiling
 from tilewright import pictures
 from tilewright.cli import main
+from tilewright.graph import Graph
 
 TEXT = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x5xf32> {
   %e = stablehlo.exponential %x : tensor<6x8xf32>
@@ -63,13 +66,94 @@ def test_wrong_places_are_named() -> None:
         pictures.reads(hlo.parse(TEXT).root, at=(6, 0))
 
 
-def test_plans_schedules_and_kernels_have_html() -> None:
-    executable = codegen.compile(hlo.parse(TEXT))
+EVIL = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x5xf32> {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<6x8xf32>, tensor<8x5xf32>) -> tensor<6x5xf32>
+  %c = stablehlo.custom_call @"<script>alert(1)</script>"(%y) : (tensor<6x5xf32>) -> tensor<6x5xf32>
+  %t = stablehlo.tanh %c : tensor<6x5xf32>
+  return %t : tensor<6x5xf32>
+}"""
+
+
+def test_what_a_notebook_shows_has_html_without_markup_from_the_program() -> None:
+    module = hlo.parse(EVIL)
+    executable = codegen.compile(module)
     plan = executable.plan
-    for text in (plan._repr_html_(), plan.fusions[0].schedule._repr_html_(), executable._repr_html_()):
-        assert "<table>" in text
-        assert "&lt;" in text or "<pre>" in text
-    assert "<pre>def kernel" in executable.kernels[0]._repr_html_()
+    analysis = tiling.tile_analysis(hlo.parse(TEXT))
+    maps = indexing.output_to_input(module.entry.body.ops[0])
+    shown = [
+        module, executable, plan, *plan.fusions, plan.fusions[0].schedule, *executable.kernels, maps[0], maps[0][0],
+        tiling.symbolic_tile(maps[0][0]), analysis, analysis.space, *analysis.values, *map(analysis.tile, analysis.values),
+    ]  # fmt: skip
+    for x in shown:
+        text = x._repr_html_()
+        assert "<script" not in text
+        assert "<table>" in text or "<pre style=" in text, x
+    assert "&lt;script&gt;" in module._repr_html_()
+    assert ">def kernel" in executable.kernels[0]._repr_html_()
+
+
+def test_what_a_prompt_shows_is_one_short_line() -> None:
+    """At a prompt, a module or a plan once was its fields' fields: thousands of characters."""
+    module = hlo.parse(TEXT)
+    executable = codegen.compile(module)
+    plan, analysis = executable.plan, tiling.tile_analysis(module)
+    (first, *_) = indexing.output_to_input(module.root)
+    shown = [module, module.entry, plan, plan.fusions[0], plan.fusions[0].schedule, executable, *executable.kernels, analysis,
+             analysis.space, *analysis.values, *map(analysis.tile, analysis.values), tiling.symbolic_tile(first[0])]  # fmt: skip
+    for x in shown:
+        assert repr(x).startswith(f"<{type(x).__name__} ") or repr(x).startswith(f"<{type(x).__name__}:"), repr(x)
+        assert len(repr(x)) < 300
+        assert "\n" not in repr(x)
+    assert repr(module) == "<Module @main: (tensor<6x8xf32>, tensor<8x5xf32>) -> tensor<6x5xf32>, 3 ops>"
+
+
+def test_a_long_module_is_cut_in_a_notebook() -> None:
+    lines = "".join(f"  %{k + 1} = stablehlo.tanh %{k} : tensor<2xf32>\n" for k in range(900))
+    module = hlo.parse(f"func.func @main(%0: tensor<2xf32>) -> tensor<2xf32> {{\n{lines}  return %900 : tensor<2xf32>\n}}")
+    text = module._repr_html_()
+    assert text.count("stablehlo.tanh") < 450
+    assert "more lines" in text
+
+
+BATCHES = """func.func @main(%a: tensor<3x4x5xf32>, %b: tensor<3x5x7xf32>) -> tensor<3x4x7xf32> {
+  %y = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : (tensor<3x4x5xf32>, tensor<3x5x7xf32>) -> tensor<3x4x7xf32>
+  return %y : tensor<3x4x7xf32>
+}"""
+
+
+def test_operations_of_a_batch_of_products_are_counted_once() -> None:
+    """The batch's size was not found, and a roofline's point lay √B above its place."""
+    plan = tiling.plan(hlo.parse(BATCHES), supports=codegen.supports)
+    assert sum(map(pictures._operations, plan.fusions)) == 2 * 3 * 4 * 5 * 7
+
+
+def test_a_graph_keeps_boxes_and_edges_apart() -> None:
+    graph = Graph()
+    for key, level in (("a", 0), ("b", 0), ("c", 1), ("d", 1.5), ("e", 2), ("f", 3), ("g", 3)):
+        graph.add(key, f"%{key}\ntensor<64x64xf32>", "kernel", level)
+    graph.edges += [("a", "c", 1), ("b", "c", 2), ("c", "e", 3), ("d", "e", 4), ("a", "e", 5), ("e", "f", 6), ("c", "g", 7)]
+    places, ways = graph.places()
+    boxes = {k: (x, y, *graph.size_of(k)) for k, (x, y) in places.items()}
+    for a, b in itertools.combinations(boxes.values(), 2):
+        assert abs(a[0] - b[0]) >= (a[2] + b[2]) / 2 or abs(a[1] - b[1]) >= (a[3] + b[3]) / 2
+    for (start, end, _), way in zip(graph.edges, ways, strict=True):
+        assert (way[0], way[-1]) == (places[start], places[end])
+        for x, y in way[1:-1]:
+            assert all(abs(x - bx) > w / 2 or abs(y - by) > h / 2 + 1e-9 for bx, by, w, h in boxes.values())
+
+
+@notebook
+def test_a_graph_of_many_arguments_stays_narrow() -> None:
+    names = [f"%a{k}" for k in range(40)]
+    types = ", ".join(["tensor<2xf32>"] * 40)
+    text = f"""func.func @main({", ".join(n + ": tensor<2xf32>" for n in names)}) -> tensor<80xf32> {{
+  %c = stablehlo.concatenate {", ".join(names)}, dim = 0 : ({types}) -> tensor<80xf32>
+  return %c : tensor<80xf32>
+}}"""
+    picture = pictures.fusion_graph(tiling.plan(hlo.parse(text), supports=codegen.supports))
+    assert picture.get_size_inches()[0] < 12
+    assert any("37 more arguments\n296 B" in t.get_text() for t in picture.axes[0].texts)
 
 
 @notebook

@@ -6,18 +6,18 @@ dimensions are drawn as rows of their last one. `explore` adds sliders with ipyw
 
 from __future__ import annotations
 
-import functools
-import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo.errors import Declined, TilewrightError
+from hlo.errors import Declined
 from hlo.module import Function, Module, Op
 from hlo.types import TensorType
+from tilewright.figures import PictureError, figure
+from tilewright.graph import fusion_graph
 
 if TYPE_CHECKING:
     from indexing import IndexingMap
@@ -37,30 +37,6 @@ __all__ = [
 
 _LIMIT_ELEMS = 1 << 20
 _READ, _WRITTEN, _NOT = "#d1495b", "#30638e", "#eef1f4"
-
-
-class PictureError(TilewrightError):
-    """Something that cannot be drawn, or no library to draw it with."""
-
-
-@functools.cache
-def _picture_class() -> type[Any]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as e:
-        raise PictureError("pictures need matplotlib, which is not installed: pip install 'tilewright[notebook]'") from e
-
-    def png(figure: Any) -> bytes:
-        out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=100)
-        return out.getvalue()
-
-    # A figure that shows itself in a notebook, without pyplot and its global state.
-    return type("Picture", (Figure,), {"_repr_png_": png})
-
-
-def _figure(width: float, height: float) -> Any:
-    return _picture_class()(figsize=(width, height), layout="constrained")
 
 
 # ---------------------------------------------------------------- what is read
@@ -128,7 +104,11 @@ def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> Non
     axes.tick_params(labelsize=7)
     for axis, size, is_dimension in ((axes.xaxis, columns, count.ndim > 0), (axes.yaxis, rows, count.ndim > 1)):
         if is_dimension:
-            axis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=min(size, 3)))
+            # As many numbers as fit beside each other: squares leave a narrow tensor a narrow picture.
+            share = 1.0 if hair else min(1.0, columns / rows if axis is axes.xaxis else rows / columns)
+            digits = 1 if axis is axes.yaxis else len(str(size))
+            fitting = max(1, int(14 * share / max(1, digits / 2)))
+            axis.set_major_locator(MaxNLocator(fitting, integer=True, min_n_ticks=min(size, fitting, 3)))
         else:
             axis.set_ticks([])
     margin = 2.0 if count.ndim == 0 else 0.0  # a scalar is one element, not a wall
@@ -158,8 +138,8 @@ def reads(op: Op, at: Sequence[int] | None = None, tile: Sequence[int] | None = 
     box = _box(result.static_shape, at, tile)
     operands = [(k, v.type) for k, v in enumerate(op.operands) if isinstance(v.type, TensorType) and v.type.is_static]
     maps = indexing.output_to_input(op, output=output)
-    figure = _figure(3.2 * (1 + len(operands)), 3.0)
-    panels = figure.subplots(1, 1 + len(operands), squeeze=False)[0]
+    picture = figure(3.2 * (1 + len(operands)), 3.0)
+    panels = picture.subplots(1, 1 + len(operands), squeeze=False)[0]
     for axes, (k, t) in zip(panels, operands, strict=False):
         total = np.zeros(t.static_shape, np.int64)
         for m in maps[k]:
@@ -169,7 +149,7 @@ def reads(op: Op, at: Sequence[int] | None = None, tile: Sequence[int] | None = 
     written = np.zeros(result.static_shape, np.int64)
     written[tuple(slice(r.start, r.stop) for r in box)] = 1
     _draw_elements(panels[-1], written, f"{op.name}\n{result}, {int(written.sum())} written", _WRITTEN)
-    return figure
+    return picture
 
 
 def explore(op: Op, tile: Sequence[int] | None = None, output: int = 0) -> Any:
@@ -207,8 +187,8 @@ def tile_grid(fusion: Fusion) -> Any:
     high, wide = (tile[-2] if len(tile) > 1 else 1), (tile[-1] if tile else 1)
     counts = -(-rows // max(high, 1)), -(-columns // max(wide, 1))
     shown = min(counts[0], 64), min(counts[1], 64)
-    figure = _figure(5, 4.4)
-    axes = figure.subplots()
+    picture = figure(5, 4.4)
+    axes = picture.subplots()
     image = np.add.outer(np.arange(shown[0]), np.arange(shown[1])) % 2
     axes.imshow(image, cmap="Blues", vmin=-0.6, vmax=2.5, aspect="auto",
                 extent=(0, min(shown[1] * wide, columns), min(shown[0] * high, rows), 0), interpolation="nearest")  # fmt: skip
@@ -221,95 +201,7 @@ def tile_grid(fusion: Fusion) -> Any:
     axes.set_title(f"{fusion.name}: {value.type}\n{counts[0]} × {counts[1]} tiles of {high} × {wide}{lead}{cut}", fontsize=9)
     axes.set_xlabel("last dimension")
     axes.set_ylabel("dimension before it")
-    return figure
-
-
-# ---------------------------------------------------------------- fusion graph
-
-
-def _bytes(n: float) -> str:
-    from tilewright.report import bytes_text
-
-    return bytes_text(n)
-
-
-def fusion_graph(plan: Plan) -> Any:
-    """Kernels (boxes), what runs in the evaluator (dashed), arguments and results, and the bytes that flow along each edge."""
-    from tilewright.report import ops_text
-
-    nodes: list[tuple[str, str, str]] = []  # (key, label, kind)
-    level: dict[str, float] = {}
-    edges: list[tuple[str, str, int]] = []
-    home: dict[int, str] = {}
-    for v in plan.program.arguments:
-        key = f"argument{len(nodes)}"
-        nodes.append((key, f"%{v.name}\n{v.type}", "argument"))
-        home[id(v)], level[key] = key, 0
-    from tiling import EvaluatorStep, Fusion
-
-    for step in plan.steps:
-        key = f"step{len(nodes)}"
-        if isinstance(step, Fusion):
-            tiles = "×".join(map(str, step.tile_sizes)) or "-"
-            summary = ops_text([op.name for op in step.ops])
-            summary = summary if len(summary) < 44 else summary[:42] + "…"
-            nodes.append((key, f"{step.name}\n{summary}\ntiles {tiles}, scratch {_bytes(step.scratch_bytes)}", "kernel"))
-            inputs, outputs = step.inputs, step.outputs
-        else:
-            kind = "evaluator" if isinstance(step, EvaluatorStep) else "kernel"
-            nodes.append((key, f"{step.name}\n{step.op.name}", kind))
-            read = step.op.operands if isinstance(step, EvaluatorStep) else step.reads
-            inputs, outputs = tuple(read), tuple(step.op.results)
-        level[key] = 1
-        for v in inputs:
-            if id(v) in home:
-                edges.append((home[id(v)], key, _size(v)))
-                level[key] = max(level[key], level[home[id(v)]] + 1)
-        home.update({id(v): key for v in outputs})
-    for key, _, kind in nodes:
-        if kind == "argument":  # half a row above its first reader
-            level[key] = min((level[b] for a, b, _ in edges if a == key), default=1) - 0.5
-    last = max(level.values(), default=0) + 1
-    for k, v in enumerate(plan.program.results):
-        key = f"result{k}"
-        nodes.append((key, f"result {k}\n{v.type}", "argument"))
-        level[key] = last
-        if id(v) in home:
-            edges.append((home[id(v)], key, _size(v)))
-    return _draw_graph(nodes, level, edges)
-
-
-def _size(v: Any) -> int:
-    return int(v.type.size_bytes) if isinstance(v.type, TensorType) and v.type.is_static else 0
-
-
-def _draw_graph(nodes: Sequence[tuple[str, str, str]], level: Mapping[str, float], edges: Sequence[tuple[str, str, int]]) -> Any:
-    rows: dict[float, list[str]] = {}
-    for key, _, _ in nodes:
-        rows.setdefault(level[key], []).append(key)
-    width = max(map(len, rows.values()))
-    figure = _figure(min(3 + 2.9 * width, 24), min(1.5 + 1.5 * len(rows), 40))
-    axes = figure.subplots()
-    axes.axis("off")
-    place = {}
-    for depth, row in enumerate(sorted(rows)):
-        for k, key in enumerate(rows[row]):
-            place[key] = ((k + 0.5) * width / len(rows[row]), -float(depth))
-    largest = max((b for _, _, b in edges), default=1) or 1
-    for a, b, size in edges:
-        arrow = {"arrowstyle": "-|>", "color": "#5c6b78", "shrinkA": 24, "shrinkB": 28, "linewidth": 0.8 + 4 * size / largest}
-        axes.annotate("", xy=place[b], xytext=place[a], arrowprops=arrow)
-        (x0, y0), (x1, y1) = place[a], place[b]
-        axes.text(x0 + 0.42 * (x1 - x0), y0 + 0.42 * (y1 - y0), _bytes(size), fontsize=7, ha="center", va="center",
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
-    colours = {"kernel": "#cfe0ef", "evaluator": "#f7dcd8", "argument": "#f4f4f4"}
-    for key, label, kind in nodes:
-        axes.text(*place[key], label, ha="center", va="center", fontsize=7, parse_math=False, bbox={
-            "boxstyle": "round,pad=0.5", "facecolor": colours[kind], "edgecolor": "#5c6b78",
-            "linestyle": "--" if kind == "evaluator" else "-"})  # fmt: skip
-    axes.set_xlim(-0.2, width + 0.2)
-    axes.set_ylim(-len(rows) + 0.4, 0.6)
-    return figure
+    return picture
 
 
 # ---------------------------------------------------------------- roofline
@@ -323,34 +215,62 @@ def roofline(plan: Plan, seconds: Sequence[float] | None = None) -> Any:
     machine: Machine = plan.machine
     peak = machine.peak_flops(4) * machine.cores
     bandwidth = machine.memory_bytes_per_second
-    figure = _figure(6, 4.2)
-    axes = figure.subplots()
+    picture = figure(6, 4.2)
+    axes = picture.subplots()
     x = np.logspace(-2, 4, 200)
     axes.loglog(
         x, np.minimum(peak, x * bandwidth) / 1e9, color="#222", label=f"{peak / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.0f} GB/s"
     )
+    points = []
     for k, f in enumerate(plan.fusions):
         work = _operations(f)
         moved = max(f.bytes_fused, 1)
         spent = seconds[k] if seconds is not None else f.estimate.seconds
         if work and spent > 0:
-            axes.plot(work / moved, work / spent / 1e9, "o", color=_WRITTEN)
-            axes.annotate(f.name, (work / moved, work / spent / 1e9), fontsize=7, xytext=(4, 4), textcoords="offset points")
+            points.append((spent, work / moved, work / spent / 1e9, f.name))
+    points.sort(reverse=True)
+    for _, intensity, speed, _ in points:
+        axes.plot(intensity, speed, "o", color=_WRITTEN, markersize=5)
     axes.set_xlabel("operations per byte of memory")
     axes.set_ylabel("GFLOP/s, " + ("measured" if seconds is not None else "predicted"))
     axes.legend(fontsize=8, loc="lower right")
     axes.grid(alpha=0.3)
-    return figure
+    _name_points(axes, [(x, y, name) for _, x, y, name in points[:_NAMED]])
+    if len(points) > _NAMED:
+        axes.set_title(f"named: the {_NAMED} of {len(points)} kernels that take longest", fontsize=9)
+    return picture
+
+
+_NAMED = 16
+
+
+def _name_points(axes: Any, points: Sequence[tuple[float, float, str]]) -> None:
+    """Names beside points of two logarithmic axes, moved down where they would lie on each other."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    wide, tall = axes.figure.get_size_inches() * 72 * 0.85
+    across, along = wide / math.log(right / left), tall / math.log(high / low)  # points of paper for each e-fold
+    taken: list[tuple[float, float, float]] = []  # left, right, height
+    for x, y, name in sorted(points, key=lambda p: -p[1]):
+        begin, height = math.log(x / left) * across + 6, math.log(y / low) * along + 3
+        end = begin + 4.5 * len(name)
+        anchor, turned = (begin, end), end > wide
+        if turned:
+            anchor = (begin - 12 - (end - begin), begin - 12)
+        place = height
+        while any(a < anchor[1] and anchor[0] < b and abs(h - place) < 9 for a, b, h in taken):
+            place -= 3
+        taken.append((*anchor, place))
+        line = {"arrowstyle": "-", "color": "#8a949e", "linewidth": 0.6} if height - place > 9 else None
+        axes.annotate(name, (x, y), fontsize=7, xytext=(-6 if turned else 6, 3 + place - height), textcoords="offset points",
+                      ha="right" if turned else "left", parse_math=False, arrowprops=line)  # fmt: skip
 
 
 def _operations(fusion: Fusion) -> int:
-    """Elementwise ops count one an element, folds one an element read, contractions two a product.
-
-    Products that a mask skips are included.
-    """
+    """Elementwise ops count one an element, folds one an element read, contractions two a product that no mask skips."""
+    import indexing
     from hlo.registry import Elementwise, Fold, SumOfProducts
 
-    total = 0
+    total, shares = 0.0, _computed_shares(fusion)
     for op in fusion.ops:
         semantics = op.definition.semantics
         shape = op.results[0].type
@@ -362,17 +282,25 @@ def _operations(fusion: Fusion) -> int:
         elif isinstance(semantics, Fold):
             total += math.prod(op.operands[0].shape)
         elif isinstance(semantics, SumOfProducts):
-            left = math.prod(op.operands[0].shape)
-            right = math.prod(op.operands[1].shape)
-            # MK · KN · MN = (MNK)², and B³ of it with B batches.
-            total += 2 * round(math.sqrt(left * right * elems / max(1, _batch(op))))
-    return total
+            (m, *_) = indexing.output_to_input(op)[0]
+            total += 2 * elems * math.prod(v.interval.size for v in m.ranges) * shares.get(id(op), 1.0)
+    return round(total)
 
 
-def _batch(op: Op) -> int:
-    numbers = op.attributes.get("dot_dimension_numbers") or op.attributes.get("dimension_numbers")
-    dims = getattr(numbers, "lhs_batching_dimensions", ())
-    return math.prod(op.operands[0].shape[d] for d in dims)
+def _computed_shares(fusion: Fusion) -> dict[int, float]:
+    """Of contractions that masks bound, by op: the part of their products that is computed while inputs are within limits."""
+    from tiling.averages import Averages
+    from tiling.schedule import Contract
+
+    shares: dict[int, float] = {}
+    for phase in fusion.schedule.phases:
+        averages = Averages(phase, fusion.schedule.ranges)
+        for c in phase.all_steps if phase.flags else ():
+            if isinstance(c, Contract):
+                n = averages.count(c.columns_lower, c.columns_upper, c.n)
+                k = averages.count(c.depth_lower, c.last_depth, c.k)
+                shares[id(c.op)] = min(1.0, n * k / (c.n * c.k))
+    return shares
 
 
 # ---------------------------------------------------------------- cache lines
@@ -409,8 +337,8 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
                 resident.pop(next(iter(resident)))
         resident[line] = None
     useful = len(np.unique(address)) * itemsize_bytes
-    figure = _figure(6.5, 3.6)
-    axes = figure.subplots()
+    picture = figure(6.5, 3.6)
+    axes = picture.subplots()
     axes.plot(np.arange(len(lines)), lines, ".", markersize=2, color="#9fb3c8", label="touched")
     axes.plot(misses, lines[misses], ".", markersize=4, color=_READ, label="fetched")
     names = ", ".join(str(variables[k]) for k in order)
@@ -420,7 +348,7 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
     axes.set_xlabel("iteration")
     axes.set_ylabel(f"line of {line_bytes} bytes")
     axes.legend(fontsize=8)
-    return figure
+    return picture
 
 
 # ---------------------------------------------------------------- from a program

@@ -53,6 +53,14 @@ class TiledValue:
             return self.map.unknown
         return exact_tile(self.map, tile_sizes, origin)
 
+    def __repr__(self) -> str:
+        return f"<TiledValue %{self.value.name or '?'}: {self.map}>"
+
+    def _repr_html_(self) -> str:
+        from tiling.html import tiled_value_to_html
+
+        return tiled_value_to_html(self)
+
     def __str__(self) -> str:
         return f"%{self.value.name or '?'}: {self.map}\n{self.tile}"
 
@@ -155,6 +163,14 @@ class TileAnalysis:
         if key not in self._concrete:
             self._concrete[key] = concrete_tile(tiled.tile, tiled.dimensions, self.dimensions, sizes)
         return self._concrete[key]
+
+    def __repr__(self) -> str:
+        return f"<TileAnalysis of %{self.root.value.name or '?'}: {len(self.values)} values, {self.space!r}>"
+
+    def _repr_html_(self) -> str:
+        from tiling.html import analysis_to_html
+
+        return analysis_to_html(self)
 
     def __str__(self) -> str:
         lines = [str(self.space)]

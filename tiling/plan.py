@@ -37,6 +37,16 @@ class Fusion:
     threads: int
     candidates: int
 
+    def __repr__(self) -> str:
+        from tiling.show import op_summary
+
+        return f"<Fusion {self.name}: {op_summary(self.ops)}; tiles {list(self.tile_sizes)}>"
+
+    def _repr_html_(self) -> str:
+        from tiling.html import fusion_to_html
+
+        return fusion_to_html(self)
+
     @property
     def inputs(self) -> tuple[Value, ...]:
         return tuple(b.value for b in self.schedule.buffers_in(Scope.ARGUMENT) if b.value is not None)
@@ -231,6 +241,11 @@ class Plan:
         from tiling.html import plan_to_html
 
         return plan_to_html(self)
+
+    def __repr__(self) -> str:
+        from tiling.show import summary
+
+        return f"<Plan of @{self.program.name}: {summary(self)}>"
 
     def __str__(self) -> str:
         return self.explain()

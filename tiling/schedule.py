@@ -422,6 +422,10 @@ class Schedule:
         """All scratch that `threads` threads need together."""
         return self.shared_scratch_bytes + threads * self.thread_scratch_bytes
 
+    def __repr__(self) -> str:
+        tasks, buffers = ", ".join(str(p.tasks) for p in self.phases), ", ".join(b.name for b in self.buffers)
+        return f"<Schedule: tiles {list(self.tile_sizes)}, tasks by phase {tasks}, buffers {buffers}>"
+
     def _repr_html_(self) -> str:
         from tiling.html import schedule_to_html
 

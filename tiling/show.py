@@ -12,7 +12,7 @@ from tiling.show_schedule import show_schedule, wrapped
 if TYPE_CHECKING:
     from tiling.plan import ControlStep, Fusion, Plan
 
-__all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule"]
+__all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule", "summary"]
 
 
 def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
@@ -49,12 +49,16 @@ def members(f: Fusion, plan: Plan) -> tuple[list[str], str]:
     return with_loops, op_summary([op for op in f.ops if id(op) not in own])
 
 
-def show_plan(plan: Plan) -> str:
-    """Each kernel with its facts; control flow with its regions; what is stored between kernels; each decision."""
+def summary(plan: Plan) -> str:
+    """How many kernels there are, and how many ops run elsewhere."""
     kernels = sum(len(p.fusions) for p in plan.nested())
     library = f", {len(plan.library)} in libraries" if plan.library else ""
-    evaluated = f"{count(len(plan.fallbacks), 'op')} in the evaluator"
-    lines = [f"machine: {plan.machine}", f"{count(kernels, 'kernel')}, {evaluated}{library}", ""]
+    return f"{count(kernels, 'kernel')}, {count(len(plan.fallbacks), 'op')} in the evaluator{library}"
+
+
+def show_plan(plan: Plan) -> str:
+    """Each kernel with its facts; control flow with its regions; what is stored between kernels; each decision."""
+    lines = [f"machine: {plan.machine}", summary(plan), ""]
     lines += _steps(plan)
     for p in plan.nested():
         inside = "" if p is plan else f" in {p.program.name}"

@@ -27,7 +27,7 @@ from tiling.schedule import (
     Turn,
 )
 
-__all__ = ["buffer_names", "show_node", "show_schedule", "wrapped"]
+__all__ = ["buffer_names", "show_node", "show_phases", "show_schedule", "wrapped"]
 
 WIDTH = 110
 Names = Mapping[Var, Expr | int]
@@ -66,8 +66,13 @@ def show_schedule(schedule: Schedule) -> str:
 
     Loop variables are written without the name of the stage that they belong to: `i0` for `i0_reduce_1`.
     """
+    return "\n".join([*map(str, schedule.buffers), show_phases(schedule)])
+
+
+def show_phases(schedule: Schedule) -> str:
+    """The same without the buffers."""
     where = buffer_names(schedule)
-    lines = [str(b) for b in schedule.buffers]
+    lines = []
     for k, phase in enumerate(schedule.phases):
         names = _short([v for v, _ in phase.tiles])
         grid = " x ".join(f"{substitute(v, names)} in [0, {n - 1}]" for v, n in phase.tiles)

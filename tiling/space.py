@@ -48,6 +48,9 @@ class SpaceDimension:
     def tile_size(self) -> Var:
         return Var(f"ts_{self.number}")
 
+    def __repr__(self) -> str:
+        return f"<SpaceDimension {self}>"
+
     def __str__(self) -> str:
         what = "dimension" if self.kind is DimensionKind.PARALLEL else "summed or folded index"
         return f"{self.tile_id}: {self.kind.value}, {self.extent} = {what} {self.axis} of %{self.value.name or '?'}"
@@ -73,6 +76,14 @@ class TilingSpace:
         if len(tile_sizes) != len(self.dimensions) or any(t < 1 for t in tile_sizes):
             raise ValueError(f"expected {len(self.dimensions)} positive tile sizes, found {list(tile_sizes)}")
         return tuple(-(-d.extent // t) for d, t in zip(self.dimensions, tile_sizes, strict=True))
+
+    def __repr__(self) -> str:
+        return f"<TilingSpace {'; '.join(str(self).splitlines())}>"
+
+    def _repr_html_(self) -> str:
+        from tiling.html import space_to_html
+
+        return space_to_html(self)
 
     def __str__(self) -> str:
         lines = [str(d) for d in self.dimensions]
@@ -140,6 +151,14 @@ class Tile:
             below = max(0, -(-(b.lower - first) // step))
             found.append(range(first + below * step, min(first + (size - 1) * step, b.upper) + 1, step))
         return tuple(found)
+
+    def __repr__(self) -> str:
+        return f"<Tile {' '.join(str(self).split())}>"
+
+    def _repr_html_(self) -> str:
+        from tiling.html import tile_to_html
+
+        return tile_to_html(self)
 
     def __str__(self) -> str:
         dims = ", ".join(d.tile_id.name for d in self.dimensions)

@@ -153,6 +153,14 @@ class SymbolicTile:
         if len(tile_sizes) != len(self.sizes):
             raise ValueError(f"expected {len(self.sizes)} tile sizes, found {len(tile_sizes)}")
 
+    def __repr__(self) -> str:
+        return f"<SymbolicTile offset {self.offset_map}, size {self.size_map}, stride {self.stride_map}>"
+
+    def _repr_html_(self) -> str:
+        from tiling.html import symbolic_tile_to_html
+
+        return symbolic_tile_to_html(self)
+
     def __str__(self) -> str:
         lines = ["Symbolic tile with", f"  offset_map: {self.offset_map}", f"  size_map: {self.size_map}"]
         lines.append(f"  stride_map: {self.stride_map}")
