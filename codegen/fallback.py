@@ -14,7 +14,7 @@ from codegen.library import LIBRARY_STEPS
 from hlo.module import Block, Function, Module, Op, Value
 from hlo.registry import definition
 from tiling import EvaluatorStep
-from tiling.flatten import captured_values, clone_block
+from tiling.clone import captured_values, clone_block
 
 CustomCalls = Mapping[str, Callable[..., Any]]
 """Target name -> function(op, *operands) that returns an array or a tuple of them, as the evaluator takes it."""

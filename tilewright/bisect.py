@@ -29,7 +29,8 @@ from hlo.registry import Literal, definition
 from hlo.types import TensorType
 from tilewright.check import compare, first_difference
 from tiling import EvaluatorStep, Fusion, Plan
-from tiling.flatten import captured_values, clone_block, flatten
+from tiling.clone import captured_values, clone_block
+from tiling.flatten import flatten
 from tiling.plan import ControlStep, RegionPlan
 
 __all__ = ["Culprit", "KernelCheck", "check_kernels", "find_culprit"]

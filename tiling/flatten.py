@@ -5,6 +5,7 @@
     splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
+    tuples                     ->  their parts, also around control flow (tiling.untuple); XLA's fusions -> what is in them
     an op without a kernel     ->  the ops with kernels that it is made of (tiling.expand), quantized tensors as stored integers
 
 The program's meaning is unchanged; ops keep their locations.
@@ -18,17 +19,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo.decompositions.quantized import has_quantized, stored
-from hlo.module import Block, DenseArray, Module, Op, Value, walk
+from hlo.module import Block, DenseArray, Module, Op, Value
 from hlo.registry import Generate, Literal, definition
 from hlo.types import ElementType, TensorType
+from tiling.clone import captured_values, clone_block
 from tiling.expand import Supports, expansion, keeps_quantized, kept_quantized
+from tiling.untuple import has_tuples, part_of, without_tuples
 
 __all__ = [
     "CONTROL",
     "Program",
     "Region",
-    "captured_values",
-    "clone_block",
     "flatten",
     "flatten_region",
     "freeze_attributes",
@@ -114,6 +115,7 @@ CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
 
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 """Ops that stand for a function's body, and the attribute that names it."""
+_FUSION = "xla.fusion"  # stands for its region: the plan has its own fusions
 
 
 class _Builder:
@@ -132,11 +134,13 @@ class _Builder:
                 op = ops[position]
                 position += 1
                 called = _CALLS.get(op.name)
-                if called is not None:
-                    callee = self.module.functions[op.attr(called)]
+                if called is not None or op.name == _FUSION:
+                    callee = self.module.functions[op.attr(called)].body if called is not None else op.regions[0]
                     inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
+                    if called is None:
+                        inner.update({v: env.get(v, v) for v in captured_values(callee)})
                     stack.append((current, env, position, call))
-                    stack.append((callee.body, inner, 0, op))
+                    stack.append((callee, inner, 0, op))
                     break
                 if op.definition.is_terminator:
                     returned = [env[v] for v in op.operands]
@@ -149,20 +153,23 @@ class _Builder:
 
     def _expand(self, op: Op, env: dict[Value, Value]) -> None:
         """Appends what an op is made of, or the op."""
-        made, further = self._expansion(op)
+        made, further = self._expansion(op, env)
         if made is None:
             self.copy(op, env)
             return
         inner = {a: env.get(v, v) for a, v in zip(made.arguments, op.operands, strict=True)}
         for part in made.ops[:-1]:
-            if further and part.name != op.name:
+            if further and (part.name != op.name or has_tuples(op)):
                 self._expand(part, inner)
             else:
                 self.copy(part, inner)
         env.update(zip(op.results, (inner[v] for v in made.results), strict=True))
 
-    def _expansion(self, op: Op) -> tuple[Block | None, bool]:
+    def _expansion(self, op: Op, env: Mapping[Value, Value]) -> tuple[Block | None, bool]:
         """What an op is made of, or None; and whether its parts may be made of others."""
+        parted = without_tuples(op, env)
+        if parted is not None:
+            return parted, True
         if self.supports is None or (self.keeps_quantized and has_quantized(op)):
             return None, False
         made = expansion(op, self.supports)
@@ -275,6 +282,8 @@ _SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transp
 
 def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
     """What an op folds to without running it: its operand, or a splat constant of the result's type."""
+    if op.name == "stablehlo.get_tuple_element":
+        return part_of(op, operands)
     if op.name in _SPREADS:
         producer = operands[0].op
         result = op.results[0].type
@@ -304,40 +313,3 @@ def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
             needed.update(id(v) for b in op.regions for v in captured_values(b))
     kept.reverse()
     return tuple(kept)
-
-
-def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
-    """A copy of a region whose captured values are replaced, however deep regions nest."""
-    known = dict(env)
-
-    def empty(b: Block) -> Block:
-        copy = Block([a.type for a in b.arguments], [a.name for a in b.arguments])
-        known.update(zip(b.arguments, copy.arguments, strict=True))
-        return copy
-
-    root = empty(block)
-    todo = [(block, root)]
-    while todo:
-        source, target = todo.pop()
-        for op in source.ops:
-            regions = [empty(b) for b in op.regions]
-            operands = [known.get(v, v) for v in op.operands]
-            types, names = [r.type for r in op.results], [r.name for r in op.results]
-            new = Op(op.definition, operands, op.attributes, regions, types, op.location, op.extra, names)
-            known.update(zip(op.results, new.results, strict=True))
-            target.ops.append(new)
-            # Filled later: by then all that they may capture is known.
-            todo.extend(zip(op.regions, regions, strict=True))
-    return root
-
-
-def captured_values(block: Block) -> list[Value]:
-    """Values that a region reads from outside itself."""
-    inside: set[Value] = set(block.arguments)
-    found: list[Value] = []
-    for op in walk(block):
-        for region in op.regions:
-            inside.update(region.arguments)
-        found.extend(v for v in op.operands if v not in inside)
-        inside.update(op.results)
-    return found

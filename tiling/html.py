@@ -89,7 +89,8 @@ def symbolic_tile_to_html(tile: SymbolicTile) -> str:
     offsets, steps, strides = ([w.text for w in m.written] for m in (tile.offset_map, tile.size_map, tile.stride_map))
     sizes = ", ".join(f"{v.var} in {v.interval}" for v in tile.sizes)
     rts = "".join(f", {v.var} in {v.interval}" for v in tile.runtimes)
-    table = html_table(_tile_rows(offsets, steps, strides, tile.bounds), _TILE_HEAD, f"tile of sizes {sizes}{rts}" if sizes else "tile")
+    rows = _tile_rows(offsets, steps, strides, tile.bounds)
+    table = html_table(rows, _TILE_HEAD, f"tile of sizes {sizes}{rts}" if sizes else "tile")
     return table + _conditions(tile.constraints, tile.is_exact)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hlo.errors import Declined
 from hlo.module import Op, Value, walk
 from hlo.types import TensorType
-from tiling.flatten import CONTROL, captured_values, is_rebuilt
+from tiling.clone import captured_values
+from tiling.flatten import CONTROL, is_rebuilt
 
 __all__ = ["control_declines", "is_control", "op_inputs"]
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from hlo.module import Value
 from indexing.expr import Expr
+from tiling.clone import captured_values
 from tiling.element import Load, Node, loads
-from tiling.flatten import Program, captured_values
+from tiling.flatten import Program
 from tiling.plan import ControlStep, EvaluatorStep, Fusion, Reuse
 from tiling.schedule import Buffer, Contract, Nest, Ordering, Phase, Scatter, Scope, Selection, Turn
 from tiling.updates import is_update

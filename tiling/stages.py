@@ -24,7 +24,8 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import ElementType, TensorType
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.build import RuntimeTable, reads_of
-from tiling.flatten import Program, captured_values
+from tiling.clone import captured_values
+from tiling.flatten import Program
 from tiling.inputs import op_inputs
 from tiling.routines import ROUTINES, routine_of
 from tiling.sizes import InPlace, below_moves

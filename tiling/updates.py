@@ -16,7 +16,8 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import OpDefinition, definition
 from hlo.types import ElementType, TensorType
-from tiling.flatten import Program, clone_block
+from tiling.clone import clone_block
+from tiling.flatten import Program
 
 __all__ = ["UPDATES", "is_update", "mark_updates"]
 
