@@ -25,7 +25,7 @@ from codegen.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.supports import supports
 from codegen.whole_loops import with_whole_loops
 from hlo.errors import TilewrightError
-from hlo.module import DenseArray, Module, Value
+from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
 from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
@@ -97,6 +97,8 @@ class RunStats:
 @dataclass(eq=False)
 class Executable:
     """A compiled program. Call it with one array for each argument; it may be called from several threads at once.
+
+    Results are arrays of their own, which may be written to.
 
     `plan` says what is computed where, `kernels` and `source` show the code, `fallbacks` what runs in the evaluator, `stats`
     what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
@@ -344,7 +346,7 @@ class Executable:
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         wanted = self.plan.program.arguments
         if len(arrays) != len(wanted):
-            raise ArgumentError(f"expected {len(wanted)} arrays, found {len(arrays)}")
+            raise ArgumentError(f"expected {len(wanted)} array{'s' * (len(wanted) != 1)}, found {len(arrays)}")
         given = []
         for k, (v, a) in enumerate(zip(wanted, arrays, strict=True)):
             t = v.type
@@ -423,7 +425,7 @@ def compile(
 
     `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`, ValueError for fewer than one thread.
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread.
     """
     if isinstance(module_or_plan, Plan):
         given = module_or_plan
@@ -431,4 +433,4 @@ def compile(
             return Executable(given, threads, custom_calls)
         # A plan made without knowing what can be generated: made again with it.
         return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
-    return Executable(remembered_plan(module_or_plan, entry), threads, custom_calls)
+    return Executable(remembered_plan(as_module(module_or_plan), entry), threads, custom_calls)

@@ -7,6 +7,7 @@ is built in O(n) and copied piecewise.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -20,7 +21,7 @@ from hlo.types import FunctionType, TensorType, Type
 if TYPE_CHECKING:
     from hlo.registry import OpDefinition
 
-__all__ = ["Block", "DenseArray", "Function", "Module", "Op", "Value", "uses", "walk"]
+__all__ = ["Block", "DenseArray", "Function", "Module", "Op", "Value", "as_module", "uses", "walk"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +246,14 @@ class Module:
         more = f"\n… {len(lines) - 400} more lines, all of them in str(module)" if len(lines) > 400 else ""
         style = "font-family:monospace;white-space:pre;overflow-x:auto"
         return f'<pre style="{style}">{escape(chr(10).join(lines[:400]) + more)}</pre>'
+
+
+def as_module(given: object) -> Module:
+    """The module that was given. Raises TypeError for anything else, such as a program's text."""
+    if isinstance(given, Module):
+        return given
+    hint = ": hlo.parse makes one of a text, hlo.load of a file" if isinstance(given, str | bytes | os.PathLike) else ""
+    raise TypeError(f"expected a module, found {type(given).__name__}{hint}")
 
 
 def _op_count(block: Block) -> str:

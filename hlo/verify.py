@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hlo.errors import VerificationError
-from hlo.module import Block, Function, Module, Op, Source, walk
+from hlo.module import Block, Function, Module, Op, Source, as_module, walk
 from hlo.ops.rules import baseline
 from hlo.registry import OpDefinition, Operand
 from hlo.types import QuantizedType, TensorType, TupleType, Type
@@ -26,7 +26,7 @@ def verify(module: Module) -> None:
 
     The error names the op, its place, the constraint's label, what was expected and what was found.
     """
-    for m in modules(module):
+    for m in modules(as_module(module)):
         for f in m.functions.values():
             try:
                 _function(m, f)

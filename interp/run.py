@@ -108,7 +108,7 @@ def _run(
     expected = sum(len(f.arguments) for f in functions.values())
     if len(inputs) != expected:
         names = ", ".join(f"@{f.name} {f.type}" for f in functions.values())
-        raise InputError(f"expected {expected} arrays for {names}, found {len(inputs)}")
+        raise InputError(f"expected {expected} array{'s' * (expected != 1)} for {names}, found {len(inputs)}")
     budget, feed, fed = Budget(limits or Limits()), deque(infeed), list[tuple[Any, ...]]()
     plans: dict[Block, BlockPlan] = {}
     machines: dict[ProcessId, Machine] = {}

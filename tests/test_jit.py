@@ -246,3 +246,65 @@ def test_products_of_booleans() -> None:
     a, b = (rng.integers(0, 2, s).astype(bool) for s in ((3, 4), (4, 5)))
     found = tilewright.jit(lambda a, b: a @ b)(a, b)
     assert found.tolist() == (a @ b).tolist()
+
+
+def test_a_choice_by_platform_is_the_cpus() -> None:
+    """Functions are lowered for a neutral target, and once took that target's branch."""
+
+    def f(x: Any) -> Any:
+        return jax.lax.platform_dependent(x, cpu=lambda x: x + 1, default=lambda x: x + 2)
+
+    assert tilewright.jit(f)(0.0) == jax.jit(f)(0.0) == 1
+
+
+def test_buffers_come_in_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    import array
+
+    from tilewright import jax_bridge
+
+    seen: list[int] = []
+    kept = jax_bridge._array
+
+    def spied(jax_: Any, leaf: Any, dtype: Any) -> np.ndarray:
+        a = kept(jax_, leaf, dtype)
+        seen.append(a.ctypes.data)
+        return a
+
+    monkeypatch.setattr(jax_bridge, "_array", spied)
+    f = tilewright.jit(lambda x: x * 2, output="numpy")
+    a = np.arange(1024, dtype=np.float32)
+    buffer = array.array("f", range(1024))
+    for given, address in (
+        (a, a.ctypes.data),
+        (memoryview(a), a.ctypes.data),
+        (buffer, buffer.buffer_info()[0]),
+        (jnp.asarray(a), None),
+    ):
+        np.testing.assert_array_equal(f(given), a * 2)
+        assert seen[-1] == (given.unsafe_buffer_pointer() if address is None else address)
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        f("text")
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        f(b"text")
+
+
+def test_foreign_calls_run_the_callers_function() -> None:
+    def f(x: Any) -> Any:
+        return jax.ffi.ffi_call("my_target", jax.ShapeDtypeStruct((3,), jnp.float32))(x) + 1
+
+    g = tilewright.jit(f, custom_calls={"my_target": lambda op, x: x * 10})
+    assert g(jnp.arange(3.0)).tolist() == [1, 11, 21]
+    with pytest.raises(tilewright.TilewrightError, match="unknown target 'my_target'") as caught:
+        tilewright.jit(f)(jnp.arange(3.0))
+    assert len(str(caught.value)) < 400, "it once listed every LAPACK call"
+
+
+def test_results_are_the_callers_own() -> None:
+    """Two results that are one value were one array: writing to the first changed the second."""
+    a, b = tilewright.jit(lambda x: (x + 1, x + 1), output="numpy")(np.zeros(3, np.float32))
+    a[:] = 7
+    assert b.tolist() == [1, 1, 1]
+
+
+def test_a_function_says_what_it_is() -> None:
+    assert repr(tilewright.jit(jnp.tanh)).startswith("<tilewright.jit of <")

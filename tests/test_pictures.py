@@ -186,3 +186,12 @@ def test_explore_draws_what_its_sliders_say(monkeypatch: pytest.MonkeyPatch) -> 
     assert (image > 0).sum(1).tolist() == [0, 0, 0, 0, 0, 8]
     assert output is box.children[-1]
     assert shown[-1]._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+@notebook
+def test_a_picture_of_no_known_kind_is_the_callers_error(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was an error inside Tilewright, with a traceback."""
+    path = tmp_path / "p.mlir"
+    path.write_text(TEXT)
+    assert main(["picture", "reads", str(path), "-o", str(tmp_path / "p.txt")]) == 2
+    assert "expected a name that ends in .png, .svg or .pdf" in capsys.readouterr().err

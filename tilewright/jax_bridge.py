@@ -33,10 +33,10 @@ class JaxError(TilewrightError):
     """A JAX function that cannot be brought here, or no JAX to bring it with."""
 
 
-# What only the CPU's lowering has, or what other targets spell out as long iterations.
+# What only the CPU's lowering has, what other targets spell out as long iterations, and branches that name the CPU.
 _CPU_ONLY = frozenset(
     "svd eigh eig schur hessenberg tridiagonal pure_callback"
-    " io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3".split()
+    " io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3 platform_index".split()
 )
 _NEUTRAL, _CPU = "tpu", "cpu"
 _CALLBACK_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
@@ -65,9 +65,10 @@ class _Lowered:
 
 
 def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
-    """The names of all primitives in a jaxpr and in those inside it."""
+    """The names of all primitives in a jaxpr and in those inside it; a choice by platform counts where one is the CPU."""
     for eqn in jaxpr.eqns:
-        found.add(eqn.primitive.name)
+        if eqn.primitive.name != "platform_index" or _CPU in str(eqn.params.get("platforms")):
+            found.add(eqn.primitive.name)
         for value in eqn.params.values():
             for v in value if isinstance(value, tuple | list) else (value,):
                 inner = getattr(v, "jaxpr", v)
@@ -247,18 +248,25 @@ class Jitted:
     `executable(*args)` is the compiled program of a signature and `lower(*args)` its module; `cache_size` counts signatures.
     """
 
-    def __init__(self, f: Any, output: str, threads: int | None, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, f: Any, output: str, threads: int | None, options: Mapping[str, Any],
+        custom_calls: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:  # fmt: skip
         if output not in ("jax", "numpy"):
             raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
         self._function, self._platforms = _staged(f, **options)
         self._output = output
         self._threads = threads
+        self._custom_calls = dict(custom_calls or {})
         self._numbers, self._names = _static(f, options.get("static_argnums"), options.get("static_argnames"))
         self._made: dict[Any, _Compiled] = {}
         self._lock = threading.Lock()
         if callable(f):
             # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
             functools.update_wrapper(self, f, updated=())
+
+    def __repr__(self) -> str:
+        return f"<tilewright.jit of {getattr(self, '__wrapped__', None) or self._function!r}>"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -320,7 +328,9 @@ class Jitted:
         args, kwargs = jax.tree_util.tree_map(lambda leaf: _foreign(jax, leaf), (args, kwargs))
         lowered = _lower_all(self._function, self._platforms, args, kwargs)
         main = lowered.module.function()
-        executable = codegen.compile(lowered.module, main.name, threads=self._threads, custom_calls=lowered.custom_calls)
+        executable = codegen.compile(
+            lowered.module, main.name, threads=self._threads, custom_calls={**lowered.custom_calls, **self._custom_calls}
+        )
         dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
         tokens = sum(isinstance(t, TokenType) for t in main.result_types)
         return _Compiled(lowered, executable, dtypes, tokens)
@@ -366,10 +376,17 @@ def _implementation(jax: Any, dtype: Any) -> str:
 
 
 def _foreign(jax: Any, leaf: Any) -> Any:
-    """An array of another library as NumPy's, through DLPack and without a copy; anything else as it is."""
-    if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.core.Tracer):
+    """An array of another library as NumPy's, through DLPack or the buffer protocol, not copied; anything else as it is."""
+    if isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.core.Tracer | bool | int | float | complex):
+        return leaf
+    if hasattr(leaf, "__dlpack__"):
         return np.from_dlpack(leaf)
-    return leaf
+    if isinstance(leaf, str | bytes | bytearray):
+        return leaf  # text has bytes, too, but is no array: JAX says so
+    try:
+        return np.asarray(memoryview(leaf))
+    except (TypeError, ValueError):  # no buffer, or of elements that NumPy does not know
+        return leaf
 
 
 def _type(jax: Any, leaf: Any) -> Any:
@@ -395,6 +412,7 @@ def jit(
     donate_argnames: Any = None,
     output: str = "jax",
     threads: int | None = None,
+    custom_calls: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Any:
     """f, compiled by Tilewright: the same arguments and results as `jax.jit(f)`, for every tree of arrays.
 
@@ -403,6 +421,8 @@ def jit(
     JAX arrays, or NumPy's with output="numpy". Donated JAX arrays are deleted after the call where JAX could have reused them.
     Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
     symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
+
+    `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them.
 
     Raises JaxError without JAX or for static arguments that cannot be hashed, ValueError for fewer than one thread, and what JAX
     raises while tracing.
@@ -418,5 +438,5 @@ def jit(
         if value is not None
     }  # fmt: skip
     if f is None:
-        return lambda g: Jitted(g, output, threads, options)
-    return Jitted(f, output, threads, options)
+        return lambda g: Jitted(g, output, threads, options, custom_calls)
+    return Jitted(f, output, threads, options, custom_calls)

@@ -282,6 +282,9 @@ def picture(args: argparse.Namespace) -> int:
     module = commands.load(args.file)
     function = commands.entry_of(module, args.entry, args.file)
     figure = pictures.from_program(args.kind, module, function, op=args.op, at=args.at)
+    known = figure.canvas.get_supported_filetypes()
+    if Path(args.output).suffix.lower().lstrip(".") not in known:
+        raise pictures.PictureError(f"{args.output}: expected a name that ends in .png, .svg or .pdf")
     figure.savefig(args.output, dpi=120)
     print(report.printable(f"written  {args.output}"))
     return 0

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo.decompositions.quantized import has_quantized, stored
-from hlo.module import Block, DenseArray, Module, Op, Value
+from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, definition
 from hlo.types import ElementType, TensorType
 from tiling.clone import captured_values, clone_block

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo.errors import Declined
-from hlo.module import Module, Op, Value
+from hlo.module import Module, Op, Value, as_module
 from hlo.registry import Literal, SumOfProducts
 from tiling.choose import lower
 from tiling.control import PlanRegion, plan_control, with_takeovers
@@ -61,7 +61,7 @@ def plan(
     >>> [len(f.ops) for f in p.fusions]
     [2]
     """
-    program = flatten(module, entry, supports)
+    program = flatten(as_module(module), entry, supports)
     machine = machine or Machine.detect()
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)

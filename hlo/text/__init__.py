@@ -27,6 +27,7 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
     if isinstance(text, bytes | bytearray | memoryview):
         data = bytes(text)
         text = text_of(data, name) if data.startswith(MAGIC) else _decode(data, name)
+    text = text.removeprefix("\ufeff")  # the mark with which some editors begin a file
     source = Source(text, name)
     # Building many small objects makes the cycle collector run again and again over all of them, which is not linear.
     was_enabled = gc.isenabled()

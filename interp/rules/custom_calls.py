@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -85,5 +86,10 @@ def custom_call(ctx: Any, op: Op, *operands: Any) -> Any:
     known = _KNOWN_TARGETS.get(target)
     if known is not None:
         return known(ctx, op, *operands)
-    names = ", ".join(sorted(ctx.custom_calls)) or "none"
-    raise ctx.error(op, f"unknown target {target!r}; known are {', '.join(_KNOWN_TARGETS)}; given by the caller: {names}")
+    given = sorted(ctx.custom_calls)
+    names = ", ".join(given[:8]) + (f" and {len(given) - 8} more" if len(given) > 8 else "") or "none"
+    near = difflib.get_close_matches(target, [*_KNOWN_TARGETS, *given], 3)
+    similar = f"; similar: {', '.join(near)}" if near else ""
+    raise ctx.error(
+        op, f"unknown target {target!r}, and custom_calls has no function for it{similar}; given by the caller: {names}"
+    )

@@ -15,6 +15,7 @@ import pytest
 
 import codegen
 import hlo
+import tiling
 from codegen import launch
 from codegen.jit import KernelSignature, Param, compile_kernel
 from codegen.launch import Step
@@ -193,3 +194,9 @@ def test_executables_are_collected() -> None:
     del exe
     gc.collect()
     assert [r() for r in gone] == [None] * 6
+
+
+def test_text_is_no_module() -> None:
+    for call in (codegen.compile, tiling.plan, hlo.verify):
+        with pytest.raises(TypeError, match=r"expected a module, found str: hlo\.parse makes one of a text"):
+            call("func.func @main")  # type: ignore[operator]

@@ -320,3 +320,11 @@ def test_jax_reads_what_is_printed(generic: bool) -> None:
             printed = print_module(hlo.parse(text), generic=generic)
             mine, theirs = (ir.Module.parse(t).operation.get_asm(print_generic_op_form=True) for t in (printed, text))
             assert mine == theirs, path.name
+
+
+def test_a_byte_order_mark_begins_no_program(tmp_path: Path) -> None:
+    """Editors on Windows write one; it was an unknown module item."""
+    text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
+    path = tmp_path / "marked.mlir"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert str(hlo.load(path)) == str(hlo.parse(text)) == str(hlo.parse("\ufeff" + text))

@@ -19,9 +19,9 @@ def twice() -> hlo.Module:
 def test_inputs_are_checked() -> None:
     m = twice()
     good = np.ones((2, 3), np.float32)
-    with pytest.raises(interp.InputError, match=r"expected 1 arrays for @main .* found 0"):
+    with pytest.raises(interp.InputError, match=r"expected 1 array for @main .* found 0"):
         interp.evaluate(m)
-    with pytest.raises(interp.InputError, match=r"expected 1 arrays .* found 2"):
+    with pytest.raises(interp.InputError, match=r"expected 1 array .* found 2"):
         interp.evaluate(m, good, good)
     with pytest.raises(interp.InputError, match=r"argument 0.*expected tensor<2x3xf32>.*found float64"):
         interp.evaluate(m, good.astype(np.float64))
