@@ -7,6 +7,7 @@ share the folder never see a partial file.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -85,6 +86,11 @@ def write_source(text: str) -> str:
     return str(path)
 
 
+@functools.cache
+def _warn_once(folder: str, reason: str) -> None:
+    _log.warning("cannot write to the kernel cache, kernels are compiled anew in every process: %s: %s", folder, reason)
+
+
 def _put(relative: Path, data: bytes) -> Path | None:
     if not cache_enabled():
         return None
@@ -98,7 +104,7 @@ def _put(relative: Path, data: bytes) -> Path | None:
         os.replace(temporary, path)
         return path
     except OSError as error:
-        _log.warning("cannot write %s: %s", path, error)
+        _warn_once(str(cache_folder()), error.strerror or str(error))
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
         return None

@@ -43,7 +43,7 @@ def number_type(element: ElementType) -> str | Declined:
     return NUMBERS.get(element.name, element.dtype.name)
 
 
-REPEATS_OPERAND = frozenset({"square"})
+REPEATS_OPERAND = {"square"}
 """Rules that write their operand's source more than once: it must be a name."""
 
 # ---------------------------------------------------------------- rounding

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -87,3 +88,19 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             parser().parse_args([command, "--help"])
         assert f"  tilewright {command}" in capsys.readouterr().out
+
+
+def test_output_that_is_closed_is_no_error() -> None:
+    """`tilewright plan … >&-` ended in two tracebacks."""
+    command = f"{sys.executable} -m tilewright completion bash >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 0
+
+
+def test_what_a_stream_cannot_show_is_written_plainly() -> None:
+    """A pipe in ASCII had `\\xd7` in the place of every ×, which moved the columns of tables."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "tilewright", "plan", SOFTMAX], env=environment, capture_output=True, check=True
+    )
+    assert b"reduce x2" in shown.stdout
+    assert b"\\x" not in shown.stdout

@@ -7,6 +7,7 @@ be heard by the libraries that read it from the environment when they are import
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import sys
 import traceback
@@ -104,12 +105,28 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+_PLAIN = {"×": "x", "−": "-", "…": "...", "µ": "u", "→": "->", "–": "-", "²": "^2"}
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that a stream's encoding lacks: plain ones that mean the same, or their numbers."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in lacking), error.end
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; errors of the user's making end as one message on standard error."""
+    if sys.stdout is None:  # closed by the caller, who wants the exit code alone
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     args = parser().parse_args(argv)
+    codecs.register_error("tilewright", _plain)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no reason to fail
+            stream.reconfigure(errors="tilewright")  # a terminal that cannot show a character is no reason to fail
     if getattr(args, "threads", None):
         for name in _THREAD_VARIABLES:
             os.environ[name] = str(args.threads)

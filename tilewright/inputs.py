@@ -51,6 +51,9 @@ def read_arrays(function: Function, paths: Sequence[str]) -> tuple[np.ndarray, .
 def _read(function: Function, number: int, path: str) -> np.ndarray:
     t = _tensor_type(function, number)
     try:
+        with open(path, "rb") as file:
+            if not file.read(6).startswith((b"\x93NUMPY", b"PK")):
+                raise ValueError("it does not begin as .npy files do")
         array = np.load(path, allow_pickle=False)
     except OSError as e:
         raise InputError(f"{path}: cannot read the array for {describe(function, number)}: {e.strerror or e}") from None

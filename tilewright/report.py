@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,6 +155,7 @@ def _tiles_text(sizes: Any) -> str:
 
 
 _PIPE_WIDTH = 160  # in a pipe there is no terminal to ask
+_LEAST_WIDTH = 80
 
 
 def _table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
@@ -163,7 +165,8 @@ def _table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequen
     from rich.table import Table
     from rich.text import Text
 
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    # Below the least width, lines that the terminal breaks say more than columns that are cut to nothing.
+    width = max(shutil.get_terminal_size().columns, _LEAST_WIDTH) if sys.stdout.isatty() else _PIPE_WIDTH
     console = Console(width=width, emoji=False, markup=False, highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading, side in columns:
