@@ -24,8 +24,8 @@ from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, definition
 from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import Interval, Var, interval
-from tiling.element import IndexNode, Node, Scalar
 from tiling.clone import clone_block
+from tiling.element import IndexNode, Node, Scalar
 from tiling.schedule import FoldStep, Loop
 
 __all__ = ["Monoid", "monoid_of"]
