@@ -38,6 +38,8 @@ OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
     "tilewright/jax_bridge.py": {"jax"},
     "tilewright/lapack.py": {"scipy"},
+    "tilewright/figures.py": {"matplotlib"},
+    "tilewright/graph.py": {"matplotlib"},
     "tilewright/pictures.py": {"matplotlib", "ipywidgets", "IPython"},
 }
 
