@@ -81,3 +81,12 @@ def test_updates_partly_outside_are_dropped_whole(kind: str) -> None:
     agrees(lambda x, i, u: lax.scatter_add(x, i[:, :1], u, lax.ScatterDimensionNumbers((1, 2), (), (1,))), x, i, u)
     agrees(lambda x, i, u: lax.fori_loop(0, 2, lambda k, c: lax.scatter_max(c, i - k.astype(i.dtype), u, numbers), x), x, i, u)
     agrees(lambda x, i: jax.vmap(lambda x, i: lax.dynamic_update_slice(x, jnp.ones(3), (i,)))(x, i[:, 0]), x, i)
+
+
+def test_windows_leave_out_what_lies_outside() -> None:
+    """XLA takes a window's initial value once; StableHLO's specification once more for each element of the padding."""
+    x = X.astype(np.float32)
+    agrees(lambda x: lax.reduce_window(x, 5.0, lax.add, (3, 3), (1, 1), "SAME"), x)
+    agrees(lambda x: lax.reduce_window(x, 2.0, lax.mul, (2, 3), (1, 2), ((1, 0), (0, 2)), base_dilation=(2, 1)), x)
+    agrees(lambda x, i: lax.reduce_window(x, i, lax.add, (3, 1), (2, 1), ((-1, 2), (0, 0))), x, np.float32(7))
+    agrees(lambda x: lax.reduce_window(x, 0.5, lax.max, (2, 2), (1, 1), "SAME"), x)

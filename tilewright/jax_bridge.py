@@ -24,7 +24,7 @@ from hlo.errors import TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.lapack import CUSTOM_CALLS
-from tilewright.windows import drop_partial_windows
+from tilewright.windows import as_xla_takes_windows
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
 
@@ -109,7 +109,7 @@ def _parsed(lowered: Any) -> Module:
     else:
         text = lowered.as_text()
     module = hlo.parse(text, "<jax>")
-    drop_partial_windows(module)
+    as_xla_takes_windows(module)
     hlo.verify(module)
     return module
 

@@ -1,9 +1,12 @@
-"""What JAX means by a scatter: XLA's, which drops an update whose window lies partly outside; StableHLO's drops elements.
+"""What JAX means by windows that lie partly outside of an array: what XLA does, where StableHLO's specification says otherwise.
 
     scatter x, i, u   with windows of several elements along a scattered dimension
       ->  scatter x, select(0 <= i and i + window <= size for all of an index, i, outside), u
+    reduce_window f x init   over a padding, f a sum or a product, init not its neutral element
+      ->  reduce_window f (pad x with the neutral element) init
 
-JAX documents that updates outside are discarded and leaves it to its compiler what an update is.
+XLA drops an update whose window lies partly outside; the specification drops the elements outside. XLA leaves out what a window
+has outside of its array; the specification takes `init` for it, once more for each.
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ from hlo.builder import Builder
 from hlo.module import Block, Module, Op, Value
 from hlo.types import ElementType, TensorType
 
-__all__ = ["drop_partial_windows"]
+__all__ = ["as_xla_takes_windows"]
 
 
-def drop_partial_windows(module: Module) -> None:
-    """Rewrites a module's scatters, in place, so that an update goes in whole or not at all."""
+def as_xla_takes_windows(module: Module) -> None:
+    """Rewrites a module's scatters and reductions of windows, in place, into what XLA computes for them."""
     for function in module.functions.values():
         for block in _blocks(function.body):
             made: list[Op] = []
@@ -33,8 +36,41 @@ def drop_partial_windows(module: Module) -> None:
                         made += extra.ops
                         n = (len(op.operands) - 1) // 2
                         op.operands = (*op.operands[:n], indices, *op.operands[n + 1 :])
+                if op.name == "stablehlo.reduce_window":
+                    extra = Block()
+                    padded = _padded(op, extra)
+                    if padded is not None:
+                        made += extra.ops
+                        nothing = ((0, 0),) * padded.rank
+                        op.operands = (padded, op.operands[1])
+                        op.attributes |= {"padding": nothing, "base_dilations": (1,) * padded.rank}
                 made.append(op)
             block.ops = made
+
+
+_NEUTRAL = {"stablehlo.add": 0, "stablehlo.multiply": 1}
+"""Bodies that notice how often their initial value is taken, and what they do not notice."""
+
+
+def _padded(op: Op, into: Block) -> Value | None:
+    """The operand with the body's neutral element around it; None where that makes no difference, or nobody knows what it is."""
+    body = op.regions[0].ops
+    neutral = _NEUTRAL.get(body[0].name)
+    if len(op.operands) != 2 or len(body) != 2 or neutral is None or set(body[0].operands) != set(op.regions[0].arguments):
+        return None
+    padding, dilations = op.attr("padding"), op.attr("base_dilations")
+    x, init = op.operands
+    if not any(p for pair in padding for p in pair) and all(n == 1 for n in dilations):
+        return None
+    if not x.tensor.is_static or not isinstance(x.tensor.element, ElementType):
+        return None
+    if init.op is not None and init.op.name == "stablehlo.constant" and init.op.attr("value").array.reshape(-1)[0] == neutral:
+        return None
+    b = Builder()
+    b.place = op.location
+    with b.into(into):
+        rows = [(low, high, n - 1) for (low, high), n in zip(padding, dilations, strict=True)]
+        return b.pad(x, b.constant(neutral, TensorType((), x.tensor.element)), rows)
 
 
 def _blocks(block: Block) -> Iterator[Block]:
