@@ -164,21 +164,33 @@ class Contraction(Roles):
     def _apart(self, rows: Sequence[Loop], m: int) -> tuple[Block2D, tuple[Step, ...]]:
         """Sums that are not made in their place: several blocks for a result of 16 bits, which are kept in f32 and rounded once,
         and those of columns along which the result is not consecutive."""
-        c = self.c
-        extents = (*(x.extent for x in rows), self.n.extent)
-        width = self.n.extent + c.machine.lanes(4)
+        c, width = self.c, self.n.extent + self.c.machine.lanes(4)
         around = [x for x in self.around if x not in rows]
-        shape = (*(x.extent for x in around), *extents)
-        name, padded = c.names.scratch(self.value, "sums"), (*shape[:-1], width)
-        buffer = make_buffer(name, Scope.THREAD, self.sums, shape, padded, (0,) * len(shape))
+        strides: dict[Var, int] = {self.n.variable: 1}
+        step = width
+        for x in reversed((*around, *rows)):
+            strides[x.variable] = step
+            step *= x.extent
+        name = c.names.scratch(self.value, "sums")
+        if self.is_split:
+            inside = (*around, *rows, self.n)
+            index = tuple(as_expr(x.variable) for x in inside)
+            origin: tuple[Expr | int, ...] = (0,) * len(inside)
+        else:  # an element's place in the tile: the same index as in the result
+            inside, index = self.loops, tuple(c.index)
+            origin = tuple(simplify(e - x.variable, c.ranges) for e, x in zip(index, inside, strict=True))
+        # Dimensions of one element lie outside of all others.
+        buffer = Buffer(
+            name, Scope.THREAD, self.sums, tuple(x.extent for x in inside),
+            tuple(strides.get(x.variable, step) for x in inside), origin, step,
+        )  # fmt: skip
         self.new_buffers.append(buffer)
-        variables = [as_expr(x.variable) for x in (*around, *rows, self.n)]
-        load = Load(self.value, tuple(variables), buffer)
-        store = Store(self.value, c.buffers[id(self.value)], c.index, load)
+        store = Store(self.value, c.buffers[id(self.value)], c.index, Load(self.value, index, buffer))
         base: Expr = Const(0)
-        for x, stride in zip(around, buffer.strides, strict=False):
-            base = base + x.variable * stride
-        return Block2D(buffer, base, width, 1), (Nest((*around, *rows, self.n), (store,)),)
+        for x in around:
+            base = base + x.variable * strides[x.variable]
+        nest = Nest(tuple(x for x in (*around, *rows, self.n) if any(x is y for y in self.loops)), (store,))
+        return Block2D(buffer, base, width, 1), (nest,)
 
     def _rows(self, left: Place, out: Block2D) -> tuple[list[Loop], int]:
         """The loops that make up the rows, outermost first, and the step between rows: neighbours are merged into one."""

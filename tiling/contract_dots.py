@@ -121,10 +121,7 @@ class DotContraction(Contraction):
         shape = self.value.shape
         if dimensions:
             return self.loops[max(dimensions, key=lambda d: shape[d])]
-        v = Var(f"one_{role}_{self.tag}")
-        self.c.ranges[v] = Interval(0, 0)
-        self.out_steps[v] = 0
-        return Loop(v, Const(0), Const(0), 1)
+        return self._single(role)
 
     def _lies_along_depth(self, node: Node) -> int:
         """How many steps of k follow each other in a factor as it lies in memory; 0 where none do."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify
+from indexing.expr import Const, Expr, Interval, Var, interval, simplify
 from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
@@ -28,6 +28,7 @@ from tiling.routines import routine_of
 from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
 from tiling.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
 from tiling.split_fold import split_fold
+from tiling.split_product import split_product
 from tiling.stages import Stage, is_inlinable
 from tiling.turn import turn_loads
 from tiling.windows import tighten
@@ -104,7 +105,8 @@ class Lowering:
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
         made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges)
-        return lane_folds(split_fold(made, self.names) or made, self.names, self._buffer_of)
+        split = split_fold(made, self.names) or split_product(made, self.names) or made
+        return lane_folds(split, self.names, self._buffer_of)
 
     def inside(self, plan: Member) -> list[Member]:
         """The members that a member reads, through what is computed in place."""
@@ -414,12 +416,12 @@ class Lowering:
         """A sum of products of 16-bit floats in plain loops: kept in f32 while it grows, and rounded once."""
         (v,) = plan.stage.values
         shape = tuple(x.extent for x in plan.loops)
-        sums = make_buffer(self.names.scratch(v, "sums"), Scope.THREAD, element_type("f32"), shape, shape, (0,) * len(shape))
+        name, origin = self.names.scratch(v, "sums"), tuple(x.lower for x in plan.box or ())
+        sums = make_buffer(name, Scope.THREAD, element_type("f32"), shape, shape, origin)
         self.extra_buffers.append(sums)
-        at = tuple(as_expr(x.variable) for x in plan.loops)
-        fold = FoldStep((v,), (sums,), at, plan.nodes, plan.inits, plan.stage.op)
+        fold = FoldStep((v,), (sums,), plan.index, plan.nodes, plan.inits, plan.stage.op)
         nest = self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))
-        return [nest, Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, Load(v, at, sums)),))]
+        return [nest, Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, Load(v, plan.index, sums)),))]
 
     def _masked(self, plan: Member, nest: Nest) -> Nest:
         if self.masks is None:

@@ -34,7 +34,7 @@ from indexing.may_read import MAY_READ
 from indexing.program import maps_from
 from indexing.transform import merge_runtimes
 from tiling.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
-from tiling.element import loads
+from tiling.element import Load, loads
 from tiling.relations import Questions, Undecided, guard_set, named
 from tiling.schedule import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
 
@@ -55,6 +55,7 @@ class _Statement:
     fold: FoldStep | None = None
     loops: tuple[Loop, ...] = ()
     in_blocks: bool = False
+    is_moved: bool = False  # the value was made elsewhere, which its own statement says, and is put here element by element
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
     running = {s.value for s in statements if s.in_blocks}
     for s in statements:
         # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
-        if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks):
+        if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
             continue
         check = _Check(s, copies, kept, given, ask, _flags_are_down(schedule), states)
         yield "mapped", str(s.write), check.mapped
@@ -149,7 +150,9 @@ def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
 def _of_nest(nest: Nest, reader: Reader) -> Iterator[_Statement]:
     for s in nest.stores:
         one = Nest(nest.loops, (s,), (), nest.order_is_fixed, nest.skip)
-        yield _statement(s.value, list(reader.nest(one)), nest)
+        node, made = s.node, _statement(s.value, list(reader.nest(one)), nest)
+        is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value and node.index == tuple(s.index)
+        yield replace(made, is_moved=is_moved)
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
         reads = [a for a in found if a.kind is Kind.READ]

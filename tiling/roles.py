@@ -24,6 +24,7 @@ from tiling.stages import Stage
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 
 DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
+LEAST_WINDOW_DEPTH = 128  # steps of k from which one row by a window runs over the micro-kernel
 MOST_WINDOW_DEPTH = 1536  # steps of k that are summed up at once where that saves packing by blocks
 
 
@@ -103,7 +104,14 @@ class Roles:
         self.swapped = self.n in alone[0]
         rows = alone[1 if self.swapped else 0]
         if not rows:
-            return False
+            # One row by a window that is read again and again: still better kept in registers than summed in memory.
+            read = next(iter(loads([c.nodes[0 if self.swapped else 1]])), None)
+            steps = {} if read is None else dict(address(self._buffer(read), read.index, c.ranges).terms)
+            if sum(x.extent > 1 for x in c.depth) < 2 or prod(x.extent for x in c.depth) < LEAST_WINDOW_DEPTH:
+                return False
+            if steps.get(self.n.variable) != 1:
+                return False
+            rows = [self._single("row")]
         self.m = max(rows, key=lambda x: x.extent)
         self.row_loops = rows
         self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
@@ -113,6 +121,13 @@ class Roles:
         self.depth_loops = self._depth_order()
         self._flatten()
         return True
+
+    def _single(self, role: str) -> Loop:
+        """A loop of one iteration, for a side that has no loop of its own."""
+        v = Var(f"one_{role}_{self.tag}")
+        self.c.ranges[v] = Interval(0, 0)
+        self.out_steps[v] = 0
+        return Loop(v, Const(0), Const(0), 1)
 
     def _better_columns(self, alone: Sequence[Sequence[Loop]], columns: Sequence[Loop]) -> Loop | None:
         """The columns where the result is not consecutive along them, or along too few: its sums are put into place afterwards.

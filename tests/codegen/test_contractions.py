@@ -325,3 +325,19 @@ def test_gradients_of_kernels_with_channels_first(types: tuple[str, str, str], p
         feature_group_count = 1 : i64, batch_group_count = 1 : i64
       }} : ({x}, {g}) -> {out}
       return %r : {out} }}""")
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32")])
+@pytest.mark.parametrize("shape", [(2, 24, 9, 37, 3), (1, 64, 11, 16, 2), (3, 15, 20, 5, 3)])
+def test_windows_with_one_output_channel(types: tuple[str, str, str], shape: tuple[int, ...]) -> None:
+    batch, inputs, height, width, side = shape
+    x, w = tensor((batch, inputs, height, width), types[0]), tensor((1, inputs, side, side), types[1])
+    out = tensor((batch, 1, height + 3 - side, width + 3 - side), types[2])
+    check(f"""func.func @main(%x: {x}, %w: {w}) -> {out} {{
+      %r = "stablehlo.convolution"(%x, %w) {{
+        window_strides = array<i64: 1, 1>, padding = dense<1> : tensor<2x2xi64>, lhs_dilation = array<i64: 1, 1>,
+        rhs_dilation = array<i64: 1, 1>, window_reversal = array<i1: false, false>,
+        dimension_numbers = #stablehlo.conv<[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]>,
+        feature_group_count = 1 : i64, batch_group_count = 1 : i64
+      }} : ({x}, {w}) -> {out}
+      return %r : {out} }}""")
