@@ -69,7 +69,8 @@ def test_schedules_are_proved(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    dot(70, 3, 50, left="km", batch=4), dot(1, 60, 900, ("bf16",) * 3), dot(80, 70, 900, ("bf16",) * 3), dot(500, 3, 777, ("bf16",) * 3),
+    dot(70, 3, 50, left="km", batch=4),
+    dot(1, 60, 900, ("bf16",) * 3), dot(80, 70, 900, ("bf16",) * 3), dot(500, 3, 777, ("bf16",) * 3),
 ])  # fmt: skip
 def test_sums_that_are_made_apart_are_proved(text: str) -> None:
     (fusion,) = codegen.compile(hlo.parse(text)).plan.fusions
