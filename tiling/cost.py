@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from indexing.expr import Expr, Var
 from tiling.accesses import buffers_by_value
@@ -55,6 +55,7 @@ RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load
 PAGE_BYTES = 4096
 OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
 SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
+LINE_BYTES, WAYS = 64, 16  # of the larger of a core's own caches
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 IN_ORDER_CYCLES = 8  # a step of a fold that is no one function, from the one before
 
@@ -220,7 +221,8 @@ class _Phase:
                 continue
             stride = self._stride(buffer, load.index, inner)
             times = self._upto(nest.loops, node_variables(load, self.memo))
-            strided += times * self._stride_seconds(buffer, stride)
+            each = self._stride_seconds(buffer, stride)
+            strided += times * (SAME_SET_SECONDS if each and self._is_evicted(buffer, load.index, nest.loops) else each)
             self._note_run(buffer, load.index, nest.loops)
             extents = self._extents(nest.loops, node_variables(load, self.memo))
             traffic += self._touch(buffer, times, self._box_elems(buffer, load.index, nest.loops, extents))
@@ -246,6 +248,22 @@ class _Phase:
         if size < PAGE_BYTES or buffer.size_bytes <= self.machine.l1_bytes // 2:
             return 1.0 / self.machine.hertz
         return SAME_SET_SECONDS if size % PAGE_BYTES == 0 else OTHER_PAGE_SECONDS
+
+    def _is_evicted(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> bool:
+        """Whether a line is gone from the core's own caches before the next of its elements is read.
+
+        Between the two lie all lines of the loops inside the one that steps from element to element. Where they lie a multiple of
+        many lines apart they share few of the cache's sets.
+        """
+        item = buffer.element.itemsize_bytes
+        steps = [step_along(index, buffer.strides, x.variable) for x in loops]
+        along = max((k for k, s in enumerate(steps) if s == 1 and loops[k].extent > 1), default=len(loops))
+        inside = [(s * item, x.extent) for s, x in zip(steps[along + 1 :], loops[along + 1 :], strict=True) if s]
+        way = self.machine.l2_bytes // WAYS
+        # A loop reaches as many sets as its step has multiples within a way, if it has as many iterations.
+        reached = prod(min(n, way // gcd(size, way)) for size, n in inside)
+        sets = min(reached, way // max(gcd(way, *(size for size, _ in inside)), LINE_BYTES))
+        return prod(n for _, n in inside) > WAYS * sets
 
     def _box_elems(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop], elements: int) -> int:
         """How many elements a task touches of a buffer with this access and the ones before: the box around all of them.

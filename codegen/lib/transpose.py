@@ -16,7 +16,7 @@ from numba.core.typing.templates import signature
 
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.contract import _c, _for, _known, _literal
-from codegen.lib.emit import I32
+from codegen.lib.emit import I32, I64
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.machine_target import current_target
@@ -49,7 +49,9 @@ def _transposed(b: Any, rows: list[Any]) -> list[Any]:
 def _load(b: Any, kind: Buf, base: Any, at: Any, lanes: int | None) -> Any:
     pointer = b.gep(base, [at])
     if lanes is not None:
-        pointer = b.bitcast(pointer, ir.VectorType(base.type.pointee, lanes).as_pointer())
+        # A complex number of 8 bytes moves as one integer.
+        element = I64 if kind.dtype == "complex64" else base.type.pointee
+        pointer = b.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
     access = b.load(pointer)
     access.align = kind.item_bytes
     return tag(b.module, access, kind.scope)
@@ -81,7 +83,7 @@ class _Move:
         """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]."""
         b = self.b
         lanes = block_lanes(self.dst_kind.item_bytes)
-        if self.dst_kind.dtype.startswith("complex") or lanes < 4:
+        if self.dst_kind.dtype == "complex128" or lanes < 4:
             self._scalar(_c(0), rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
             return
         whole_rows, whole_cols = _divide(b, rows, lanes), _divide(b, cols, lanes)

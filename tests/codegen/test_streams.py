@@ -258,3 +258,32 @@ def test_thin_rows(function: str, width: int) -> None:
     executable = same(reduction("f32", x.shape, (1,), function, start), x, rtol=1e-5 if function == "add" else 0.0)
     # Rows of more than a few elements are folded along memory: results side by side would be gathered one by one.
     assert ("for r0 in" in executable.kernels[0].source) == (width > 8)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(300, 200), (129, 1031), (64, 64)])
+def test_complex_numbers_are_turned_as_integers_of_their_size(rows: int, columns: int) -> None:
+    for kind, element in (("complex64", "f32"), ("complex128", "f64")):
+        a, b = f"{rows}x{columns}xcomplex<{element}>", f"{columns}x{rows}xcomplex<{element}>"
+        text = f"""func.func @main(%x: tensor<{a}>) -> tensor<{b}> {{
+  %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<{a}>) -> tensor<{b}>
+  return %0 : tensor<{b}>
+}}"""
+        rng = np.random.default_rng(3)
+        x = (rng.standard_normal((rows, columns)) + 1j * rng.standard_normal((rows, columns))).astype(kind)
+        x[0, :3] = [complex(np.nan, -0.0), complex(-0.0, np.inf), complex(1, np.nan)]
+        module = hlo.parse(text)
+        executable = codegen.compile(module)
+        assert not executable.fallbacks and ("transpose(" in executable.source) >= (kind == "complex64")
+        assert executable(x)[0].tobytes() == np.ascontiguousarray(x.T).tobytes()
+
+
+def test_lines_that_are_gone_before_their_next_element_is_read_are_turned() -> None:
+    """Steps of 160 lines reach two sets of the nearest cache and 32 of the next: a tile in registers reads each line once."""
+    text = """func.func @main(%x: tensor<32x48x40x64xf32>) -> tensor<64x40x32x48xf32> {
+  %0 = stablehlo.transpose %x, dims = [3, 2, 0, 1] : (tensor<32x48x40x64xf32>) -> tensor<64x40x32x48xf32>
+  return %0 : tensor<64x40x32x48xf32>
+}"""
+    x = np.random.default_rng(4).standard_normal((32, 48, 40, 64), np.float32)
+    executable = codegen.compile(hlo.parse(text))
+    assert "transpose(" in executable.source
+    np.testing.assert_array_equal(executable(x)[0], x.transpose(3, 2, 0, 1))
