@@ -98,8 +98,12 @@ def hull(a: Box, b: Box, ranges: Mapping[Var, Interval]) -> Box:
 
 
 def covers(box: Box, shape: Sequence[int], tiles: Iterable[tuple[Var, int]]) -> bool:
-    """True when the tasks' boxes are disjoint and make up the whole tensor: each tile number moves one dimension by its size."""
+    """True when the tasks' boxes are disjoint and make up the whole tensor: each tile number moves one dimension by its size.
+
+    The tiles are those of another tensor, perhaps: they may reach less far than this one's dimension, or further.
+    """
     used: set[Var] = set()
+    counts = dict(tiles)
     for span, n in zip(box, shape, strict=True):
         vs = span.lower.variables
         if not vs:
@@ -108,5 +112,7 @@ def covers(box: Box, shape: Sequence[int], tiles: Iterable[tuple[Var, int]]) -> 
             continue
         if len(vs) != 1 or vs[0] in used or span.lower is not vs[0] * span.size:
             return False
+        if span.extent != n or counts.get(vs[0]) != -(-n // span.size):
+            return False
         used.add(vs[0])
-    return all(v in used or count <= 1 for v, count in tiles)
+    return all(v in used or count <= 1 for v, count in counts.items())

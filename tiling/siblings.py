@@ -67,7 +67,7 @@ def spans_beside(
     """Which part of each loop goes with the task's tile: what the loops then read of shared values is what the tile has of them.
 
     None where the loads do not say so, or say different things: no shared value is read, or not by plain loop variables, or
-    a tile number is left over, so that several tasks would compute the same.
+    the tiles do not reach all of what is shared, or a tile number is left over, so that several tasks would compute the same.
     """
     spans: dict[Var, Span] = {}
     for load in found:
@@ -79,7 +79,13 @@ def spans_beside(
             if not isinstance(e, Var) or spans.setdefault(e, span) != span:
                 return None
     used = [v for s in spans.values() for v in s.lower.variables]
-    exact = all(len(s.lower.variables) == 1 and s.lower is s.lower.variables[0] * s.size for s in spans.values())
+    counts = dict(tiles)
+    exact = all(
+        len(s.lower.variables) == 1
+        and s.lower is s.lower.variables[0] * s.size
+        and counts.get(s.lower.variables[0]) == -(-s.extent // s.size)
+        for s in spans.values()
+    )
     return spans if exact and sorted(map(str, used)) == sorted(str(v) for v, _ in tiles) else None
 
 
