@@ -90,3 +90,9 @@ def test_windows_leave_out_what_lies_outside() -> None:
     agrees(lambda x: lax.reduce_window(x, 2.0, lax.mul, (2, 3), (1, 2), ((1, 0), (0, 2)), base_dilation=(2, 1)), x)
     agrees(lambda x, i: lax.reduce_window(x, i, lax.add, (3, 1), (2, 1), ((-1, 2), (0, 0))), x, np.float32(7))
     agrees(lambda x: lax.reduce_window(x, 0.5, lax.max, (2, 2), (1, 1), "SAME"), x)
+
+
+def test_updates_of_everything_are_elementwise() -> None:
+    """`x.at[:].add(u)` is a scatter at no index, which was left to the evaluator."""
+    u = np.cos(X)
+    agrees(lambda x, u: (x.at[:].add(u), x.at[()].multiply(u), x.at[...].max(u), x.at[:].set(u), x.at[:, :].min(0.5)), X, u)

@@ -1,6 +1,7 @@
 """Ops of StableHLO that are other ops in short: what each stands for. One entry each in `UNFOLDED`.
 
     map f (x, …)                      ->  f's ops on the whole tensors
+    scatter f x at no index           ->  f's ops on x and the update
     optimization_barrier x            ->  x
     reduce x over dimensions of 1     ->  body(init, x) on the whole tensors
     batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
@@ -16,9 +17,11 @@ A rule gives the results' values, or None for an op that it leaves as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 
+from hlo.attributes import ScatterDimensions
 from hlo.builder import Builder
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
@@ -65,6 +68,23 @@ def _reduce(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | 
     starts = [b.broadcast_in_dim(v, shape, ()) for v in inits]
     values = [b.reshape(v, shape) for v in inputs]
     return _on_tensors(b, op.regions[0], [*starts, *values], shape)
+
+
+def _scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """One update that goes everywhere, as `x.at[:].add(u)` has it: the body on whole tensors."""
+    dims: ScatterDimensions = op.attr("scatter_dimension_numbers")
+    n = len(operands) // 2
+    indices, shape = operands[n], operands[0].shape
+    vectors = prod(m for k, m in enumerate(indices.shape) if k != dims.index_vector_dim)
+    sizes = iter(operands[n + 1].shape[k] for k in dims.update_window_dims)
+    single = {*dims.inserted_window_dims, *dims.input_batching_dims}
+    window = tuple(1 if k in single else next(sizes) for k in range(len(shape)))
+    if dims.scatter_dims_to_operand_dims or vectors != 1 or window != shape:
+        return None
+    values = [*operands[:n], *(b.reshape(u, shape) for u in operands[n + 1 :])]
+    if [v.tensor.element for v in op.regions[0].arguments] != [v.tensor.element for v in values]:
+        return None  # a body that widens what it is given
+    return _on_tensors(b, op.regions[0], values, shape)
 
 
 def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
@@ -191,6 +211,7 @@ def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[
 
 UNFOLDED: dict[str, Unfold] = {
     "stablehlo.map": _map,
+    "stablehlo.scatter": _scatter,
     "stablehlo.bitcast_convert": bitcast_convert,
     "xla.bitcast": bitcast,
     "stablehlo.optimization_barrier": _barrier,
