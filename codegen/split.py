@@ -46,7 +46,7 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]
     whole = Segment(loop.lower, loop.upper, nest.stores, nest.folds)
     pieces = [whole]
     skipped = _skipped(nest)
-    found = {**skipped, **_conditions(whole, loop.variable, ranges)}
+    found = {**skipped, **_conditions(whole, loop.variable)}
     for key, (start, stop) in found.items() if len(found) <= MOST_CONDITIONS else skipped.items():
         pieces = [part for piece in pieces for part in _cut(piece, key, start, stop, ranges, key in skipped)]
     if len(found) > MOST_CONDITIONS and nest.skip is None:
@@ -67,7 +67,7 @@ def _inside(
         return [piece]
     middle = Segment(lower, upper, piece.stores, piece.folds)
     for key in found:
-        middle = _resolve(middle, key, True, lower, upper, ranges)
+        middle = _resolve(middle, key, True, lower, upper, False)
     before = replace(piece, upper=simplify(lower - 1, ranges))
     after = replace(piece, lower=simplify(upper + 1, ranges))
     return [x for x in (before, middle, after) if interval(simplify(x.upper - x.lower, ranges), ranges).upper >= 0]
@@ -102,9 +102,7 @@ def _zero(s: Store) -> Scalar:
     return Scalar(s.buffer.element.dtype.type(0), s.buffer.element)
 
 
-def _conditions(
-    segment: Segment, variable: Var, ranges: Mapping[Var, Interval]
-) -> dict[Key, tuple[Expr | None, Expr | None]]:
+def _conditions(segment: Segment, variable: Var) -> dict[Key, tuple[Expr | None, Expr | None]]:
     """Each condition that can be cut for: key -> the first and the last value of the variable where it holds."""
     found: dict[Key, tuple[Expr | None, Expr | None]] = {}
     roots: list[Node] = [s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes]
@@ -131,15 +129,13 @@ def _cut(
     if stop is not None:
         parts.append((False, simplify(maximum(piece.lower, stop + 1), ranges), piece.upper))
     return [
-        _resolve(piece, key, truth, lower, upper, ranges, skipped and not truth)
+        _resolve(piece, key, truth, lower, upper, skipped and not truth)
         for truth, lower, upper in parts
         if interval(simplify(upper - lower, ranges), ranges).upper >= 0
     ]
 
 
-def _resolve(
-    piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval], left_out: bool = False
-) -> Segment:
+def _resolve(piece: Segment, key: Key, holds: bool, lower: Expr, upper: Expr, left_out: bool) -> Segment:
     resolver = _Resolver(key, holds)
     stores = tuple(Store(s.value, s.buffer, s.index, resolver.node(s.node)) for s in piece.stores)
     folds = tuple(

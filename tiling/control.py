@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from hlo.module import DenseArray, Module, Op, Value
 from hlo.registry import Literal
 from tiling.expand import Supports
@@ -106,15 +108,24 @@ def _trips(op: Op, regions: list[RegionPlan]) -> int | None:
     step = body.results[place].op
     if step is None or step.definition.mnemonic not in ("add", "subtract") or body.arguments[place] not in step.operands:
         return None
-    other = step.operands[1 - step.operands.index(body.arguments[place])]
-    numbers = [_constant(v) for v in (op.operands[place], limit, other)]
+    position = step.operands.index(body.arguments[place])
+    if position == 1 and step.definition.mnemonic == "subtract":
+        return None  # c = k - c goes to and fro
+    numbers = [_constant(v) for v in (op.operands[place], limit, step.operands[1 - position])]
     if any(n is None for n in numbers):
         return None
     start, stop, by = (int(n) for n in numbers if n is not None)
     by = -by if step.definition.mnemonic == "subtract" else by
-    distance = {"LT": stop - start, "LE": stop - start + 1, "GT": start - stop, "GE": start - stop + 1, "NE": stop - start}
-    forward = by if direction in ("LT", "LE", "NE") else -by
-    return max(0, -(-distance[direction] // forward)) if forward > 0 else None
+    if direction == "NE":
+        trips = 0 if start == stop else (stop - start) // by if by and (stop - start) % by == 0 else -1
+        return trips if trips >= 0 else None
+    distance = {"LT": stop - start, "LE": stop - start + 1, "GT": start - stop, "GE": start - stop + 1}[direction]
+    forward = by if direction in ("LT", "LE") else -by
+    if distance <= 0:
+        return 0
+    trips = -(-distance // forward) if forward > 0 else -1
+    last = np.iinfo(counter.tensor.dtype)
+    return trips if trips > 0 and last.min <= start + trips * by <= last.max else None  # else it wraps around and goes on
 
 
 def _constant(v: Value) -> int | None:

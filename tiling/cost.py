@@ -180,13 +180,13 @@ class _Phase:
     def _touch_all(self, step: Ordering | Scatter | Selection) -> float:
         """Seconds of cache traffic of a step that walks its buffers by places, not by loops."""
         if isinstance(step, Ordering):
-            reads = sum(self._touch(b, 0, step.count) for b in step.sources)
-            return reads + sum(self._touch(b, 0, step.kept) for b in step.targets)
+            reads = sum(self._touch(b, step.count) for b in step.sources)
+            return reads + sum(self._touch(b, step.kept) for b in step.targets)
         updates = prod(x.extent for x in step.loops)
         if isinstance(step, Selection):
-            return sum(self._touch(b, 0, updates) for b in (step.operand, step.target))
+            return sum(self._touch(b, updates) for b in (step.operand, step.target))
         sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self._buffer(load)) is not None}
-        return sum(self._touch(b, 0, updates) for b in (step.target, *sources.values()))
+        return sum(self._touch(b, updates) for b in (step.target, *sources.values()))
 
     def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
         return prod(x.extent for x in loops if x.variable in variables)
@@ -225,14 +225,14 @@ class _Phase:
             strided += times * (SAME_SET_SECONDS if each and self._is_evicted(buffer, load.index, nest.loops) else each)
             self._note_run(buffer, load.index, nest.loops)
             extents = self._extents(nest.loops, node_variables(load, self.memo))
-            traffic += self._touch(buffer, times, self._box_elems(buffer, load.index, nest.loops, extents))
+            traffic += self._touch(buffer, self._box_elems(buffer, load.index, nest.loops, extents))
         for s in nest.stores:
             strided += iterations * self._stride_seconds(s.buffer, self._stride(s.buffer, s.index, inner))
             self._note_run(s.buffer, s.index, nest.loops)
-            traffic += self._touch(s.buffer, iterations, iterations)
+            traffic += self._touch(s.buffer, iterations)
         for f in nest.folds:
             for b in f.buffers:
-                traffic += self._touch(b, 1, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
+                traffic += self._touch(b, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
         rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
         inner_extent = max(nest.loops[-1].extent, 1) if nest.loops else 1
         seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
@@ -301,10 +301,10 @@ class _Phase:
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
         seconds = 2.0 * rows * columns * c.depth / (m.peak_flops(item) * 0.92 * fill)
-        traffic = self._touch(c.left.buffer, 0, c.m * c.depth)
-        traffic += self._touch(c.right.buffer, 0, c.n * c.depth)
+        traffic = self._touch(c.left.buffer, c.m * c.depth)
+        traffic += self._touch(c.right.buffer, c.n * c.depth)
         self.streamed.add(c.right.buffer)  # the next task has other columns
-        traffic += self._touch(c.out.buffer, 0, c.m * c.n)
+        traffic += self._touch(c.out.buffer, c.m * c.n)
         blocks = -(-c.k // c.k_block)
         traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
         for nest in c.pack:
@@ -315,7 +315,7 @@ class _Phase:
 
     def _measure(self, s: Measure) -> tuple[float, float]:
         self.runs[s.source] = s.size * s.source.element.itemsize_bytes
-        traffic = self._touch(s.source, 0, s.size)
+        traffic = self._touch(s.source, s.size)
         return s.size / (self.machine.lanes(s.source.element.itemsize_bytes) * self.machine.hertz), traffic
 
     def _turn(self, t: Turn) -> tuple[float, float]:
@@ -325,7 +325,7 @@ class _Phase:
             self.runs[buffer] = min(self.runs.get(buffer, run), run)
         lanes = min(m.lanes(item), 16)
         in_blocks = (t.rows.extent // lanes) * (t.columns.extent // lanes) * lanes * lanes
-        traffic = self._touch(t.source.buffer, 0, elements) + self._touch(t.target.buffer, 0, elements)
+        traffic = self._touch(t.source.buffer, elements) + self._touch(t.target.buffer, elements)
         # log2(lanes) shuffles for each vector, a load and a store.
         seconds = (in_blocks * 6.0 / lanes + (elements - in_blocks) * 2.0) / m.hertz
         return seconds + NEST_SECONDS, traffic
@@ -365,7 +365,7 @@ class _Phase:
         size = run * buffer.element.itemsize_bytes
         self.runs[buffer] = min(self.runs.get(buffer, size), size)
 
-    def _touch(self, buffer: Buffer, times: float, elements: int) -> float:
+    def _touch(self, buffer: Buffer, elements: int) -> float:
         """Records that a task touches `elements` of a buffer; seconds from the core's own caches for it."""
         m = self.machine
         size = elements * buffer.element.itemsize_bytes

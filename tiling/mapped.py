@@ -228,7 +228,7 @@ class _Check:
             if not left.is_empty() and self.value.op is not None:
                 left = left.subtract(_times_zero(self.value.op, w, left))
             if not left.is_empty():
-                return f"%{w.name or '?'} is read where no map leads: {_pair(left, self.value, w)}"
+                return f"%{w.name or '?'} is read where no map leads: {_pair(left, w)}"
         return None
 
     def _complete(self) -> str | None:
@@ -253,7 +253,7 @@ class _Check:
                         if rest.is_empty():
                             continue
                         if w.op is None or w in self.given:
-                            return f"%{w.name or '?'} is needed but not read: {_pair(rest, self.value, w)}"
+                            return f"%{w.name or '?'} is needed but not read: {_pair(rest, w)}"
                         following.append((w, rest))
             todo = following
             if not todo:
@@ -452,7 +452,7 @@ def _plain(m: islpy.Map) -> islpy.Map:
     return m
 
 
-def _pair(m: islpy.Map, value: Value, w: Value) -> str:
+def _pair(m: islpy.Map, w: Value) -> str:
     names = [f"x{k}" for k in range(m.dim(IN))] + [f"%{w.name or '?'} at y{k}" for k in range(m.dim(OUT))]
     return named(m.wrap(), names)
 

@@ -128,7 +128,7 @@ def window_tile(
     return Place(buffer, Const(0), everywhere, (Nest(tuple(loops), (fill,)),), (buffer,))
 
 
-def split_by_groups(loop: Loop, nodes: Sequence[Node], tag: str, ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:
+def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:
     """(groups, inside a group) of a loop that nodes divide by a number: i = g * size + j, so that i // size = g."""
     sizes = {
         atom.divisor

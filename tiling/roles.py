@@ -164,7 +164,7 @@ class Roles:
         """Cuts a loop that runs through groups (one factor reads its index divided) into groups and their members."""
         c = self.c
         for x in self.loops:
-            parts = split_by_groups(x, c.nodes, self.tag, c.ranges) if x.extent > 1 else None
+            parts = split_by_groups(x, c.nodes, c.ranges) if x.extent > 1 else None
             if parts is None:
                 continue
             g, j = parts

@@ -166,6 +166,41 @@ def test_a_stack_is_updated_in_place_in_its_first_values_memory() -> None:
     assert "is updated in place" in plan.explain()
 
 
+COUNTER = """func.func @main() -> tensor<i8> {{
+  %start = stablehlo.constant dense<{start}> : tensor<i8>
+  %r = stablehlo.while(%i = %start) : tensor<i8>
+  cond {{
+    %stop = stablehlo.constant dense<{stop}> : tensor<i8>
+    %p = stablehlo.compare {direction}, %i, %stop : (tensor<i8>, tensor<i8>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }} do {{
+    %by = stablehlo.constant dense<{by}> : tensor<i8>
+    %j = stablehlo.{step} : tensor<i8>
+    stablehlo.return %j : tensor<i8>
+  }}
+  return %r : tensor<i8>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("start", "direction", "stop", "step", "by", "trips"),
+    [
+        (0, "LT", 7, "add %i, %by", 2, 4), (0, "LE", 7, "add %by, %i", 2, 4), (9, "GT", 0, "subtract %i, %by", 3, 3),
+        (9, "GE", 0, "add %i, %by", -3, 4), (3, "LT", 3, "add %i, %by", 1, 0), (0, "NE", 6, "add %i, %by", 2, 3),
+        (6, "NE", 0, "subtract %i, %by", 2, 3), (4, "NE", 4, "add %i, %by", 2, 0),
+        (0, "NE", 7, "add %i, %by", 2, None),  # passes the limit and comes round again
+        (7, "NE", 0, "add %i, %by", 1, None),
+        (0, "LE", 127, "add %i, %by", 1, None),
+        (1, "LT", 5, "subtract %by, %i", 6, None),  # i = 6 - i
+        (0, "LT", 5, "add %i, %by", 0, None),
+    ],
+)  # fmt: skip
+def test_how_often_a_counted_loop_runs(start: int, direction: str, stop: int, step: str, by: int, trips: int | None) -> None:
+    text = COUNTER.format(start=start, direction=direction, stop=stop, step=step, by=by)
+    (loop,) = tiling.plan(hlo.parse(text), supports=supports).controls
+    assert loop.trips == trips
+
+
 def test_a_stack_that_is_read_after_its_update_is_copied_first() -> None:
     text = STACK.replace("return %j, %w, %u : tensor<i32>", "return %j, %w, %k : tensor<i32>").replace(
         "    stablehlo.return %j", "    %k = stablehlo.subtract %u, %ys : tensor<9x4xf32>\n    stablehlo.return %j"
