@@ -16,7 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, interval, simplify
 from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
-from tiling.element import Choose, Load, Node, Scalar, loads, node_variables
+from tiling.element import Choose, Load, Node, Scalar, has_runtimes, loads, node_variables
 from tiling.lane_folds import lane_folds
 from tiling.machine import Machine
 from tiling.masks import Masks, find_limits, may_be_masked
@@ -442,8 +442,8 @@ class Lowering:
 
 
 def _always_inside(node: Node, ranges: Mapping[Var, Interval]) -> bool:
-    """True for a load whose index stays inside the value wherever the loops are."""
-    if not isinstance(node, Load) or node.runtimes:
+    """True for a node, perhaps computed, that loads from inside of its values wherever the loops are."""
+    if has_runtimes([node]):
         return False
-    bounds = [interval(e, ranges) for e in node.index]
-    return all(b.lower >= 0 and b.upper < n for b, n in zip(bounds, node.value.shape, strict=True))
+    pairs = [(interval(e, ranges), n) for x in loads([node]) for e, n in zip(x.index, x.value.shape, strict=True)]
+    return all(b.lower >= 0 and b.upper < n for b, n in pairs)

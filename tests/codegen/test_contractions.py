@@ -341,3 +341,24 @@ def test_windows_with_one_output_channel(types: tuple[str, str, str], shape: tup
         feature_group_count = 1 : i64, batch_group_count = 1 : i64
       }} : ({x}, {w}) -> {out}
       return %r : {out} }}""")
+
+
+def test_a_weight_that_is_no_number_meets_padding_also_where_it_is_converted() -> None:
+    """0 * inf is NaN: the weights are read as they are where the image is padding, computed ones as well."""
+    x, out = tensor((2, 6, 4, 6), "f32"), tensor((2, 20, 4, 6), "f32")
+    h, w = tensor((3, 3, 6, 20), "bf16"), tensor((3, 3, 6, 20), "f32")
+    module = hlo.parse(f"""func.func @main(%x: {x}, %h: {h}) -> {out} {{
+      %w = stablehlo.convert %h : ({h}) -> {w}
+      %r = "stablehlo.convolution"(%x, %w) {{
+        window_strides = array<i64: 1, 1>, padding = dense<1> : tensor<2x2xi64>, lhs_dilation = array<i64: 1, 1>,
+        rhs_dilation = array<i64: 1, 1>, window_reversal = array<i1: false, false>,
+        dimension_numbers = #stablehlo.conv<[b, f, 0, 1]x[0, 1, i, o]->[b, f, 0, 1]>,
+        feature_group_count = 1 : i64, batch_group_count = 1 : i64
+      }} : ({x}, {w}) -> {out}
+      return %r : {out} }}""")
+    image, weights = arrays_for(module, 0)
+    weights[0, 1, 2, 3], weights[2, 2, 0, 7] = np.inf, -np.inf
+    (found,), (expected,) = codegen.compile(module)(image, weights), interp.evaluate(module, image, weights)
+    assert np.isnan(expected[:, 3]).any() and np.isnan(expected[:, 7]).any()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
