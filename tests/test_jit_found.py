@@ -14,6 +14,7 @@ pytestmark = pytest.mark.jax
 try:
     import jax
     import jax.numpy as jnp
+    import jax.scipy.special
     from jax import lax
 
     from tests.test_jit_programs import same
@@ -96,3 +97,9 @@ def test_updates_of_everything_are_elementwise() -> None:
     """`x.at[:].add(u)` is a scatter at no index, which was left to the evaluator."""
     u = np.cos(X)
     agrees(lambda x, u: (x.at[:].add(u), x.at[()].multiply(u), x.at[...].max(u), x.at[:].set(u), x.at[:, :].min(0.5)), X, u)
+
+
+def test_folds_of_several_values_stay_whole() -> None:
+    """A search for sums to split took every fold for one of one value, and planning ended with an error."""
+    agrees(jax.scipy.special.gammasgn, np.linspace(0.3, 6, 9, dtype=np.float32))
+    agrees(lambda x: lax.reduce((x, x * x), (0.0, 0.0), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,)), X[0])

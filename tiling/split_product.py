@@ -40,6 +40,8 @@ def split_product(schedule: Schedule, names: Names) -> Schedule | None:
     if any(not isinstance(s, Nest) or prod(x.extent for x in s.loops) > MOST_REST_ELEMS for s in rest):
         return None
     (f,), ranges = first.folds, schedule.ranges
+    if len(f.values) != 1:
+        return None  # a fold of several values is no sum
     (value,), (result,) = f.values, f.buffers
     element = value.tensor.element
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
