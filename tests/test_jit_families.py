@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.jax
 
-FAMILIES = ("elementwise", "structured", "transforms", "algorithms")
+FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large")
 TABLES: dict[str, Any] = {}
 
 try:
