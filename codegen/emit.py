@@ -10,6 +10,7 @@ from codegen.ahead import prefetch_lines
 from codegen.contraction import emit_contraction
 from codegen.fold import FoldSource, fold_source
 from codegen.ordering import emit_ordering
+from codegen.rows import in_rows, joined, rows_of
 from codegen.scalars import constant_source, index_number, number_type, scalar_source
 from codegen.scan import scan_body, scan_width
 from codegen.scatter import scatter_body
@@ -30,6 +31,7 @@ from tiling.element import (
     IndexNode,
     Load,
     Node,
+    Renamer,
     Runtime,
     Scalar,
     Test,
@@ -222,9 +224,10 @@ class PhaseEmitter:
     def _nest(self, nest: Nest) -> None:
         nest, products = without_short_sums(nest, self.schedule.ranges)
         ordered = order_loops(nest, self.buffer_of)
-        joined = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
-        for n in take_turns(joined, self.buffer_of, self.schedule.ranges):
-            NestEmitter(self, n, products).run()
+        joined_loops = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
+        for n in take_turns(joined_loops, self.buffer_of, self.schedule.ranges):
+            for part, rows in in_rows(n, self.buffer_of):
+                NestEmitter(self, part, products, rows).run()
 
     def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
@@ -269,8 +272,8 @@ class NestEmitter:
     The innermost loop is cut where a condition on its variable changes (`codegen.split`), so that no iteration tests it.
     """
 
-    def __init__(self, phase: PhaseEmitter, nest: Nest, products: int = 1) -> None:
-        self.phase, self.nest = phase, nest
+    def __init__(self, phase: PhaseEmitter, nest: Nest, products: int = 1, rows: int = 1) -> None:
+        self.phase, self.nest, self.rows = phase, nest, rows
         self.products = products  # how many of the folds are into the same accumulators, one after the other
         self.depth = len(nest.loops)
         self.memo: dict[int, frozenset[Var]] = {}
@@ -281,7 +284,7 @@ class NestEmitter:
         self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]
         self.keep: list[Node] = []
         self.level_by_id: dict[int, int] = {}
-        self.steps: dict[Var, int] = {}
+        self.steps: dict[Var, int] = {nest.loops[-2].variable: rows} if rows > 1 else {}
         self.in_registers = False
         self.branches = 0  # how many choices around what is being written
 
@@ -311,14 +314,15 @@ class NestEmitter:
             self.after[self.depth] = []
         bodies: list[tuple[Segment, list[str]]] = []
         for segment in split_innermost(nest, self.phase.schedule.ranges):
-            self.users = users_of([s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes])
+            folds = [(f, self._rows(f)) for f in segment.folds]
+            self.users = users_of([s.node for s in segment.stores] + [n for _, nodes in folds for n in nodes])
             body = list(starts)
             self.lines[self.depth] = body
             for s in segment.stores:
                 value = self.number(s.node, self.depth)
                 body.append(f"{s.buffer.name}[{self.phase.address(s.buffer, s.index)}] = {value}")
-            for f, into in zip(segment.folds, accumulators, strict=bool(segment.folds)):
-                self._combine(f, into, body)
+            for (f, nodes), into in zip(folds, accumulators, strict=bool(segment.folds)):
+                self._combine(f, nodes, into, body)
             body += ends
             bodies.append((segment, body))
             # What was computed inside one segment is not there in the next.
@@ -389,11 +393,21 @@ class NestEmitter:
             raise NotCompilable(source.reason)
         return source
 
-    def _combine(self, f: FoldStep, into: Sequence[str], body: list[str]) -> None:
+    def _rows(self, f: FoldStep) -> Sequence[Node]:
+        """What a fold takes in a step: its values, or with several rows at a time one value for each."""
+        if self.rows == 1:
+            return f.nodes
+        return rows_of(self.nest, f.nodes, lambda at: Renamer(at, self.phase.schedule.ranges, {}), self.rows)
+
+    def _combine(self, f: FoldStep, nodes: Sequence[Node], into: Sequence[str], body: list[str]) -> None:
         source = self.fold_source(f)
         if len(f.nodes) == 1 and source.is_neutral(f.nodes[0]):
             return
-        values = [self.number(n, self.depth) for n in f.nodes]
+        values = [self.number(n, self.depth) for n in nodes]
+        if self.rows > 1:
+            lines, value = joined(source.word, values, self.phase.fresh)
+            body += lines
+            values = [value]
         body += source.combine(into, values, self.phase.fresh)
 
     def _start(self, f: FoldStep, source: FoldSource, targets: Sequence[str], lines: list[str], level: int) -> None:

@@ -38,6 +38,7 @@ class FoldSource:
     neutral: float | None = None
     start: Callable[[str], Sequence[str]] = lambda value: (value,)  # of the initial value: its accumulators
     parts: int = 1  # accumulators for each result
+    word: str = ""  # the function that combines, where it may combine values before they meet the accumulator
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
@@ -92,7 +93,7 @@ def fold_source(f: FoldStep, in_registers: bool = False, is_long: bool = False) 
             return _bounded(simple, NEUTRAL[simple])
         if is_float and in_registers and simple in ORDERED:
             return _ordered(word, ORDERED[simple], NEUTRAL[simple])
-        return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None)
+        return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None, word=word)
     probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v")
     if isinstance(probe, Declined):
         return probe

@@ -287,3 +287,51 @@ def test_lines_that_are_gone_before_their_next_element_is_read_are_turned() -> N
     executable = codegen.compile(hlo.parse(text))
     assert "transpose(" in executable.source
     np.testing.assert_array_equal(executable(x)[0], x.transpose(3, 2, 0, 1))
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("function", ["add", "maximum", "minimum"])
+@pytest.mark.parametrize("shape", [(11, 5, 64), (11, 23, 37), (1003, 160)])
+def test_folds_across_rows_take_four_at_a_time(element: str, function: str, shape: tuple[int, ...]) -> None:
+    """Whole groups of rows, and the rest one by one: any number of rows, also where a part ends within a group."""
+    axis = len(shape) - 2
+    if element == "i8":
+        x = np.random.default_rng(8).integers(-100, 100, shape, np.int8)
+        start = {"add": "0", "maximum": "-128", "minimum": "127"}[function]
+    else:
+        x = np.random.default_rng(8).standard_normal(shape).astype(KINDS[element])
+        start = {"add": "0.0", "maximum": SMALLEST[element], "minimum": LARGEST[element]}[function]
+        if function != "add":
+            x[..., 2, 3], x[..., -1, 1], x[..., 0] = NAN, -NAN, -0.0
+            x[..., -2, 0] = 0.0
+        elif element == "bf16":
+            x = np.sign(x)  # whose sums are exact
+    rtol = 1e-4 if (element, function) == ("f32", "add") else 0.0
+    executable = same(reduction(element, shape, (axis,), function, start), x, rtol=rtol)
+    grouped = re.search(r"in range\(0, .*, 4\):", executable.kernels[0].source)
+    assert bool(grouped) == (shape[axis] >= 8)
+
+
+def test_folds_of_costly_values_go_row_by_row() -> None:
+    text = """func.func @main(%x: tensor<64x64xf32>) -> tensor<64xf32> {
+      %c = stablehlo.constant dense<0.0> : tensor<f32>
+      %e = stablehlo.exponential %x : tensor<64x64xf32>
+      %0 = stablehlo.reduce(%e init: %c) applies stablehlo.add across dimensions = [0]
+        : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
+      return %0 : tensor<64xf32>
+    }"""
+    x = np.random.default_rng(9).standard_normal((64, 64)).astype(np.float32)
+    assert ", 4):" not in same(text, x, rtol=1e-5).kernels[0].source
+
+
+def test_long_rows_and_rows_with_gaps_go_one_by_one() -> None:
+    x = np.random.default_rng(10).standard_normal((64, 1000)).astype(np.float32)
+    assert ", 4):" not in same(reduction("f32", x.shape, (0,), "add", "0.0"), x, rtol=1e-4).kernels[0].source
+    columns = """func.func @main(%x: tensor<64x1000xf32>) -> tensor<40xf32> {
+      %c = stablehlo.constant dense<0.0> : tensor<f32>
+      %s = stablehlo.slice %x [0:64, 100:140] : (tensor<64x1000xf32>) -> tensor<64x40xf32>
+      %0 = stablehlo.reduce(%s init: %c) applies stablehlo.add across dimensions = [0]
+        : (tensor<64x40xf32>, tensor<f32>) -> tensor<40xf32>
+      return %0 : tensor<40xf32>
+    }"""
+    assert ", 4):" not in same(columns, x, rtol=1e-4).kernels[0].source
