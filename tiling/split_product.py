@@ -42,12 +42,11 @@ def split_product(schedule: Schedule, names: Names) -> Schedule | None:
     (f,), ranges = first.folds, schedule.ranges
     if len(f.values) != 1:
         return None  # a fold of several values is no sum
-    (value,), (result,) = f.values, f.buffers
-    element = value.tensor.element
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
     if not isinstance(f.op.definition.semantics, SumOfProducts) or len(reductions) != 1 or has_runtimes(f.nodes):
         return None
-    (r,) = reductions
+    (value,), (result,), (r,) = f.values, f.buffers, reductions
+    element = value.tensor.element
     if not isinstance(element, ElementType) or any(v.tensor.element != element for v in f.op.operands):
         return None  # what is summed in another type is rounded where the last piece is added
     by_value = {id(b.value): b for b in schedule.buffers if b.value is not None}

@@ -119,3 +119,8 @@ def test_schedules_in_lanes_are_proved() -> None:
     plan = tiling.plan(hlo.parse(program(9, 700)), machine=MACHINE, supports=codegen.supports)
     assert nests(plan) == 3  # whole blocks, the rest, the lanes
     assert tiling.prove(plan).holds
+
+
+def test_a_fold_of_several_values_in_one_task_is_planned() -> None:
+    """The search for products to cut in pieces took every fold for one of a single value."""
+    assert nests(agrees(program(9, 4096), elements(9, 4096, "f32")).plan) > 1
