@@ -77,7 +77,7 @@ def _skippable(f: FoldStep) -> list[Choose]:
     """The nodes whose `otherwise` changes nothing when it is folded in."""
     chosen = [n for n in f.nodes if isinstance(n, Choose) and isinstance(n.otherwise, Scalar) and not n.runtimes]
     if isinstance(f.op.definition.semantics, SumOfProducts):
-        return [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == 0]
+        return [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == 0 and _is_finite_beside(f, n)]
     if not isinstance(f.op.definition.semantics, Fold) or len(f.nodes) != 1 or len(f.inits) != 1:
         return []
     function = combined_function(f.op.regions[0])
@@ -91,6 +91,15 @@ def _skippable(f: FoldStep) -> list[Choose]:
         if same and known:
             kept.append(n)
     return kept
+
+
+def _is_finite_beside(f: FoldStep, chosen: Choose) -> bool:
+    """Whether the other factors are finite wherever `chosen` is 0: 0 * w is NaN where w is an infinity or NaN."""
+    element = f.values[0].tensor.element
+    if not (isinstance(element, ElementType) and (element.is_float or element.is_complex)):
+        return True
+    others = [n for n in f.nodes if n is not chosen]
+    return all(isinstance(n, Scalar) and bool(np.isfinite(n.value)) for n in others)
 
 
 def _is_monoid(f: FoldStep) -> bool:

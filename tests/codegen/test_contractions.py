@@ -362,3 +362,28 @@ def test_a_weight_that_is_no_number_meets_padding_also_where_it_is_converted() -
     assert np.isnan(expected[:, 3]).any() and np.isnan(expected[:, 7]).any()
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
+
+
+@pytest.mark.parametrize("at", [(0, 1, 0, 3), (2, 2, 0, 0), (1, 1, 0, 5)])
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_a_weight_that_is_no_number_meets_padding_in_plain_loops(channels_first: bool, at: tuple[int, ...]) -> None:
+    """0 * inf is NaN: a depthwise convolution leaves out no product with padding that is not 0 for sure."""
+    image = (2, 6, 9, 21) if channels_first else (2, 9, 21, 6)
+    order = "[b, f, 0, 1]" if channels_first else "[b, 0, 1, f]"
+    x, w = tensor(image, "f32"), tensor((3, 3, 1, 6), "f32")
+    module = hlo.parse(f"""func.func @main(%x: {x}, %w: {w}) -> {x} {{
+      %r = "stablehlo.convolution"(%x, %w) {{
+        window_strides = array<i64: 1, 1>, padding = dense<1> : tensor<2x2xi64>, lhs_dilation = array<i64: 1, 1>,
+        rhs_dilation = array<i64: 1, 1>, window_reversal = array<i1: false, false>,
+        dimension_numbers = #stablehlo.conv<{order}x[0, 1, i, o]->{order}>,
+        feature_group_count = 6 : i64, batch_group_count = 1 : i64
+      }} : ({x}, {w}) -> {x}
+      return %r : {x} }}""")
+    images, weights = arrays_for(module, 0)
+    weights[at] = np.inf
+    executable = codegen.compile(module)
+    (found,), (expected,) = executable(images, weights), interp.evaluate(module, images, weights)
+    assert not executable.fallbacks
+    assert np.isnan(expected).any() == (at != (1, 1, 0, 5))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))

@@ -255,9 +255,10 @@ def test_pieces_of_a_long_reduction_are_looked_through() -> None:
 
 
 def test_a_padded_window_keeps_its_conditions() -> None:
+    """With more elements than are written out, so that it is a loop."""
     text = """func.func @main(%x: tensor<30x30xf32>) -> tensor<30x30xf32> {
       %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
-      %0 = "stablehlo.reduce_window"(%x, %z) <{window_dimensions = array<i64: 3, 3>, padding = dense<1> : tensor<2x2xi64>}> ({
+      %0 = "stablehlo.reduce_window"(%x, %z) <{window_dimensions = array<i64: 5, 5>, padding = dense<2> : tensor<2x2xi64>}> ({
         ^bb0(%a: tensor<f32>, %b: tensor<f32>):
           %m = stablehlo.maximum %a, %b : tensor<f32>
           stablehlo.return %m : tensor<f32> }) : (tensor<30x30xf32>, tensor<f32>) -> tensor<30x30xf32>
