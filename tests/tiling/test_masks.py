@@ -77,7 +77,8 @@ CASES = [
 def test_left_out_and_the_same_bits(
     kind: str, form: str, fill: str, n: int, m: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    d = 32 if dtype == "f64" else 16  # sixteen columns of f64 are summed in lanes along k where nothing is left out: in another order
+    # Sixteen columns of f64 are summed in lanes along k where nothing is left out: in another order.
+    d = 32 if dtype == "f64" else 16
     module = hlo.parse(attention(kind, form, fill, n, m, d, dtype=dtype))
     exe, full = compiled(module), without_masks(monkeypatch, module)
     assert flags(exe.plan) == 1, exe.plan.explain()
