@@ -57,7 +57,8 @@ def same(found: Any, expected: Any, bound: float | None) -> None:
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         a, b = a.astype(wide), b.astype(wide)
         finite = np.abs(b[np.isfinite(b)])
-        scale = max(1e-30, float(np.sqrt(np.mean(finite**2)))) if finite.size else 1.0
+        most = max(1e-30, float(finite.max(initial=0.0)))  # whose square may be infinite
+        scale = max(1e-30, most * float(np.sqrt(np.mean((finite / most) ** 2)))) if finite.size else 1.0
         relative = max(allowed, bound or 0.0)
         np.testing.assert_allclose(a, b, rtol=relative, atol=relative * scale)
 
