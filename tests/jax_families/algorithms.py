@@ -252,7 +252,7 @@ _stack = jax.tree.map(lambda a: np.stack([a, a * 0.5]), _block_p)
 add("transformer block", lambda p, x: jax.vmap(lambda x: _block(p, x))(x), _block_p, f32(2, 5, 8))
 add("transformer of scanned layers", lambda p, x: lax.scan(lambda x, p: (_block(p, x), None), x, p)[0], _stack, f32(5, 8))
 add(
-    "language model loss gradient",
+    "next token loss gradient",
     lambda p, e, t: jax.value_and_grad(
         lambda p, e: -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(_block(p, e[t[:-1]]) @ e.T), t[1:, None], 1)),
         argnums=(0, 1),

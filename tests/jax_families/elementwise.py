@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -156,32 +158,21 @@ PROGRAMS.add(
     *of_types(("complex64",), 6, seed="a"),
     *of_types(("complex64",), 6, seed="b"),
 )
+
+
+def inverse_functions(x: Any) -> Any:
+    functions = (jnp.log, jnp.log1p, jnp.arcsin, jnp.arccos, jnp.arctan, jnp.arcsinh, jnp.arccosh, jnp.arctanh)
+    return tuple(f(x) for f in functions)
+
+
 PROGRAMS.add(
     "complex inverse functions",
-    lambda x: (
-        jnp.log(x),
-        jnp.log1p(x),
-        jnp.arcsin(x),
-        jnp.arccos(x),
-        jnp.arctan(x),
-        jnp.arcsinh(x),
-        jnp.arccosh(x),
-        jnp.arctanh(x),
-    ),
+    inverse_functions,
     values("complex64", 9),
 )
 PROGRAMS.add(
     "complex inverse functions, wide",
-    lambda x: (
-        jnp.log(x),
-        jnp.log1p(x),
-        jnp.arcsin(x),
-        jnp.arccos(x),
-        jnp.arctan(x),
-        jnp.arcsinh(x),
-        jnp.arccosh(x),
-        jnp.arctanh(x),
-    ),
+    inverse_functions,
     values("complex128", 9),
     x64=True,
 )

@@ -258,7 +258,7 @@ SLOW: dict[str, frozenset[str]] = {
             "gru gradient",
             "transformer block",
             "transformer of scanned layers",
-            "language model loss gradient",
+            "next token loss gradient",
             "key-value cache",
             "mixture of experts by ragged products",
             "variational autoencoder",
