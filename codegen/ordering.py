@@ -1,8 +1,9 @@
 """Sorts and selections of rows, written out as loops.
 
-A comparator that compares the same key of its two elements by an integer order (totalOrder is one) becomes a radix sort of
-(key, number) pairs, 11 bits a pass; any other comparator a merge sort. Both are stable. The k largest of a row, k small, are
-kept in order while the row streams by: a block whose greatest key is too small is passed over.
+A comparator that compares the same key of its two elements by an integer order (totalOrder is one) becomes a sort of
+(key, number) pairs: in a short row each element's place is counted, in a long one a radix sort takes 11 bits a pass. Any other
+comparator becomes a merge sort. All are stable. The k largest of a row, k small, are kept in order while the row streams by: a
+block whose greatest key is too small is passed over.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["emit_ordering"]
 
 MOST_SELECTED = 64
+MOST_COUNTED = 192  # longer rows are faster sorted by radix
 BLOCK = 64
 
 
@@ -42,6 +44,8 @@ def emit_ordering(phase: PhaseEmitter, o: Ordering) -> None:
     key = _key_of(o.op) if o.op.regions else Key(0, None, None, True)
     if o.places is not None and o.kept <= MOST_SELECTED:
         writer.select()
+    elif key is not None and o.count <= MOST_COUNTED:
+        writer.counted(key)
     elif key is not None:
         writer.radix(key)
     else:
@@ -149,16 +153,37 @@ class _Ordering:
             element = f"to_int64({element})"
         return lines, f"(-1 - {element})" if key.falling else element
 
-    def store(self, number: str) -> list[str]:
-        """What stores element `old` of the row at place `item`."""
+    def store(self, number: str, place: str = "item") -> list[str]:
+        """What stores element `old` of the row at a place."""
         lines = [f"old = {number}"]
-        lines += [f"{self.target(t, 'item')} = {self.at(s, 'old')}" for s, t in zip(self.o.sources, self.o.targets, strict=True)]
+        lines += [f"{self.target(t, place)} = {self.at(s, 'old')}" for s, t in zip(self.o.sources, self.o.targets, strict=True)]
         if self.o.places is not None:
             kind = self.o.places.element.dtype.name
-            lines.append(f"{self.target(self.o.places, 'item')} = to_{kind}(old)")
+            lines.append(f"{self.target(self.o.places, place)} = to_{kind}(old)")
         return lines
 
     # ------------------------------------------------------------ by key
+
+    def counted(self, key: Key) -> None:
+        """An element's place is the number of those before it; all pairs are compared, a vector of them at a time."""
+        keys, places = self.scratch(2)
+        n = self.o.count
+        before, number = self.key(key, self.at(self.o.sources[key.operand], "item"))
+        self.lines("\n".join([
+            f"for item in range({n}):",
+            *("    " + x for x in before),
+            f"    {keys}[item] = ({number} << 32) | item",
+            f"    {places}[item] = int64(0)",
+            f"for other in range({n}):",
+            f"    pair = {keys}[other]",
+            f"    for item in range({n}):",
+            f"        {places}[item] = {places}[item] + to_int64(pair < {keys}[item])",
+            f"for item in range({n}):",
+            f"    place = {places}[item]",
+        ]))  # fmt: skip
+        kept = [] if self.o.kept == n else [f"if place < {self.o.kept}:"]
+        indent = "    " * (1 + len(kept))
+        self.lines("\n".join([*("    " + x for x in kept), *(indent + x for x in self.store("item", "place"))]))
 
     def radix(self, key: Key) -> None:
         keys, spare, counts = self.scratch(3)

@@ -48,14 +48,22 @@ func.func @main(%x: tensor<{s}x{t}>, %i: tensor<{s}xi32>) -> (tensor<{s}x{t}>, t
 
 @pytest.mark.parametrize("dimension", [0, 1])
 @pytest.mark.parametrize(("direction", "swapped"), [("LT", False), ("GT", False), ("LT", True)])
-@pytest.mark.parametrize("kind", ["TOTALORDER", "FLOAT"])
-def test_sort_is_stable_and_carries_its_operands(dimension: int, direction: str, swapped: bool, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "n"), [("TOTALORDER", 300), ("TOTALORDER", 37), ("FLOAT", 37)])
+def test_sort_is_stable_and_carries_its_operands(dimension: int, direction: str, swapped: bool, kind: str, n: int) -> None:
+    """By merging, and by key: rows of 300 by radix, shorter ones by counting."""
     left, right = ("%q", "%p") if swapped else ("%p", "%q")
-    text = SORT.format(s="37x100", t="f32", d=dimension, direction=direction, left=left, right=right, kind=kind)
-    x = rows(1, (37, 100))
+    shape = (n, 19) if dimension == 0 else (19, n)
+    text = SORT.format(s="x".join(map(str, shape)), t="f32", d=dimension, direction=direction, left=left, right=right, kind=kind)
+    x = rows(1, shape)
     if kind == "FLOAT":  # NaN has no place in this order
         x = np.nan_to_num(x, nan=3.0)
-    check(text, x, np.arange(3700, dtype=np.int32).reshape(37, 100))
+    check(text, x, np.arange(x.size, dtype=np.int32).reshape(shape))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 17, 192, 193])
+def test_sort_of_short_rows(n: int) -> None:
+    text = SORT.format(s=f"23x{n}", t="f32", d=1, direction="LT", left="%p", right="%q", kind="TOTALORDER")
+    check(text, rows(n, (23, n)), np.arange(23 * n, dtype=np.int32).reshape(23, n))
 
 
 @pytest.mark.parametrize("element", ["i32", "ui32", "i8", "i64"])
@@ -68,7 +76,7 @@ def test_sort_of_integers(element: str) -> None:
     check(text, x, np.arange(1500, dtype=np.int32).reshape(5, 300))
 
 
-@pytest.mark.parametrize(("n", "k"), [(1000, 5), (64, 64), (130, 100), (7, 7), (1, 1)])
+@pytest.mark.parametrize(("n", "k"), [(1000, 5), (64, 64), (130, 100), (300, 100), (7, 7), (1, 1)])
 def test_top_k_takes_the_first_of_equal_elements(n: int, k: int) -> None:
     text = f"""func.func @main(%x: tensor<9x{n}xf32>) -> (tensor<9x{k}xf32>, tensor<9x{k}xi32>) {{
       %v, %i = chlo.top_k(%x, k = {k}) : tensor<9x{n}xf32> -> (tensor<9x{k}xf32>, tensor<9x{k}xi32>)
