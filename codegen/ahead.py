@@ -16,7 +16,7 @@ from tiling.linear import step_along
 from tiling.schedule import LoopKind
 
 if TYPE_CHECKING:
-    from codegen.emit import NestEmitter
+    from codegen.nest import NestEmitter
 
 __all__ = ["prefetch_lines"]
 

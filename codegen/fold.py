@@ -39,6 +39,8 @@ class FoldSource:
     start: Callable[[str], Sequence[str]] = lambda value: (value,)  # of the initial value: its accumulators
     parts: int = 1  # accumulators for each result
     word: str = ""  # the function that combines, where it may combine values before they meet the accumulator
+    unsure: Callable[[Sequence[str]], str] | None = None  # a test of the accumulators, where `combine` may leave the last one
+    look_again: Callable[[Sequence[str], str], list[str]] | None = None  # to another loop, which this updates it in
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
@@ -122,12 +124,23 @@ def _bounded(name: str, neutral: float) -> FoldSource:
     """A maximum or minimum of floats by three bounds of their bits: one instruction each, none waits for another.
 
     max = the largest signed integer where one is >= 0, else the least unsigned one; a NaN where a bound lies beyond infinity's.
+    Given what each of the first two bounds reads, those alone are updated (`codegen.two_looks`).
     """
 
+    def update(accumulators: Sequence[str], values: Sequence[str], bounds: Sequence[tuple[str, str]]) -> list[str]:
+        return [f"{a} = {word}({a}, {bits}({v}))" for a, v, (word, bits) in zip(accumulators, values, bounds, strict=True)]
+
     def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        if len(values) == 2:
+            return update(accumulators[:2], values, BOUNDS[:2])
         v = fresh()
-        updates = [f"{a} = {word}({a}, {bits}({v}))" for a, (word, bits) in zip(accumulators, BOUNDS, strict=True)]
-        return [f"{v} = {values[0]}", *updates]
+        return [f"{v} = {values[0]}", *update(accumulators, [v] * len(BOUNDS), BOUNDS)]
+
+    def unsure(accumulators: Sequence[str]) -> str:
+        return f"{accumulators[0]} < 0" if name == "maximum" else f"not has_sign({accumulators[1]})"
+
+    def look_again(accumulators: Sequence[str], value: str) -> list[str]:
+        return update(accumulators[2:], [value], BOUNDS[2:])
 
     def finish(accumulators: Sequence[str]) -> list[str]:
         return [f"{name}_of_bounds({', '.join(accumulators)})"]
@@ -135,7 +148,7 @@ def _bounded(name: str, neutral: float) -> FoldSource:
     def start(value: str) -> list[str]:
         return [f"{bits}({value})" for _, bits in BOUNDS]
 
-    return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(BOUNDS))
+    return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(BOUNDS), unsure=unsure, look_again=look_again)
 
 
 def body_lines(

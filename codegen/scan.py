@@ -13,7 +13,7 @@ from tiling.element import Renamer
 from tiling.schedule import FoldStep, LoopKind, Nest
 
 if TYPE_CHECKING:
-    from codegen.emit import NestEmitter
+    from codegen.nest import NestEmitter
 
 __all__ = ["scan_body", "scan_width"]
 

@@ -11,7 +11,7 @@ from indexing.expr import Expr
 from tiling.schedule import Scatter, Start
 
 if TYPE_CHECKING:
-    from codegen.emit import NestEmitter
+    from codegen.nest import NestEmitter
 
 __all__ = ["scatter_body"]
 

@@ -7,7 +7,11 @@ from functools import reduce
 
 from indexing.expr import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
-__all__ = ["Writer", "index_source"]
+__all__ = ["NotCompilable", "Writer", "index_source"]
+
+
+class NotCompilable(Exception):
+    """Carries a `Declined` out of the emitter."""
 
 
 @dataclass

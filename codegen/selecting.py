@@ -11,7 +11,7 @@ from hlo.module import Value
 from tiling.schedule import Selection
 
 if TYPE_CHECKING:
-    from codegen.emit import NestEmitter
+    from codegen.nest import NestEmitter
 
 __all__ = ["selection_body"]
 

@@ -30,6 +30,7 @@ NAMESPACE: dict[str, Any] = {
     **narrow.NAMESPACE,
     **representation.NAMESPACE,
     "at": buffer.at,
+    "again": buffer.again,
     "stream_copy": buffer.stream_copy,
     "fence": buffer.fence,
     "prefetch": buffer.prefetch,

@@ -205,6 +205,31 @@ def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return b.gep(args[0], [args[1]], inbounds=True)
 
 
+def again(buf: Any) -> Any:
+    """``buf`` at an address that the compiler does not know to be the same: what is read through both is read twice.
+
+    A vector that several instructions need is loaded once and kept in a register; a load that one alone needs is a part of it.
+    Where memory is waited for, fewer instructions let more loads be under way.
+
+    >>> again([0, 1, 2])[1]
+    1
+    """
+    return buf
+
+
+@infer_global(again)
+class _Again(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        # (A scope that is not the kernel's: loads carry none.)
+        return signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None
+
+
+@lower_builtin(again, Buf)
+def _lower_again(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    kind = args[0].type
+    return b.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [args[0]], side_effect=False)
+
+
 def least(a: int, b: int) -> int:
     """The smaller of two indices; kernels call it ``min``.
 

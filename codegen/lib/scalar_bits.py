@@ -144,6 +144,14 @@ define(
 )
 
 
+def has_sign(bits: Any) -> Any:
+    """Whether the highest of a float's bits, as an unsigned integer, is set."""
+    return bool(bits >> (8 * np.asarray(bits).dtype.itemsize - 1))
+
+
+define(has_sign, 1, {"u": lambda kind, x: x < 0}, result=lambda kind: types.boolean)
+
+
 def maximum_of_bounds(top: Any, last: Any, first: Any) -> Any:
     """The ``maximum`` of floats: of all their bits, the greatest signed, the greatest and the least unsigned integer.
 

@@ -179,6 +179,31 @@ def test_long_extrema_by_bounds_of_bits(element: str, function: str, width: int)
     assert f"{function}_of_bounds" in executable.kernels[0].source
 
 
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+def test_extrema_of_rows_in_memory_by_two_looks(element: str, function: str) -> None:
+    """Rows of one sign alone take the second look; a NaN of either sign is found at the first."""
+    x = np.random.default_rng(6).standard_normal((2200, 1000)).astype(KINDS[element])
+    x[100:300], x[300:500] = -np.abs(x[100:300]), np.abs(x[300:500])
+    x[100, 3], x[101, 999], x[102, 0], x[103, 17] = -NAN, NAN, -INF, INF
+    x[300, 3], x[301, 999], x[302, 0], x[303, 17] = -NAN, NAN, -INF, INF
+    x[0, 5], x[1, 6] = NAN, -NAN
+    x[500:502], x[502], x[503], x[504] = 0.0, -0.0, -INF, INF
+    x[500, 77], x[501, 0] = -0.0, -0.0
+    start = (SMALLEST if function == "maximum" else LARGEST)[element]
+    executable = same(reduction(element, x.shape, (1,), function, start), x)
+    # A float of 16 bits is widened first: nothing is gained where an instruction cannot read it from memory.
+    assert ("again(x)" in executable.kernels[0].source) == (element != "bf16")
+
+
+@pytest.mark.parametrize("start", ["0.5", "-0.5"])
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+def test_the_start_of_a_fold_counts_in_both_looks(function: str, start: str) -> None:
+    x = np.random.default_rng(7).uniform(0.1, 1.0, (1100, 1000)).astype(np.float32)
+    x[::2] *= -1
+    same(reduction("f32", x.shape, (1,), function, start), x)
+
+
 def test_long_runs_are_asked_for_ahead() -> None:
     """An input that no cache holds is prefetched where a task walks along it, not where it jumps from row to row."""
     columns = 1 << 12
