@@ -15,7 +15,7 @@ from math import prod
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Interval, Var, simplify, substitute
 from tiling.contract import FLOATS, INTEGERS, Contraction, LoweredContraction, Place, Right, accumulates
-from tiling.element import Load, Node, has_runtimes, node_variables
+from tiling.element import Load, Node, has_runtimes, loads, node_variables
 from tiling.linear import address, linear
 from tiling.operands import in_place
 from tiling.schedule import Block2D, Contract, Loop, Step
@@ -23,8 +23,8 @@ from tiling.schedule import Block2D, Contract, Loop, Step
 __all__ = ["DotContraction"]
 
 DOT_BLOCK = 2048  # steps of k over which the shorter side stays in the second-level cache
-FEW = 40  # rows or columns up to which turning the other factor costs more than summing in lanes
-FEW_COLUMNS = 16  # the same where the shorter factor would have to be copied
+FEW_VECTORS = 2.0  # rows or columns up to which summing in lanes is faster, in vectors of sums
+FEW_NARROW_VECTORS = {1: 1.5, 2: 2.5}  # the same by the bytes of an operand's element, where that is not what is summed
 LEAST_RUN_VECTORS = 4  # vectors in one run of k
 LEAST_DEPTH_VECTORS = 12  # vectors in all of a sum: adding up the lanes at the end must not count
 LEAST_ALONE_VECTORS = 36  # the same for a matrix by a vector, which plain loops do well
@@ -99,7 +99,7 @@ class DotContraction(Contraction):
         least = LEAST_DEPTH_VECTORS if sizes[1 - longer] > 1 else LEAST_ALONE_VECTORS
         if run < LEAST_RUN_VECTORS * lanes or depth < least * lanes or not lies[longer]:
             return False
-        if sizes[longer] < 2 or sizes[1 - longer] > (FEW if lies[1 - longer] else FEW_COLUMNS):
+        if sizes[longer] < 2 or sizes[1 - longer] > self._few(lanes, c.nodes[longer], lies[1 - longer] > 0):
             return False
         if any(len(a) > 1 for a in alone) and not all(lies):
             return False
@@ -115,6 +115,19 @@ class DotContraction(Contraction):
         self.depth_loops = self._depth_order()
         self._flatten()
         return self.depth_loops[-1].extent >= LEAST_RUN_VECTORS * lanes
+
+    def _few(self, lanes: int, longer: Node, both_lie: bool) -> int:
+        """Up to how many rows or columns of the shorter factor sums in lanes are better.
+
+        A copy of the shorter factor is made before all tasks and holds all of k. Where the task itself computes the longer
+        factor (a row of weights, say), the sums could then not be made block by block beside what computes it, nor end where a
+        mask does: only what is too narrow for the other kernel is summed in lanes there.
+        """
+        computed = any(self.c.is_member(x.value) for x in loads([longer]))
+        if computed and not both_lie:
+            return lanes // 2 - 1
+        item = max(v.tensor.element.itemsize_bytes for v in self.c.stage.op.operands if isinstance(v.tensor.element, ElementType))
+        return int(lanes * FEW_NARROW_VECTORS.get(item, FEW_VECTORS))
 
     def _longest(self, dimensions: list[int], role: str) -> Loop:
         """The longest of the result's dimensions; a loop of one iteration where there is none."""

@@ -9,6 +9,7 @@ import pytest
 import codegen
 import hlo
 import interp
+import tiling
 from codegen.jit import KernelSignature, Param, compile_kernel
 from codegen.machine_target import Target, host_target
 from codegen.probe import run
@@ -114,6 +115,40 @@ def test_a_factor_and_a_result_that_are_computed_in_place() -> None:
       %s = stablehlo.add %p, %q : {c}
       %r = stablehlo.maximum %s, %c : {c}
       return %r : {c} }}""")
+
+
+def weighted(columns: int, order: str, dtype: str = "f32") -> str:
+    """Softmax of the rows of x times w: the longer factor is made in the task that sums."""
+    x, r = tensor((64, 2048), dtype), tensor((64,), dtype)
+    w, out = tensor([{"k": 2048, "n": columns}[c] for c in order], dtype), tensor((64, columns), dtype)
+    least = {"f32": "0xFF800000", "f64": "0xFFF0000000000000"}[dtype]
+    return f"""func.func @main(%x: {x}, %w: {w}) -> {out} {{
+      %least = stablehlo.constant dense<{least}> : tensor<{dtype}>
+      %zero = stablehlo.constant dense<0.0> : tensor<{dtype}>
+      %m = stablehlo.reduce(%x init: %least) applies stablehlo.maximum across dimensions = [1] : ({x}, tensor<{dtype}>) -> {r}
+      %mb = stablehlo.broadcast_in_dim %m, dims = [0] : ({r}) -> {x}
+      %d = stablehlo.subtract %x, %mb : {x}
+      %e = stablehlo.exponential %d : {x}
+      %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1] : ({x}, tensor<{dtype}>) -> {r}
+      %sb = stablehlo.broadcast_in_dim %s, dims = [0] : ({r}) -> {x}
+      %p = stablehlo.divide %e, %sb : {x}
+      %o = stablehlo.dot_general %p, %w, contracting_dims = [1] x [{order.index("k")}] : ({x}, {w}) -> {out}
+      return %o : {out} }}"""
+
+
+def test_a_longer_factor_that_the_task_makes_is_summed_in_lanes_where_nothing_is_copied_or_columns_are_too_few() -> None:
+    """A copy of w would hold all of k: then neither blocks of rows nor a mask's ends could bound the sums."""
+    machine = tiling.Machine(vector_bytes=64, vector_registers=32)
+    found = {}
+    for dtype in ("f32", "f64"):
+        for columns, order in ((3, "kn"), (16, "kn"), (16, "nk")):
+            module = hlo.parse(weighted(columns, order, dtype))
+            plan = tiling.plan(module, machine=machine, supports=codegen.supports)
+            executable = codegen.compile(plan)
+            arrays = arrays_for(module, 0)
+            np.testing.assert_allclose(executable(*arrays)[0], interp.evaluate(module, *arrays)[0], rtol=1e-4, atol=1e-6)
+            found[dtype, columns, order] = runs_along_k(executable)
+    assert found == {(t, c, o): (c, o) != (16, "kn") for t, c, o in found}
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
