@@ -40,6 +40,7 @@ OPTIONAL = {
     "tilewright/lapack.py": {"scipy"},
     "tilewright/figures.py": {"matplotlib"},
     "tilewright/graph.py": {"matplotlib"},
+    "tilewright/panels.py": {"matplotlib"},
     "tilewright/pictures.py": {"matplotlib", "ipywidgets", "IPython"},
 }
 

@@ -15,6 +15,7 @@ import tiling
 from tilewright import pictures
 from tilewright.cli import main
 from tilewright.graph import Graph
+from tilewright.panels import Panel, panels
 
 TEXT = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x5xf32> {
   %e = stablehlo.exponential %x : tensor<6x8xf32>
@@ -22,6 +23,7 @@ TEXT = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x
   return %y : tensor<6x5xf32>
 }"""
 notebook = pytest.mark.notebook
+EXAMPLES = pathlib.Path(__file__).resolve().parent.parent / "examples"
 
 
 def test_read_elements_of_a_product() -> None:
@@ -195,3 +197,70 @@ def test_a_picture_of_no_known_kind_is_the_callers_error(tmp_path: pathlib.Path,
     path.write_text(TEXT)
     assert main(["picture", "reads", str(path), "-o", str(tmp_path / "p.txt")]) == 2
     assert "expected a name that ends in .png, .svg or .pdf" in capsys.readouterr().err
+
+
+@notebook
+def test_one_row_of_a_large_operand_is_seen() -> None:
+    """A row of 512 fell between the pixels."""
+    text = """func.func @main(%x: tensor<512x1024xf32>, %z: tensor<f32>) -> tensor<512xf32> {
+  %r = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<512x1024xf32>, tensor<f32>) -> tensor<512xf32>
+  return %r : tensor<512xf32>
+}"""
+    picture = pictures.reads(hlo.parse(text).root, at=(301,))
+    image = picture.axes[0].images[0].get_array()
+    assert image.shape[0] < 200
+    assert (image > 0).sum(0).tolist() == [1] * image.shape[1]
+    assert picture.axes[0].get_title().endswith("1024 read")
+
+
+@notebook
+def test_elements_are_equally_large_and_titles_have_room() -> None:
+    """Panels had each a scale of its own, and titles lay on each other or ended at the border."""
+    text = """func.func @main(%x: tensor<3x4x5xf32>, %z: tensor<f32>) -> tensor<1x2xf32> {
+  %t = stablehlo.slice %x [0:1, 1:2, 1:3] : (tensor<3x4x5xf32>) -> tensor<1x1x2xf32>
+  %r = stablehlo.pad %t, %z, low = [0, 1, 0], high = [2, 20, 9], interior = [0, 0, 0]
+    : (tensor<1x1x2xf32>, tensor<f32>) -> tensor<3x22x11xf32>
+  return
+}"""
+    ops = hlo.parse(text).entry.body.ops
+    for op in ops[:2]:
+        picture = pictures.reads(op)
+        picture.canvas.draw()
+        border = picture.bbox
+        titles = [a.title.get_window_extent() for a in picture.axes]
+        for box in [a.get_tightbbox() for a in picture.axes]:
+            assert border.x0 <= box.x0 and box.x1 <= border.x1, op.name
+            assert border.y0 <= box.y0 and box.y1 <= border.y1, op.name
+        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(titles)), op.name
+    shown = [Panel(np.ones(shape, int), "t", "red") for shape in ((6, 8), (5, 3), (9, 9))]
+    widths = [a.get_window_extent().width for a in panels(shown).axes]
+    assert len({round(w / p.count.shape[1], 3) for w, p in zip(widths, shown, strict=True)}) == 1
+
+
+@notebook
+def test_an_operand_without_elements() -> None:
+    """Its picture was a division by zero."""
+    text = """func.func @main(%x: tensor<5x0xf32>, %z: tensor<f32>) -> tensor<5xf32> {
+  %r = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<5x0xf32>, tensor<f32>) -> tensor<5xf32>
+  return %r : tensor<5xf32>
+}"""
+    empty, scalar, _ = pictures.reads(hlo.parse(text).root).axes
+    assert [t.get_text() for t in empty.texts] == ["no elements"]
+    assert scalar.images
+
+
+@notebook
+def test_a_grid_of_tiles_says_what_a_tile_is() -> None:
+    """Tiles over all heads were said to be one grid for each head; long titles were cut, and numbers of thin tiles one blot."""
+    (fusion,) = tiling.plan(hlo.load(str(EXAMPLES / "causal_attention.mlir")), supports=codegen.supports).fusions
+    picture = pictures.tile_grid(fusion)
+    picture.canvas.draw()
+    title = picture.axes[0].title
+    box, border = title.get_window_extent(), picture.bbox
+    assert border.x0 <= box.x0 and box.x1 <= border.x1
+    assert " × ".join(map(str, fusion.tile_sizes)) in title.get_text()
+    texts = [t.get_window_extent() for t in picture.axes[0].texts]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(texts, 2))
+    assert picture.axes[0].get_xlabel() == "dimension 3"

@@ -18,6 +18,7 @@ from hlo.module import Function, Module, Op
 from hlo.types import TensorType
 from tilewright.figures import PictureError, figure
 from tilewright.graph import fusion_graph
+from tilewright.panels import Panel, panels
 
 if TYPE_CHECKING:
     from indexing import IndexingMap
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 _LIMIT_ELEMS = 1 << 20
-_READ, _WRITTEN, _NOT = "#d1495b", "#30638e", "#eef1f4"
+_READ, _WRITTEN = "#d1495b", "#30638e"
 
 
 # ---------------------------------------------------------------- what is read
@@ -79,47 +80,6 @@ def read_elements(m: IndexingMap, shape: Sequence[int], box: Sequence[range]) ->
     return count
 
 
-def _as_image(a: np.ndarray) -> np.ndarray:
-    return a.reshape(1, -1) if a.ndim < 2 else a.reshape(-1, a.shape[-1])
-
-
-def _draw_elements(axes: Any, count: np.ndarray, title: str, colour: str) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import MaxNLocator
-
-    image = _as_image(count)
-    colours = LinearSegmentedColormap.from_list("count", [_NOT, colour])
-    ratio = image.shape[0] / image.shape[1]
-    hair = not 1 / 16 < ratio < 16  # squares would make a hair of the picture
-    axes.imshow(np.sqrt(image), cmap=colours, vmin=0, aspect="auto" if hair else "equal", interpolation="nearest")
-    if hair:
-        axes.set_box_aspect(min(max(ratio, 0.1), 10))
-    axes.set_title(title, fontsize=9)
-    rows, columns = image.shape
-    if rows <= 40 and columns <= 40:
-        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="white", linewidth=1)
-        axes.tick_params(which="minor", length=0)
-    axes.tick_params(labelsize=7)
-    for axis, size, is_dimension in ((axes.xaxis, columns, count.ndim > 0), (axes.yaxis, rows, count.ndim > 1)):
-        if is_dimension:
-            # As many numbers as fit beside each other: squares leave a narrow tensor a narrow picture.
-            share = 1.0 if hair else min(1.0, columns / rows if axis is axes.xaxis else rows / columns)
-            digits = 1 if axis is axes.yaxis else len(str(size))
-            fitting = max(1, int(14 * share / max(1, digits / 2)))
-            axis.set_major_locator(MaxNLocator(fitting, integer=True, min_n_ticks=min(size, fitting, 3)))
-        else:
-            axis.set_ticks([])
-    margin = 2.0 if count.ndim == 0 else 0.0  # a scalar is one element, not a wall
-    axes.set_xlim(-0.5 - margin, columns - 0.5 + margin)
-    axes.set_ylim(rows - 0.5 + margin, -0.5 - margin)
-    if count.ndim > 2:
-        axes.set_ylabel("dimensions 0 … " + str(count.ndim - 2) + " in order", fontsize=7)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
 def _box(shape: Sequence[int], at: Sequence[int] | None, tile: Sequence[int] | None) -> list[range]:
     at = tuple(n // 2 for n in shape) if at is None else tuple(at)
     tile = (1,) * len(shape) if tile is None else tuple(tile)
@@ -138,18 +98,16 @@ def reads(op: Op, at: Sequence[int] | None = None, tile: Sequence[int] | None = 
     box = _box(result.static_shape, at, tile)
     operands = [(k, v.type) for k, v in enumerate(op.operands) if isinstance(v.type, TensorType) and v.type.is_static]
     maps = indexing.output_to_input(op, output=output)
-    picture = figure(3.2 * (1 + len(operands)), 3.0)
-    panels = picture.subplots(1, 1 + len(operands), squeeze=False)[0]
-    for axes, (k, t) in zip(panels, operands, strict=False):
+    shown = []
+    for k, t in operands:
         total = np.zeros(t.static_shape, np.int64)
         for m in maps[k]:
             total = total + read_elements(m, t.static_shape, box)
         name = op.operands[k].name
-        _draw_elements(axes, total, f"operand {k}{f' %{name}' if name else ''}\n{t}, {int((total > 0).sum())} read", _READ)
+        shown.append(Panel(total, f"operand {k}{f' %{name}' if name else ''}\n{t}, {int((total > 0).sum())} read", _READ))
     written = np.zeros(result.static_shape, np.int64)
     written[tuple(slice(r.start, r.stop) for r in box)] = 1
-    _draw_elements(panels[-1], written, f"{op.name}\n{result}, {int(written.sum())} written", _WRITTEN)
-    return picture
+    return panels([*shown, Panel(written, f"{op.name}\n{result}, {int(written.sum())} written", _WRITTEN)])
 
 
 def explore(op: Op, tile: Sequence[int] | None = None, output: int = 0) -> Any:
@@ -178,7 +136,7 @@ def explore(op: Op, tile: Sequence[int] | None = None, output: int = 0) -> Any:
 
 
 def tile_grid(fusion: Fusion) -> Any:
-    """The tiles of a kernel's result, numbered in the order of its tasks."""
+    """The tiles of a kernel's result in its last two dimensions, numbered along the rows."""
     value = fusion.outputs[0]
     shape, tile = value.shape, fusion.tile_sizes
     if len(tile) != len(shape):
@@ -187,20 +145,28 @@ def tile_grid(fusion: Fusion) -> Any:
     high, wide = (tile[-2] if len(tile) > 1 else 1), (tile[-1] if tile else 1)
     counts = -(-rows // max(high, 1)), -(-columns // max(wide, 1))
     shown = min(counts[0], 64), min(counts[1], 64)
-    picture = figure(5, 4.4)
+    picture = figure(5, 4.6)
     axes = picture.subplots()
     image = np.add.outer(np.arange(shown[0]), np.arange(shown[1])) % 2
     axes.imshow(image, cmap="Blues", vmin=-0.6, vmax=2.5, aspect="auto",
                 extent=(0, min(shown[1] * wide, columns), min(shown[0] * high, rows), 0), interpolation="nearest")  # fmt: skip
-    if shown[0] * shown[1] <= 256:
+    if shown[0] <= 32 and shown[1] <= 12:  # as many numbers as stand beside each other
         for i, j in itertools.product(range(shown[0]), range(shown[1])):
             x, y = (j * wide + min((j + 1) * wide, columns)) / 2, (i * high + min((i + 1) * high, rows)) / 2
             axes.text(x, y, str(i * counts[1] + j), ha="center", va="center", fontsize=7)
-    cut = "" if shown == counts else f" (the first {shown[0]} × {shown[1]} shown)"
-    lead = f", for each of {math.prod(shape[:-2])} leading indices" if len(shape) > 2 and math.prod(shape[:-2]) > 1 else ""
-    axes.set_title(f"{fusion.name}: {value.type}\n{counts[0]} × {counts[1]} tiles of {high} × {wide}{lead}{cut}", fontsize=9)
-    axes.set_xlabel("last dimension")
-    axes.set_ylabel("dimension before it")
+    size = " × ".join(map(str, (*tile[:-2], high, wide)))
+    lines = [f"{fusion.name}: {value.type}", f"{counts[0]} × {counts[1]} tiles of {size}"]
+    leading = math.prod(-(-n // max(t, 1)) for n, t in zip(shape[:-2], tile[:-2], strict=True))
+    if leading > 1:
+        lines[1] += f", {leading} times"
+    if shown != counts:
+        lines.append(f"(the first {shown[0]} × {shown[1]} are shown)")
+    axes.set_title("\n".join(lines), fontsize=9, parse_math=False)
+    axes.set_xlabel(f"dimension {len(shape) - 1}" if shape else "one element")
+    axes.set_ylabel(f"dimension {len(shape) - 2}" if len(shape) > 1 else "")
+    for axis, number in ((axes.xaxis, len(shape)), (axes.yaxis, len(shape) - 1)):
+        if number < 1:
+            axis.set_ticks([])
     return picture
 
 
