@@ -51,7 +51,7 @@ def read(key: str) -> bytes | None:
     path = cache_folder() / "objects" / f"{key}.o"
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         _log.warning("cannot read the cached kernel %s: %s", path, error)

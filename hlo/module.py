@@ -211,7 +211,7 @@ class Module:
 
         Raises KeyError, naming what there is, when there is none of that name.
         """
-        wanted = name or self.entry_name
+        wanted = self.entry_name if name is None else name
         if wanted in self.functions:
             return self.functions[wanted]
         if name is None or name == "main":

@@ -4,7 +4,7 @@ It shares the program model with the rest and none of its index analysis.
 """
 
 from interp import rules as _rules  # fills the table of rules
-from interp.errors import DeadlockError, ExecutionError, InputError, LimitError
+from interp.errors import DeadlockError, ExecutionError, InputError, LimitError, UnknownTargetError
 from interp.machine import Limits, TraceEvent
 from interp.run import evaluate, run_parallel
 
@@ -15,6 +15,7 @@ __all__ = [
     "LimitError",
     "Limits",
     "TraceEvent",
+    "UnknownTargetError",
     "evaluate",
     "run_parallel",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo import Location, Module, Op, TilewrightError
 
-__all__ = ["DeadlockError", "ExecutionError", "InputError", "LimitError"]
+__all__ = ["DeadlockError", "ExecutionError", "InputError", "LimitError", "UnknownTargetError"]
 
 
 class InputError(TilewrightError):
@@ -22,6 +22,10 @@ class ExecutionError(TilewrightError):
     ) -> None:
         super().__init__(f"{op}: {message}" if op else message, location, source_line)
         self.op = op
+
+
+class UnknownTargetError(ExecutionError):
+    """A custom call is reached for whose target nobody gave a function: the program is valid, but cannot be run as it is."""
 
 
 class LimitError(ExecutionError):

@@ -124,9 +124,9 @@ class Context:
     outfeed: list[tuple[Any, ...]] = field(default_factory=list)
     draws: int = 0  # how many `rng` ops have been executed
 
-    def error(self, op: Op, message: str) -> ExecutionError:
+    def error(self, op: Op, message: str, kind: type[ExecutionError] = ExecutionError) -> ExecutionError:
         """The error to raise for `op`, with its place."""
-        return ExecutionError(message, *at(op, self.module), op=op.name)
+        return kind(message, *at(op, self.module), op=op.name)
 
     def step(self, op: Op) -> None:
         """Counts one execution. Raises LimitError past the limit."""

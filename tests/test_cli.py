@@ -206,6 +206,24 @@ def test_maps_of_chosen_ops(softmax: str, wanted: str, results: Sequence[str]) -
     assert [r["result"] for r in d["ops"]] == results
 
 
+def test_maps_of_ops_by_hlo_opcodes(tmp_path: pathlib.Path) -> None:
+    """`dot` stands in the text, but the op that it becomes has another name."""
+    path = tmp_path / "dot.hlo"
+    path.write_text(
+        """HloModule m
+ENTRY main {
+  a = f32[4,8]{1,0} parameter(0)
+  b = f32[8,5]{1,0} parameter(1)
+  d = f32[4,5]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = s32[] constant(0)
+  ROOT s = f32[2,5]{1,0} dynamic-slice(d, z, z), dynamic_slice_sizes={2,5}
+}
+"""
+    )
+    for wanted, result in (("dot", "d"), ("dot_general", "d"), ("dynamic-slice", "s"), ("dynamic_slice", "s")):
+        assert [r["result"] for r in document("maps", str(path), "--op", wanted)["ops"]] == [result]
+
+
 def test_maps_json_tells_the_maps(softmax: str) -> None:
     (row,) = document("maps", softmax, "--op", "%m")["ops"]
     assert row["op"] == "stablehlo.reduce"

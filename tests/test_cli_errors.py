@@ -243,3 +243,27 @@ def test_results_that_cannot_be_written(two: str, tmp_path: pathlib.Path) -> Non
 )
 def test_bad_options(two: str, arguments: list[str], words: str) -> None:
     assert words in refused(*(a.format(two) for a in arguments))
+
+
+# ---------------------------------------------------------------- valid programs that cannot be run
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_custom_call_that_nobody_knows_is_declined(command: str, program: Callable[[str], str]) -> None:
+    """It ended as a bad program does (2), although nothing in it is wrong."""
+    call = "stablehlo.custom_call @mine(%a) : (tensor<4xf32>) -> tensor<4xf32>"
+    path = program(GOOD.replace("stablehlo.add %a, %b : tensor<4xf32>", call))
+    done = tilewright(command, path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"{path}:2:8: error: stablehlo.custom_call: unknown target 'mine'" in done.stderr
+
+
+def test_an_entry_without_a_name(program: Callable[[str], str]) -> None:
+    """An empty name, as a script's empty variable gives it, was taken for none."""
+    assert "--entry: no function @; there is @main" in refused("maps", program(GOOD), "--entry", "")
+
+
+def test_one_array_is_one_array(program: Callable[[str], str], tmp_path: pathlib.Path) -> None:
+    path = program("func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n  return %a : tensor<2xf32>\n}")
+    a = saved(tmp_path / "a.npy", np.zeros(2, np.float32))
+    assert "expected 1 input array (one --input for each argument), found 2" in refused("run", path, "--input", a, "--input", a)

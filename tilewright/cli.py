@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     c = command("check", "compile and run a program and compare every result with the evaluator's", [program, inputs])
     c.add_argument("--prove", action="store_true", help="also prove every schedule: what is written, read and kept where")
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
-    c.add_argument("--op", metavar="OP", help="only these: an op's name, a value (%%4), or a number in program order")
+    c.add_argument("--op", metavar="OP", help="only these: a name (or HLO's opcode), a value (%%4), a number in program order")
     command("plan", "print the fusions and tiles, and why they are what they are", [program])
     command("source", "print the generated source of every kernel", [program])
     tool_options.add_commands(command)
@@ -152,6 +152,9 @@ def _call(args: argparse.Namespace) -> int:
         raise
     except commands.DeclinedError as e:
         print(report.printable(f"{args.file}: {e}"), file=sys.stderr)
+        return DECLINED
+    except commands.declined_errors() as e:
+        print(report.printable(e.render()), file=sys.stderr)
         return DECLINED
     except commands.USER_ERRORS as e:
         print(report.printable(commands.explain_error(e, args.file)), file=sys.stderr)

@@ -17,6 +17,7 @@ import numpy as np
 import hlo
 from hlo.errors import Declined, Location
 from hlo.module import Function, Module, Op
+from hlo.text.xla_table import names_of_opcode
 from tilewright import report
 from tilewright.check import Comparison, compare
 from tilewright.inputs import InputError, random_arrays, read_arrays, write_arrays
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tilewright.bisect import Culprit, KernelCheck
     from tiling import Plan, Proof
 
-__all__ = ["COMMANDS", "USER_ERRORS", "DeclinedError", "explain_error"]
+__all__ = ["COMMANDS", "USER_ERRORS", "DeclinedError", "chosen_ops", "declined_errors", "explain_error"]
 
 
 class DeclinedError(Exception):
@@ -35,6 +36,12 @@ class DeclinedError(Exception):
 
 
 USER_ERRORS = (hlo.TilewrightError, OSError, MemoryError)
+
+
+def declined_errors() -> tuple[type[hlo.TilewrightError], ...]:
+    """What a valid program runs into that needs more than a command line can give."""
+    interp = sys.modules.get("interp")  # nothing else raises them
+    return (interp.UnknownTargetError,) if interp else ()
 
 
 def explain_error(error: BaseException, file: str) -> str:
@@ -56,9 +63,9 @@ def load(path: str) -> Module:
 def entry_of(module: Module, name: str | None, file: str) -> Function:
     """The function to run. Raises InputError, naming what there is."""
     try:
-        function = module.function(name.removeprefix("@") if name else None)
+        function = module.function(name if name is None else name.removeprefix("@"))
     except KeyError as e:
-        raise InputError(f"--entry: {e.args[0]}" if name else str(e.args[0]), Location(file)) from None
+        raise InputError(str(e.args[0]) if name is None else f"--entry: {e.args[0]}", Location(file)) from None
     if function.is_declaration:
         raise InputError(f"@{function.name} is declared only: there is nothing to run", function.location or Location(file))
     return function
@@ -267,7 +274,7 @@ def maps(args: argparse.Namespace) -> int:
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
     rows = []
-    for number, op in _chosen_ops(function, args.op):
+    for number, op in chosen_ops(function, args.op):
         access = op.definition.access
         declined = str(access) if isinstance(access, Declined) else None
         for output, value in enumerate(op.results):
@@ -294,7 +301,7 @@ def maps(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen_ops(function: Function, wanted: str | None) -> Iterator[tuple[int, Op]]:
+def chosen_ops(function: Function, wanted: str | None) -> Iterator[tuple[int, Op]]:
     """(number in program order, op) of what `--op` asks for. Raises InputError when that is nothing."""
     ops = [(k, op) for k, op in enumerate(function.body.ops) if not op.definition.is_terminator]
     if wanted is None:
@@ -304,7 +311,8 @@ def _chosen_ops(function: Function, wanted: str | None) -> Iterator[tuple[int, O
     elif wanted.startswith("%"):
         chosen = [(k, op) for k, op in ops if any(r.name == wanted[1:] for r in op.results)]
     else:
-        chosen = [(k, op) for k, op in ops if wanted in (op.name, op.definition.mnemonic)]
+        spellings = {wanted, wanted.replace("-", "_"), *names_of_opcode(wanted)}
+        chosen = [(k, op) for k, op in ops if op.name in spellings or op.definition.mnemonic in spellings]
     if wanted is not None and not chosen:
         names = ", ".join(sorted({op.name for _, op in ops}))
         raise InputError(f"--op {wanted}: @{function.name} has no such op; it has {len(ops)}: {names}")

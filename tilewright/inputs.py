@@ -44,7 +44,8 @@ def read_arrays(function: Function, paths: Sequence[str]) -> tuple[np.ndarray, .
     wanted = len(function.arguments)
     if len(paths) != wanted:
         lines = "".join(f"\n  {describe(function, k)}" for k in range(wanted))
-        raise InputError(f"expected {wanted} input arrays (one --input for each argument), found {len(paths)}{lines}")
+        arrays = f"{wanted} input array{'' if wanted == 1 else 's'}"
+        raise InputError(f"expected {arrays} (one --input for each argument), found {len(paths)}{lines}")
     return tuple(_read(function, k, p) for k, p in enumerate(paths))
 
 

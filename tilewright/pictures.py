@@ -323,9 +323,9 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
 def from_program(kind: str, module: Module, function: Function, op: str | None = None, at: Sequence[int] | None = None) -> Any:
     """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines") of a program. Raises PictureError."""
     if kind in ("reads", "lines"):
-        from tilewright.commands import _chosen_ops
+        from tilewright.commands import chosen_ops
 
-        chosen = [o for _, o in _chosen_ops(function, op)]
+        chosen = [o for _, o in chosen_ops(function, op)]
         tensors = [o for o in chosen if o.operands and not isinstance(o.definition.access, Declined)]
         if not tensors:
             raise PictureError("no op that reads operands through maps")

@@ -554,6 +554,18 @@ ROWS: tuple[Row, ...] = (
 `all-to-all` have code of their own, the halves of asynchronous pairs are kept with their attributes as text."""
 
 OPCODES: dict[str, Row] = {r.opcode: r for r in ROWS}
+_OTHERS = {"conditional": ("stablehlo.if", "stablehlo.case"), "call": ("func.call",), "all-to-all": ("stablehlo.all_to_all",)}
+
+
+def names_of_opcode(opcode: str) -> tuple[str, ...]:
+    """The ops that an HLO opcode becomes; none for a word that is no opcode, or whose op has the same name.
+
+    >>> names_of_opcode("dot"), names_of_opcode("conditional"), names_of_opcode("dots")
+    (('stablehlo.dot_general',), ('stablehlo.if', 'stablehlo.case'), ())
+    """
+    row = OPCODES.get(opcode)
+    return (row.op,) if row is not None else _OTHERS.get(opcode, ())
+
 
 KEPT = (
     "async-start",

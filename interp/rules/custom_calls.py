@@ -8,6 +8,7 @@ from typing import Any
 
 from hlo import Op
 from hlo.types import TupleType
+from interp.errors import UnknownTargetError
 from interp.numbers import Array
 from interp.registry import rule
 from interp.rules.random import generated
@@ -90,6 +91,5 @@ def custom_call(ctx: Any, op: Op, *operands: Any) -> Any:
     names = ", ".join(given[:8]) + (f" and {len(given) - 8} more" if len(given) > 8 else "") or "none"
     near = difflib.get_close_matches(target, [*_KNOWN_TARGETS, *given], 3)
     similar = f"; similar: {', '.join(near)}" if near else ""
-    raise ctx.error(
-        op, f"unknown target {target!r}, and custom_calls has no function for it{similar}; given by the caller: {names}"
-    )
+    message = f"unknown target {target!r}, and custom_calls has no function for it{similar}; given by the caller: {names}"
+    raise ctx.error(op, message, UnknownTargetError)

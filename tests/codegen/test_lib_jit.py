@@ -98,6 +98,21 @@ def test_the_cache_can_be_switched_off(cache: Path, monkeypatch: pytest.MonkeyPa
     assert list(cache.iterdir()) == []
 
 
+def test_a_folder_under_a_file_is_mentioned_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every kernel that was looked for there was reported as one that cannot be read."""
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(file / "cache"))
+    assert object_cache.read("a" * 64) is None
+    assert not object_cache.has("a" * 64)
+    assert not caplog.records
+    assert not object_cache.write("a" * 64, b"code")
+    assert not object_cache.write("b" * 64, b"code")
+    assert len(caplog.records) == 1
+
+
 def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TILEWRIGHT_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
