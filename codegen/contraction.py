@@ -57,7 +57,7 @@ def emit_contraction(phase: PhaseEmitter, c: Contract, pack: Callable[[Nest], No
         right += f" + {c.right.row_stride}*k1"
     elif blocks > 1:
         right += f" + {c.right.row_stride}*{k0}"
-    levels = "".join(f", {x}" for level in c.levels for x in level)
+    levels = "".join(f", int64({x})" if c.shares_code else f", {x}" for level in c.levels for x in level)
     again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
     again = "True" if c.accumulate else again
     if c.along_depth:

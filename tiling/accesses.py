@@ -326,7 +326,9 @@ class Reader:
         yield from self._block(Kind.READ, c.right, place, domain, part, around, right)
         outer = self.domain((*c.loops, row, column))
         place = c.out.base + i * c.out.row_stride + j * c.out.column_stride
-        yield from self._block(Kind.WRITE, c.out, place, outer, part, len(c.loops), c.value)
+        for a in self._block(Kind.WRITE, c.out, place, outer, part, len(c.loops), c.value):
+            at = dict(zip(c.places, a.at, strict=True)) if c.element else {}
+            yield replace(a, index=tuple(substitute(e, at) for e in c.element)) if c.element else a
 
     def _operand(self, op: Op, number: int, buffer: Buffer) -> Value | None:
         """The value in a buffer that an operand is made of; None for a buffer of copies."""

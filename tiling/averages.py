@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
@@ -29,6 +29,11 @@ class Averages:
 
     def _mean(self, counts: list[int]) -> int:
         return max(1, round(sum(max(0, n) for n in counts) / len(counts)))
+
+    def never_runs(self, loops: Sequence[Loop]) -> bool:
+        """Whether some loop has no iteration while the flags are 1."""
+        known = [x for x in loops if self.fixed.keys() >= {*x.lower.variables, *x.upper.variables}]
+        return any(evaluate(x.upper, self.fixed) < evaluate(x.lower, self.fixed) for x in known)
 
     def loops(self, nest: Nest) -> tuple[Loop, ...]:
         """A nest's loops with their average extents, those that it leaves out taken off."""

@@ -16,7 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum,
 from tiling.element import Apply, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
 from tiling.linear import address, linear, when
 from tiling.names import make_buffer
-from tiling.operands import Place, expressions, in_place, window_tile
+from tiling.operands import Apart, Place, expressions, in_place, window_tile
 from tiling.roles import MOST_WINDOW_DEPTH, ContractionContext, LoweredContraction, Roles
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store, Turn
 
@@ -25,6 +25,7 @@ __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
+FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 
 FLOATS = ("bf16", "f16", "f32", "f64")
 INTEGERS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
@@ -113,9 +114,10 @@ class Contraction(Roles):
                 start = start + x.variable * left.steps[x.variable]
         m = prod(x.extent for x in rows)
         upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
-        after: tuple[Step, ...] = ()
+        apart = None
         if (self.blocks > 1 and self.sums is not element) or out.column_stride != 1:
-            out, after = self._apart(rows, m)
+            apart = self._apart(rows, m)
+            out = apart.out
         around = tuple(x for x in self.around if x not in rows)
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         if merged:
@@ -127,7 +129,9 @@ class Contraction(Roles):
             inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
             levels=levels, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
+            places=apart.places if apart else (), element=apart.element if apart else (),
         )  # fmt: skip
+        after = (apart.store,) if apart else ()
         whole = (self.given.nodes[0 if self.swapped else 1],) if right.before or right.inside else ()
         return LoweredContraction(
             (*before, step, *after), tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole
@@ -161,7 +165,7 @@ class Contraction(Roles):
         found = linear(address(buffer, c.index, c.ranges), (self.m.variable, self.n.variable))
         return None if found is None else Block2D(buffer, found[0], *found[1])
 
-    def _apart(self, rows: Sequence[Loop], m: int) -> tuple[Block2D, tuple[Step, ...]]:
+    def _apart(self, rows: Sequence[Loop], m: int) -> Apart:
         """Sums that are not made in their place: several blocks for a result of 16 bits, which are kept in f32 and rounded once,
         and those of columns along which the result is not consecutive."""
         c, width = self.c, self.n.extent + self.c.machine.lanes(4)
@@ -171,8 +175,8 @@ class Contraction(Roles):
         for x in reversed((*around, *rows)):
             strides[x.variable] = step
             step *= x.extent
-        name = c.names.scratch(self.value, "sums")
-        if self.is_split:
+        name = self.scratch("sums")
+        if self.is_split or c.suffix:  # places of their own: a residue's elements are not neighbours
             inside = (*around, *rows, self.n)
             index = tuple(as_expr(x.variable) for x in inside)
             origin: tuple[Expr | int, ...] = (0,) * len(inside)
@@ -190,7 +194,9 @@ class Contraction(Roles):
         for x in around:
             base = base + x.variable * strides[x.variable]
         nest = Nest(tuple(x for x in (*around, *rows, self.n) if any(x is y for y in self.loops)), (store,))
-        return Block2D(buffer, base, width, 1), (nest,)
+        of_its_own = len(index) != len(c.index) or any(a is not b for a, b in zip(index, c.index, strict=True))
+        places = tuple(x.variable for x in inside) if of_its_own else ()
+        return Apart(Block2D(buffer, base, width, 1), nest, places, tuple(c.index) if of_its_own else ())
 
     def _rows(self, left: Place, out: Block2D) -> tuple[list[Loop], int]:
         """The loops that make up the rows, outermost first, and the step between rows: neighbours are merged into one."""
@@ -266,7 +272,7 @@ class Contraction(Roles):
         stored = element_type("f32") if self._is_narrow(element) else element
         lanes = c.machine.lanes(stored.itemsize_bytes)
         place = window_tile(
-            c.names.scratch(self.value, role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,
+            self.scratch(role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,
             c.machine.l2_bytes // 2,
         )  # fmt: skip
         if place is None:
@@ -297,7 +303,7 @@ class Contraction(Roles):
         else:
             width = -(-depth // pad) * pad + pad
             shape, index, row, unit = (self.m.extent, depth), (m, flat), width, 1
-        buffer = make_buffer(c.names.scratch(self.value, "left"), Scope.THREAD, element, shape, (shape[0], width), (0, 0))
+        buffer = make_buffer(self.scratch("left"), Scope.THREAD, element, shape, (shape[0], width), (0, 0))
         self.new_buffers.append(buffer)
         steps = {self.m.variable: row, **self._row_major(unit, self.k_block)}
         return Place(buffer, Const(0), steps, (), (buffer,)), (Nest((self.m, *loops), (Store(None, buffer, index, node),)),)
@@ -386,7 +392,7 @@ class Contraction(Roles):
         panels = -(-self.n.extent // self.nr)
         depth = self.depth // self.k_loop.extent * self.k_block if moved else self.depth
         shape = (panels, depth, self.nr)
-        buffer = make_buffer(c.names.scratch(self.value, "right"), Scope.THREAD, element, shape, shape, (0, 0, 0))
+        buffer = make_buffer(self.scratch("right"), Scope.THREAD, element, shape, shape, (0, 0, 0))
         self.new_buffers.append(buffer)
         n = as_expr(self.n.variable)
         if not moved:
@@ -426,14 +432,16 @@ class Contraction(Roles):
             return None
         extents = (*panels.shape, self.depth, self.nr)
         buffer = make_buffer(
-            c.names.scratch(self.value, "right"), Scope.SHARED, self._kept_element(self.right, 1),
+            self.scratch("right"), Scope.SHARED, self._kept_element(self.right, 1),
             extents, extents, (0,) * len(extents),
         )  # fmt: skip
         self.new_buffers.append(buffer)
         at = (*panels.at, substitute(self._flat(), renaming), as_expr(panels.columns.variable))
-        self.prepass.append(self._turned(panels.tiles, runs, panels.columns, node, buffer, at) or Phase(
-            panels.tiles, (Nest((*runs, panels.columns), (Store(None, buffer, at, node),)),)
-        ))  # fmt: skip
+        turned = self._turned(panels.tiles, runs, panels.columns, node, buffer, at)
+        few = prod(panels.shape) < FEW_PANELS and len(runs) > 1
+        tiles = (*panels.tiles, *((x.variable, x.extent) for x in runs[:1] if few))
+        nest = Nest((*runs[int(few) :], panels.columns), (Store(None, buffer, at, node),))
+        self.prepass.append(turned or Phase(tiles, (nest,)))
         base = address(buffer, (*panels.first, Const(0), Const(0)), c.ranges)
         return Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
 

@@ -17,7 +17,7 @@ from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, lo
 from tiling.linear import address
 from tiling.names import make_buffer
 from tiling.operands import in_place
-from tiling.schedule import Block2D, Contract, Loop, Nest, Phase, Scope, Step, Store
+from tiling.schedule import Block2D, Contract, Loop, Nest, Phase, Scope, Store
 
 __all__ = ["ByteContraction"]
 
@@ -52,15 +52,15 @@ class ByteContraction(Contraction):
         if left is None:
             left, pack = self._bytes_copied()
         filled = self.quads * 4
-        after: tuple[Step, ...] = ()
-        if out.column_stride != 1:
-            out, after = self._apart((self.m,), self.m.extent)
+        apart = self._apart((self.m,), self.m.extent) if out.column_stride != 1 else None
+        out = apart.out if apart else out
         step = Contract(
             c.stage.op, self.value, self.around, self.m.upper, self.n.upper, self.m.extent, self.n.extent, filled, filled, left,
             right, filled * self.nr, out, self.mr, self.nr, self.k_start, pack, in_quads=True, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
+            places=apart.places if apart else (), element=apart.element if apart else (),
         )  # fmt: skip
-        return LoweredContraction((step, *after), tuple(self.new_buffers), tuple(self.prepass))
+        return LoweredContraction((step, *((apart.store,) if apart else ())), tuple(self.new_buffers), tuple(self.prepass))
 
     @property
     def quads(self) -> int:
@@ -80,7 +80,7 @@ class ByteContraction(Contraction):
     def _bytes_copied(self) -> tuple[Block2D, tuple[Nest, ...]]:
         c, filled = self.c, self.quads * 4
         width = -(-filled // 64) * 64 + 64
-        name, shape, padded = c.names.scratch(self.value, "left"), (self.m.extent, filled), (self.m.extent, width)
+        name, shape, padded = self.scratch("left"), (self.m.extent, filled), (self.m.extent, width)
         buffer = make_buffer(name, Scope.THREAD, self.element, shape, padded, (0, 0))
         self.new_buffers.append(buffer)
         k = Var(f"kf_{self.tag}_left")
@@ -106,7 +106,7 @@ class ByteContraction(Contraction):
         c.ranges[quad] = Interval(0, self.quads - 1)
         extents = (*panels.shape, self.quads, self.nr, 4)
         buffer = make_buffer(
-            c.names.scratch(self.value, "right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
+            self.scratch("right"), Scope.SHARED, self.element, extents, extents, (0,) * len(extents)
         )
         self.new_buffers.append(buffer)
         stores = []

@@ -18,7 +18,7 @@ from tiling.contract import FLOATS, INTEGERS, Contraction, LoweredContraction, P
 from tiling.element import Load, Node, has_runtimes, loads, node_variables
 from tiling.linear import address, linear
 from tiling.operands import in_place
-from tiling.schedule import Block2D, Contract, Loop, Step
+from tiling.schedule import Block2D, Contract, Loop
 
 __all__ = ["DotContraction"]
 
@@ -60,9 +60,10 @@ class DotContraction(Contraction):
                 start = start + x.variable * left.steps[x.variable]
         m = prod(x.extent for x in rows)
         upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
-        after: tuple[Step, ...] = ()
+        apart = None
         if self.blocks > 1 and self.sums is not element:
-            out, after = self._apart(rows, m)
+            apart = self._apart(rows, m)
+            out = apart.out
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         if merged:
             out = replace(out, base=simplify(substitute(out.base, merged), c.ranges))
@@ -72,7 +73,9 @@ class DotContraction(Contraction):
             Block2D(left.buffer, simplify(start, c.ranges), row_step, 1), replace(right.block, row_stride=1), right.panel_stride,
             out, self.mr, self.nr, self.k_start, inside, levels=levels, is_swapped=self.swapped, along_depth=True,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
+            places=apart.places if apart else (), element=apart.element if apart else (),
         )  # fmt: skip
+        after = (apart.store,) if apart else ()
         return LoweredContraction((*before, step, *after), tuple(self.new_buffers), tuple(self.prepass))
 
     # ------------------------------------------------------------ roles

@@ -167,6 +167,8 @@ class _Phase:
             blocks = replace(loop, extent=self.averages.count(loop.lower, loop.upper, loop.extent))
             found = [self._step(replace(s, loops=(blocks, *s.loops))) for s in step.steps]
             return SEAMS * sum(a for a, _ in found), sum(c for _, c in found)
+        if isinstance(step, (Nest, Contract)) and self.phase.flags and self.averages.never_runs(step.loops):
+            return 0.0, 0.0
         if isinstance(step, Contract):
             return self._contract(step)
         if isinstance(step, Turn):

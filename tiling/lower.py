@@ -16,6 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, interval, simplify
 from tiling.box import Box, Span, covers, full_box, hull, image
 from tiling.build import ElementBuilder
 from tiling.contract import ContractionContext, LoweredContraction, lower_contraction
+from tiling.contract_residues import alike, holes_in, residues_of
 from tiling.element import Choose, Load, Node, Scalar, has_runtimes, loads, node_variables
 from tiling.lane_folds import lane_folds
 from tiling.machine import Machine
@@ -385,22 +386,14 @@ class Lowering:
         """The steps that compute a stage, once its buffers are known."""
         semantics = plan.stage.op.definition.semantics
         if isinstance(semantics, SumOfProducts):
-            lowered = lower_contraction(
-                ContractionContext(
-                    plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, self.buffers, self.ranges,
-                    self.machine, self.names, lambda v: id(v) in self.plan_of, *self._ends(plan),
-                )
+            flag, ends = self._ends(plan)
+            context = ContractionContext(
+                plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, self.buffers, self.ranges,
+                self.machine, self.names, lambda v: id(v) in self.plan_of, flag, ends,
             )  # fmt: skip
-            if lowered is not None:
-                self.contractions[id(plan)] = (lowered,)
-                if self.masks is not None:
-                    self.masks.note(plan, lowered.bounded, (), loads(lowered.whole))
-                    self.masks.is_used |= bool(lowered.bounded)
-                return list(lowered.steps)
-        if isinstance(semantics, (Fold, SumOfProducts)):  # also one over nothing: an outer product
+            return self._by_residues(plan, context) or self._contracted(plan, context) or self._in_loops(plan, context)
+        if isinstance(semantics, Fold):
             values = plan.stage.values
-            if isinstance(semantics, SumOfProducts) and self._is_narrow(values[0]):
-                return self._wide_sums(plan)
             if plan.part is not None:
                 return [Nest((*plan.loops, *plan.reduction), folds=(carried_fold(self, plan),))]
             fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
@@ -412,16 +405,51 @@ class Lowering:
     def _is_narrow(self, v: Value) -> bool:
         return isinstance(v.tensor.element, ElementType) and v.tensor.element.name in ("bf16", "f16")
 
-    def _wide_sums(self, plan: Member) -> list[Step]:
-        """A sum of products of 16-bit floats in plain loops: kept in f32 while it grows, and rounded once."""
-        (v,) = plan.stage.values
-        shape = tuple(x.extent for x in plan.loops)
-        name, origin = self.names.scratch(v, "sums"), tuple(x.lower for x in plan.box or ())
-        sums = make_buffer(name, Scope.THREAD, element_type("f32"), shape, shape, origin)
-        self.extra_buffers.append(sums)
-        fold = FoldStep((v,), (sums,), plan.index, plan.nodes, plan.inits, plan.stage.op)
-        nest = self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))
-        return [nest, Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, Load(v, plan.index, sums)),))]
+    def _contracted(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products over the micro-kernel; nothing where plain loops do as well."""
+        lowered = lower_contraction(c)
+        if lowered is None:
+            return []
+        self.contractions[id(plan)] = (*self.contractions.get(id(plan), ()), lowered)
+        if self.masks is not None:
+            self.masks.note(plan, lowered.bounded, (), loads(lowered.whole))
+            self.masks.is_used |= bool(lowered.bounded)
+        return list(lowered.steps)
+
+    def _in_loops(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products in plain loops; also one over nothing, an outer product. Sums of 16-bit floats are kept in f32 while
+        they grow, and rounded once."""
+        (v,), target = plan.stage.values, self.buffers[id(plan.stage.values[0])]
+        after: list[Step] = []
+        if self._is_narrow(v):
+            shape = tuple(s.size for s in plan.box or ())
+            name, origin = self.names.scratch(v, "sums" + c.suffix), tuple(s.lower for s in plan.box or ())
+            sums = make_buffer(name, Scope.THREAD, element_type("f32"), shape, shape, origin)
+            self.extra_buffers.append(sums)
+            after = [Nest(c.loops, stores=(Store(v, target, c.index, Load(v, c.index, sums)),))]
+            target = sums
+        fold = FoldStep((v,), (target,), c.index, c.nodes, (), plan.stage.op)
+        nest = tighten(Nest((*c.loops, *c.depth), folds=(fold,)), self.ranges)
+        return [self._masked(plan, nest) if not c.suffix else nest, *after]
+
+    def _by_residues(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products with holes, residue by residue, in loops over everything while an input is not finite; or nothing."""
+        holes = holes_in(c.nodes)
+        element = plan.stage.values[0].tensor.element
+        exact = isinstance(element, ElementType) and element.is_integer
+        if not holes or not (exact or (self.masks is not None and self.masks.are_zero(plan, holes))):
+            return []
+        found = residues_of(c)
+        if found is None:
+            return []
+        self.extra_buffers.extend(found.buffers)
+        steps: list[Step] = [*found.fill]
+        for part in found.parts:
+            steps += [part] if isinstance(part, Nest) else self._contracted(plan, part) or self._in_loops(plan, part)
+        steps = alike(steps)
+        if exact or self.masks is None:
+            return steps
+        return self.masks.either(steps, self._in_loops(plan, replace(c, suffix="_whole", ends={})), c.suffix)
 
     def _masked(self, plan: Member, nest: Nest) -> Nest:
         if self.masks is None:

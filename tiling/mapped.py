@@ -41,6 +41,7 @@ from tiling.schedule import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, 
 __all__ = ["mapped_questions"]
 
 IN, OUT = islpy.dim_type.in_, islpy.dim_type.out
+NOTHING_APART: Mapping[int, Contract] = {}
 DEPTH = 24  # so many values computed in place of one another are looked through
 
 
@@ -122,12 +123,13 @@ def _flags_are_down(schedule: Schedule) -> bool:
 
 def _statements(schedule: Schedule) -> Iterator[_Statement]:
     by_value = buffers_by_value(schedule)
+    apart = {id(c.out.buffer): c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.element}
     for number, phase in enumerate(schedule.phases):
         for k, step in enumerate(phase.steps, len(phase.before)):
             reader = Reader(schedule, by_value, phase, (number, k), f"phase {number} step {k}")
             try:
                 if isinstance(step, Nest):
-                    yield from _of_nest(step, reader)
+                    yield from _of_nest(step, reader, apart)
                 elif isinstance(step, Contract):
                     yield from _of_contract(step, reader)
                 elif isinstance(step, Sequential):
@@ -147,11 +149,15 @@ def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
                 yield replace(made, in_blocks=True, loops=(step.loop, *made.loops))
 
 
-def _of_nest(nest: Nest, reader: Reader) -> Iterator[_Statement]:
+def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING_APART) -> Iterator[_Statement]:
     for s in nest.stores:
         one = Nest(nest.loops, (s,), (), nest.order_is_fixed, nest.skip)
         node, made = s.node, _statement(s.value, list(reader.nest(one)), nest)
-        is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value and node.index == tuple(s.index)
+        is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value
+        if is_moved and isinstance(node, Load):
+            c = apart.get(id(node.buffer))
+            at = {} if c is None else dict(zip(c.places, node.index, strict=True))
+            is_moved = (node.index if c is None else tuple(substitute(e, at) for e in c.element)) == tuple(s.index)
         yield replace(made, is_moved=is_moved)
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))

@@ -13,18 +13,18 @@ of a zero that an underflow made), and else sums are associated otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo.access import Condition
 from hlo.module import Value
 from hlo.types import ElementType
-from indexing.expr import Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
+from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
 from tiling.element import Choose, Load, Test, all_nodes, loads
 from tiling.linear import linear, never_empty, when
 from tiling.member import Member, translated
 from tiling.names import Names, make_buffer
 from tiling.neutral import Analysis, bounds_by, inputs_of
-from tiling.schedule import Buffer, Flag, Loop, Measure, Nest, Phase, Scope, Skip
+from tiling.schedule import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.values import greatest_of
 
 __all__ = ["Masks", "find_limits", "may_be_masked"]
@@ -260,6 +260,23 @@ class Masks:
         return Skip(
             self.flag, loop.variable, conditions, self.needed(m, frozenset(conditions)).get(loop.variable, everything)
         )
+
+    # ------------------------------------------------------------ holes
+
+    def are_zero(self, m: Member, holes: Sequence[Condition]) -> bool:
+        """True when a member's products are zero wherever one of these conditions fails, while the flag is 1."""
+        return set(holes) <= set(self.analysis.of(m).neutral)
+
+    def either(self, tame: Sequence[Step], otherwise: Sequence[Step], tag: str) -> list[Step]:
+        """Steps of which the first ones run while the flag is 1, the others while it is 0: in a loop of one or no iteration."""
+        self.is_used = True
+        made: list[Step] = []
+        for steps, last, name in ((tame, self.flag - 1, "once"), (otherwise, -1 * self.flag, "instead")):
+            v = Var(f"{name}_{self.flag}{tag}")
+            self.ranges[v] = Interval(0, 0)
+            once = Loop(v, Const(0), last, 1)
+            made += [replace(s, loops=(once, *s.loops)) for s in steps if isinstance(s, (Nest, Contract))]
+        return made
 
     # ------------------------------------------------------------ the flag
 

@@ -20,7 +20,7 @@ from hlo.access import Condition
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, maximum, minimum
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Mod, Var, maximum, minimum
 from tiling.element import (
     Apply,
     Choose,
@@ -41,7 +41,7 @@ from tiling.member import Member, translated
 from tiling.values import Evaluator, Span, rounded, span_of_sum
 from tiling.windows import combined_function, is_neutral
 
-__all__ = ["Analysis", "Knowledge", "bounds_by", "inputs_of", "is_never_empty", "same_node"]
+__all__ = ["Analysis", "Knowledge", "bounds_by", "inputs_of", "is_hole", "is_never_empty", "same_node"]
 
 Limits = Mapping[int, float | None]
 """id of an input value -> the greatest magnitude of its elements, None where it may be anything."""
@@ -74,6 +74,11 @@ def bounds_by(c: Condition, variable: Var) -> tuple[Expr | None, Expr | None] | 
     if sign > 0:
         return (None if low is None else low - rest), (None if high is None else high - rest)
     return (None if high is None else rest - high), (None if low is None else rest - low)
+
+
+def is_hole(c: Condition) -> bool:
+    """True for a condition that holds at every D-th place: e mod D = 0."""
+    return isinstance(c.expression, Mod) and isinstance(c.expression.divisor, int) and c.lower == c.upper == 0
 
 
 def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, ranges: Mapping[Var, Interval]) -> bool:
@@ -189,7 +194,7 @@ class Analysis:
         return Knowledge(Span(whole.low, whole.high))
 
     def _contraction(self, m: Member, conditions: Sequence[Condition], element: ElementType) -> Knowledge:
-        mine = [c for c in conditions if any(bounds_by(c, r.variable) is not None for r in m.reduction)]
+        mine = [c for c in conditions if is_hole(c) or any(bounds_by(c, r.variable) is not None for r in m.reduction)]
         neutral = tuple(c for c in mine if (s := self._product(m, {c: False}, element)) is not None and s.is_zero)
         term = self._product(m, {}, element)
         if term is None or not element.is_float:

@@ -18,9 +18,9 @@ from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
 from tiling.element import Load, Node, Renamer, all_nodes, loads, own_expressions
 from tiling.linear import address, linear
 from tiling.names import make_buffer
-from tiling.schedule import Buffer, Loop, LoopKind, Nest, Scope, Store
+from tiling.schedule import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Store
 
-__all__ = ["Place", "expressions", "in_place", "split_by_groups", "window_tile"]
+__all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "window_tile"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,16 @@ class Place:
     steps: Mapping[Var, int]
     fill: tuple[Nest, ...] = ()
     made: tuple[Buffer, ...] = field(default=())
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Sums that are not made in their place: where they are made, what puts them there, and which element lies at which place."""
+
+    out: Block2D
+    store: Nest
+    places: tuple[Var, ...]
+    element: tuple[Expr, ...]
 
 
 def in_place(node: Node, buffer: Buffer | None, wanted: Sequence[Var], ranges: Mapping[Var, Interval]) -> Place | None:

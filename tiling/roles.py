@@ -59,6 +59,7 @@ class ContractionContext:
     is_member: Callable[[Value], bool]
     flag: Var | None = None
     ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
+    suffix: str = ""  # tells several contractions for one value apart: of loops' and buffers' names
 
 
 class Roles:
@@ -73,7 +74,11 @@ class Roles:
         self.is_split = False
         self.bounded: dict[Var, tuple[Expr, Expr]] = {}
         self.sums = element_type("f32")  # what products are summed in
-        self.tag = c.names.stage(c.stage)
+        self.tag = c.names.stage(c.stage) + c.suffix
+
+    def scratch(self, role: str) -> str:
+        """A name for scratch of this contraction."""
+        return self.c.names.scratch(self.value, role + self.c.suffix)
 
     def _dimensions(self, *loops: Loop) -> tuple[int, ...]:
         """The result's dimensions that loops run along; none for the parts of a cut loop."""
@@ -141,8 +146,13 @@ class Roles:
             return n / (-(-n // lanes) * lanes)
 
         def lies(x: Loop) -> tuple[bool, bool, int]:
-            """(consecutive in its factor, read in place, extent): the less it costs to lay out panels, the better."""
+            """(consecutive in its factor, read in place, extent): the less it costs to lay out panels, the better.
+
+            A residue's window is of this task: rows of it are read in place, and the other factor's panels are made once for all.
+            """
             node = self.c.nodes[0 if x in alone[0] else 1]
+            if self.c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
+                return False, False, 0
             wanted = [x.variable, *(d.variable for d in self.c.depth)]
             place = in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
             return place is not None and place.steps[x.variable] == 1, place is not None, min(self._whole_extent(x), 4 * lanes)

@@ -198,6 +198,7 @@ class Contract:
     `levels` are (count, step in left, step in right) of loops around k, outermost first, that sum into the same block: a window's
     rows. The whole depth is `depth`. `left` steps by its column stride along k. Where `is_swapped`, `left` is the op's second
     operand. `row_dimensions` and `column_dimension` are the result's dimensions that only the left, only the right operand has.
+    Sums that are kept apart, at positions `places` of their buffer, are the elements `element` of the result.
     """
 
     op: Op
@@ -227,6 +228,9 @@ class Contract:
     in_quads: bool = False  # bytes, four steps of k side by side in `right`
     along_depth: bool = False  # k is consecutive in both factors: sums in lanes; each column is a panel
     accumulate: bool = False  # add to what is in `out`
+    places: tuple[Var, ...] = ()
+    element: tuple[Expr, ...] = ()
+    shares_code: bool = False  # levels are passed at run time: contractions that differ in nothing else are one function
 
     @property
     def values(self) -> tuple[Value, ...]:

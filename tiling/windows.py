@@ -26,7 +26,7 @@ from tiling.growing import is_monoid
 from tiling.linear import linear, step_along
 from tiling.schedule import FoldStep, LoopKind, Nest, Store
 
-__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "tighten"]
+__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "settled", "tighten"]
 
 MOST_WRITTEN_OUT = 16
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
@@ -183,7 +183,7 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     return None
 
 
-def _settled(n: Node, ranges: Mapping[Var, Interval]) -> Node:
+def settled(n: Node, ranges: Mapping[Var, Interval]) -> Node:
     """A choice without the sides of its conditions that always hold; one alternative where that leaves none, or none can."""
     if not isinstance(n, Choose) or n.runtimes:
         return n
@@ -261,7 +261,7 @@ def _written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
 
     for point in product(*(range(x.extent) for x in reductions)):
         at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
-        x = _settled(Renamer(at, ranges, {}).node(f.nodes[0]), ranges)
+        x = settled(Renamer(at, ranges, {}).node(f.nodes[0]), ranges)
         if isinstance(x, Scalar) and is_start(x):
             continue
         result = simplify_node(Apply(inner, function, (result, x)), ranges)

@@ -390,6 +390,8 @@ def _type_gemm(*args: Any) -> Any:
         return None
     # literals keep their type: it carries the value to the lowering
     keep = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
+    for offset in (4, 8, 12):  # where blocks begin does not change their code: it is one function for all of them
+        keep[offset] = types.int64
     if not isinstance(args[14], types.Literal):
         keep[14] = types.boolean
     return signature(types.none, *keep)

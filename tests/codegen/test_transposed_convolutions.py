@@ -1,0 +1,178 @@
+"""Convolutions of dilated inputs, residue by residue: agreement with the evaluator, also where weights are not finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+from tiling.plan import Fusion
+from tiling.planner import plan
+from tiling.prove import prove
+from tiling.schedule import Contract, Nest
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """A convolution of x with `holes` - 1 zeros between its elements, channels last or first."""
+
+    size: tuple[int, ...] = (9, 14)
+    window: tuple[int, ...] = (3, 3)
+    channels: tuple[int, int] = (24, 32)
+    holes: tuple[int, ...] = (2, 2)
+    stride: tuple[int, ...] = (1, 1)
+    spread: tuple[int, ...] = (1, 1)
+    pads: tuple[tuple[int, int], ...] = ((1, 2), (1, 2))
+    groups: int = 1
+    batch: int = 2
+    first: bool = False
+    reverse: bool = False
+    types: tuple[str, str, str] = ("f32", "f32", "f32")
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        parts = zip(self.size, self.window, self.holes, self.stride, self.spread, self.pads, strict=True)
+        return tuple(((n - 1) * h + 1 + sum(p) - ((w - 1) * d + 1)) // s + 1 for n, w, h, s, d, p in parts)
+
+    @property
+    def text(self) -> str:
+        rank, (cin, cout) = len(self.size), self.channels
+
+        def tensor(lead: int, channels: int, spatial: tuple[int, ...], element: str) -> str:
+            shape = (lead, channels, *spatial) if self.first else (lead, *spatial, channels)
+            return f"tensor<{'x'.join(map(str, shape))}x{element}>"
+
+        places = ", ".join(map(str, range(rank)))
+        data = f"[b, f, {places}]" if self.first else f"[b, {places}, f]"
+        kernel = f"[o, i, {places}]" if self.first else f"[{places}, i, o]"
+        w = (cout, cin // self.groups, *self.window) if self.first else (*self.window, cin // self.groups, cout)
+        a = tensor(self.batch, cin, self.size, self.types[0])
+        b = f"tensor<{'x'.join(map(str, w))}x{self.types[1]}>"
+        c = tensor(self.batch, cout, self.result, self.types[2])
+        numbers = lambda name, values: f"{name} = array<i64: {', '.join(map(str, values))}>"  # noqa: E731
+        return f"""func.func @main(%a: {a}, %b: {b}) -> {c} {{
+          %r = "stablehlo.convolution"(%a, %b) {{
+            {numbers("window_strides", self.stride)}, padding = dense<{[list(p) for p in self.pads]}> : tensor<{rank}x2xi64>,
+            {numbers("lhs_dilation", self.holes)}, {numbers("rhs_dilation", self.spread)},
+            window_reversal = array<i1: {", ".join([str(self.reverse).lower()] * rank)}>,
+            dimension_numbers = #stablehlo.conv<{data}x{kernel}->{data}>,
+            feature_group_count = {self.groups} : i64, batch_group_count = 1 : i64
+          }} : ({a}, {b}) -> {c}
+          return %r : {c} }}"""
+
+
+def arrays_for(case: Transposed, seed: int = 0) -> tuple[hlo.Module, list[np.ndarray]]:
+    module, rng = hlo.parse(case.text), np.random.default_rng(seed)
+    found = []
+    for v in module.entry.arguments:
+        kind = v.tensor.element.dtype
+        if kind.kind in "iu":
+            found.append(rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, v.shape, kind, endpoint=True))
+        else:
+            found.append(rng.standard_normal(v.shape).astype(kind))
+    return module, found
+
+
+def agree(case: Transposed, module: hlo.Module, arrays: list[np.ndarray]) -> None:
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    (found,), (expected,) = executable(*arrays), interp.evaluate(module, *arrays)
+    if expected.dtype.kind in "iu":
+        np.testing.assert_array_equal(found, expected)
+        return
+    finite = expected[np.isfinite(expected.astype(np.float64))].astype(np.float64)
+    limit = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-5, "f64": 1e-12}[case.types[2]]
+    atol = limit * np.abs(finite).max(initial=0)
+    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=atol)
+
+
+def products(module: hlo.Module) -> list[Contract]:
+    (fusion,) = (s for s in plan(module).steps if isinstance(s, Fusion))
+    return [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
+
+
+CASES = {
+    "last": Transposed(),
+    "first": Transposed(first=True),
+    "reversed": Transposed(first=True, reverse=True, channels=(20, 48)),
+    "few_columns": Transposed(first=True, channels=(40, 3)),
+    "window_of_two": Transposed(window=(2, 2), pads=((1, 1), (1, 1))),
+    "window_of_four": Transposed(window=(4, 4), pads=((2, 2), (2, 2))),
+    "three": Transposed(window=(5, 4), holes=(3, 3), pads=((0, 1), (2, 0))),
+    "one_way": Transposed(holes=(1, 2)),
+    "different": Transposed(window=(4, 5), holes=(2, 3)),
+    "strided": Transposed(holes=(4, 3), stride=(2, 2), window=(5, 5)),
+    "spread": Transposed(spread=(3, 2), holes=(2, 3)),
+    "spread_as_far": Transposed(spread=(2, 2)),
+    "uneven": Transposed(size=(13, 17), window=(3, 5), pads=((0, 0), (3, 1))),
+    "large": Transposed(size=(31, 33), batch=1, channels=(32, 64)),
+    "line": Transposed((37,), (4,), (32, 48), (2,), (1,), (1,), ((2, 2),)),
+    "line_first": Transposed((37,), (4,), (32, 48), (2,), (1,), (1,), ((2, 2),), first=True),
+    "space": Transposed((5, 6, 7), (3, 2, 3), (8, 16), (2, 2, 2), (1,) * 3, (1,) * 3, ((1, 1),) * 3, batch=1),
+    "groups": Transposed(groups=2, channels=(16, 32)),
+    "each_channel": Transposed(groups=24, channels=(24, 24)),
+    "each_channel_first": Transposed(groups=24, channels=(24, 24), first=True),
+    "no_window": Transposed(window=(1, 1), pads=((0, 1), (1, 0))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agreement(name: str) -> None:
+    case = CASES[name]
+    agree(case, *arrays_for(case))
+
+
+@pytest.mark.parametrize("types", [("bf16",) * 3, ("f16", "f16", "f32"), ("f64",) * 3, ("i8", "i8", "i32"), ("i32",) * 3])
+@pytest.mark.parametrize("first", [False, True])
+def test_other_types(types: tuple[str, str, str], first: bool) -> None:
+    case = Transposed(types=types, first=first)
+    agree(case, *arrays_for(case))
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_holes_are_not_multiplied(first: bool) -> None:
+    """Each of the four residues sums up its own taps: 1, 2, 2 and 4 of the window's 9."""
+    case = Transposed(first=first, size=(16, 16), channels=(32, 64))
+    assert sorted(s.depth // 32 for s in products(hlo.parse(case.text))) == [1, 2, 2, 4]
+    bytes_too = Transposed(first=first, size=(16, 16), channels=(32, 64), types=("i8", "i8", "i32"))
+    assert len(products(hlo.parse(bytes_too.text))) == 4
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", ["last", "first", "three", "line", "each_channel"])
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_a_hole_times_a_weight_that_is_not_finite_is_not_a_number(bad: float, name: str, kind: str) -> None:
+    """0 inf is NaN also where the zero is a hole: results that a window's hole meets there are NaN, others are not."""
+    case = CASES[name]
+    case = Transposed(**{**case.__dict__, "types": (kind,) * 3})
+    module, (x, w) = arrays_for(case)
+    w.reshape(-1)[w.size // 3] = bad
+    (expected,) = interp.evaluate(module, x, w)
+    missing = np.isnan(expected.astype(np.float32))
+    assert missing.any() and not missing.all()
+    agree(case, module, [x, w])
+
+
+def test_inputs_that_are_not_finite_reach_their_windows_only() -> None:
+    module, (x, w) = arrays_for(CASES["last"])
+    x[0, 4, 5, 6], x[1, 2, 3, 4] = np.inf, np.nan
+    agree(CASES["last"], module, [x, w])
+
+
+@pytest.mark.parametrize("name", ["last", "first", "uneven", "line", "no_window"])
+def test_the_schedules_are_proved(name: str) -> None:
+    case = CASES[name]
+    small = Transposed(**{**case.__dict__, "channels": (8, 16)})
+    proof = prove(plan(hlo.parse(small.text)))
+    assert proof.holds, proof
+
+
+def test_what_is_not_finite_runs_in_loops_over_everything() -> None:
+    (fusion,) = (s for s in plan(hlo.parse(CASES["large"].text)).steps if isinstance(s, Fusion))
+    main = fusion.schedule.main
+    assert [f.limits[0][1] for f in main.flags] == [np.finfo(np.float32).max]
+    assert sum(isinstance(s, Nest) and bool(s.folds) for s in main.steps) == 1
