@@ -83,6 +83,60 @@ def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixtur
         assert subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True).stdout.split()[0] == "doctor"
 
 
+def completed(script: str, *words: str) -> list[str]:
+    """What bash offers for the last of some words."""
+    line = " ".join(f"'{w}'" for w in words)
+    probe = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _tilewright; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    return subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")
+def test_completion_in_bash(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file with a space in its name came as two words, and files where no file can stand."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.mlir").write_text("")
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed(script, "tilewright", "p") == ["plan", "picture"]
+    assert completed(script, "tilewright", "plan", "a") == ["a b.mlir"]
+    assert completed(script, "tilewright", "maps", "--o") == ["--op"]
+    assert completed(script, "tilewright", "run", "--input", "") == ["a b.mlir"]
+    assert completed(script, "tilewright", "run", "--seed", "") == [""]
+    assert completed(script, "tilewright", "doctor", "a") == [""]
+    assert completed(script, "tilewright", "cache", "c") == ["clear"]
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
+def test_completion_in_fish(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "fish"]) == 0
+    (tmp_path / "a b.mlir").write_text("")
+    script = tmp_path / "tilewright.fish"
+    script.write_text(capsys.readouterr().out)
+
+    def offered(line: str) -> list[str]:
+        command = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+        shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return [text.partition("\t")[0] for text in shown.splitlines()]
+
+    assert offered("tilewright pl") == ["plan"]
+    assert offered("tilewright plan a") == ["a b.mlir"]
+    assert offered("tilewright doctor a") == []
+    assert offered("tilewright cache c") == ["clear"]
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
+def test_completion_loads_in_a_zsh_without_settings(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compdef` was missing where nothing had called compinit."""
+    assert main(["completion", "zsh"]) == 0
+    script = tmp_path / "_tilewright"
+    script.write_text(capsys.readouterr().out)
+    command = ["zsh", "-f", "-c", f"source {script} && print $_comps[tilewright]"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "ZDOTDIR": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "_tilewright\n", "")
+
+
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("run", "maps", "diff", "picture", "cache"):
         with pytest.raises(SystemExit):

@@ -225,51 +225,13 @@ def diff(args: argparse.Namespace) -> int:
 # ---------------------------------------------------------------- completion
 
 
-def _options(parser: argparse.ArgumentParser) -> list[str]:
-    return [o for a in parser._actions for o in a.option_strings if o.startswith("--")]
-
-
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
-
-
 def completion(args: argparse.Namespace) -> int:
     """`tilewright completion bash|zsh|fish`: a script for the shell, made from the options themselves."""
     from tilewright import cli
+    from tilewright.completion import script
 
-    commands = _subparsers(cli.parser())
-    words = {name: [*_choices(sub), *_options(sub)] for name, sub in commands.items()}
-    if args.shell == "fish":
-        for name, sub in commands.items():
-            about = (sub.description or "").rstrip(".").replace("'", "\\'")
-            print(f"complete -c tilewright -n __fish_use_subcommand -f -a {name} -d '{about}'")
-            for word in words[name]:
-                flag = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
-                print(f"complete -c tilewright -n '__fish_seen_subcommand_from {name}' {flag}")
-        return 0
-    if args.shell == "zsh":
-        print("autoload -U +X bashcompinit && bashcompinit")
-    print("_tilewright() {")
-    print('  local current="${COMP_WORDS[COMP_CWORD]}" words=""')
-    print('  if [ "$COMP_CWORD" -eq 1 ]; then')
-    print(f'    words="{" ".join(commands)} --help --version"')
-    print("  else")
-    print('    case "${COMP_WORDS[1]}" in')
-    for name, given in words.items():
-        print(f'      {name}) words="{" ".join(given)}" ;;')
-    print("    esac")
-    print("  fi")
-    print('  COMPREPLY=( $(compgen -W "$words" -- "$current") $(compgen -f -- "$current") )')
-    print("}")
-    print("complete -o filenames -F _tilewright tilewright")
+    print(script(args.shell, cli.parser()))
     return 0
-
-
-def _choices(parser: argparse.ArgumentParser) -> list[str]:
-    return [str(c) for a in parser._actions if not a.option_strings and a.choices for c in a.choices]
 
 
 # ---------------------------------------------------------------- picture
