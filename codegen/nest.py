@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from codegen.ahead import prefetch_lines
 from codegen.fold import FoldSource, fold_source
 from codegen.rows import joined, rows_of
-from codegen.scalars import constant_source, index_number, number_type, scalar_source
+from codegen.scalars import constant_source, index_number, number_type, place_source, scalar_source
 from codegen.scan import scan_body, scan_width
 from codegen.scope import NotCompilable, Writer
 from codegen.split import Segment, split_innermost
@@ -29,6 +29,7 @@ from tiling.element import (
     Runtime,
     Scalar,
     Test,
+    element_name,
     node_variables,
     runtimes_of,
 )
@@ -337,7 +338,7 @@ class NestEmitter:
         """A runtime variable's value: clamped as a number of 32 bits where it is one, so that vectors of places have as many."""
         if element_name(r.node) == "i32" and r.upper < 1 << 31:
             return f"to_int64(clamp(int32({r.lower}), {text}, int32({r.upper})))"
-        return f"min(max(to_int64({text}), {r.lower}), {r.upper})"
+        return f"min(max({place_source(text, element_name(r.node))}, {r.lower}), {r.upper})"
 
     def _conditions(self, conditions: Sequence[Condition]) -> str:
         tests = []
@@ -358,12 +359,3 @@ class NestEmitter:
         if isinstance(found, Declined):
             raise NotCompilable(found.reason)
         return found
-
-
-def element_name(n: Node) -> str | None:
-    """The element type of a node's value, where the node tells."""
-    if isinstance(n, Load):
-        return str(n.value.tensor.element)
-    if isinstance(n, Apply):
-        return str(n.op.results[0].tensor.element)
-    return str(n.element) if isinstance(n, (IndexNode, Scalar)) else None

@@ -148,6 +148,11 @@ def index_number(index: str, bounds: Interval, element: ElementType) -> str:
     return convert_source(index, ELEMENT_TYPES["i64"], element)
 
 
+def place_source(number: str, element: str | None) -> str:
+    """An integer as a place, an int64: what no int64 holds is beyond the end of everything, and not below its start."""
+    return f"to_int64(minimum({number}, uint64(9223372036854775807)))" if element == "ui64" else f"to_int64({number})"
+
+
 def _negate(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
     return f"(-{args[0]})" if types[0].is_float else f"negate({args[0]})"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from codegen.fold import body_lines
+from codegen.scalars import place_source
 from hlo.errors import Declined
 from hlo.module import Value
 from indexing.expr import Expr
+from tiling.element import element_name
 from tiling.schedule import Scatter, Start
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def scatter_body(emitter: NestEmitter, s: Scatter) -> list[str]:
             tests.append(_test(emitter, start))
             continue
         name = phase.fresh("p")
-        value = f"to_int64({emitter.number(start.node, level)})"
+        value = place_source(emitter.number(start.node, level), element_name(start.node))
         if start.clamps:
             value = f"min(max({value}, {phase.expr(start.lower)}), {phase.expr(start.upper)})"
         emitter.lines[level].append(f"{name} = {value}")

@@ -34,6 +34,7 @@ __all__ = [
     "Test",
     "all_nodes",
     "children",
+    "element_name",
     "has_runtimes",
     "loads",
     "node_variables",
@@ -212,6 +213,17 @@ def rebuild(
 def has_runtimes(roots: Sequence[Node]) -> bool:
     """True when an index below some nodes depends on values known only at run time."""
     return any(runtimes_of(n) for n in all_nodes(roots))
+
+
+def element_name(n: Node) -> str | None:
+    """The element type of a node's value, where the node tells."""
+    if isinstance(n, Load):
+        return str(n.value.tensor.element)
+    if isinstance(n, Apply):
+        return str(n.op.results[0].tensor.element)
+    if isinstance(n, Choose):
+        return element_name(n.then) or element_name(n.otherwise)
+    return str(n.element) if isinstance(n, (IndexNode, Scalar)) else None
 
 
 class Renamer:

@@ -59,7 +59,8 @@ def _ordering(op: Op, axis: int, kept: int, places: Value | None, values: Sequen
     def start(length: int) -> Expr:
         return simplify((row // step) * (step * length) + row % step if step > 1 else row * length, ranges)
 
-    sources = tuple(names.global_buffer(v, Scope.ARGUMENT) for v in op.operands)
+    read = {v: names.global_buffer(v, Scope.ARGUMENT) for v in dict.fromkeys(op.operands)}
+    sources = tuple(read[v] for v in op.operands)
     targets = tuple(names.global_buffer(v, Scope.RESULT) for v in values)
     index = names.global_buffer(places, Scope.RESULT) if places is not None else None
     wide, narrow = ELEMENT_TYPES["i64"], ELEMENT_TYPES["i32"]

@@ -178,7 +178,7 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
             ranges[v] = Interval(-size, n)
             starts.append(Start(v, node, as_expr(-size), as_expr(n), clamps=True))
             place.append(v + u[window_dim])
-            tests.append(Start(None, v + u[window_dim], *inside))
+            tests.append(Start(None, simplify(v + u[window_dim], ranges), *inside))
         elif axis in d.input_batching_dims:
             batch = d.scatter_indices_batching_dims[d.input_batching_dims.index(axis)]
             k = scatter_dims[batch - (1 if batch > d.index_vector_dim else 0)]

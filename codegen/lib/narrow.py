@@ -38,6 +38,11 @@ class NarrowFloat:
     has_negative_zero: bool = True
     has_nan: bool = True
 
+    @property
+    def has_infinity(self) -> bool:
+        """True when infinity and several NaNs lie beyond the greatest number; else one NaN does, or nothing."""
+        return self.has_nan and self.overflow < self.nan
+
 
 # name (as ml_dtypes has it): format; float8_e8m0fnu, which has neither sign nor mantissa, is apart
 NARROW_FLOATS: dict[str, NarrowFloat] = {
@@ -77,11 +82,10 @@ def widen_code(name: str, code: Value) -> Value:
     value = select(magnitude < (1 << f.mantissa), denormal, normal)
     if not f.has_negative_zero:
         return select(wide.eq(0x80), wide.const(0x7FC00000), value | sign).as_float()
-    if f.has_nan:
-        if f.overflow < f.nan:
-            value = select(magnitude.eq(f.overflow), value.const(0x7F800000), value)
-        nan = magnitude > (f.overflow if f.overflow < f.nan else f.greatest)
-        value = select(nan, value.const(0x7FC00000), value)
+    if f.has_infinity:  # beyond all numbers: an infinity, or a NaN with the code's payload
+        value = select(magnitude < f.overflow, value, (magnitude << (23 - f.mantissa)) | 0x7F800000)
+    elif f.has_nan:
+        value = select(magnitude > f.greatest, value.const(0x7FC00000), value)
     return (value | sign).as_float()
 
 
@@ -111,7 +115,11 @@ def narrow_code(name: str, x: Value) -> Value:
         return select(nan, code.const(f.nan), code).cast("trunc", I8)
     if not f.has_nan:
         return select(nan, sign ^ f.nan, code | sign).cast("trunc", I8)
-    return (select(nan, code.const(f.nan), code) | sign).cast("trunc", I8)
+    quiet = code.const(f.nan)
+    if f.has_infinity:
+        payload = magnitude.lshr(shift) & ((1 << f.mantissa) - 1)
+        quiet = select(payload.eq(0), quiet, payload | f.overflow)
+    return (select(nan, quiet, code) | sign).cast("trunc", I8)
 
 
 def wrap_bits(name: str, x: Value) -> Value:

@@ -68,11 +68,7 @@ for _name, _real, _complex in (
 
 @rule("chlo.square", elementwise=True)
 def square(ctx: Any, op: Op, x: Array) -> Array:
-    return narrow(widen(x) * widen(x), x.dtype) if _is_integer(x) else in_float64(x, np.square, complexes.square)
-
-
-def _is_integer(x: Array) -> bool:
-    return not is_float(x.dtype) and not is_complex(x.dtype)
+    return in_float64(x, np.square, complexes.square) if is_complex(x.dtype) else narrow(widen(x) * widen(x), x.dtype)
 
 
 @rule("stablehlo.abs", elementwise=True)
@@ -340,7 +336,9 @@ def real(ctx: Any, op: Op, x: Array) -> Array:
 
 @rule("stablehlo.imag", elementwise=True)
 def imag(ctx: Any, op: Op, x: Array) -> Array:
-    return np.ascontiguousarray(x.imag).reshape(x.shape) if is_complex(x.dtype) else np.zeros_like(x)
+    if is_complex(x.dtype):
+        return np.ascontiguousarray(x.imag).reshape(x.shape)
+    return narrow(np.zeros_like(widen(x)), x.dtype)  # NaN in the type that has no zero
 
 
 @rule("stablehlo.complex", elementwise=True)

@@ -66,6 +66,14 @@ def test_sort_of_short_rows(n: int) -> None:
     check(text, rows(n, (23, n)), np.arange(23 * n, dtype=np.int32).reshape(23, n))
 
 
+def test_an_array_is_sorted_together_with_itself() -> None:
+    """Two buffers were made of an operand given twice, and the kernel named one of them."""
+    text = SORT.format(s="5x9", t="f32", d=1, direction="GT", left="%p", right="%q", kind="TOTALORDER")
+    text = text.replace("tensor<i32>", "tensor<f32>").replace("5x9xi32", "5x9xf32").replace("(%x, %i)", "(%x, %x)")
+    x = rows(3, (5, 9))
+    check(text, x, x)
+
+
 @pytest.mark.parametrize("element", ["i32", "ui32", "i8", "i64"])
 def test_sort_of_integers(element: str) -> None:
     kind = "UNSIGNED" if element.startswith("u") else "SIGNED"

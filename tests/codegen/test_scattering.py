@@ -59,6 +59,37 @@ def test_windows_that_start_at_the_indices_in_the_updates_order(dimensions: str,
     compare(text, x, indices, u)
 
 
+def test_a_window_of_one_element_that_starts_anywhere() -> None:
+    """The window's loop has one iteration and no header; the test of its element named the loop's variable all the same."""
+    dimensions = "update_window_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1, 0]"
+    text = SCATTER.format(s="3x4", i="2", u="1", d=dimensions, body=ADD)
+    x, u = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(1, np.float32)
+    for place in ([3, 2], [0, -1], [2, 3], [4, 0], [-(2**31), 2**31 - 1]):
+        compare(text, x, np.array(place, np.int32), u)
+
+
+def test_unsigned_places_beyond_every_signed_number() -> None:
+    """They were taken for negative ones: a gather clamped them to the first element."""
+    text = """
+func.func @main(%x: tensor<7xf32>, %i: tensor<4x1xui64>, %s: tensor<ui64>, %u: tensor<2xf32>)
+    -> (tensor<4xf32>, tensor<3xf32>, tensor<7xf32>, tensor<7xf32>) {
+  %0 = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+    index_vector_dim = 1>, slice_sizes = array<i64: 1>}> : (tensor<7xf32>, tensor<4x1xui64>) -> tensor<4xf32>
+  %1 = stablehlo.dynamic_slice %x, %s, sizes = [3] : (tensor<7xf32>, tensor<ui64>) -> tensor<3xf32>
+  %2 = stablehlo.dynamic_update_slice %x, %u, %s : (tensor<7xf32>, tensor<2xf32>, tensor<ui64>) -> tensor<7xf32>
+  %4 = stablehlo.reshape %s : (tensor<ui64>) -> tensor<1xui64>
+  %3 = "stablehlo.scatter"(%x, %4, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+    scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    stablehlo.return %b : tensor<f32>
+  }) : (tensor<7xf32>, tensor<1xui64>, tensor<2xf32>) -> tensor<7xf32>
+  return %0, %1, %2, %3 : tensor<4xf32>, tensor<3xf32>, tensor<7xf32>, tensor<7xf32>
+}"""
+    x, u = np.arange(7, dtype=np.float32), np.array([-1, -2], np.float32)
+    for start in (0, 6, 2**63 - 1, 2**63, 2**64 - 1):
+        compare(text, x, np.array([[0], [2**64 - 1], [2**63], [6]], np.uint64), np.uint64(start), u)
+
+
 @pytest.mark.parametrize("body", [REPLACE, ADD])
 @pytest.mark.parametrize(
     ("shape", "indices", "updates", "dimensions", "tasks"),
