@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from numba.core import compiler, cpu, typing, untyped_passes
+from numba.core import callconv, compiler, cpu, typing, untyped_passes
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.typed_passes import (
@@ -26,7 +26,7 @@ from numba.core.typed_passes import (
 )
 from numba.core.typing import templates
 
-__all__ = ["compile_function", "contexts"]
+__all__ = ["compile_function", "contexts", "entry_contexts"]
 
 _log = logging.getLogger("tilewright.codegen")
 
@@ -93,7 +93,7 @@ class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
 @functools.cache
 def contexts() -> tuple[Any, Any]:
     """(typing context, target context), made once; the library must be imported before."""
-    import codegen.lib  # noqa: F401 (registers what kernels call)
+    from codegen.lib import threads  # noqa: F401 (it and the package register what kernels and the launcher call)
 
     with global_compiler_lock:
         types = KernelTypes()
@@ -101,6 +101,13 @@ def contexts() -> tuple[Any, Any]:
         types.refresh()
         target.refresh()
     return types, target
+
+
+@functools.cache
+def entry_contexts() -> tuple[Any, Any]:
+    """`contexts` for code that is written straight into a module: division behaves as NumPy's."""
+    types, target = contexts()
+    return types, target.subtarget(error_model=callconv.create_error_model("numpy", target))
 
 
 @functools.cache

@@ -159,7 +159,7 @@ def _library_digest() -> str:
 
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted([*(here / "lib").glob("*.py"), here / "native.py", here / "front.py"]):
+    for path in sorted([*(here / "lib").glob("*.py"), here / "native.py", here / "front.py", here / "structured.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

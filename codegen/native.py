@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import logging
 import threading
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from codegen.machine_target import Target, use_target
 if TYPE_CHECKING:
     from codegen.jit import KernelSignature
 
+_log = logging.getLogger("tilewright.codegen")
 _lock = threading.RLock()
 
 
@@ -248,11 +250,9 @@ def lower(
     from numba.core import types
     from numba.core.compiler_lock import global_compiler_lock
 
-    from codegen.front import compile_function
     from codegen.lib.buffer import Buf, use_scopes
     from codegen.lib.outline import collect
 
-    function = python_function(source, filename)
     buffers = [Buf(p.dtype, p.scope or p.name, p.align) for p in signature.params]
     scratch = [Buf(s.dtype, s.scope or s.name, 64) for s in signature.scratch]
     arguments = (types.int64, types.int64, *buffers, *scratch)
@@ -260,13 +260,50 @@ def lower(
     outline = contextlib.nullcontext() if functions is None else collect(functions)
     with _lock, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
         _initialise()
-        result, context = compile_function(function, arguments, symbol)
-        library = result.library
-        text = _entry_module(context, result.fndesc, arguments, signature, symbol, target)
-        module = llvm.parse_assembly(text)
-        seen: list[Any] = []
-        _link(module, library, seen, top=True)
+        module = _lower_structured(source, arguments, signature, symbol, target)
+        if module is None:
+            module = _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)
+    return module
+
+
+def _lower_structured(source: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target) -> Any:
+    """The module by one walk over the syntax tree; None for source that needs the whole of numba."""
+    from codegen.front import entry_contexts
+    from codegen.structured import lower_structured
+
+    def entry(context: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+        builder, values = _entry(context, arguments, signature, symbol, target)
+        return builder, list(zip(arguments, values, strict=True))
+
+    try:
+        text = lower_structured(
+            source, _namespace(), entry_contexts(), entry, lambda builder: _finish(builder, signature, target)
+        )
+    except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
+        _log.debug("%s: numba's passes are needed: %s", symbol, reason)
+        return None
+    return llvm.parse_assembly(text)
+
+
+def _lower_by_numba(
+    source: str, filename: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
+) -> Any:
+    from codegen.front import compile_function
+
+    result, context = compile_function(python_function(source, filename), arguments, symbol)
+    builder, values = _entry(context, arguments, signature, symbol, target)
+    from llvmlite import ir
+
+    fndesc = result.fndesc
+    kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
+    callee = ir.Function(builder.module, kind, fndesc.llvm_func_name)
+    context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, values)
+    _finish(builder, signature, target)
+    builder.ret_void()
+    module = llvm.parse_assembly(str(builder.module))
+    seen: list[Any] = []
+    _link(module, result.library, seen, top=True)
     return module
 
 
@@ -290,9 +327,10 @@ def _internalise(module: Any, symbol: str) -> None:
             variable.linkage = "internal"
 
 
-def _entry_module(
-    context: Any, fndesc: Any, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
-) -> str:
+def _entry(
+    context: Any, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
+) -> tuple[Any, list[Any]]:
+    """(builder in the C entry ``symbol`` of a new module, the values of the kernel's arguments)."""
     from llvmlite import ir
     from numba.core import types
 
@@ -318,17 +356,20 @@ def _entry_module(
             values.append(builder.bitcast(frame, pointer))
             continue
         values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
-    cast = [
+    return builder, [
         value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))
         for value, kind in zip(values, arguments, strict=True)
     ]
-    callee = ir.Function(module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name)
-    context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, cast)
+
+
+def _finish(builder: Any, signature: KernelSignature, target: Target) -> None:
+    """What a kernel does before it returns."""
     if any(p.stream for p in signature.params) and target.triple.startswith("x86_64"):
-        fence = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse.sfence")
-        builder.call(fence, [])
-    builder.ret_void()
-    return str(module)
+        from llvmlite import ir
+
+        from codegen.lib.emit import intrinsic_function
+
+        builder.call(intrinsic_function(builder.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
 
 
 def python_function(source: str, filename: str) -> Any:
@@ -336,8 +377,13 @@ def python_function(source: str, filename: str) -> Any:
 
     The text comes from the emitter, never from a program: names in it are the emitter's own.
     """
-    from codegen.lib import NAMESPACE, threads
-
-    namespace: dict[str, Any] = {"__name__": "tilewright_kernel", **NAMESPACE, **threads.NAMESPACE}
+    namespace: dict[str, Any] = {"__name__": "tilewright_kernel", **_namespace()}
     exec(compile(source, filename, "exec"), namespace)  # noqa: S102
     return namespace["kernel"]
+
+
+def _namespace() -> dict[str, Any]:
+    """The names that kernels may use."""
+    from codegen.lib import NAMESPACE, threads
+
+    return {**NAMESPACE, **threads.NAMESPACE}
