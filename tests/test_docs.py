@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import json
 import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,31 @@ def test_builds_strictly(tmp_path: pathlib.Path) -> None:
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     assert "stablehlo.dot_general" in (tmp_path / "site" / "op-table" / "index.html").read_text("utf-8")
+
+
+def executed_code() -> str:
+    """Lines of the pages and of the notebooks that are run, and what the pages print."""
+    blocks = []
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        blocks += re.findall(r"^```python\n(>>> .*?)^```", page.read_text("utf-8"), re.M | re.S)
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        blocks += ["".join(c["source"]) for c in json.loads(notebook.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    return "\n".join(blocks)
+
+
+def has_example(value: Any) -> bool:
+    """Whether an object's docstring, or that of one of its members, has code that is run."""
+    members = [m for m in vars(value).values() if callable(m)] if inspect.isclass(value) else []
+    texts = [inspect.getdoc(x) for x in (value, *members)]
+    return any(">>> " in (t or "") for t in texts)
+
+
+@pytest.mark.parametrize("name", ["hlo", "indexing", "tiling", "codegen", "interp", "tilewright", "tilewright.pictures"])
+def test_every_public_name_has_an_example_that_is_run(name: str) -> None:
+    """Some sixty had none."""
+    package, code = importlib.import_module(name), executed_code()
+    lacking = [n for n in package.__all__ if not re.search(rf"\b{n}\b", code) and not has_example(getattr(package, n))]
+    assert not lacking, f"{name}: {', '.join(lacking)}; docs/names.md is a place for examples"
 
 
 def test_the_api_page_has_every_public_name() -> None:

@@ -56,9 +56,9 @@ def test_there_are_commands_to_look_at() -> None:
 
 def pages_with_code() -> list[object]:
     pages = {p: p.read_text("utf-8") for p in DOCUMENTS}
-    needs_jax = {p for p, text in pages.items() if ">>> import jax" in text}
+    needs = {"import jax": pytest.mark.jax, "from tilewright import pictures": pytest.mark.notebook}
     return [
-        pytest.param(p, id=str(p.relative_to(ROOT)), marks=pytest.mark.jax if p in needs_jax else ())
+        pytest.param(p, id=str(p.relative_to(ROOT)), marks=[m for line, m in needs.items() if f">>> {line}" in text])
         for p, text in pages.items()
         if ">>> " in text
     ]
@@ -67,10 +67,20 @@ def pages_with_code() -> list[object]:
 @pytest.mark.parametrize("path", pages_with_code())
 def test_code_in_the_documents_runs(path: pathlib.Path) -> None:
     # In a process of its own: a page may register an op.
-    command = [sys.executable, "-m", "doctest", "-o", "NORMALIZE_WHITESPACE", str(path)]
+    command = [sys.executable, "-m", "doctest", "-o", "NORMALIZE_WHITESPACE", "-o", "ELLIPSIS", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("path", pages_with_code())
+def test_code_can_be_typed_as_it_stands(path: pathlib.Path) -> None:
+    """A prompt waits for an empty line after a function's body; without it the next statement was a syntax error."""
+    lines = path.read_text("utf-8").splitlines()
+    for k, line in enumerate(lines):
+        if re.match(r">>> (@|(def|class|for|while|if|with|try)\b)", line):
+            end = next(j for j in range(k + 1, len(lines)) if not lines[j].startswith("... "))
+            assert lines[end] == "...", f"{path.name}:{end + 1}: expected a line of `...` before {lines[end]!r}"
 
 
 def test_there_is_code_to_run() -> None:
