@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.contraction import emit_contraction
+from codegen.fourier import emit_transform
 from codegen.nest import NestEmitter
 from codegen.ordering import emit_ordering
 from codegen.rows import in_rows
@@ -40,6 +41,7 @@ from tiling.schedule import (
     Selection,
     Sequential,
     Step,
+    Transform,
     Turn,
 )
 
@@ -185,6 +187,8 @@ class PhaseEmitter:
             self._turn(step)
         elif isinstance(step, Measure):
             self._measure(step)
+        elif isinstance(step, Transform):
+            emit_transform(self, step)
         elif isinstance(step, Ordering):
             self.read.update(step.targets)
             emit_ordering(self, step)

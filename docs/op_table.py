@@ -124,7 +124,7 @@ def tile(d: OpDefinition) -> str:
 def emit(d: OpDefinition) -> str:
     if d.is_terminator:
         return "ends its block"
-    if d.name in ROUTINES:
+    if {d.name, f"in_lines.{d.mnemonic}"} & ROUTINES.keys():
         return "routine"
     for part in (d.semantics, d.access):
         if isinstance(part, Declined):

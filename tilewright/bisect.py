@@ -32,6 +32,7 @@ from tiling import EvaluatorStep, Fusion, Plan
 from tiling.clone import captured_values, clone_block
 from tiling.flatten import flatten
 from tiling.plan import ControlStep, RegionPlan
+from tiling.routines import plain_form
 
 __all__ = ["Culprit", "KernelCheck", "check_kernels", "find_culprit"]
 
@@ -360,12 +361,13 @@ def _numbered_module(
     names: dict[int, str] = {}
 
     def add(op: Op) -> None:
+        plain, given = plain_form(op)
         for v in _reads(op):
             if v not in environment and _is_literal(v):
                 assert v.op is not None
                 add(v.op)
-        operands, regions = [environment[v] for v in op.operands], [clone_block(b, environment) for b in op.regions]
-        copy = Op(op.definition, operands, op.attributes, regions, [r.type for r in op.results], op.location, op.extra)
+        operands, regions = [environment[v] for v in given], [clone_block(b, environment) for b in op.regions]
+        copy = Op(plain, operands, op.attributes, regions, [r.type for r in op.results], op.location, op.extra)
         for k, (old, new) in enumerate(zip(op.results, copy.results, strict=True)):
             new.name = f"v{len(names)}_{k}"
             environment[old] = new

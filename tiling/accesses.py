@@ -47,6 +47,7 @@ from tiling.schedule import (
     Sequential,
     Skip,
     Step,
+    Transform,
     Turn,
 )
 
@@ -206,7 +207,7 @@ class Reader:
     def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
         return {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure, Sequential: self.sequential,
+            Measure: self.measure, Sequential: self.sequential, Transform: self.transform,
         }  # fmt: skip
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
@@ -388,6 +389,19 @@ class Reader:
         for b in (*o.targets, *([o.places] if o.places is not None else [])):
             place = o.target_start + i * o.step
             yield from self._block(Kind.WRITE, Block2D(b, o.target_start, 0, o.step), place, kept, 0, 0, b.value)
+
+    def transform(self, t: Transform) -> Iterator[Access]:
+        for kind, block, n in zip((Kind.READ, Kind.WRITE), (t.source, t.target), t.sizes, strict=True):
+            domain = self.domain((t.lanes, Loop(t.element, Const(0), Const(n - 1), n)))
+            place = block.base + t.lanes.variable * block.row_stride + t.element * block.column_stride
+            # A later axis is transformed where the earlier ones were stored.
+            again = kind is Kind.WRITE and block.buffer is t.source.buffer
+            value = block.buffer.value if kind is Kind.WRITE else None
+            yield from self._block(Kind.UPDATE if again else kind, block, place, domain, 0, 0, value)
+        if t.roots is not None:
+            k = Var("root")
+            every = self.domain((Loop(k, Const(0), Const(t.roots.size_elems - 1), t.roots.size_elems),))
+            yield from self._block(Kind.READ, Block2D(t.roots, Const(0), 0, 1), as_expr(k), every, 0, 0)
 
     def scatter(self, s: Scatter) -> Iterator[Access]:
         outer = self.domain(s.loops[: s.outer])

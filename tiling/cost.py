@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import gcd, log2, prod
 
 from indexing.expr import Expr, Var
 from tiling.accesses import buffers_by_value
@@ -34,6 +34,7 @@ from tiling.schedule import (
     Selection,
     Sequential,
     Step,
+    Transform,
     Turn,
 )
 from tiling.stages import COST
@@ -42,6 +43,7 @@ from tiling.windows import combined_function
 __all__ = ["Estimate", "estimate"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
+BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
 TASK_SECONDS = 1e-7  # taking one more task from the shared counter
 CALL_SECONDS = 1e-6  # a step that one thread runs by itself
 NEST_SECONDS = 10e-9
@@ -177,7 +179,16 @@ class _Phase:
             return self._nest(step)
         if isinstance(step, Measure):
             return self._measure(step)
+        if isinstance(step, Transform):
+            return self._transform(step)
         return _one_by_one(step), self._touch_all(step)
+
+    def _transform(self, t: Transform) -> tuple[float, float]:
+        """A vector instruction takes a step of all lines; each pass over them goes through the caches once."""
+        passes = max(1.0, log2(t.size))
+        arithmetic = BUTTERFLY_SECONDS * t.size * passes
+        sides = zip((t.source, t.target), t.sizes, strict=True)
+        return arithmetic, sum(self._touch(b.buffer, n * t.lanes.extent) for b, n in sides)
 
     def _touch_all(self, step: Ordering | Scatter | Selection) -> float:
         """Seconds of cache traffic of a step that walks its buffers by places, not by loops."""

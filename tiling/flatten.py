@@ -203,8 +203,9 @@ class _Builder:
                 env.update(zip(op.results, twin.results, strict=True))
                 return
         bodies = [clone_block(b, env) if captured_values(b) else b for b in regions]
-        new = Op(definition(name), operands, attributes, bodies, [r.type for r in op.results], op.location,
-                 op.extra, [r.name for r in op.results])  # fmt: skip
+        made = op.definition if name == op.name else definition(name)
+        new = Op(made, operands, attributes, bodies, [r.type for r in op.results], op.location, op.extra,
+                 [r.name for r in op.results])  # fmt: skip
         self.ops.append(new)
         if key is not None:
             self.known[key] = new

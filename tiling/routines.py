@@ -1,4 +1,4 @@
-"""Ops that are not one element at a time: sorts and scatters, as steps of their own. One entry each in `ROUTINES`.
+"""Ops that are not one element at a time: sorts, scatters, Fourier transforms as steps of their own. An entry each in `ROUTINES`.
 
 A routine's kernel computes its op alone; `in_memory` lists the operands that it reads from memory, all others are computed
 where they are read.
@@ -12,8 +12,10 @@ from math import prod
 
 from hlo.errors import Declined
 from hlo.module import Op, Value
+from hlo.registry import OpDefinition, definition
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import Expr, Interval, Var, simplify
+from tiling.fourier import lower_fft
 from tiling.names import Names, make_buffer
 from tiling.scattering import (
     Builder,
@@ -29,7 +31,7 @@ from tiling.scattering import (
 from tiling.schedule import Ordering, Phase, Schedule, Scope
 from tiling.selecting import lower_selection, selection_declines
 
-__all__ = ["ROUTINES", "Builder", "Routine", "routine_of"]
+__all__ = ["ROUTINES", "Builder", "Routine", "plain_form", "routine_of"]
 
 @dataclass(frozen=True)
 class Routine:
@@ -44,6 +46,14 @@ def routine_of(op: Op) -> Routine | None:
     """The routine that computes an op, if there is one and it takes the op as it is."""
     found = ROUTINES.get(op.name)
     return found if found is not None and found.declines(op) is None else None
+
+
+def plain_form(op: Op) -> tuple[OpDefinition, Sequence[Value]]:
+    """The definition and the operands of an op in the program's own words: those of a planner's form of one are brought back."""
+    form, _, mnemonic = op.name.partition(".")
+    if form == "in_lines":
+        return definition(f"stablehlo.{mnemonic}"), op.operands[:1]
+    return (definition(f"stablehlo.{mnemonic}") if form == "in_place" else op.definition), op.operands
 
 
 # ------------------------------------------------------------ sorts
@@ -102,6 +112,7 @@ ROUTINES: dict[str, Routine] = {
     "chlo.top_k": Routine(_top_k_declines, lambda op: op.operands, _lower_top_k),
     "stablehlo.scatter": Routine(scatter_declines, lambda op: (), lower_scatter),
     "stablehlo.select_and_scatter": Routine(selection_declines, lambda op: op.operands[:1], lower_selection),
+    "in_lines.fft": Routine(lambda op: None, lambda op: op.operands, lower_fft),
     "in_place.scatter": Routine(scatter_declines, updated_in_memory, lower_scatter_in_place),
     "in_place.dynamic_update_slice": Routine(plain, updated_in_memory, lower_update),
 }

@@ -47,6 +47,7 @@ __all__ = [
     "Skip",
     "Start",
     "Store",
+    "Transform",
     "Turn",
 ]
 
@@ -366,7 +367,38 @@ class Sequential:
     reason: str
 
 
-Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """target = Fourier transforms of source: one for each line of the loop `lanes`.
+
+    Element k of line i lies at base + i * row_stride + k * column_stride. `form` is complex, to half (real lines of `size`
+    elements become size // 2 + 1 complex ones) or from half. Where lines are the columns of one that was cut in `columns`, the
+    first of them number `column`, each element is turned by its angle as well. `scratch` is room for complex lines, for real
+    ones, and twice for parts.
+    """
+
+    op: Op
+    form: str
+    size: int
+    sign: int
+    scale: float
+    lanes: Loop
+    element: Var
+    source: Block2D
+    target: Block2D
+    roots: Buffer | None
+    column: Expr | None
+    columns: int
+    scratch: tuple[Buffer, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Elements of a line in the source and in the target."""
+        half = self.size // 2 + 1
+        return (half if self.form == "from half" else self.size), (half if self.form == "to half" else self.size)
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential | Transform
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from tiling.schedule import (
     Selection,
     Sequential,
     Step,
+    Transform,
     Turn,
 )
 
@@ -125,6 +126,9 @@ def _step(step: Step, where: Mapping[int, str], tiles: Sequence[Var]) -> list[st
         return [
             f"{targets} = {sources} in the order of {step.op.name}: rows of {step.count}, {step.step} apart{kept}"
         ]
+    if isinstance(step, Transform):
+        source, target = step.source.buffer.name, step.target.buffer.name
+        return [f"{target} = Fourier transforms of {source}, {step.form}: lines of {step.size}, {step.lanes.extent} side by side"]
     if isinstance(step, Sequential):
         block = step.loop.variable
         inner = [x for s in step.steps for x in _step(s, where, [*tiles, block])]

@@ -15,7 +15,7 @@ from tiling.cost import Estimate, estimate
 from tiling.lower import FusionRequest
 from tiling.machine import Machine
 from tiling.names import Names
-from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Turn
+from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
 from tiling.stages import Stage
 from tiling.turn import across
 
@@ -53,7 +53,7 @@ def ranked_tiles(
     if isinstance(whole, Declined):
         return whole
     found = [Candidate(whole, estimate(whole, machine))]
-    if any(isinstance(s, (Ordering, Scatter, Selection)) for s in whole.main.steps):
+    if any(isinstance(s, (Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
         return found
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
         return found

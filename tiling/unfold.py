@@ -10,6 +10,7 @@
     bitcast_convert to another width  ->  shifts (tiling.bitcasts)
     rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.random_bits)
     dot_general that contracts nothing -> 0 + x y
+    fft                               ->  itself with tables of roots (tiling.fourier)
 
 A rule gives the results' values, or None for an op that it leaves as it is.
 """
@@ -27,6 +28,7 @@ from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import ElementType, TensorType
 from tiling.bitcasts import bitcast, bitcast_convert
+from tiling.fourier import with_roots
 from tiling.random_bits import random_bits
 
 __all__ = ["UNFOLDED", "Unfold"]
@@ -223,4 +225,5 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.batch_norm_training": _batch_norm_training,
     "stablehlo.batch_norm_grad": _batch_norm_grad,
     "stablehlo.rng_bit_generator": random_bits,
+    "stablehlo.fft": with_roots,
 }

@@ -111,6 +111,11 @@ class BuilderCore:
         self._blocks[-1].ops.append(op)
         return op.results
 
+    def append(self, op: Op) -> tuple[Value, ...]:
+        """Appends an op as it is and returns its results."""
+        self._blocks[-1].ops.append(op)
+        return op.results
+
     @staticmethod
     def _inferred(d: OpDefinition, op: Op) -> Sequence[Type]:
         assert not isinstance(d.infer, Declined)

@@ -218,14 +218,3 @@ def test_a_matrix_that_is_not_positive_definite_spoils_itself_alone() -> None:
 }"""
     a = np.stack([np.eye(4) * 4 + 1, -np.eye(4), np.full((4, 4), np.nan)])
     compare(text, a, bound=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["FFT", "IFFT"])
-def test_fft_is_a_librarys(kind: str) -> None:
-    text = f"""func.func @main(%x: tensor<3x4x10xcomplex<f64>>) -> tensor<3x4x10xcomplex<f64>> {{
-  %r = stablehlo.fft %x, type = {kind}, length = [4, 10] : (tensor<3x4x10xcomplex<f64>>) -> tensor<3x4x10xcomplex<f64>>
-  return %r : tensor<3x4x10xcomplex<f64>>
-}}"""
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=(3, 4, 10)) + 1j * rng.normal(size=(3, 4, 10))
-    assert "NumPy" in compare(text, x, bound=1e-12).library[0]
