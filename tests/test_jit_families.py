@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.jax
 
-FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large")
+FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large", "special")
 TABLES: dict[str, Any] = {}
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
