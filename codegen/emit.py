@@ -23,6 +23,7 @@ from tiling.collapse import collapse_loops
 from tiling.element import (
     Load,
 )
+from tiling.inside import inside_and_edges
 from tiling.linear import address
 from tiling.order import order_loops
 from tiling.residues import take_turns
@@ -207,7 +208,11 @@ class PhaseEmitter:
             self._nest(step)
 
     def _nest(self, nest: Nest) -> None:
-        nest, products = without_short_sums(nest, self.schedule.ranges)
+        for piece in inside_and_edges(nest, self.schedule.ranges):
+            self._piece(piece)
+
+    def _piece(self, nest: Nest) -> None:
+        nest, products = without_short_sums(nest, self.schedule.ranges, self.buffer_of)
         ordered = order_loops(nest, self.buffer_of)
         joined_loops = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
         for n in take_turns(joined_loops, self.buffer_of, self.schedule.ranges):

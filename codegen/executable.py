@@ -150,6 +150,14 @@ class Executable:
         self._arena_bytes = total
         threads = self.threads or self.plan.machine.cores
         self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
+        self._addresses = np.zeros(self._assembly.count, np.int64)
+        for slot, a in self._fixed:
+            self._addresses[slot] = address_of(a)
+        self._arena_slots = np.array([*self._offsets], np.int64)
+        self._arena_offsets = np.array([*self._offsets.values()], np.int64)
+        self._given = [(self._slot(v), v.shape, v.tensor.dtype) for v in program.arguments]
+        self._made = [(self._slot(v), v) for v in program.results]
+        self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
         self._quick = self._quick_call(total)
         self._short = self._quick.call if self._quick is not None else None
 
@@ -294,34 +302,26 @@ class Executable:
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
-        addresses = np.zeros(self._assembly.count, np.int64)
-        views: dict[int, np.ndarray] = {}
-        for v, a in zip(program.arguments, given, strict=True):
-            slot = self._slot(v)
+        addresses = self._addresses.copy()
+        for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
-                views[slot] = a
-        for slot, a in self._fixed:
-            addresses[slot] = address_of(a)
-            views[slot] = a
         arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets else None
         if arena is not None:
-            for slot, offset in self._offsets.items():
-                addresses[slot] = arena.address + offset
+            addresses[self._arena_slots] = arena.address + self._arena_offsets
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
-        for v in program.results:
-            known = self._slot(v)
-            if known is not None and known in views:
-                outputs.append(views[known].copy())
-                continue
+        for known, v in self._made:
             if known is None:
                 outputs.append(_literal(v))
                 continue
             if known in made:
                 again.append((len(outputs), known))
                 outputs.append(made[known])
+                continue
+            if known in self._kept_slots:
+                outputs.append(self._kept(known, given).copy())
                 continue
             t = v.tensor
             array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
@@ -335,6 +335,11 @@ class Executable:
             arena.release()
         return tuple(outputs)
 
+    def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
+        """The argument or constant whose memory a result is."""
+        slots = [own for own, _, _ in self._given]
+        return given[slots.index(slot)] if slot in slots else dict(self._fixed)[slot]
+
     def _evaluate(self, number: int, addresses: np.ndarray) -> None:
         """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
         step, prepared = self._evaluated[number]
@@ -345,6 +350,14 @@ class Executable:
 
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         wanted = self.plan.program.arguments
+        if self.whole is None and len(arrays) == len(wanted):
+            for a, (_, shape, dtype) in zip(arrays, self._given, strict=True):
+                if type(a) is not np.ndarray or a.shape != shape or a.dtype != dtype:
+                    break
+                if not (a.flags.c_contiguous and a.flags.aligned):
+                    break
+            else:
+                return list(arrays)
         if len(arrays) != len(wanted):
             raise ArgumentError(f"expected {len(wanted)} array{'s' * (len(wanted) != 1)}, found {len(arrays)}")
         given = []

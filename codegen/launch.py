@@ -1,11 +1,12 @@
 """Run a plan's kernels: one call, all steps, the GIL released, tasks shared by a small pool of native threads.
 
-The caller's thread and the pool's workers take chunks of task numbers from an atomic counter, so that uneven tasks even
-out: half a thread's share of what is left, at least the step's chunk, so that each walks through long pieces of memory and
-all end together; which thread runs a task never changes its result.  Workers are plain pthreads that run compiled code
-only: between steps they spin for some twenty microseconds, then sleep on a futex.  A call that finds the pool busy (another
-Python thread, or a kernel started from within a run) runs on its own thread alone.  After a fork the child starts a new pool; at
-exit the workers are told to stop and are joined.
+Each thread, the caller's and the pool's workers, has a zone of the tasks, the same at every call and for every step of as many
+tasks: what it reads and writes is then in its own core's caches.  It takes half of what is left of its zone at a time, at least
+the step's chunk, from an atomic counter; a thread that is done takes pieces of the other zones, so that uneven tasks even out and
+a worker that is late is not waited for.  Which thread runs a task never changes its result.  Workers are plain pthreads that run
+compiled code only: between steps they spin for some fifty microseconds, then sleep on a futex.  A call that finds the pool busy
+(another Python thread, or a kernel started from within a run) runs on its own thread alone.  After a fork the child starts a new
+pool; at exit the workers are told to stop and are joined.
 
 One step, as the caller runs it: write the step's descriptor, make ``PHASE`` odd (open), wake sleepers, take chunks until
 none are left, make ``PHASE`` even (closed), wait until ``ACTIVE`` is 0.  A worker that sees a new odd phase adds itself to
@@ -17,6 +18,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import textwrap
 import threading
 import time
 from collections import deque
@@ -30,16 +32,48 @@ from codegen import memory
 from codegen.jit import CompiledKernel, KernelSignature, compile_kernel
 
 # words of the pool's shared state; each hot one has a cache line of its own
-_PHASE, _ACTIVE, _SLEEPERS, _NEXT, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32, 48, 64, 65, 66, 67, 68
+_PHASE, _ACTIVE, _SLEEPERS, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32, 64, 65, 66, 67, 68
 _SPIN = 69
-_SHARE = 2  # a thread's share of the tasks that are left is taken in that many pieces
-_STATE_WORDS = 80
+SPIN_NANOSECONDS = 50_000  # waking a sleeper takes some 20 microseconds
+_SHARE = 2  # what is left of a thread's zone is taken in that many pieces
+_NEXT = 80  # of the zones: the number of tasks that are taken, each in a line of its own
+_LINE_WORDS = 8
+_MOST_ZONES = 64  # more threads share them
+_STATE_WORDS = _NEXT + _LINE_WORDS * _MOST_ZONES
 # words of a step's descriptor
 _ENTRY, _TASKS, _CHUNK, _TABLE, _KIND, _FIRST, _SECOND, STEP_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
 # kinds of steps; a step's first and second word are its target, its size in bytes, its lists of cells
 _KERNEL, _COPY, _EXCHANGE, _JUMP, _UNLESS, _SELECT, _HOST = 0, 1, 2, 3, 4, 5, 6
 # words of a run's record
 _POOL, _STEPS, _COUNT, _BASE, _ROOM, _THREADS, _TIMES, _POSITION, _CELLS, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 16
+
+_TAKE = f"""
+zone = {{thread}} % {_MOST_ZONES}
+zones = min(pool[{_LIMIT}], {_MOST_ZONES})
+share = int64({_SHARE})
+for turn in range(zones):
+    lower = tasks * zone // zones
+    upper = tasks * (zone + 1) // zones
+    counter = {_NEXT} + {_LINE_WORDS} * zone
+    first = lower + atomic_load(pool, counter)
+    while first < upper:
+        size = max(chunk, (upper - first) // share)
+        first = lower + atomic_add(pool, counter, size)
+        if first < upper:
+            call_entry(step[{_ENTRY}], first, min(first + size, upper), step[{_TABLE}], scratch)
+            first += size
+    # another thread's zone: what is left of it is for all who are done
+    share = {_SHARE} * zones
+    zone += 1
+    if zone == zones:
+        zone = int64(0)
+"""
+"""How a thread takes part in a step of `tasks` tasks. More threads than zones start in others' zones."""
+
+
+def _taking_part(thread: str, indent: int) -> str:
+    return textwrap.indent(_TAKE.format(thread=thread).strip("\n"), " " * indent)
+
 
 _WORKER_SOURCE = f"""
 def kernel(begin, end):
@@ -49,15 +83,16 @@ def kernel(begin, end):
     number = own[1]
     last = int64(0)
     spins = int64(0)
+    since = clock_ns()
     while atomic_load(pool, {_STOP}) == 0:
         phase = atomic_load(pool, {_PHASE})
         if phase == last or (phase & 1) == 0:
             spins += 1
-            if spins > pool[{_SPIN}]:
+            if spins & 63 == 0 and clock_ns() - since > pool[{_SPIN}]:
                 atomic_add(pool, {_SLEEPERS}, 1)
                 futex_wait(pool, {_PHASE}, phase)
                 atomic_add(pool, {_SLEEPERS}, -1)
-                spins = int64(0)
+                since = clock_ns()
             else:
                 pause()
         else:
@@ -67,15 +102,10 @@ def kernel(begin, end):
                 tasks = step[{_TASKS}]
                 chunk = step[{_CHUNK}]
                 scratch = pool[{_SCRATCH}] + number * pool[{_STRIDE}]
-                size = max(chunk, tasks // ({_SHARE} * pool[{_LIMIT}]))
-                first = atomic_add(pool, {_NEXT}, size)
-                while first < tasks:
-                    call_entry(step[{_ENTRY}], first, min(first + size, tasks), step[{_TABLE}], scratch)
-                    size = max(chunk, (tasks - first) // ({_SHARE} * pool[{_LIMIT}]))
-                    first = atomic_add(pool, {_NEXT}, size)
+{_taking_part("number", 16)}
             atomic_add(pool, {_ACTIVE}, -1)
             last = phase
-            spins = int64(0)
+            since = clock_ns()
 """
 
 _RUN_SOURCE = f"""
@@ -105,16 +135,12 @@ def kernel(begin, end):
                 pool[{_SCRATCH}] = scratch
                 pool[{_STRIDE}] = run[{_ROOM}]
                 pool[{_LIMIT}] = threads
-                atomic_store(pool, {_NEXT}, 0)
+                for z in range(min(threads, {_MOST_ZONES})):
+                    atomic_store(pool, {_NEXT} + {_LINE_WORDS} * z, 0)
                 atomic_add(pool, {_PHASE}, 1)
                 if atomic_load(pool, {_SLEEPERS}) > 0:
                     futex_wake(pool, {_PHASE})
-                size = max(chunk, tasks // ({_SHARE} * threads))
-                first = atomic_add(pool, {_NEXT}, size)
-                while first < tasks:
-                    call_entry(step[{_ENTRY}], first, min(first + size, tasks), step[{_TABLE}], scratch)
-                    size = max(chunk, (tasks - first) // ({_SHARE} * threads))
-                    first = atomic_add(pool, {_NEXT}, size)
+{_taking_part("int64(0)", 16)}
                 atomic_add(pool, {_PHASE}, 1)
                 waits = int64(0)
                 while atomic_load(pool, {_ACTIVE}) > 0:
@@ -260,7 +286,7 @@ class _Pool:
         self.state = raw[(-raw.ctypes.data % 64) // 8 :][:_STATE_WORDS]
         self.address = self.state.ctypes.data
         # spinning would only keep the other thread from its core when there is one core
-        self.state[_SPIN] = 600 if default_threads() > 1 else 0
+        self.state[_SPIN] = SPIN_NANOSECONDS if default_threads() > 1 else 0
         self.records: list[Any] = []
         self.threads: list[Any] = []
         self._libc = ctypes.CDLL(None)

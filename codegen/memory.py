@@ -7,6 +7,7 @@ back to the pool.  Blocks of 2 MB and more are aligned to 2 MB and advised to hu
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import threading
@@ -72,7 +73,7 @@ class _Block:
 class Lease:
     """``size_bytes`` bytes at ``address`` (aligned to 64), until this object is collected or released."""
 
-    __slots__ = ("__weakref__", "_block", "_kind", "_pool", "address", "size_bytes")
+    __slots__ = ("__array_interface__", "__weakref__", "_block", "_kind", "_pool", "address", "size_bytes")
 
     def __init__(self, pool: MemoryPool, block: _Block, kind: str, size_bytes: int) -> None:
         self._pool = pool
@@ -81,15 +82,19 @@ class Lease:
         self.address = block.address
         self.size_bytes = size_bytes
 
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {"data": (self.address, False), "shape": (self.size_bytes,), "typestr": "|u1", "version": 3}
-
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
         """A C-contiguous array over the start of the block; it keeps the lease alive."""
-        kind = np.dtype(dtype)
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.asarray(self)[: count * kind.itemsize].view(kind).reshape(tuple(shape))
+        kind, shape = np.dtype(dtype), tuple(shape)
+        size_bytes = math.prod(shape) * kind.itemsize
+        if size_bytes > self.size_bytes:
+            raise ValueError(f"an array of {kind}{list(shape)}: {size_bytes} bytes in a lease of {self.size_bytes}")
+        known = kind.isbuiltin == 1  # other types have no name that the protocol knows
+        self.__array_interface__ = {
+            "data": (self.address, False), "version": 3,
+            "shape": shape if known else (size_bytes,), "typestr": kind.str if known else "|u1",
+        }  # fmt: skip
+        array = np.asarray(self)
+        return array if known else array.view(kind).reshape(shape)
 
     def release(self) -> None:
         """Give the block back now; arrays over it must not be used any more."""

@@ -137,7 +137,7 @@ class NestEmitter:
 
     def open(self, out: Writer, loop: Loop, lower: Expr, upper: Expr) -> None:
         """A loop's header; a loop of one iteration has none, its variable is 0 in every expression."""
-        if loop.extent == 1 and upper is Const(0):
+        if loop.extent == 1 and lower is upper is Const(0):
             return
         start, stop = self.phase.expr(lower), self.phase.expr(upper + 1)
         step = self.steps.get(loop.variable, 1)
@@ -207,7 +207,7 @@ class NestEmitter:
     def _initialise(self, first_reduction: int) -> None:
         """Sets the results to their initial values before the reduction loops, over the parallel loops inside them."""
         out = Writer()
-        folds = [f for f in self.nest.folds if not f.carried]
+        folds = [f for f in self.nest.folds[: len(self.nest.folds) // self.products] if not f.carried]
         if not folds:
             return
         for loop in self.nest.loops[first_reduction:]:

@@ -66,11 +66,11 @@ def tighten(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     if len(nest.folds) != 1 or nest.stores:
         return nest
     if _is_cut_along_rows(nest):
-        written = _written_out(nest, ranges)
+        written = written_out(nest, ranges)
         if written is not None:
             return written
     bounded = _bounded(nest, ranges)
-    return _scanned(bounded, ranges) or _written_out(bounded, ranges) or bounded
+    return _scanned(bounded, ranges) or written_out(bounded, ranges) or bounded
 
 
 def _skippable(f: FoldStep) -> list[Choose]:
@@ -195,7 +195,7 @@ def settled(n: Node, ranges: Mapping[Var, Interval]) -> Node:
         lower = EVERYTHING.lower if c.lower <= bounds.lower else c.lower
         upper = EVERYTHING.upper if bounds.upper <= c.upper else c.upper
         if (lower, upper) != (EVERYTHING.lower, EVERYTHING.upper):
-            left.append(_reduced(Condition(c.expression, lower, upper)))
+            left.append(reduced(Condition(c.expression, lower, upper)))
     return Choose(tuple(left), n.then, n.otherwise) if left else n.then
 
 
@@ -213,7 +213,7 @@ def _steps_far(nest: Nest) -> bool:
     return False
 
 
-def _reduced(c: Condition) -> Condition:
+def reduced(c: Condition) -> Condition:
     """2 i + 3 <= 8 as i <= 2: without what all coefficients have in common."""
     common, constant = gcd(*(k for _, k in c.expression.terms)), c.expression.constant
     if common < 2:
@@ -238,7 +238,7 @@ def _is_cut_along_rows(nest: Nest) -> bool:
     return any(rows.intersection(c.expression.variables) for n in _skippable(f) for c in n.conditions)
 
 
-def _written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
+def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     """A fold of few elements as one expression: f(f(init, x0), x1), so that the loops around it vectorise."""
     (f,) = nest.folds
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]

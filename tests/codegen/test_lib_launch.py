@@ -56,6 +56,23 @@ def test_steps_run_in_order_and_every_task_once(threads: int, chunk: int) -> Non
     assert (times > 0).all()
 
 
+COUNT = compile_kernel(
+    "def kernel(begin, end, x, y):\n    for i in range(begin, end):\n        y[i] += x[0]\n",
+    KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))),
+)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 70])
+@pytest.mark.parametrize("tasks", [2, 3, 71, 1000])
+def test_every_task_runs_once_in_whoevers_zone_it_is(threads: int, tasks: int) -> None:
+    """More threads than tasks, than zones, and than cores; pieces of a zone that others take."""
+    one, counts = np.ones(1), np.zeros(tasks)
+    plan = Plan([Step(COUNT, tasks, (0, 1), 1)])
+    for run in range(1, 31):
+        plan.run(_addresses(one, counts), threads)
+        assert (counts == run).all(), (run, counts)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_each_thread_has_its_own_scratch(threads: int) -> None:
     x, y = np.arange(500.0), np.zeros(500)

@@ -1,0 +1,106 @@
+"""Windows over the edge, channels last: an inside without tests and edges around it, against the evaluator."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+
+INF, NAN = np.float32(np.inf), np.float32(np.nan)
+
+
+def depthwise(size: tuple[int, int], window: tuple[int, int], pads: list[list[int]], stride: int, dilation: int, n: int) -> str:
+    """A convolution of each of n channels with a kernel of its own."""
+    spans = [dilation * (w - 1) + 1 for w in window]
+    out = [(s + lo + hi - span) // stride + 1 for s, (lo, hi), span in zip(size, pads, spans, strict=True)]
+    x, k, y = f"2x{size[0]}x{size[1]}x{n}xf32", f"{window[0]}x{window[1]}x1x{n}xf32", f"2x{out[0]}x{out[1]}x{n}xf32"
+    return f"""func.func @main(%x: tensor<{x}>, %k: tensor<{k}>) -> tensor<{y}> {{
+      %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [{stride}, {stride}], pad = {pads}, rhs_dilate = [{dilation}, {dilation}]}}
+        {{batch_group_count = 1 : i64, feature_group_count = {n} : i64}} : (tensor<{x}>, tensor<{k}>) -> tensor<{y}>
+      return %0 : tensor<{y}>
+    }}"""
+
+
+def pool(size: tuple[int, int], window: tuple[int, int], pads: list[list[int]], stride: int, function: str, n: int) -> str:
+    """Maxima or sums of windows of each channel."""
+    out = [(s + lo + hi - w) // stride + 1 for s, (lo, hi), w in zip(size, pads, window, strict=True)]
+    x, y = f"2x{size[0]}x{size[1]}x{n}xf32", f"2x{out[0]}x{out[1]}x{n}xf32"
+    start = "0xFF800000" if function == "maximum" else "0.0"
+    return f"""func.func @main(%x: tensor<{x}>) -> tensor<{y}> {{
+      %c = stablehlo.constant dense<{start}> : tensor<f32>
+      %0 = "stablehlo.reduce_window"(%x, %c) <{{padding = dense<{[[0, 0], *pads, [0, 0]]}> : tensor<4x2xi64>,
+        window_dimensions = array<i64: 1, {window[0]}, {window[1]}, 1>,
+        window_strides = array<i64: 1, {stride}, {stride}, 1>}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %s = stablehlo.{function} %a, %b : tensor<f32>
+          stablehlo.return %s : tensor<f32>
+      }}) : (tensor<{x}>, tensor<f32>) -> tensor<{y}>
+      return %0 : tensor<{y}>
+    }}"""
+
+
+def agrees(text: str, *arrays: np.ndarray, exact: bool = False) -> str:
+    """The kernel's source, once its results are the evaluator's."""
+    module = hlo.parse(text)
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    (found,), (wanted,) = executable(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_allclose(found, np.asarray(wanted), rtol=0 if exact else 2e-6, atol=0 if exact else 2e-6)
+    return executable.source
+
+
+SIZES = [(9, 11), (4, 30), (2, 2), (1, 17)]
+PADS = [[[1, 1], [1, 1]], [[0, 1], [2, 0]], [[0, 0], [1, 1]], [[2, 3], [0, 0]], [[-1, 1], [1, -1]]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pads", PADS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_of_three(size: tuple[int, int], pads: list[list[int]], stride: int) -> None:
+    if any(s + lo + hi < 3 for s, (lo, hi) in zip(size, pads, strict=True)):
+        size = (size[0] + 3, size[1] + 3)
+    rng = np.random.default_rng(size[1] + stride)
+    x = rng.standard_normal((2, *size, 40)).astype(np.float32)
+    x[0, 0, 0, :3], x[1, -1, -1, 5:8] = (NAN, INF, -INF), (-0.0, NAN, INF)
+    k = rng.standard_normal((3, 3, 1, 40)).astype(np.float32)
+    k[0, 0, 0, 11], k[2, 2, 0, 12] = INF, NAN  # what padding is multiplied by is no number
+    agrees(depthwise(size, (3, 3), pads, stride, 1, 40), x, k)
+    agrees(pool(size, (3, 3), pads, stride, "maximum", 40), x, exact=True)
+    agrees(pool(size, (3, 3), pads, stride, "add", 40), x)
+
+
+LARGER = [((5, 5), 1, 1), ((7, 7), 1, 2), ((3, 3), 2, 1), ((1, 9), 1, 1), ((2, 4), 3, 2)]
+
+
+@pytest.mark.parametrize(("window", "dilation", "stride"), LARGER)
+def test_larger_windows(window: tuple[int, int], dilation: int, stride: int) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2, 20, 23, 24)).astype(np.float32)
+    k = rng.standard_normal((*window, 1, 24)).astype(np.float32)
+    pads = [[(w - 1) * dilation // 2, (w - 1) * dilation - (w - 1) * dilation // 2] for w in window]
+    agrees(depthwise((20, 23), window, pads, stride, dilation, 24), x, k)
+    if dilation == 1:
+        agrees(pool((20, 23), window, pads, stride, "maximum", 24), x, exact=True)
+
+
+def test_the_inside_asks_nothing_and_sums_in_a_register() -> None:
+    x, k = np.ones((2, 40, 40, 32), np.float32), np.ones((3, 3, 1, 32), np.float32)
+    source = agrees(depthwise((40, 40), (3, 3), [[1, 1], [1, 1]], 1, 1, 32), x, k)
+    inside = source[source.rindex("for i2 in") :]
+    assert "if " not in inside and inside.count("reduce_fma(a") == 9
+    source = agrees(pool((40, 40), (3, 3), [[1, 1], [1, 1]], 1, "maximum", 32), x, exact=True)
+    inside = source[source.rindex("for i2 in") :]
+    assert "if " not in inside and "reduce_maximum" not in inside and inside.count("maximum(") == 8
+
+
+def test_parts_cover_each_element_once() -> None:
+    """Sums that go on from what is stored would tell: every result is written by one part alone, whatever the tiles."""
+    for pads, rows in itertools.product(PADS, (5, 6, 7)):
+        x = np.arange(2 * rows * 9 * 16, dtype=np.float32).reshape(2, rows, 9, 16)
+        agrees(pool((rows, 9), (3, 3), pads, 1, "add", 16), x)
