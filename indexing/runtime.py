@@ -27,6 +27,7 @@ DEPTH = 32
 """How many ops are looked through before an element counts as unknown."""
 
 _LARGEST_TABLE = 1 << 16  # elements of a constant that are compared with an affine function
+_LARGEST_NUMBER = 1 << 40  # beyond, steps from one to the next might be no int64
 
 
 def _times(a: Expr, b: Expr) -> Expr | None:
@@ -128,8 +129,11 @@ def _constant_element(constant: DenseArray, index: Sequence[Expr]) -> Expr | Non
         return Const(int(array[place])) if inside else None
     if array.size > _LARGEST_TABLE:
         return None
-    # An affine table a_0 + sum of a_k i_k is determined by its first elements along each dimension.
     table = array.astype(object) if array.dtype.itemsize > 4 else array.astype(np.int64)
+    if max(abs(int(table.min())), abs(int(table.max()))) > _LARGEST_NUMBER:
+        return None
+    # An affine table a_0 + sum of a_k i_k is determined by its first elements along each dimension.
+    table = table.astype(np.int64)
     origin = (0,) * array.ndim
     first = int(table[origin])
     fitted = np.full(array.shape, first, dtype=table.dtype)

@@ -90,6 +90,20 @@ func.func @main(%x: tensor<7xf32>, %i: tensor<4x1xui64>, %s: tensor<ui64>, %u: t
         compare(text, x, np.array([[0], [2**64 - 1], [2**63], [6]], np.uint64), np.uint64(start), u)
 
 
+@pytest.mark.parametrize("places", [[2, -(2**63)], [-(2**63), 2**63 - 1], [0, 2**62, -(2**63)], [3, 2**63 - 1, 1]])
+def test_constant_places_at_the_ends_of_their_type(places: list[int]) -> None:
+    """Whether such a table is affine was asked in int64: the step from one element to the next is none."""
+    n = len(places)
+    text = f"""
+func.func @main(%x: tensor<7xf32>) -> tensor<{n}xf32> {{
+  %i = stablehlo.constant dense<{[[p] for p in places]}> : tensor<{n}x1xi64>
+  %0 = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+    index_vector_dim = 1>, slice_sizes = array<i64: 1>}}> : (tensor<7xf32>, tensor<{n}x1xi64>) -> tensor<{n}xf32>
+  return %0 : tensor<{n}xf32>
+}}"""
+    compare(text, np.arange(7, dtype=np.float32))
+
+
 @pytest.mark.parametrize("body", [REPLACE, ADD])
 @pytest.mark.parametrize(
     ("shape", "indices", "updates", "dimensions", "tasks"),
