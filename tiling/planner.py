@@ -7,7 +7,7 @@ agree, and the cost model finds the two together cheaper than apart. Every decis
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo.errors import Declined
@@ -25,11 +25,12 @@ from tiling.machine import Machine
 from tiling.names import Names
 from tiling.plan import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.reuse import PlanStep, resolve_reuses
+from tiling.schedule import Schedule
 from tiling.sharing import join_siblings
 from tiling.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.stages import Stage, find_stages
 from tiling.structure import structure_key
-from tiling.tiles import Candidate, best_tiles
+from tiling.tiles import Candidate, Weighed, best_tiles
 from tiling.updates import UPDATES, is_update, mark_updates
 
 __all__ = ["Supports", "plan"]
@@ -99,7 +100,7 @@ def _plan_program(
 @dataclass(eq=False)
 class Kernel:
     stages: list[Stage]
-    candidate: Candidate
+    candidate: Candidate | Weighed
     pinned: bool = False
 
 
@@ -116,7 +117,7 @@ class Planner:
     passed_on: Mapping[Value, Value]
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[int, Declined] = field(default_factory=dict)
-    known_tiles: dict[Hashable, tuple[tuple[int, ...], int] | Declined] = field(default_factory=dict)
+    known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
@@ -180,19 +181,35 @@ class Planner:
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Declined:
-        """The best tiles of a fusion; one of a structure that was searched before takes the sizes found then."""
+    def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Weighed | Declined:
+        """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
         key = (structure_key(stages, stored, self.stage_of), thorough)
         known = self.known_tiles.get(key)
-        if known is None:
-            found = best_tiles(stages, stored, self.machine, self.names, thorough)
-            self.known_tiles[key] = (
-                found if isinstance(found, Declined) else (found.schedule.tile_sizes, found.looked_at)
-            )
-            return found
-        if isinstance(known, Declined):
+        if known is not None:
             return known
-        return self._with_tiles(stages, stored, *known)
+        found = best_tiles(stages, stored, self.machine, self.names, thorough)
+        self.known_tiles[key] = (
+            found if isinstance(found, Declined) else Weighed(found.schedule.tile_sizes, found.estimate, found.looked_at)
+        )
+        return found
+
+    def schedule(self, kernel: Kernel) -> Schedule:
+        """How a kernel so far is computed."""
+        kernel.candidate = self._scheduled(kernel.stages, self.stored(kernel.stages), kernel.candidate)
+        return kernel.candidate.schedule
+
+    def values(self) -> Iterator[Value]:
+        """What kernels may read from memory or write there."""
+        yield from self.program.arguments
+        yield from (v for s in self.stages for v in s.values)
+
+    def _scheduled(self, stages: Sequence[Stage], stored: frozenset[int], found: Candidate | Weighed) -> Candidate:
+        """The candidate with its schedule."""
+        if isinstance(found, Weighed):
+            made = self._with_tiles(stages, stored, found.tile_sizes, found.looked_at)
+            assert isinstance(made, Candidate), "a fusion that could be scheduled still can"
+            return made
+        return found
 
     def _with_tiles(
         self, stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], looked_at: int
@@ -221,6 +238,7 @@ class Planner:
                 chosen.remove(by_number[pin.ops[-1]])
                 chosen.append(by_number[pin.ops[-1]])
             stored = self.stored(chosen)
+            found: Candidate | Weighed | Declined
             if pin.tile_sizes is None:
                 found = self.best(chosen, stored, thorough=True)
             elif len(pin.tile_sizes) != chosen[-1].values[0].rank or min(pin.tile_sizes, default=1) < 1:
@@ -327,7 +345,7 @@ class Planner:
         self.replace(together, found)
         return True
 
-    def replace(self, together: list[Stage], found: Candidate) -> None:
+    def replace(self, together: list[Stage], found: Candidate | Weighed) -> None:
         """Makes one kernel of some stages."""
         joined = Kernel(together, found)
         for s in together:
@@ -378,10 +396,12 @@ class Planner:
                 done.append(plan_control(*made) if control else kernel)
                 continue
             name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
-            final: Candidate | Declined = kernel.candidate
+            best: Candidate | Weighed | Declined = kernel.candidate
+            stored = self.stored(kernel.stages)
             if not kernel.pinned and not self._late():
-                final = self.best(kernel.stages, self.stored(kernel.stages), thorough=True)
-            assert isinstance(final, Candidate), "a fusion that could be scheduled still can"
+                best = self.best(kernel.stages, stored, thorough=True)
+            assert not isinstance(best, Declined), "a fusion that could be scheduled still can"
+            final = self._scheduled(kernel.stages, stored, best)
             done.append(
                 Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,
                        self.machine.cores, final.looked_at)

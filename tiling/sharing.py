@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hlo.errors import Declined
 from hlo.module import Value
+from hlo.types import TensorType
 from tiling.plan import Decision
 from tiling.schedule import Nest, Scope, Turn
 
@@ -42,11 +43,14 @@ def join_siblings(planner: Planner) -> None:
 
 def _pairs(planner: Planner) -> Iterator[tuple[Value, Kernel, Kernel]]:
     """(the value, two kernels that read it, or of which one makes it), largest values first."""
+    sizes = (v.type.size_bytes for v in planner.values() if isinstance(v.type, TensorType) and v.type.is_static)
+    if not any(n >= LEAST_BYTES for n in sizes):
+        return
     users: dict[int, tuple[Value, list[Kernel]]] = {}
     for kernel in planner.kernels():
-        schedule = kernel.candidate.schedule
         if kernel.pinned or len(kernel.stages) > MOST_STAGES:
             continue
+        schedule = planner.schedule(kernel)
         if not all(isinstance(s, (Nest, Turn)) for p in schedule.phases for s in p.steps):
             continue
         for b in (*schedule.buffers_in(Scope.ARGUMENT), *schedule.buffers_in(Scope.RESULT)):

@@ -19,9 +19,18 @@ from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedul
 from tiling.stages import Stage
 from tiling.turn import across
 
-__all__ = ["Candidate", "best_tiles", "ranked_tiles"]
+__all__ = ["Candidate", "Weighed", "best_tiles", "ranked_tiles"]
 
 TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """Tile sizes of a fusion whose schedule nobody needs yet: its estimate, and how many others were looked at."""
+
+    tile_sizes: tuple[int, ...]
+    estimate: Estimate
+    looked_at: int
 
 
 @dataclass(frozen=True, eq=False)

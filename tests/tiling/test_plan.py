@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,28 @@ def test_a_value_that_two_kernels_need_is_stored_once() -> None:
     storing = [f for f in plan.fusions if any(b.name.startswith("tanh") for b in f.schedule.buffers_in(Scope.RESULT))]
     assert len(storing) == 1 and len(reading) == len(plan.fusions) - 1
     assert any(d.producer.startswith("tanh") and d.reason for d in plan.decisions)
+
+
+def test_equal_layers_are_lowered_once_while_fusions_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A known structure costs what it cost before: a layer is lowered for the plan, and once to look for shared values."""
+    from tiling import planner
+
+    lowered: list[int] = []
+    known = planner.Planner._with_tiles
+
+    def counted(self: planner.Planner, stages: Any, *rest: Any) -> Any:
+        lowered.append(len(stages))
+        return known(self, stages, *rest)
+
+    monkeypatch.setattr(planner.Planner, "_with_tiles", counted)
+    t = "tensor<512x512xf32>"
+    lines = [f"func.func @main(%x0: {t}) -> {t} {{"]
+    for k in range(12):
+        lines += [
+            f"  %d{k} = stablehlo.dot_general %x{k}, %x{k}, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}",
+            f"  %t{k} = stablehlo.tanh %d{k} : {t}",
+            f"  %x{k + 1} = stablehlo.add %t{k}, %x{k} : {t}",
+        ]
+    made = tiling.plan(hlo.parse("\n".join([*lines, f"  return %x12 : {t}", "}"])), machine=SMALL)
+    assert len(made.fusions) == 12 and len(lowered) <= 2 * 12
+    assert len({f.estimate.seconds for f in made.fusions}) == 1
