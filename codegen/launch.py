@@ -30,6 +30,7 @@ import numpy as np
 
 from codegen import memory
 from codegen.jit import CompiledKernel, KernelSignature, compile_kernel
+from hlo.settings import positive_setting
 
 # words of the pool's shared state; each hot one has a cache line of its own
 _PHASE, _ACTIVE, _SLEEPERS, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32, 64, 65, 66, 67, 68
@@ -192,13 +193,11 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_vo
 def default_threads() -> int:
     """The threads of a run that names none: TILEWRIGHT_NUM_THREADS, else the number of CPUs this process may use.
 
-    Raises ValueError when the variable is not a positive number.
+    Raises SettingError when the variable is not a positive number.
     """
-    text = os.environ.get("TILEWRIGHT_NUM_THREADS")
-    if text:
-        if not text.isdigit() or int(text) < 1:
-            raise ValueError(f"TILEWRIGHT_NUM_THREADS: expected a positive number, found {text!r}")
-        return int(text)
+    wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
+    if wanted is not None:
+        return wanted
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

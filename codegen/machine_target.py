@@ -78,7 +78,7 @@ class Target:
 
 @functools.lru_cache(maxsize=1)
 def host_target() -> Target:
-    """The CPU that this process runs on, or the one named by ``TILEWRIGHT_TARGET`` (host, avx2, baseline)."""
+    """The CPU that this process runs on."""
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
@@ -87,8 +87,17 @@ def host_target() -> Target:
 
 
 def default_target() -> Target:
-    """The target of compiles that do not name one."""
-    return Target.named(os.environ.get("TILEWRIGHT_TARGET", "host"))
+    """The target of compiles that do not name one: ``TILEWRIGHT_TARGET`` (host, avx2, baseline), else the host.
+
+    Raises SettingError for another name.
+    """
+    name = os.environ.get("TILEWRIGHT_TARGET") or "host"
+    try:
+        return Target.named(name)
+    except ValueError as e:
+        from hlo.errors import SettingError  # here: a helper process does without hlo
+
+        raise SettingError(f"TILEWRIGHT_TARGET: {e}") from None
 
 
 _current: ContextVar[Target | None] = ContextVar("tilewright_target", default=None)

@@ -59,13 +59,16 @@ class Made:
 def helpers_for(jobs: Sequence[Job]) -> int:
     """How many processes to start for ``jobs``: none where one core, or a little work, is all there is.
 
-    TILEWRIGHT_COMPILE_PROCESSES sets the number of processes that compile, the caller's included.
+    TILEWRIGHT_COMPILE_PROCESSES sets the number of processes that compile, the caller's included. Raises SettingError when it is
+    no positive number.
     """
     if "python" not in os.path.basename(sys.executable or ""):
         return 0  # an application that has Python inside: its program is no interpreter
-    text = os.environ.get("TILEWRIGHT_COMPILE_PROCESSES", "")
-    if text.isdigit():
-        return max(0, min(int(text) - 1, len(jobs) - 1))
+    from hlo.settings import positive_setting  # here: a helper process does without hlo
+
+    wanted = positive_setting("TILEWRIGHT_COMPILE_PROCESSES")
+    if wanted is not None:
+        return max(0, min(wanted - 1, len(jobs) - 1))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     work = sum(j.seconds for j in jobs)
     return max(0, min(cores - 1, len(jobs) - 1, _MOST_HELPERS, int(work / (2 * _START_SECONDS))))

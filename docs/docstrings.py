@@ -10,15 +10,8 @@ import griffe
 def fenced(text: str) -> str:
     """The text with each example, from its first prompt to the next empty line, between fences.
 
-    >>> print(fenced("It adds.\\n\\n>>> 1 + 1\\n2\\n\\nAlways."))
-    It adds.
-    <BLANKLINE>
-    ```python
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
-    Always.
+    >>> fenced("It adds.\\n\\n>>> 1 + 1\\n2\\n\\nAlways.").split("\\n")
+    ['It adds.', '', '```python', '>>> 1 + 1', '2', '```', '', 'Always.']
     """
     lines: list[str] = []
     inside = fence = False

@@ -6,7 +6,7 @@ Nothing in here knows how a program is analysed or run.
 from hlo import ops as _ops  # fills the registry
 from hlo.builder import Builder
 from hlo.decompositions import decompose
-from hlo.errors import Declined, Location, ParseError, TilewrightError, VerificationError
+from hlo.errors import Declined, Location, ParseError, SettingError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
 from hlo.text.xla_printer import to_hlo_text
@@ -25,6 +25,7 @@ __all__ = [
     "Module",
     "Op",
     "ParseError",
+    "SettingError",
     "TensorType",
     "TilewrightError",
     "Value",

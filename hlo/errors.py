@@ -73,6 +73,10 @@ class ParseError(TilewrightError):
     """The text is not a program: broken syntax, an unknown op or type, an undefined value."""
 
 
+class SettingError(TilewrightError, ValueError):
+    """An environment variable has a value that means nothing; the message names both."""
+
+
 class VerificationError(TilewrightError):
     """A program breaks a constraint of the specification.
 

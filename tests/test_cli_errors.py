@@ -245,6 +245,23 @@ def test_bad_options(two: str, arguments: list[str], words: str) -> None:
     assert words in refused(*(a.format(two) for a in arguments))
 
 
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("TILEWRIGHT_NUM_THREADS", "many", "TILEWRIGHT_NUM_THREADS: expected a positive number, found 'many'"),
+        ("TILEWRIGHT_NUM_THREADS", "0", "TILEWRIGHT_NUM_THREADS: expected a positive number, found '0'"),
+        ("TILEWRIGHT_TARGET", "sparc", "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, avx2 or baseline"),
+    ],
+)
+def test_settings_that_mean_nothing(program: Callable[[str], str], variable: str, value: str, words: str) -> None:
+    """They ended as errors inside Tilewright, with tracebacks."""
+    done = tilewright("run", program(GOOD), **{variable: value})
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {words}\n")
+
+
 # ---------------------------------------------------------------- valid programs that cannot be run
 
 

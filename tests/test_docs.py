@@ -22,6 +22,24 @@ def test_builds_strictly(tmp_path: pathlib.Path) -> None:
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     assert "stablehlo.dot_general" in (tmp_path / "site" / "op-table" / "index.html").read_text("utf-8")
+    api = (tmp_path / "site" / "api" / "index.html").read_text("utf-8")
+    assert "codehilite" in api
+    assert "<blockquote>" not in api, "examples in docstrings were shown as quotations of quotations"
+
+
+@pytest.mark.docs
+def test_examples_in_docstrings_become_code() -> None:
+    path = ROOT / "docs" / "docstrings.py"
+    command = [sys.executable, "-m", "doctest", str(path)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout == ""
+
+
+def test_variables_of_the_environment_are_in_the_documentation() -> None:
+    packages = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
+    sources = [p for name in packages for p in (ROOT / name).rglob("*.py")]
+    used = {v for p in sources for v in re.findall(r"\"(TILEWRIGHT_[A-Z_]+)\"", p.read_text("utf-8"))}
+    listed = re.findall(r"^\| `(TILEWRIGHT_[A-Z_]+)", (ROOT / "docs" / "cli.md").read_text("utf-8"), re.M)
+    assert used == set(listed)
 
 
 def executed_code() -> str:

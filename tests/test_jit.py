@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import hlo
 import tilewright
 
 pytestmark = pytest.mark.jax
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
@@ -307,3 +311,47 @@ def test_results_are_the_callers_own() -> None:
 
 def test_a_function_says_what_it_is() -> None:
     assert repr(tilewright.jit(jnp.tanh)).startswith("<tilewright.jit of <")
+
+
+@pytest.mark.slow
+def test_a_program_with_types_that_uses_the_public_names(tmp_path: pathlib.Path) -> None:
+    """A decorated function was `Any`, and so was all that came from it."""
+    program = tmp_path / "user.py"
+    program.write_text(
+        """
+import numpy as np
+import codegen, hlo, indexing, interp, tilewright, tiling
+from tilewright.jax_bridge import Jitted
+
+def total(text: str) -> float:
+    module = tilewright.parse(text)
+    tilewright.verify(module)
+    root: hlo.Op = module.root
+    first: indexing.IndexingMap = tilewright.output_to_input(root)[0][0]
+    tile: tiling.SymbolicTile | hlo.Declined = tiling.symbolic_tile(first.simplify())
+    plan: tiling.Plan = tilewright.plan(module, supports=codegen.supports)
+    executable: codegen.Executable = tilewright.compile(plan)
+    (y,) = executable(np.ones((4, 8), np.float32))
+    (z,) = tilewright.evaluate(module, np.ones((4, 8), np.float32), limits=interp.Limits(steps=99))
+    return float(y.sum() + z.sum()) + len(str(tile))
+
+@tilewright.jit
+def f(x: np.ndarray) -> np.ndarray:
+    return x * 2
+
+@tilewright.jit(threads=1, output="numpy")
+def g(x: np.ndarray) -> np.ndarray:
+    return x * 2
+
+both: tuple[Jitted, Jitted] = (f, g)
+count: int = f.cache_size
+wrong: int = f  # E
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml", str(program)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert len(errors) == 1, done.stdout
+    assert 'expression has type "Jitted"' in errors[0]

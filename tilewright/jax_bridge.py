@@ -15,7 +15,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -402,6 +402,34 @@ def _array(jax: Any, leaf: Any, dtype: np.dtype[Any]) -> np.ndarray:
     return a if a.dtype == dtype else a.astype(dtype)
 
 
+@overload
+def jit(
+    f: Any,
+    /,
+    *,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    output: str = "jax",
+    threads: int | None = None,
+    custom_calls: Mapping[str, Callable[..., Any]] | None = None,
+) -> Jitted: ...
+
+
+@overload
+def jit(
+    *,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    output: str = "jax",
+    threads: int | None = None,
+    custom_calls: Mapping[str, Callable[..., Any]] | None = None,
+) -> Callable[[Any], Jitted]: ...
+
+
 def jit(
     f: Any = None,
     /,
@@ -413,7 +441,7 @@ def jit(
     output: str = "jax",
     threads: int | None = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
-) -> Any:
+) -> Jitted | Callable[[Any], Jitted]:
     """f, compiled by Tilewright: the same arguments and results as `jax.jit(f)`, for every tree of arrays.
 
     Compiled once for each signature: tree, shapes, types, static arguments, and JAX's settings for 64-bit types, precision and

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hlo.settings import positive_setting
+
 __all__ = ["Machine"]
 
 
@@ -86,9 +88,9 @@ class Machine:
 
 
 def _cores() -> int:
-    wanted = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
+    wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
+    if wanted is not None:
+        return wanted
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
