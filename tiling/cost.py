@@ -19,6 +19,7 @@ from tiling.linear import step_along
 from tiling.machine import Machine
 from tiling.order import order_loops
 from tiling.schedule import (
+    Block2D,
     Buffer,
     Contract,
     FoldStep,
@@ -314,10 +315,10 @@ class _Phase:
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
         seconds = 2.0 * rows * columns * c.depth / (m.peak_flops(item) * 0.92 * fill)
-        traffic = self._touch(c.left.buffer, c.m * c.depth)
-        traffic += self._touch(c.right.buffer, c.n * c.depth)
+        traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
+        traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns
-        traffic += self._touch(c.out.buffer, c.m * c.n)
+        traffic += self._touch(c.out.buffer, c.m * c.n, self._moved(c, c.out))
         blocks = -(-c.k // c.k_block)
         traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
         for nest in c.pack:
@@ -325,6 +326,19 @@ class _Phase:
             seconds += a * blocks
             traffic += t * blocks
         return seconds * around, traffic * around
+
+    def _moved(self, c: Contract, block: Block2D) -> int:
+        """How many different blocks the loops around a contraction go through."""
+        return self._extents(c.loops, block.base.variables)
+
+    def _left_elems(self, c: Contract) -> int:
+        """The elements in the lines of the left operand that are read: read across, each step of k has lines of its own."""
+        item = c.left.buffer.element.itemsize_bytes
+        if c.left.buffer.scope is Scope.THREAD or c.left.row_stride != 1 or c.left.column_stride == 1:
+            return c.m * c.depth
+        size = c.m * item
+        aligned = size % LINE_BYTES == 0 and c.left.column_stride * item % LINE_BYTES == 0
+        return c.depth * (size if aligned else size + LINE_BYTES - item) // item
 
     def _measure(self, s: Measure) -> tuple[float, float]:
         self.runs[s.source] = s.size * s.source.element.itemsize_bytes
@@ -378,8 +392,8 @@ class _Phase:
         size = run * buffer.element.itemsize_bytes
         self.runs[buffer] = min(self.runs.get(buffer, size), size)
 
-    def _touch(self, buffer: Buffer, elements: int) -> float:
-        """Records that a task touches `elements` of a buffer; seconds from the core's own caches for it."""
+    def _touch(self, buffer: Buffer, elements: int, blocks: int = 1) -> float:
+        """Records that a task touches `elements` in each of some blocks; seconds from the core's own caches for one."""
         m = self.machine
         size = elements * buffer.element.itemsize_bytes
         if buffer.scope is Scope.THREAD:
@@ -392,7 +406,7 @@ class _Phase:
             )
             return size / rate
         known = self.task_bytes.get(buffer, 0)
-        self.task_bytes[buffer] = max(known, min(size, buffer.size_bytes))
+        self.task_bytes[buffer] = max(known, min(size * blocks, buffer.size_bytes))
         if not known:
             return 0.0
         # Read a second time by the same task: from where it fits.

@@ -5,6 +5,7 @@
     splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
+    a product only read turned ->  the product of the swapped factors (tiling.turned_products)
     tuples                     ->  their parts, also around control flow (tiling.untuple); XLA's fusions -> what is in them
     an op without a kernel     ->  the ops with kernels that it is made of (tiling.expand), quantized tensors as stored integers
 
@@ -24,6 +25,7 @@ from hlo.registry import Generate, Literal, definition
 from hlo.types import ElementType, TensorType
 from tiling.clone import captured_values, clone_block
 from tiling.expand import Supports, expansion, keeps_quantized, kept_quantized
+from tiling.turned_products import turn_products
 from tiling.untuple import has_tuples, part_of, without_tuples
 
 __all__ = [
@@ -81,7 +83,7 @@ def flatten(module: Module, entry: str = "main", supports: Supports | None = Non
     builder = _Builder(module, supports, quantized)
     environment: dict[Value, Value] = dict(zip(function.arguments, new_arguments.arguments, strict=True))
     results = builder.inline(function.body, environment)
-    return Program(entry, tuple(new_arguments.arguments), _live(builder.ops, results), tuple(results))
+    return _program(entry, new_arguments, builder.ops, results)
 
 
 def flatten_region(module: Module, block: Block, name: str, supports: Supports | None = None) -> Region:
@@ -96,7 +98,12 @@ def flatten_region(module: Module, block: Block, name: str, supports: Supports |
         if is_rebuilt(v) and v.op is not None:
             builder.copy(v.op, environment)
     results = builder.inline(block, environment)
-    return Region(Program(name, tuple(inner.arguments), _live(builder.ops, results), tuple(results)), tuple(given))
+    return Region(_program(name, inner, builder.ops, results), tuple(given))
+
+
+def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value]) -> Program:
+    made, found = turn_products(_live(ops, results), results)
+    return Program(name, tuple(block.arguments), tuple(made), tuple(found))
 
 
 def is_rebuilt(v: Value) -> bool:

@@ -102,3 +102,48 @@ def test_regions_nested_two_thousand_deep_are_no_recursion() -> None:
     text.append("return %r0 : tensor<f32>\n}")
     executable = codegen.compile(hlo.parse("\n".join(text)))
     assert executable(np.array(True), np.array(2.5, np.float32))[0] == 2.5
+
+
+TURNED = """func.func @main(%a: tensor<2x30x7xf32>, %b: tensor<2x30x9xf32>) -> ({results}) {{
+  %p = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [1] x [1], precision = [DEFAULT, HIGHEST]
+    : (tensor<2x30x7xf32>, tensor<2x30x9xf32>) -> tensor<2x7x9xf32>
+  %t = stablehlo.transpose %p, dims = {order} : (tensor<2x7x9xf32>) -> {shape}
+  %u = stablehlo.negate %t : {shape}
+  %c = stablehlo.constant dense<true> : tensor<i1>
+  %v = "stablehlo.if"(%c) ({{
+    %w = stablehlo.add %u, %t : {shape}
+    "stablehlo.return"(%w) : ({shape}) -> ()
+  }}, {{
+    "stablehlo.return"(%t) : ({shape}) -> ()
+  }}) : (tensor<i1>) -> {shape}
+  return {returned} : {results}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("order", "shape", "also", "swapped"),
+    [
+        ((0, 2, 1), "tensor<2x9x7xf32>", False, True),
+        ((0, 2, 1), "tensor<2x9x7xf32>", True, False),  # the product is a result, too: it would be computed twice
+        ((1, 0, 2), "tensor<7x2x9xf32>", False, False),  # batch dimensions come first in a product
+    ],
+)
+def test_a_product_that_is_only_read_turned_has_swapped_factors(
+    order: tuple[int, ...], shape: str, also: bool, swapped: bool
+) -> None:
+    results, returned = (f"{shape}, tensor<2x7x9xf32>", "%v, %p") if also else (shape, "%v")
+    module = hlo.parse(TURNED.format(results=results, returned=returned, shape=shape, order=list(order)))
+    program = flatten(module)
+    names = [op.name for op in program.ops]
+    assert names.count("stablehlo.dot_general") == 1
+    assert ("stablehlo.transpose" not in names) == swapped
+    if swapped:
+        (product,) = [op for op in program.ops if op.name == "stablehlo.dot_general"]
+        assert product.operands == program.arguments[::-1]
+        assert [str(x).rpartition(".")[2] for x in product.attr("precision_config")] == ["HIGHEST", "DEFAULT"]
+    flat = as_module(program)
+    hlo.verify(flat)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in module.functions["main"].arguments]
+    for found, expected in zip(interp.evaluate(flat, *arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

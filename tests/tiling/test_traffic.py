@@ -72,3 +72,22 @@ def test_loops_without_iterations_cost_next_to_nothing() -> None:
     }""")
     plan = tiling.plan(module, machine=Machine(), supports=supports)
     assert all(f.estimate.memory_bytes <= 64 and f.estimate.seconds < 1e-4 for f in plan.fusions)
+
+
+TURNED_PRODUCTS = """func.func @main(%a: tensor<8x512x512xf32>, %b: tensor<8x512x64xf32>) -> tensor<8x512x64xf32> {
+  %0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [1] x [1]
+    : (tensor<8x512x512xf32>, tensor<8x512x64xf32>) -> tensor<8x512x64xf32>
+  return %0 : tensor<8x512x64xf32>
+}"""
+
+
+def test_products_inside_a_task_each_read_their_own_operands() -> None:
+    """A task of twelve rows of each of eight products reads eight blocks of the left factors: all tasks together all of them."""
+    module, machine = hlo.parse(TURNED_PRODUCTS), Machine(vector_bytes=64, vector_registers=32)
+    operands_bytes = 4 * (8 * 512 * 512 + 2 * 8 * 512 * 64)
+    found = []
+    for sizes in ((8, 12, 64), (1, 12, 64), (1, 64, 64)):
+        (fusion,) = tiling.plan(module, machine=machine, supports=supports, pins=[tiling.Pin((0,), sizes)]).fusions
+        found.append(fusion.estimate)
+    assert all(e.memory_bytes >= operands_bytes for e in found[:2])
+    assert found[2].seconds < min(e.seconds for e in found[:2]), "twelve rows are a part of a line: neighbours fetch it again"
