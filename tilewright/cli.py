@@ -44,7 +44,8 @@ _EXAMPLES = {
                     "picture graph examples/encoder_block.mlir -o graph.svg"),
         "doctor": ("doctor",),
         "cache": ("cache", "cache prune --days 7 --max-bytes 500M", "cache clear"),
-        "completion": ("completion bash > ~/.local/share/bash-completion/completions/tilewright",),
+        "completion": ("completion bash > ~/.local/share/bash-completion/completions/tilewright",
+                       "completion fish > ~/.config/fish/completions/tilewright.fish"),
     }.items()
 }  # fmt: skip
 

@@ -15,6 +15,16 @@ def _index(text: str) -> tuple[int, ...]:
     return tuple(int(p) for p in parts)
 
 
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not days >= 0:  # also what is no number
+        raise argparse.ArgumentTypeError(f"expected a number of days, such as 30 or 0.5, found {text!r}")
+    return days
+
+
 def _size(text: str) -> int:
     number, unit = (text[:-1], text[-1]) if text[-1:] in "KMG" else (text, "")
     if not number.isdecimal():
@@ -47,7 +57,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     c.set_defaults(file="tilewright doctor")
     c = command("cache", "show the kernel cache, prune it, or clear it", [json_option])
     c.add_argument("action", nargs="?", default="show", choices=["show", "prune", "clear"], help="what to do (default: show)")
-    c.add_argument("--days", type=float, default=30.0, help="prune: remove what is older (default: 30)")
+    c.add_argument("--days", type=_days, default=30.0, metavar="N", help="prune: remove what is older (default: 30)")
     c.add_argument("--max-bytes", type=_size, metavar="N", help="prune: remove the oldest until this many are left, such as 500M")
     c.set_defaults(file="tilewright cache")
     c = command("completion", "print a completion script: source <(tilewright completion bash)", [])
