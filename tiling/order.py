@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from hlo.registry import Fold
 from indexing.expr import Expr, Var
 from tiling.element import Load, loads, node_variables
 from tiling.linear import step_along
-from tiling.schedule import Buffer, LoopKind, Nest
+from tiling.schedule import Buffer, Loop, LoopKind, Nest
+from tiling.windows import combined_function
 
 __all__ = ["order_loops"]
+
+LONG_FOLD = 128  # from here on a row is folded in lanes (tiling.lane_folds)
+LEAST_BESIDE = 16
 
 
 def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
@@ -46,6 +51,25 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     # A loop whose variable bounds another one stays outside of it.
     movable = [x for x in nest.loops if not any(x.variable in e.variables for y in nest.loops for e in (y.lower, y.upper))]
     best = max(reversed(movable), key=lambda x: score(x.variable, x.extent))
+    if best.kind is LoopKind.REDUCTION and best.extent < LONG_FOLD:
+        best = _beside(nest, movable) or best
     parallel = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x is not best]
     reduction = [x for x in nest.loops if x.kind is not LoopKind.PARALLEL and x is not best]
     return replace(nest, loops=(*parallel, *reduction, best))
+
+
+def _beside(nest: Nest, movable: Sequence[Loop]) -> Loop | None:
+    """The loop along which the results of folds lie side by side, where those are what no vector instruction folds.
+
+    The place of a maximum waits for the one before it; beside each other sixteen rows are compared at a time.
+    """
+    if nest.stores or not nest.folds:
+        return None
+    if not all(isinstance(f.op.definition.semantics, Fold) and combined_function(f.op.regions[0]) is None for f in nest.folds):
+        return None
+    for x in movable:
+        if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_BESIDE and all(
+            step_along(f.index, b.strides, x.variable) == 1 for f in nest.folds for b in f.buffers
+        ):
+            return x
+    return None

@@ -1,7 +1,8 @@
 """Moving blocks of memory: transposes in registers, packing into panels, two-dimensional copies.
 
 A square block of L x L elements (L lanes, at most 16) is transposed by log2 L rounds of shuffles between register pairs:
-round r exchanges the off-diagonal quarters of every 2**(r + 1) square.
+round r exchanges the off-diagonal quarters of every 2**(r + 1) square. What is left at the edges is blocks of which a mask lets
+less in and out. Blocks that fill the same lines of the destination follow each other.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from numba import types
 from numba.core.typing.templates import signature
 
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.contract import _c, _for, _known, _literal
-from codegen.lib.emit import I32, I64
+from codegen.lib.contract import _c, _for, _known, _literal, splat
+from codegen.lib.emit import I1, I32, I64, Value, intrinsic_function, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.machine_target import current_target
+
+LINE_BYTES = 64
 
 
 def block_lanes(item_bytes: int) -> int:
@@ -49,9 +52,7 @@ def _transposed(b: Any, rows: list[Any]) -> list[Any]:
 def _load(b: Any, kind: Buf, base: Any, at: Any, lanes: int | None) -> Any:
     pointer = b.gep(base, [at])
     if lanes is not None:
-        # A complex number of 8 bytes moves as one integer.
-        element = I64 if kind.dtype == "complex64" else base.type.pointee
-        pointer = b.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
+        pointer = b.bitcast(pointer, ir.VectorType(_moved(kind, base), lanes).as_pointer())
     access = b.load(pointer)
     access.align = kind.item_bytes
     return tag(b.module, access, kind.scope)
@@ -60,6 +61,26 @@ def _load(b: Any, kind: Buf, base: Any, at: Any, lanes: int | None) -> Any:
 def _store(b: Any, kind: Buf, base: Any, at: Any, value: Any) -> None:
     pointer = b.bitcast(b.gep(base, [at]), value.type.as_pointer())
     tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
+
+
+def _moved(kind: Buf, base: Any) -> Any:
+    """The type that an element moves as: a complex number of 8 bytes as one integer."""
+    return I64 if kind.dtype == "complex64" else base.type.pointee
+
+
+def _has_masks(item_bytes: int) -> bool:
+    """Whether the target loads and stores some lanes of a vector in one instruction."""
+    vector_bytes = current_target().vector_bytes
+    return vector_bytes >= 64 or (vector_bytes >= 32 and item_bytes >= 4)
+
+
+def _mask(b: Any, count: Any, lanes: int) -> Any:
+    """A vector of truths: the first `count` lanes."""
+    known = _known(count)
+    if known is not None:
+        return ir.Constant(ir.VectorType(I1, lanes), [ir.Constant(I1, int(k < known)) for k in range(lanes)])
+    numbers = ir.Constant(ir.VectorType(I64, lanes), [ir.Constant(I64, k) for k in range(lanes)])
+    return b.icmp_signed("<", numbers, splat(Value(b, count), lanes).v)
 
 
 class _Move:
@@ -79,6 +100,30 @@ class _Move:
         for i, row in enumerate(_transposed(b, rows)):
             _store(b, self.dst_kind, self.dst, b.add(dst_at, b.mul(dst_ld, _c(i))), row)
 
+    def part(self, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any, lanes: int, height: Any, width: Any) -> None:
+        """The first `height` rows and `width` columns of a square block, transposed; nothing else is read or written."""
+        b = self.b
+        known_height, known_width = _known(height), _known(width)
+        columns, rows = _mask(b, width, lanes), _mask(b, height, lanes)
+        kind, none = ir.VectorType(_moved(self.src_kind, self.src), lanes), ir.Constant(columns.type, None)
+        zeros = ir.Constant(kind, None)
+        load = intrinsic_function(
+            b.module, f"llvm.masked.load.{suffix(kind)}.p0", kind, [kind.as_pointer(), I32, columns.type, kind]
+        )
+        store = intrinsic_function(
+            b.module, f"llvm.masked.store.{suffix(kind)}.p0", ir.VoidType(), [kind, kind.as_pointer(), I32, columns.type]
+        )
+        align = ir.Constant(I32, self.src_kind.item_bytes)
+        loaded = [zeros] * lanes
+        for i in range(lanes if known_height is None else known_height):
+            mask = columns if known_height is not None else b.select(b.icmp_signed(">", height, _c(i)), columns, none)
+            pointer = b.bitcast(b.gep(self.src, [b.add(src_at, b.mul(src_ld, _c(i)))]), kind.as_pointer())
+            loaded[i] = tag(b.module, b.call(load, [pointer, align, mask, zeros]), self.src_kind.scope)
+        for j, row in enumerate(_transposed(b, loaded)[:known_width]):
+            mask = rows if known_width is not None else b.select(b.icmp_signed(">", width, _c(j)), rows, none)
+            pointer = b.bitcast(b.gep(self.dst, [b.add(dst_at, b.mul(dst_ld, _c(j)))]), kind.as_pointer())
+            tag(b.module, b.call(store, [row, pointer, align, mask]), self.dst_kind.scope)
+
     def transpose(self, rows: Any, cols: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any) -> None:
         """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]."""
         b = self.b
@@ -88,20 +133,44 @@ class _Move:
             return
         whole_rows, whole_cols = _divide(b, rows, lanes), _divide(b, cols, lanes)
 
-        def strip(i: Any) -> None:
-            def one(j: Any) -> None:
-                r, c = b.mul(i, _c(lanes)), b.mul(j, _c(lanes))
-                self.block(
-                    b.add(src_at, b.add(b.mul(r, src_ld), c)), src_ld,
-                    b.add(dst_at, b.add(b.mul(c, dst_ld), r)), dst_ld, lanes,
-                )  # fmt: skip
+        def places(r: Any, c: Any) -> tuple[Any, Any, Any, Any]:
+            return b.add(src_at, b.add(b.mul(r, src_ld), c)), src_ld, b.add(dst_at, b.add(b.mul(c, dst_ld), r)), dst_ld
 
-            _for(b, whole_cols, one)
+        def strips(first: Any, count: Any, beside: int) -> None:
+            def strip(i: Any) -> None:
+                def one(j: Any) -> None:
+                    def block(k: Any) -> None:
+                        r = b.mul(b.add(b.add(first, b.mul(i, _c(beside))), k), _c(lanes))
+                        self.block(*places(r, b.mul(j, _c(lanes))), lanes)
 
-        _for(b, whole_rows, strip)
+                    _for(b, _c(beside), block)
+
+                _for(b, whole_cols, one)
+
+            _for(b, count, strip)
+
+        beside = max(1, LINE_BYTES // (lanes * self.dst_kind.item_bytes))
+        groups = _divide(b, whole_rows, beside)
+        strips(_c(0), groups, beside)
+        done = _scaled(b, groups, beside)
+        if beside > 1 and (left := _minus(b, whole_rows, done)) is not None:
+            strips(done, left, 1)
         done_rows, done_cols = _scaled(b, whole_rows, lanes), _scaled(b, whole_cols, lanes)
-        self._scalar(_c(0), done_rows, done_cols, cols, src_at, src_ld, dst_at, dst_ld)
-        self._scalar(done_rows, rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
+        left_rows, left_cols = _minus(b, rows, done_rows), _minus(b, cols, done_cols)
+
+        def edge(r: Any, c: Any, height: Any, width: Any) -> None:
+            self.part(*places(r, c), lanes, height, width)
+
+        if not _has_masks(self.dst_kind.item_bytes):
+            self._scalar(_c(0), done_rows, done_cols, cols, src_at, src_ld, dst_at, dst_ld)
+            self._scalar(done_rows, rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
+            return
+        if left_cols is not None:
+            _for(b, whole_rows, lambda i: edge(b.mul(i, _c(lanes)), done_cols, _c(lanes), left_cols))
+        if left_rows is not None:
+            _for(b, whole_cols, lambda j: edge(done_rows, b.mul(j, _c(lanes)), left_rows, _c(lanes)))
+        if left_rows is not None and left_cols is not None:
+            edge(done_rows, done_cols, left_rows, left_cols)
 
     def _scalar(self, r0: Any, r1: Any, c0: Any, c1: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any) -> None:
         b = self.b

@@ -103,6 +103,32 @@ def test_a_panel_must_hold_whole_vectors() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "target", "literal"), [
+    *((dtype, "host", False) for dtype in ("float32", "float64", "int8", "bfloat16", "complex64")),
+    ("float32", "host", True), *(("float32", target, False) for target in TARGETS[1:]), ("int8", TARGETS[-1], False),
+])  # fmt: skip
+def test_transposes_write_nothing_beside(dtype: str, literal: bool, target: str) -> None:
+    """Sizes below, at and beyond a block: what is around them in the destination stays."""
+    size = (lambda v: str(v)) if literal else (lambda v: f"end + {v - 1}")
+    lines, places, at = [], [], 3
+    for rows, cols in ((1, 1), (1, 17), (3, 10), (16, 5), (33, 18), (65, 40)):
+        lines.append(f"    transpose({size(rows)}, {size(cols)}, x, 5, 71, y, {at}, {rows + 2})\n")
+        places.append((rows, cols, at))
+        at += cols * (rows + 2) + 5
+    kernel = compile_kernel(
+        "def kernel(begin, end, x, y):\n" + "".join(lines),
+        KernelSignature(tuple(Param(v, dtype, 1) for v in "xy")), Target.named(target),
+    )  # fmt: skip
+    kind = np.uint16 if dtype == "bfloat16" else np.dtype(dtype)
+    x = np.random.default_rng(0).integers(0, 100, 5 + 65 * 71).astype(kind)
+    found, wanted = np.full(at, 7, kind), np.full(at, 7, kind)
+    for rows, cols, to in places:
+        m = x[5 : 5 + rows * 71].reshape(rows, 71)[:, :cols]
+        np.lib.stride_tricks.as_strided(wanted[to:], (cols, rows), (wanted.itemsize * (rows + 2), wanted.itemsize))[...] = m.T
+    run(kernel, 0, 1, x, found)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("dtype", "target", "literal"), [
     *((dtype, "host", True) for dtype in ("float32", "float64", "int8", "uint16", "complex64")),
     *(("float32", target, True) for target in TARGETS[1:]),
     ("float32", "host", False), ("float64", TARGETS[-1], False),

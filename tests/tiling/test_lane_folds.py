@@ -10,7 +10,8 @@ import codegen
 import hlo
 import interp
 import tiling
-from tiling.schedule import Nest
+from tiling.order import order_loops
+from tiling.schedule import LoopKind, Nest
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "ui8": np.uint8}
@@ -97,6 +98,22 @@ def test_places_of_extrema_over_rows(m: int, direction: str) -> None:
 @pytest.mark.parametrize(("t", "direction"), [k[::-1] for k in STARTS if k[1] != "f32"])
 def test_places_of_extrema_in_every_type(t: str, direction: str) -> None:
     assert nests(agrees(program(9, 512, t, direction), elements(9, 512, t)).plan) > 1
+
+
+@pytest.mark.parametrize("m", [4, 10, 16, 50])
+@pytest.mark.parametrize("t", ["f32", "bf16", "ui8"])
+def test_short_rows_are_compared_beside_each_other(m: int, t: str) -> None:
+    plan = agrees(program(75, m, t), elements(75, m, t)).plan
+    (nest,) = (s for s in plan.fusions[0].schedule.main.steps if isinstance(s, Nest))
+    buffers = {id(b.value): b for b in plan.fusions[0].schedule.buffers}
+    assert order_loops(nest, lambda load: load.buffer or buffers[id(load.value)]).loops[-1].kind is LoopKind.PARALLEL
+    assert tiling.prove(plan).holds
+
+
+def test_short_rows_beside_each_other_are_folded_in_order() -> None:
+    x = np.arange(75 * 20, dtype=np.float32).reshape(75, 20) % 77
+    agrees(program(75, 20, body="last"), x)
+    agrees(program(75, 20, body="sum"), x)
 
 
 def test_a_place_in_a_long_row_is_found_by_pieces() -> None:
