@@ -66,7 +66,7 @@ def run_parallel(
     trace: Trace | None = None,
     limits: Limits | None = None,
 ) -> tuple[Any, ...]:
-    """results of programs[0][0], then of programs[0][1], …: one process for each replica (row) and partition (column).
+    """The results of `programs[0][0]`, then of `programs[0][1]`, …: one process for each replica (row) and partition (column).
 
     `programs` holds function names. `inputs` are the arguments of all processes, one process after the other, in the
     forms that `evaluate` takes; so are the results. Each `infeed` op takes what the next of the functions `infeed`
