@@ -7,7 +7,7 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, log2, prod
 
@@ -58,6 +58,7 @@ RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load
 PAGE_BYTES = 4096
 OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
 SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
+NOTHING: Mapping[Var, int] = {}
 LINE_BYTES, WAYS = 64, 16  # of the larger of a core's own caches
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 IN_ORDER_CYCLES = 8  # a step of a fold that is no one function, from the one before
@@ -205,8 +206,8 @@ class _Phase:
     def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
         return prod(x.extent for x in loops if x.variable in variables)
 
-    def _nest(self, nest: Nest) -> tuple[float, float]:
-        """(arithmetic, cache traffic) seconds of one execution."""
+    def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
+        """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
         m = self.machine
         nest = order_loops(nest, lambda load: load.buffer or self.by_value[id(load.value)])
         if self.phase.flags:
@@ -239,7 +240,8 @@ class _Phase:
             strided += times * (SAME_SET_SECONDS if each and self._is_evicted(buffer, load.index, nest.loops) else each)
             self._note_run(buffer, load.index, nest.loops)
             extents = self._extents(nest.loops, node_variables(load, self.memo))
-            traffic += self._touch(buffer, self._box_elems(buffer, load.index, nest.loops, extents))
+            moved = prod(outside[v] for v in node_variables(load, self.memo) if v in outside)
+            traffic += self._touch(buffer, self._box_elems(buffer, load.index, nest.loops, extents), moved)
         for s in nest.stores:
             strided += iterations * self._stride_seconds(s.buffer, self._stride(s.buffer, s.index, inner))
             self._note_run(s.buffer, s.index, nest.loops)
@@ -321,8 +323,9 @@ class _Phase:
         traffic += self._touch(c.out.buffer, c.m * c.n, self._moved(c, c.out))
         blocks = -(-c.k // c.k_block)
         traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
+        outside = {c.k_start: blocks, **{x.variable: x.extent for x in c.loops}}
         for nest in c.pack:
-            a, t = self._nest(nest)
+            a, t = self._nest(nest, outside)
             seconds += a * blocks
             traffic += t * blocks
         return seconds * around, traffic * around

@@ -89,5 +89,5 @@ def test_products_inside_a_task_each_read_their_own_operands() -> None:
     for sizes in ((8, 12, 64), (1, 12, 64), (1, 64, 64)):
         (fusion,) = tiling.plan(module, machine=machine, supports=supports, pins=[tiling.Pin((0,), sizes)]).fusions
         found.append(fusion.estimate)
-    assert all(e.memory_bytes >= operands_bytes for e in found[:2])
+    assert all(e.memory_bytes >= operands_bytes for e in found), "also where the left one is copied, a block of k at a time"
     assert found[2].seconds < min(e.seconds for e in found[:2]), "twelve rows are a part of a line: neighbours fetch it again"
