@@ -34,6 +34,8 @@ __all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
 
 
 SHORT_SECONDS = 4e-6
+LINE_BYTES = 64
+READ_AGAIN = 8  # times the size of an argument that a kernel which reads it goes through
 
 
 class ArgumentError(TilewrightError):
@@ -147,6 +149,7 @@ class Executable:
         inner = [s for s in lives if s not in given and s not in results and s not in constants]
         offsets, total = place([Lifetime(sizes[s], lives[s][0], lives[s][1]) for s in inner])
         self._offsets = dict(zip(inner, offsets, strict=True))
+        total = self._place_copies(computes, total)
         self._arena_bytes = total
         threads = self.threads or self.plan.machine.cores
         self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
@@ -160,6 +163,23 @@ class Executable:
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
         self._quick = self._quick_call(total)
         self._short = self._quick.call if self._quick is not None else None
+
+    def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
+        """Room in the arena, `total` bytes so far, for copies of small arguments that kernels read again and again.
+
+        NumPy aligns to 16 bytes: half of the vectors of such a row would be read from two cache lines each.
+        """
+        largest: dict[int, int] = {}
+        for n in computes:
+            most = max(b.size_bytes for b in n.source.buffers)
+            largest |= {slot: max(largest.get(slot, 0), most) for slot in n.slots}
+        self._copies: list[tuple[int, int, int]] = []  # memory, place in the arena, bytes
+        for v in self.plan.program.arguments:
+            slot, size = self._slot(v), v.tensor.size_bytes
+            if slot is not None and LINE_BYTES < size <= SMALL_BYTES and largest.get(slot, 0) >= READ_AGAIN * size:
+                self._copies.append((slot, total, size))
+                total += _in_lines(size)
+        return total
 
     def _slot(self, v: Value) -> int | None:
         """The number of the memory of a value; None for a value that no step touches."""
@@ -188,7 +208,7 @@ class Executable:
             slot = self._slot(op.results[0]) if isinstance(op.definition.semantics, Literal) else None
             if slot is not None and slot not in found:
                 dense: DenseArray = op.attr("value")
-                self._fixed.append((slot, np.array(dense.array, order="C")))
+                self._fixed.append((slot, memory.in_lines(dense.array)))
                 found.add(slot)
         return {s for s in found if s not in given}
 
@@ -306,9 +326,13 @@ class Executable:
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
-        arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets else None
+        arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets or self._copies else None
         if arena is not None:
             addresses[self._arena_slots] = arena.address + self._arena_offsets
+            for slot, offset, size in self._copies:
+                if addresses[slot] % LINE_BYTES:
+                    ctypes.memmove(arena.address + offset, int(addresses[slot]), size)
+                    addresses[slot] = arena.address + offset
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory

@@ -107,6 +107,19 @@ class Lease:
         self.release()
 
 
+def in_lines(array: Any) -> Any:
+    """A C-contiguous copy of an array that starts with a cache line.
+
+    >>> in_lines(np.arange(100)).ctypes.data % ALIGNMENT_BYTES
+    0
+    """
+    raw = np.empty(array.nbytes + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 @dataclass
 class MemoryPool:
     """Free blocks by size, at most ``limit_bytes`` of them, and the counts of what is leased.

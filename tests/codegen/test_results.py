@@ -96,3 +96,25 @@ def test_a_forked_process_computes_on_its_own_threads() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     (found,) = executable(*arrays)
     assert found.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("shift", [0, 4, 16, 60])
+def test_small_arguments_that_are_read_again_may_start_anywhere(shift: int) -> None:
+    """A row that is added to a thousand others is copied to where lines begin; the caller's stays as it is."""
+    text = """func.func @main(%x: tensor<1000x260xf32>, %b: tensor<260xf32>) -> (tensor<1000x260xf32>, tensor<260xf32>) {
+      %0 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<260xf32>) -> tensor<1000x260xf32>
+      %1 = stablehlo.add %x, %0 : tensor<1000x260xf32>
+      return %1, %b : tensor<1000x260xf32>, tensor<260xf32>
+    }"""
+    executable = codegen.compile(hlo.parse(text))
+    rng = np.random.default_rng(shift)
+    x, raw = rng.standard_normal((1000, 260)).astype(np.float32), np.zeros(260 * 4 + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + shift
+    b = raw[start : start + 1040].view(np.float32)
+    b[:] = rng.standard_normal(260)
+    for _ in range(3):
+        b += 1
+        found, same = executable(x, b)
+        np.testing.assert_array_equal(found, x + b)
+        np.testing.assert_array_equal(same, b)
+        assert not np.shares_memory(same, b)
