@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["emit_ordering"]
 
 MOST_SELECTED = 64
+LONG = 256  # rows so many times as long as what is kept of them change it seldom
 MOST_COUNTED = 192  # longer rows are faster sorted by radix
 BLOCK = 64
 
@@ -42,7 +43,7 @@ def emit_ordering(phase: PhaseEmitter, o: Ordering) -> None:
     """Writes one row's ordering into the task's loop."""
     writer = _Ordering(phase, o)
     key = _key_of(o.op) if o.op.regions else Key(0, None, None, True)
-    if o.places is not None and o.kept <= MOST_SELECTED:
+    if o.places is not None and (o.kept <= MOST_SELECTED or (o.kept <= 4 * MOST_SELECTED and o.count >= LONG * o.kept)):
         writer.select()
     elif key is not None and o.count <= MOST_COUNTED:
         writer.counted(key)

@@ -23,6 +23,7 @@ __all__ = ["in_rows", "joined", "rows_of"]
 
 ROWS = 4
 MOST_ROW_BYTES = 2048  # half a page
+MOST_BF16_ROW_BYTES = 1 << 15  # running results in bf16 are widened and rounded at every step: that takes longer than memory
 MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
 CHEAP = frozenset(
     {"add", "subtract", "multiply", "negate", "abs", "maximum", "minimum", "convert", "and", "or", "not", "compare", "select"}
@@ -70,7 +71,8 @@ def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
 def _lies_in_short_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:
     """Whether rows are short and follow one another; several long ones at a time are as many places to read from."""
     step = step_along(load.index, buffer.strides, rows.variable)
-    return step in (0, along.extent) and along.extent * buffer.element.itemsize_bytes <= MOST_ROW_BYTES
+    most = MOST_BF16_ROW_BYTES if buffer.element.name == "bf16" else MOST_ROW_BYTES
+    return step in (0, along.extent) and along.extent * buffer.element.itemsize_bytes <= most
 
 
 def rows_of(nest: Nest, nodes: Sequence[Node], rename: Callable[[Mapping[Var, Expr]], Renamer], count: int) -> list[Node]:
