@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from codegen.native import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
-GENERATOR_VERSION = "3"
+GENERATOR_VERSION = "4"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A square block of L x L elements (L lanes, at most 16) is transposed by log2 L rounds of shuffles between register pairs:
 round r exchanges the off-diagonal quarters of every 2**(r + 1) square. What is left at the edges is blocks of which a mask lets
-less in and out. Blocks that fill the same lines of the destination follow each other.
+less in and out. Blocks of the same lines of memory follow each other, and the destination is filled along its rows.
 """
 
 from __future__ import annotations
@@ -136,25 +136,28 @@ class _Move:
         def places(r: Any, c: Any) -> tuple[Any, Any, Any, Any]:
             return b.add(src_at, b.add(b.mul(r, src_ld), c)), src_ld, b.add(dst_at, b.add(b.mul(c, dst_ld), r)), dst_ld
 
-        def strips(first: Any, count: Any, beside: int) -> None:
-            def strip(i: Any) -> None:
-                def one(j: Any) -> None:
-                    def block(k: Any) -> None:
-                        r = b.mul(b.add(b.add(first, b.mul(i, _c(beside))), k), _c(lanes))
-                        self.block(*places(r, b.mul(j, _c(lanes))), lanes)
+        def blocks(first_row: Any, row_count: Any, first_col: Any, col_count: Any, side: int) -> None:
+            """Squares of side x side blocks, one below the other: the destination is filled along its rows."""
 
-                    _for(b, _c(beside), block)
+            def square(i: Any, j: Any) -> None:
+                def block(k: Any, m: Any) -> None:
+                    r = b.add(first_row, b.add(b.mul(i, _c(side)), m))
+                    c = b.add(first_col, b.add(b.mul(j, _c(side)), k))
+                    self.block(*places(b.mul(r, _c(lanes)), b.mul(c, _c(lanes))), lanes)
 
-                _for(b, whole_cols, one)
+                _for(b, _c(side), lambda k: _for(b, _c(side), lambda m: block(k, m)))
 
-            _for(b, count, strip)
+            _for(b, col_count, lambda j: _for(b, row_count, lambda i: square(i, j)))
 
-        beside = max(1, LINE_BYTES // (lanes * self.dst_kind.item_bytes))
-        groups = _divide(b, whole_rows, beside)
-        strips(_c(0), groups, beside)
-        done = _scaled(b, groups, beside)
-        if beside > 1 and (left := _minus(b, whole_rows, done)) is not None:
-            strips(done, left, 1)
+        side = max(1, LINE_BYTES // (lanes * self.dst_kind.item_bytes))
+        high, wide = _divide(b, whole_rows, side), _divide(b, whole_cols, side)
+        blocks(_c(0), high, _c(0), wide, side)
+        if side > 1:
+            high, wide = _scaled(b, high, side), _scaled(b, wide, side)
+            if (left := _minus(b, whole_rows, high)) is not None:
+                blocks(high, left, _c(0), whole_cols, 1)
+            if (left := _minus(b, whole_cols, wide)) is not None:
+                blocks(_c(0), high, wide, left, 1)
         done_rows, done_cols = _scaled(b, whole_rows, lanes), _scaled(b, whole_cols, lanes)
         left_rows, left_cols = _minus(b, rows, done_rows), _minus(b, cols, done_cols)
 
