@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hlo.access import Condition
 from hlo.types import ELEMENT_TYPES
-from indexing.expr import Const, Expr, Interval, Var, interval, maximum, minimum, simplify
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, maximum, minimum, simplify
 from tiling.element import Choose, Node, Scalar, Test, all_nodes, has_runtimes, rebuild
+from tiling.linear import linear
 from tiling.neutral import bounds_by
 from tiling.schedule import FoldStep, Nest, Skip, Store
 
@@ -108,10 +110,21 @@ def _conditions(segment: Segment, variable: Var) -> dict[Key, tuple[Expr | None,
     roots: list[Node] = [s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes]
     for n in all_nodes(roots):
         for c in n.conditions if isinstance(n, (Choose, Test)) else ():
-            ends = bounds_by(c, variable)
+            ends = bounds_by(c, variable) or _ends_by_steps(c, variable)
             if ends is not None:
                 found[c.expression, c.lower, c.upper] = ends
     return found
+
+
+def _ends_by_steps(c: Condition, variable: Var) -> tuple[Expr | None, Expr | None] | None:
+    """The first and the last value of a variable that a condition counts in steps of several: low <= k v + rest <= high."""
+    parts = linear(c.expression, (variable,))
+    if parts is None or parts[1][0] < 2:
+        return None
+    rest, (step,) = parts
+    start = None if c.lower <= EVERYTHING.lower else (c.lower - rest + (step - 1)) // step
+    stop = None if c.upper >= EVERYTHING.upper else (c.upper - rest) // step
+    return start, stop
 
 
 def _cut(

@@ -24,6 +24,7 @@ __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "
 
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
+SHORT_RUN = 8  # steps of k that are no inner loop
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 
@@ -230,6 +231,9 @@ class Contraction(Roles):
         if left is not None:
             return left, (*right.before, *left.fill), right.inside, right
         left, packs = self._left_packed()
+        around = {x.variable for x in self.around}
+        if self.blocks == 1 and not around & node_variables(self.left, {}):
+            return left, (*right.before, *packs), right.inside, right
         return left, right.before, (*packs, *right.inside), right
 
     def _depth_variables(self) -> list[Var]:
@@ -400,7 +404,9 @@ class Contraction(Roles):
             nest = Nest((*loops, self.n), (Store(None, buffer, (n // self.nr, self._flat(), n % self.nr), self.right),))
             return Right(Block2D(buffer, Const(0), 0, 1), depth * self.nr, self._row_major(self.nr), (nest,))
         block_loops, flat, node = self._block_of(self.right)
-        nest = Nest((*block_loops, self.n), (Store(None, buffer, (n // self.nr, flat, n % self.nr), node),))
+        store = Store(None, buffer, (n // self.nr, flat, n % self.nr), node)
+        # A window's short rows stay outside: the columns make vectors, also where the window moves by several elements.
+        nest = Nest((*block_loops, self.n), (store,), order_is_fixed=bool(block_loops) and block_loops[-1].extent < SHORT_RUN)
         # The address of a block's first row counts from the block, not from the first k of all.
         base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
         steps = self._row_major(self.nr, self.k_block)

@@ -17,11 +17,12 @@ from math import gcd, lcm, prod
 from hlo.access import Condition
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
-from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes
+from tiling.element import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
 from tiling.names import make_buffer
 from tiling.neutral import is_hole
+from tiling.operands import in_place
 from tiling.roles import ContractionContext
-from tiling.schedule import Buffer, Contract, Loop, Nest, Scope, Step, Store
+from tiling.schedule import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
 from tiling.windows import settled
 
 __all__ = ["Residues", "alike", "holes_in", "residues_of"]
@@ -79,6 +80,7 @@ class Residues:
     parts: tuple[ContractionContext | Nest, ...]
     fill: tuple[Nest, ...] = ()
     buffers: tuple[Buffer, ...] = ()
+    ahead: tuple[Phase, ...] = ()
 
 
 def residues_of(c: ContractionContext) -> Residues | None:
@@ -99,7 +101,7 @@ def residues_of(c: ContractionContext) -> Residues | None:
         return None
     outside = [x.variable for x in c.loops if x.variable in periods]
     summed = [x.variable for x in c.depth if x.variable in periods]
-    if not summed or prod(periods[v] for v in outside) > MOST_RESIDUES:
+    if prod(periods[v] for v in outside) > MOST_RESIDUES:
         return None
     found: list[ContractionContext | Nest] = []
     for at in _points(outside, periods, loops):
@@ -110,7 +112,8 @@ def residues_of(c: ContractionContext) -> Residues | None:
             return None
         part = _Part(c, periods, taken[0] if taken else at, f"_{len(found)}")
         found.append(part.contraction() if taken else part.zeros())
-    return _with_one_tile(c, found)
+    made = _with_one_tile(c, found)
+    return _with_one_copy(c, made, next(k for k, n in enumerate(c.nodes) if holes_in((n,)))) if len(found) > 1 else made
 
 
 def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | Nest]) -> Residues:
@@ -172,6 +175,56 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
     return Residues(tuple(next(made) if isinstance(p, ContractionContext) else p for p in parts), (fill,), (tile,))
 
 
+def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residues:
+    """The residues with one copy, made before all tasks, of the factor without holes, where no column of it is consecutive.
+
+    copy[k, n] = factor[k, n] for all summed indices k, those of every residue, and n last.
+    """
+    node, index, tag = c.nodes[1 - side], c.index, c.names.stage(c.stage)
+    if not isinstance(node, Load) or c.is_member(node.value) or node.buffer is not None:
+        return found
+    source, shape = c.buffers[id(node.value)], c.stage.values[0].shape
+    inside = node_variables(node, {})
+    moving = sorted((k for k, e in enumerate(index) if inside & {*e.variables} and shape[k] > 1), key=lambda k: shape[k])
+    place = in_place(node, source, [c.loops[k].variable for k in moving], c.ranges)
+    if not moving or place is None or 1 in place.steps.values():
+        return found
+    renaming: dict[Var, Expr] = {}
+    loops: list[Loop] = []
+    for k in moving:
+        v = Var(f"n{k}_{tag}_copy")
+        c.ranges[v] = Interval(0, shape[k] - 1)
+        renaming[c.loops[k].variable] = simplify(v - (index[k] - c.loops[k].variable), c.ranges)
+        loops.append(Loop(v, Const(0), Const(shape[k] - 1), shape[k]))
+    depth: list[Loop] = []
+    # The window's loops outside of the channels': rows of a residue then lie as near each other as they can.
+    split = {v for h in holes_in(c.nodes) for v in h.expression.variables}
+    summed = sorted(c.depth, key=lambda x: x.variable not in split)
+    for number, x in enumerate(summed):
+        v = Var(f"k{number}_{tag}_copy")
+        c.ranges[v] = Interval(0, x.extent - 1)
+        renaming[x.variable] = as_expr(v)
+        depth.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+    copied = Renamer(renaming, c.ranges, {}).node(node)
+    own = {x.variable for x in (*depth, *loops)}
+    if not own.issuperset(node_variables(copied, {})) or prod(x.extent for x in loops[-1:]) < c.machine.lanes(4):
+        return found
+    sizes = tuple(x.extent for x in (*depth, *loops))
+    copy = make_buffer(c.names.scratch(c.stage.values[0], "copy"), Scope.SHARED, source.element, sizes, sizes, (0,) * len(sizes))
+    at = tuple(as_expr(x.variable) for x in (*depth, *loops))
+    outer = max(depth, key=lambda x: x.extent)
+    nest = Nest(tuple(x for x in (*depth, *loops) if x is not outer), (Store(None, copy, at, copied),))
+    phase = Phase(((outer.variable, outer.extent),), (nest,))
+    parts: list[ContractionContext | Nest] = []
+    for p in found.parts:
+        if isinstance(p, ContractionContext):
+            where = (*(p.summed[x.variable] for x in summed), *(p.index[k] for k in moving))
+            read = Load(node.value, where, copy)
+            p = replace(p, nodes=tuple(n if k == side else read for k, n in enumerate(p.nodes)))
+        parts.append(p)
+    return replace(found, parts=tuple(parts), buffers=(*found.buffers, copy), ahead=(phase,))
+
+
 def _padded_read(node: Node, ranges: Mapping[Var, Interval]) -> Load | None:
     """The load of a node that is an element of a value where the index is inside of it, and 0 elsewhere; None for any other."""
     load = node.then if isinstance(node, Choose) else node
@@ -221,6 +274,7 @@ class _Part:
         return replace(
             c, loops=self._loops(c.loops), index=self.rename.index(c.index), depth=self._loops(c.depth), nodes=nodes,
             flag=None, ends={}, suffix=self.suffix,
+            summed={x.variable: self.rename.index((as_expr(x.variable),))[0] for x in c.depth},
         )  # fmt: skip
 
     def zeros(self) -> Nest:

@@ -257,15 +257,17 @@ class Lowering:
             return Scalar(element.dtype.type(0), element)
 
         nodes = builder.reads(op, stage.values[0].index, index, provide, padding)
-        return nodes if isinstance(op.definition.semantics, Fold) else self._without_repeats(nodes)
+        if isinstance(op.definition.semantics, Fold):
+            return nodes
+        return self._without_repeats(nodes, dict(zip(index, stage.values[0].shape, strict=True)))
 
-    def _without_repeats(self, nodes: list[Node]) -> list[Node]:
+    def _without_repeats(self, nodes: list[Node], within: Mapping[Expr, int]) -> list[Node]:
         """A product's factors: where one factor is zero outside of some conditions, the others need not test them as well."""
         first = nodes[0]
         if not isinstance(first, Choose):
             return nodes
         for k, n in enumerate(nodes[1:], 1):
-            if isinstance(n, Choose) and n.conditions == first.conditions and _always_inside(n.then, self.ranges):
+            if isinstance(n, Choose) and n.conditions == first.conditions and _always_inside(n.then, self.ranges, within):
                 nodes[k] = n.then
         return nodes
 
@@ -443,6 +445,7 @@ class Lowering:
         if found is None:
             return []
         self.extra_buffers.extend(found.buffers)
+        self.prepass.extend(found.ahead)
         steps: list[Step] = [*found.fill]
         for part in found.parts:
             steps += [part] if isinstance(part, Nest) else self._contracted(plan, part) or self._in_loops(plan, part)
@@ -469,9 +472,12 @@ class Lowering:
         return self.masks.flag, found
 
 
-def _always_inside(node: Node, ranges: Mapping[Var, Interval]) -> bool:
-    """True for a node, perhaps computed, that loads from inside of its values wherever the loops are."""
+def _always_inside(node: Node, ranges: Mapping[Var, Interval], within: Mapping[Expr, int]) -> bool:
+    """True for a node, perhaps computed, that loads from inside of its values wherever the loops are.
+
+    `within` are indices of the result with its extents: loops stop there, also in a tile that is cut.
+    """
     if has_runtimes([node]):
         return False
-    pairs = [(interval(e, ranges), n) for x in loads([node]) for e, n in zip(x.index, x.value.shape, strict=True)]
-    return all(b.lower >= 0 and b.upper < n for b, n in pairs)
+    pairs = [(e, interval(e, ranges), n) for x in loads([node]) for e, n in zip(x.index, x.value.shape, strict=True)]
+    return all((b.lower >= 0 and b.upper < n) or within.get(e, n + 1) <= n for e, b, n in pairs)

@@ -60,6 +60,7 @@ class ContractionContext:
     flag: Var | None = None
     ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
     suffix: str = ""  # tells several contractions for one value apart: of loops' and buffers' names
+    summed: Mapping[Var, Expr] = field(default_factory=dict)  # and the whole one's depth variables in this one's
 
 
 class Roles:

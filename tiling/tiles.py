@@ -206,6 +206,8 @@ def _block_candidates(
         n = shape[column]
         columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
+    if same is not None and others and prod(shape[k] for k in rows) > row_sizes[-1]:
+        row_sizes.append(prod(shape[k] for k in rows))  # a window of the other factor is then filled once
     few = (1, 2, 4, 8) if thorough else (1, 4)
     if same is None and thorough:
         # The root runs through the contraction's indices in another order: a batch may be its last dimension.

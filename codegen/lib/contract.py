@@ -257,6 +257,8 @@ def _micro_kernel(
 
         unroll = 4 if rows * vectors <= 12 else 2
         count = _known(o.k)
+        if count == 3:  # a window's row
+            unroll = 3
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
