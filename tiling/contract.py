@@ -353,7 +353,8 @@ class Contraction(Roles):
                 steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
                 item = buffer.element.itemsize_bytes
                 near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES
-                if buffer.scope is Scope.THREAD or near or self.depth <= SHALLOW or self._is_read_once():
+                made = buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
+                if made or near or self.depth <= SHALLOW or self._is_read_once():
                     return Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
         tile = self._tile(node, "right", self.n.variable)
         if tile is not None:

@@ -10,6 +10,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tiling.element import Scalar
 from tiling.plan import Fusion
 from tiling.planner import plan
 from tiling.prove import prove
@@ -176,3 +177,17 @@ def test_what_is_not_finite_runs_in_loops_over_everything() -> None:
     main = fusion.schedule.main
     assert [f.limits[0][1] for f in main.flags] == [np.finfo(np.float32).max]
     assert sum(isinstance(s, Nest) and bool(s.folds) for s in main.steps) == 1
+
+
+def test_a_window_of_one_leaves_zeros_between_its_results() -> None:
+    module = hlo.parse(CASES["no_window"].text)
+    (fusion,) = (s for s in plan(module).steps if isinstance(s, Fusion))
+    assert len(products(module)) == 1
+    zeros = [x for s in fusion.schedule.main.steps if isinstance(s, Nest) for x in s.stores if isinstance(x.node, Scalar)]
+    assert len(zeros) == 3
+
+
+def test_the_weights_are_copied_once_for_all_residues() -> None:
+    (fusion,) = (s for s in plan(hlo.parse(CASES["first"].text)).steps if isinstance(s, Fusion))
+    packs = [p for p in fusion.schedule.phases[:-1] if any(isinstance(s, Nest) for s in p.steps)]
+    assert len(packs) == 1 and len(products(hlo.parse(CASES["first"].text))) == 4

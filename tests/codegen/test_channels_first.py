@@ -1,0 +1,78 @@
+"""Convolutions with channels first: what is packed where, and loops that count their windows in steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+from hlo.types import element_type
+from tiling.choose import lower
+from tiling.lower import FusionRequest
+from tiling.machine import Machine
+from tiling.names import Names
+from tiling.plan import Fusion
+from tiling.planner import plan
+from tiling.schedule import Contract, Nest, Schedule
+
+
+def convolution(channels: tuple[int, int], side: int, stride: int = 1, spread: int = 1, element: str = "f32") -> str:
+    """A 3 x 3 window with padding such that stride 1 keeps the size."""
+    n = (side + 2 * spread - (2 * spread + 1)) // stride + 1
+    x, w = f"tensor<2x{channels[0]}x{side}x{side}x{element}>", f"tensor<{channels[1]}x{channels[0]}x3x3x{element}>"
+    r = f"tensor<2x{channels[1]}x{n}x{n}x{element}>"
+    return f"""func.func @main(%a: {x}, %b: {w}) -> {r} {{
+      %r = "stablehlo.convolution"(%a, %b) {{
+        window_strides = array<i64: {stride}, {stride}>, padding = dense<{spread}> : tensor<2x2xi64>,
+        lhs_dilation = array<i64: 1, 1>, rhs_dilation = array<i64: {spread}, {spread}>,
+        window_reversal = array<i1: false, false>, dimension_numbers = #stablehlo.conv<[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]>,
+        feature_group_count = 1 : i64, batch_group_count = 1 : i64
+      }} : ({x}, {w}) -> {r}
+      return %r : {r} }}"""
+
+
+def fusion_of(module: hlo.Module) -> Fusion:
+    (found,) = (s for s in plan(module).steps if isinstance(s, Fusion))
+    return found
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize("sizes", [(16, 40, 14, 1, 1), (24, 30, 15, 2, 1), (16, 50, 13, 1, 3), (8, 32, 17, 2, 2)])
+def test_agreement(sizes: tuple[int, int, int, int, int], element: str) -> None:
+    inputs, outputs, side, stride, spread = sizes
+    module, rng = hlo.parse(convolution((inputs, outputs), side, stride, spread, element)), np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(element_type(element).dtype) for v in module.entry.arguments]
+    (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
+    wide = expected.astype(np.float64)
+    limit = (2e-5 if element == "f32" else 1e-2) * np.abs(wide).max()
+    np.testing.assert_allclose(found.astype(np.float64), wide, rtol=0, atol=limit)
+
+
+def test_weights_that_are_widened_are_packed_once_in_a_task() -> None:
+    """Found by a survey of layers: each row of the image widened all weights of a bfloat16 convolution again."""
+    steps = fusion_of(hlo.parse(convolution((64, 64), 28, element="bf16"))).schedule.main.steps
+    (product,) = (s for s in steps if isinstance(s, Contract))
+    assert prod_of(product) > 1 and not product.pack
+    assert any(isinstance(s, Nest) and s.stores[0].buffer is product.left.buffer for s in steps)
+
+
+def prod_of(product: Contract) -> int:
+    """How often a task calls the micro-kernel."""
+    return int(np.prod([x.extent for x in product.loops]))
+
+
+def test_a_tile_of_channels_that_is_cut_is_a_product() -> None:
+    """Found by a survey of layers: weights were tested for padding where the last tile had fewer channels, in plain loops."""
+    module = hlo.parse(convolution((64, 256), 33, spread=12))
+    stages = fusion_of(module).stages
+    names = Names([*module.entry.arguments, *(v for s in stages for v in s.values)])
+    found = lower(FusionRequest(stages, frozenset(id(v) for v in stages[-1].values), (1, 24, 1, 33)), Machine.detect(), names)
+    assert isinstance(found, Schedule)
+    assert any(isinstance(s, Contract) for s in found.main.steps)
+
+
+def test_a_window_that_moves_by_two_is_not_tested_for_each_element() -> None:
+    source = codegen.compile(hlo.parse(convolution((64, 64), 28, stride=2))).source
+    assert "<= 2*i3" not in source and "2*i3 + k <=" not in source and "2*i3 + k - 1 <=" not in source
