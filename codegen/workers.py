@@ -25,8 +25,8 @@ __all__ = ["Job", "Made", "compile_jobs", "helpers_for", "serve"]
 _log = logging.getLogger("tilewright.codegen")
 
 # What compiling takes, seconds, roughly: it only decides whether a helper's start pays.
-_KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.03, 0.004, 0.07
-_START_SECONDS = 0.5
+_KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.016, 0.001, 0.1
+_START_SECONDS = 0.4
 _MOST_HELPERS = 7
 
 
