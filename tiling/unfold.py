@@ -28,7 +28,7 @@ from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import ElementType, TensorType
 from tiling.bitcasts import bitcast, bitcast_convert
-from tiling.fourier import with_roots
+from tiling.fourier_halves import fourier
 from tiling.random_bits import random_bits
 
 __all__ = ["UNFOLDED", "Unfold"]
@@ -225,5 +225,5 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.batch_norm_training": _batch_norm_training,
     "stablehlo.batch_norm_grad": _batch_norm_grad,
     "stablehlo.rng_bit_generator": random_bits,
-    "stablehlo.fft": with_roots,
+    "stablehlo.fft": fourier,
 }

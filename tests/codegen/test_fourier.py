@@ -67,6 +67,26 @@ def test_long_lines_are_cut_in_two(kind: str, shape: tuple[int, ...]) -> None:
     assert len(compare(text, x, 1e-6).kernels) == 2
 
 
+@pytest.mark.parametrize("kind", ["RFFT", "IRFFT"])
+@pytest.mark.parametrize("shape", [(16384,), (2, 3, 10000)])
+def test_long_real_lines_are_halved(kind: str, shape: tuple[int, ...]) -> None:
+    text, x = program(kind, shape, 1)
+    executable = compare(text, x, 1e-6)
+    assert executable.kernels and not executable.library and not executable.fallbacks
+
+
+def test_ends_of_long_real_lines() -> None:
+    """The first and the last number of a real line's transform are real, made so and read so."""
+    text, x = program("RFFT", (2, 16384), 1)
+    (found,) = codegen.compile(hlo.parse(text))(x)
+    assert not found[:, [0, -1]].imag.any()
+    text, x = program("IRFFT", (2, 16384), 1)
+    y = x.copy()
+    y.imag[:, [0, -1]] = np.nan
+    run = codegen.compile(hlo.parse(text))
+    assert run(x)[0].tobytes() == run(y)[0].tobytes()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_prime_factors_are_the_librarys(kind: str) -> None:
     text, x = program(kind, (5, 34), 1)
