@@ -17,13 +17,12 @@ from tiling.element import Apply, Load, Node, Renamer, all_nodes, has_runtimes, 
 from tiling.linear import address, linear, when
 from tiling.names import make_buffer
 from tiling.operands import Apart, Place, expressions, in_place, window_tile
-from tiling.roles import MOST_WINDOW_DEPTH, ContractionContext, LoweredContraction, Roles
+from tiling.roles import DIRECT_ROW_BYTES, MOST_WINDOW_DEPTH, ContractionContext, LoweredContraction, Roles
 from tiling.schedule import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store, Turn
 
 __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "Right", "accumulates", "lower_contraction"]
 
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
-DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 SHORT_RUN = 8  # steps of k that are no inner loop
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
@@ -91,7 +90,7 @@ class Contraction(Roles):
         element = self.value.tensor.element
         assert isinstance(element, ElementType)
         self.sums = element_type("f32") if element.name in ("bf16", "f16") else element
-        if not self.choose():
+        if not self.choose() or (self.merge_columns() and not self._chosen()):
             return None
         if self.n.extent < c.machine.lanes(self.sums.itemsize_bytes) // 2 or self.depth < 2:
             return None
@@ -129,7 +128,7 @@ class Contraction(Roles):
             replace(right.block, row_stride=right_step), right.panel_stride, out, self.mr, self.nr, self.k_start,
             inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
             levels=levels, is_swapped=self.swapped,
-            row_dimensions=self._dimensions(*self.row_loops), column_dimension=self._dimensions(self.n),
+            row_dimensions=self._dimensions(*self.row_loops), column_dimension=self.column_dimensions or self._dimensions(self.n),
             places=apart.places if apart else (), element=apart.element if apart else (),
         )  # fmt: skip
         after = (apart.store,) if apart else ()

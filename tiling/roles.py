@@ -24,6 +24,7 @@ from tiling.stages import Stage
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 
 DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
+DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 LEAST_WINDOW_DEPTH = 128  # steps of k from which one row by a window runs over the micro-kernel
 MOST_WINDOW_DEPTH = 1536  # steps of k that are summed up at once where that saves packing by blocks
 
@@ -73,6 +74,7 @@ class Roles:
         self.new_buffers: list[Buffer] = []
         self.prepass: list[Phase] = []
         self.is_split = False
+        self.column_dimensions: tuple[int, ...] = ()  # of the result, where columns are more than one loop
         self.bounded: dict[Var, tuple[Expr, Expr]] = {}
         self.sums = element_type("f32")  # what products are summed in
         self.tag = c.names.stage(c.stage) + c.suffix
@@ -90,6 +92,37 @@ class Roles:
         if self._chosen():
             return True
         return self._split() and self._chosen()
+
+    def merge_columns(self) -> bool:
+        """Makes one loop of few columns and the loop around them, where memory goes on from one to the other in both blocks.
+
+        An image of 7 x 7 elements then fills its vectors: it is one row of 49 columns.
+        """
+        c, n = self.c, self.n
+        lanes = c.machine.lanes(self.sums.itemsize_bytes)
+        few = n.extent % lanes and n.extent <= 2 * lanes
+        if c.ends or not few or self.out_steps[n.variable] != 1 or not isinstance(self.right, Load):
+            return False
+        depth = [x.variable for x in self.depth_loops if x.extent > 1]
+        for x in self.around:
+            place = in_place(self.right, self._buffer(self.right), [x.variable, n.variable, *depth], c.ranges)
+            whole = all(y.lower is Const(0) and y.upper is Const(y.extent - 1) for y in (x, n))
+            if place is None or not whole or not depth or x in self.row_loops:
+                continue
+            steps = place.steps
+            goes_on = self.out_steps[x.variable] == steps[x.variable] == n.extent and steps[n.variable] == 1
+            if not goes_on or abs(steps[depth[-1]]) * place.buffer.element.itemsize_bytes > DIRECT_ROW_BYTES:
+                continue
+            v = Var(f"m{n.variable.name}")
+            c.ranges[v] = Interval(0, x.extent * n.extent - 1)
+            both = Loop(v, Const(0), Const(x.extent * n.extent - 1), x.extent * n.extent)
+            rename = Renamer({x.variable: v // n.extent, n.variable: v % n.extent}, c.ranges, {})
+            self.column_dimensions = self._dimensions(n)
+            self.loops = tuple(both if y is n else y for y in self.loops if y is not x)
+            self.is_split = True
+            self.c = replace(c, loops=self.loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            return True
+        return False
 
     def _chosen(self) -> bool:
         c = self.c

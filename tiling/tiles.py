@@ -32,6 +32,8 @@ class Weighed:
     estimate: Estimate
     looked_at: int
 
+SMALL_IMAGE = 256  # rows by columns that one task may take whole
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
@@ -209,6 +211,8 @@ def _block_candidates(
     if same is not None and others and prod(shape[k] for k in rows) > row_sizes[-1]:
         row_sizes.append(prod(shape[k] for k in rows))  # a window of the other factor is then filled once
     few = (1, 2, 4, 8) if thorough else (1, 4)
+    if others and few[-1] < shape[others[-1]] and shape[others[-1]] * shape[column] <= SMALL_IMAGE:
+        few = (*few, shape[others[-1]])
     if same is None and thorough:
         # The root runs through the contraction's indices in another order: a batch may be its last dimension.
         for k in large:

@@ -15,17 +15,20 @@ from tiling.machine import Machine
 from tiling.names import Names
 from tiling.plan import Fusion
 from tiling.planner import plan
+from tiling.prove import prove
 from tiling.schedule import Contract, Nest, Schedule
 
 
-def convolution(channels: tuple[int, int], side: int, stride: int = 1, spread: int = 1, element: str = "f32") -> str:
-    """A 3 x 3 window with padding such that stride 1 keeps the size."""
-    n = (side + 2 * spread - (2 * spread + 1)) // stride + 1
-    x, w = f"tensor<2x{channels[0]}x{side}x{side}x{element}>", f"tensor<{channels[1]}x{channels[0]}x3x3x{element}>"
+def convolution(channels: tuple[int, int], side: int, stride: int = 1, spread: int = 1, element: str = "f32",
+                window: int = 3) -> str:  # fmt: skip
+    """A 3 x 3 window, or one of one element, with padding such that stride 1 keeps the size."""
+    pad = spread if window == 3 else 0
+    n = (side + 2 * pad - ((window - 1) * spread + 1)) // stride + 1
+    x, w = f"tensor<2x{channels[0]}x{side}x{side}x{element}>", f"tensor<{channels[1]}x{channels[0]}x{window}x{window}x{element}>"
     r = f"tensor<2x{channels[1]}x{n}x{n}x{element}>"
     return f"""func.func @main(%a: {x}, %b: {w}) -> {r} {{
       %r = "stablehlo.convolution"(%a, %b) {{
-        window_strides = array<i64: {stride}, {stride}>, padding = dense<{spread}> : tensor<2x2xi64>,
+        window_strides = array<i64: {stride}, {stride}>, padding = dense<{pad}> : tensor<2x2xi64>,
         lhs_dilation = array<i64: 1, 1>, rhs_dilation = array<i64: {spread}, {spread}>,
         window_reversal = array<i1: false, false>, dimension_numbers = #stablehlo.conv<[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]>,
         feature_group_count = 1 : i64, batch_group_count = 1 : i64
@@ -76,3 +79,18 @@ def test_a_tile_of_channels_that_is_cut_is_a_product() -> None:
 def test_a_window_that_moves_by_two_is_not_tested_for_each_element() -> None:
     source = codegen.compile(hlo.parse(convolution((64, 64), 28, stride=2))).source
     assert "<= 2*i3" not in source and "2*i3 + k <=" not in source and "2*i3 + k - 1 <=" not in source
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "i32"])
+@pytest.mark.parametrize("side", [5, 7, 14, 20])
+def test_small_images_are_one_row_of_columns(side: int, element: str) -> None:
+    """A window of one element: the rows of an image lie one after the other, in the result too."""
+    module, rng = hlo.parse(convolution((40, 72), side, element=element, window=1)), np.random.default_rng(0)
+    arrays = [(9 * rng.standard_normal(v.shape)).astype(element_type(element).dtype) for v in module.entry.arguments]
+    (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
+    wide = expected.astype(np.float64)
+    limit = {"f32": 2e-5, "bf16": 1e-2, "i32": 0}[element] * np.abs(wide).max()
+    np.testing.assert_allclose(found.astype(np.float64), wide, rtol=0, atol=limit)
+    if element == "f32" and side < 16:  # where tasks have whole images
+        (product,) = (s for s in fusion_of(module).schedule.main.steps if isinstance(s, Contract))
+        assert product.n > side and prove(plan(module)).holds
