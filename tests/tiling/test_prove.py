@@ -313,10 +313,10 @@ def test_packing_that_is_left_out_or_short() -> None:
 
 
 def test_batched_contraction_with_packed_rows() -> None:
-    """Rows of a power of two apart, the last block of the depth shorter: rows are packed for each block."""
-    text = """func.func @main(%a: tensor<3x64x1024xf32>, %b: tensor<3x1024x96xf32>) -> tensor<3x64x96xf32> {
+    """Rows in bf16, the last block of the depth shorter: rows are widened and packed for each block."""
+    text = """func.func @main(%a: tensor<3x64x1024xbf16>, %b: tensor<3x1024x96xbf16>) -> tensor<3x64x96xf32> {
       %0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
-        : (tensor<3x64x1024xf32>, tensor<3x1024x96xf32>) -> tensor<3x64x96xf32>
+        : (tensor<3x64x1024xbf16>, tensor<3x1024x96xbf16>) -> tensor<3x64x96xf32>
       return %0 : tensor<3x64x96xf32> }"""
     (fusion,) = planned(text).fusions
     c = contraction(fusion.schedule)
