@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from hlo.module import DenseArray, Module, Op, Value
-from hlo.registry import Literal
+from hlo.module import Module, Op, Value
 from tiling.expand import Supports
 from tiling.flatten import Program, Region, flatten_region
 from tiling.plan import Carry, ControlStep, Plan, RegionPlan, Reuse
 from tiling.reuse import writes_of_step
+from tiling.written_out import trips
 
 __all__ = ["PlanRegion", "classify_carries", "plan_control", "with_takeovers"]
 
@@ -88,48 +86,7 @@ def with_takeovers(step: ControlStep, reuses: tuple[Reuse, ...]) -> ControlStep:
     return replace(step, carries=carries)
 
 
-# ------------------------------------------------------------ how often
-
-
 def _trips(op: Op, regions: list[RegionPlan]) -> int | None:
-    """How often a body runs, where a counter with constant start, step and limit decides it."""
+    """How often a loop's body runs, where that is known."""
     cond, body = (r.plan.program for r in regions)
-    (goes_on,) = cond.results
-    compare = goes_on.op
-    if compare is None or compare.definition.mnemonic != "compare":
-        return None
-    counter, limit = compare.operands
-    direction = compare.attr("comparison_direction")
-    if counter not in cond.arguments or direction not in ("LT", "LE", "NE", "GT", "GE"):
-        return None
-    place = cond.arguments.index(counter)
-    if place >= len(op.operands):
-        return None
-    step = body.results[place].op
-    if step is None or step.definition.mnemonic not in ("add", "subtract") or body.arguments[place] not in step.operands:
-        return None
-    position = step.operands.index(body.arguments[place])
-    if position == 1 and step.definition.mnemonic == "subtract":
-        return None  # c = k - c goes to and fro
-    numbers = [_constant(v) for v in (op.operands[place], limit, step.operands[1 - position])]
-    if any(n is None for n in numbers):
-        return None
-    start, stop, by = (int(n) for n in numbers if n is not None)
-    by = -by if step.definition.mnemonic == "subtract" else by
-    if direction == "NE":
-        trips = 0 if start == stop else (stop - start) // by if by and (stop - start) % by == 0 else -1
-        return trips if trips >= 0 else None
-    distance = {"LT": stop - start, "LE": stop - start + 1, "GT": start - stop, "GE": start - stop + 1}[direction]
-    forward = by if direction in ("LT", "LE") else -by
-    if distance <= 0:
-        return 0
-    trips = -(-distance // forward) if forward > 0 else -1
-    last = np.iinfo(counter.tensor.dtype)
-    return trips if trips > 0 and last.min <= start + trips * by <= last.max else None  # else it wraps around and goes on
-
-
-def _constant(v: Value) -> int | None:
-    if v.op is None or not isinstance(v.op.definition.semantics, Literal) or v.shape:
-        return None
-    dense: DenseArray = v.op.attr("value")
-    return int(dense.array) if dense.array.dtype.kind in "iu" else None
+    return trips(op.operands, (cond.arguments, cond.results[0]), (body.arguments, body.results))

@@ -6,6 +6,7 @@
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
     a product only read turned ->  the product of the swapped factors (tiling.turned_products)
+    short loops over elements  ->  their iterations, one after the other (tiling.written_out)
     tuples                     ->  their parts, also around control flow (tiling.untuple); XLA's fusions -> what is in them
     an op without a kernel     ->  the ops with kernels that it is made of (tiling.expand), quantized tensors as stored integers
 
@@ -27,6 +28,7 @@ from tiling.clone import captured_values, clone_block
 from tiling.expand import Supports, expansion, keeps_quantized, kept_quantized
 from tiling.turned_products import turn_products
 from tiling.untuple import has_tuples, part_of, without_tuples
+from tiling.written_out import times_written_out
 
 __all__ = [
     "CONTROL",
@@ -122,6 +124,7 @@ CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
 
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 """Ops that stand for a function's body, and the attribute that names it."""
+_LOOP = "stablehlo.while"
 _FUSION = "xla.fusion"  # stands for its region: the plan has its own fusions
 
 
@@ -133,30 +136,43 @@ class _Builder:
 
     def inline(self, block: Block, environment: dict[Value, Value]) -> list[Value]:
         """Appends the ops of a block with its calls; an explicit stack, so that call depth is no limit."""
-        stack: list[tuple[Block, dict[Value, Value], int, Op | None]] = [(block, environment, 0, None)]
+        # (block, what its values became, the next op, the op that it stands for, how often it is still to be appended)
+        stack: list[tuple[Block, dict[Value, Value], int, Op | None, int]] = [(block, environment, 0, None, 1)]
         while True:
-            current, env, position, call = stack.pop()
+            current, env, position, call, times = stack.pop()
             ops = current.ops
             while position < len(ops):
                 op = ops[position]
                 position += 1
-                called = _CALLS.get(op.name)
-                if called is not None or op.name == _FUSION:
-                    callee = self.module.functions[op.attr(called)].body if called is not None else op.regions[0]
+                copies = self._copies(op, env)
+                callee = op.regions[1] if copies else op.regions[0] if op.name == _FUSION else self._called(op)
+                if callee is not None:
                     inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
-                    if called is None:
+                    if op.name not in _CALLS:
                         inner.update({v: env.get(v, v) for v in captured_values(callee)})
-                    stack.append((current, env, position, call))
-                    stack.append((callee, inner, 0, op))
+                    stack.append((current, env, position, call, times))
+                    stack.append((callee, inner, 0, op, max(copies, 1)))
                     break
                 if op.definition.is_terminator:
                     returned = [env[v] for v in op.operands]
                     if call is None:
                         return returned
+                    if times > 1:
+                        following = {**env, **dict(zip(current.arguments, returned, strict=True))}
+                        stack.append((current, following, 0, call, times - 1))
+                        break
                     env_outer = stack[-1][1]
                     env_outer.update(zip(call.results, returned, strict=True))
                     break
                 self._expand(op, env)
+
+    def _called(self, op: Op) -> Block | None:
+        """The body of the function that an op stands for."""
+        return self.module.functions[op.attr(_CALLS[op.name])].body if op.name in _CALLS else None
+
+    def _copies(self, op: Op, env: Mapping[Value, Value]) -> int:
+        """How many copies of a loop's body stand for it; 0 for all other ops and loops."""
+        return times_written_out(op, [env.get(v, v) for v in op.operands], self._called) if op.name == _LOOP else 0
 
     def _expand(self, op: Op, env: dict[Value, Value]) -> None:
         """Appends what an op is made of, or the op."""
@@ -303,7 +319,33 @@ def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
                 return splat(value.array.reshape(-1)[0], result)
     if op.name == "stablehlo.convert" and operands[0].type == op.results[0].type:
         return operands[0]
-    return None
+    return _number(op, operands)
+
+
+_ARITHMETIC = {"stablehlo.add": np.add, "stablehlo.subtract": np.subtract, "stablehlo.multiply": np.multiply}
+_FEW_ELEMS = 64
+
+
+def _number(op: Op, operands: Sequence[Value]) -> DenseArray | None:
+    """An integer that is computed from integers in the program: a loop's counter, an element of a short list."""
+    if op.name not in _ARITHMETIC and op.name not in ("stablehlo.slice", "stablehlo.convert"):
+        return None
+    producers = [v.op for v in operands]
+    if not all(p is not None and p.name == "stablehlo.constant" for p in producers):
+        return None
+    arrays = [p.attr("value").array for p in producers if p is not None]
+    result = op.results[0].tensor
+    if any(a.dtype.kind not in "iu" or a.size > _FEW_ELEMS for a in arrays) or result.dtype.kind not in "iu":
+        return None
+    if op.name == "stablehlo.slice":
+        bounds = zip(op.attr("start_indices"), op.attr("limit_indices"), op.attr("strides"), strict=True)
+        return DenseArray(result, arrays[0][tuple(slice(*b) for b in bounds)].copy())
+    if result.rank:
+        return None
+    if op.name == "stablehlo.convert":
+        return DenseArray(result, arrays[0].astype(result.dtype))
+    with np.errstate(over="ignore"):
+        return DenseArray(result, np.asarray(_ARITHMETIC[op.name](*arrays), result.dtype))
 
 
 def splat(scalar: np.generic, type: TensorType) -> DenseArray:

@@ -147,3 +147,83 @@ def test_a_product_that_is_only_read_turned_has_swapped_factors(
     arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in module.functions["main"].arguments]
     for found, expected in zip(interp.evaluate(flat, *arrays), interp.evaluate(module, *arrays), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+LOOP = """func.func @main(%x: tensor<{n}xf32>, %y: tensor<{n}xf32>) -> (tensor<{n}xf32>, tensor<i32>) {{
+  %first = stablehlo.constant dense<{first}> : tensor<i32>
+  %shifts = stablehlo.constant dense<[3, 1, 2]> : tensor<3xi32>
+  %r:4 = stablehlo.while(%i = %first, %a = %x, %b = %y, %c = %shifts)
+    : tensor<i32>, tensor<{n}xf32>, tensor<{n}xf32>, tensor<3xi32>
+  cond {{
+    %limit = stablehlo.constant dense<{limit}> : tensor<i32>
+    %go = stablehlo.compare LT, %i, %limit, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  }} do {{
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %next = stablehlo.add %i, %one : tensor<i32>
+    %s = stablehlo.slice %c [1:2] : (tensor<3xi32>) -> tensor<1xi32>
+    %t = stablehlo.reshape %s : (tensor<1xi32>) -> tensor<i32>
+    %u = stablehlo.add %t, %next : tensor<i32>
+    %f = stablehlo.convert %u : (tensor<i32>) -> tensor<f32>
+    %w = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<{n}xf32>
+    %p = func.call @mixed(%a, %b) : (tensor<{n}xf32>, tensor<{n}xf32>) -> tensor<{n}xf32>
+    %q = stablehlo.add %p, %w : tensor<{n}xf32>
+    %m = {moved} : tensor<{n}xf32>
+    stablehlo.return %next, %b, %m, %c : tensor<i32>, tensor<{n}xf32>, tensor<{n}xf32>, tensor<3xi32>
+  }}
+  %d = stablehlo.subtract %r#1, %r#2 : tensor<{n}xf32>
+  return %d, %r#0 : tensor<{n}xf32>, tensor<i32>
+}}
+func.func private @mixed(%a: tensor<{n}xf32>, %b: tensor<{n}xf32>) -> tensor<{n}xf32> {{
+  %h = stablehlo.constant dense<0.5> : tensor<{n}xf32>
+  %g = stablehlo.multiply %a, %h : tensor<{n}xf32>
+  %s = stablehlo.subtract %g, %b : tensor<{n}xf32>
+  return %s : tensor<{n}xf32>
+}}"""
+SAME, TURNED_ROUND = "stablehlo.negate %q", "stablehlo.reverse %q, dims = [0]"
+
+
+@pytest.mark.parametrize(
+    ("n", "first", "limit", "moved", "written"),
+    [
+        (1 << 14, 0, 5, SAME, True),
+        (1 << 14, -3, 0, SAME, True),
+        (1 << 14, 0, 9, SAME, False),  # too many iterations
+        (1 << 14, 5, 5, SAME, False),  # none
+        (1 << 10, 0, 5, SAME, False),  # small: its state is in the nearest cache
+        (1 << 14, 0, 5, TURNED_ROUND, False),  # elements read others: written out, each would be computed again and again
+    ],
+)
+def test_short_loops_over_elements_are_written_out(n: int, first: int, limit: int, moved: str, written: bool) -> None:
+    module = hlo.parse(LOOP.format(n=n, first=first, limit=limit, moved=moved))
+    program = flatten(module)
+    assert ("stablehlo.while" not in [op.name for op in program.ops]) == written
+    flat = Module({**module.functions, **as_module(program).functions})
+    hlo.verify(flat)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(n).astype(np.float32) for _ in range(2)]
+    for found, expected in zip(interp.evaluate(flat, *arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("type", ["i8", "ui8", "i32", "ui32", "i64"])
+def test_integers_of_the_program_are_computed_ahead_and_wrap_around(type: str) -> None:
+    text = f"""func.func @main(%x: tensor<{type}>) -> (tensor<{type}>, tensor<ui16>, tensor<2x{type}>) {{
+      %c = stablehlo.constant dense<[1, 100, 3, 77]> : tensor<4x{type}>
+      %s = stablehlo.slice %c [1:2] : (tensor<4x{type}>) -> tensor<1x{type}>
+      %a = stablehlo.reshape %s : (tensor<1x{type}>) -> tensor<{type}>
+      %p = stablehlo.multiply %a, %a : tensor<{type}>
+      %q = stablehlo.subtract %p, %a : tensor<{type}>
+      %m = stablehlo.subtract %q, %p : tensor<{type}>
+      %w = stablehlo.convert %m : (tensor<{type}>) -> tensor<ui16>
+      %r = stablehlo.add %q, %x : tensor<{type}>
+      %t = stablehlo.slice %c [0:4:2] : (tensor<4x{type}>) -> tensor<2x{type}>
+      return %r, %w, %t : tensor<{type}>, tensor<ui16>, tensor<2x{type}>
+    }}"""
+    module = hlo.parse(text)
+    program = flatten(module)
+    assert [op.name for op in program.ops if op.name != "stablehlo.constant"] == ["stablehlo.add"]
+    x = np.array(5, {"ui8": "u1", "ui32": "u4"}.get(type, type.replace("i", "int")))
+    for found, expected in zip(interp.evaluate(as_module(program), x), interp.evaluate(module, x), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
