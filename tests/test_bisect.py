@@ -12,7 +12,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen import assembly, emit, scalars
+from codegen import assembly, emit, nest, scalars
 from tilewright.bisect import Culprit, Values, check_kernels, find_culprit
 from tilewright.check import first_difference
 from tilewright.cli import main
@@ -63,7 +63,7 @@ def wrong_function(monkeypatch: pytest.MonkeyPatch) -> None:
     def scalar_source(op: Any, function: str, *rest: Any) -> Any:
         return right(op, "cosine" if function == "sine" else function, *rest)
 
-    monkeypatch.setattr(emit, "scalar_source", scalar_source)
+    monkeypatch.setattr(nest, "scalar_source", scalar_source)
 
 
 def wrong_bound(monkeypatch: pytest.MonkeyPatch) -> None:
