@@ -122,10 +122,12 @@ class Contraction(Roles):
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         if merged:
             out = replace(out, base=simplify(substitute(out.base, merged), c.ranges))
+        # Where rows are heads that share their keys, panels are counted by heads: one head's are every row's.
+        beside = simplify(substitute(right.block.base, {x.variable: Const(0) for x in rows}), c.ranges)
         step = Contract(
             c.stage.op, self.value, around, upper, columns_upper, m, self.n.extent, k, k_block,
             Block2D(left.buffer, simplify(start, c.ranges), row_step, left_step),
-            replace(right.block, row_stride=right_step), right.panel_stride, out, self.mr, self.nr, self.k_start,
+            replace(right.block, base=beside, row_stride=right_step), right.panel_stride, out, self.mr, self.nr, self.k_start,
             inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
             levels=levels, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self.column_dimensions or self._dimensions(self.n),
