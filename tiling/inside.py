@@ -55,8 +55,8 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     if not conditions or not _walks_along_rows(nest, conditions):
         return [nest]
     cuts = _cuts(nest, conditions, ranges)
-    if cuts is None:
-        return [nest]
+    if cuts is None or any(interval(simplify(c.upper - c.lower, ranges), ranges).upper < 0 for c in cuts):
+        return [nest]  # also where no window is whole
     loops = (*(c.loop for c in cuts if all(c.loop is not x for x in nest.loops)), *nest.loops)
     found: list[Nest] = []
     for cut in cuts:

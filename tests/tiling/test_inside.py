@@ -104,3 +104,8 @@ def test_parts_cover_each_element_once() -> None:
     for pads, rows in itertools.product(PADS, (5, 6, 7)):
         x = np.arange(2 * rows * 9 * 16, dtype=np.float32).reshape(2, rows, 9, 16)
         agrees(pool((rows, 9), (3, 3), pads, 1, "add", 16), x)
+
+
+def test_where_no_window_is_whole_nothing_is_cut() -> None:
+    source = agrees(pool((2, 9), (5, 3), [[2, 2], [1, 1]], 1, "maximum", 16), np.ones((2, 2, 9, 16), np.float32), exact=True)
+    assert source.count("reduce_maximum") == 1 and "= maximum(" not in source
