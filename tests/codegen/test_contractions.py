@@ -222,6 +222,7 @@ SLICED = """func.func @main(%x: tensor<5x16x24xf32>, %y: tensor<5x16x40xf32>, %w
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 9, -2])
+@pytest.mark.machine("avx512")
 def test_an_operand_at_a_place_known_at_run_time_is_brought_to_the_micro_kernel(at: int) -> None:
     module = hlo.parse(SLICED)
     x, y, w = arrays_for(hlo.parse(SLICED), 1)[:3]
@@ -234,6 +235,7 @@ def test_an_operand_at_a_place_known_at_run_time_is_brought_to_the_micro_kernel(
     np.testing.assert_allclose(found, wide, rtol=0, atol=2e-5 * np.abs(wide).max())
 
 
+@pytest.mark.machine("avx512")
 def test_a_matrix_at_a_place_known_at_run_time_is_not_copied_for_one_row() -> None:
     module = hlo.parse("""func.func @main(%x: tensor<1x256xf32>, %w: tensor<4x256x128xf32>, %at: tensor<i32>)
         -> tensor<1x128xf32> {

@@ -156,6 +156,7 @@ def test_turned_tiles(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 1]])
+@pytest.mark.machine("avx512")
 def test_reductions_in_pieces_have_the_same_bits_on_any_number_of_threads(dims: list[int]) -> None:
     result = "tensor<f32>" if len(dims) == 2 else "tensor<200xf32>"
     text = f"""func.func @main(%x: tensor<3000x200xf32>) -> {result} {{
