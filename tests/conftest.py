@@ -45,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # XLA is the oracle here, not what is measured: what it compiles runs once. (`--slow` compares with it as users have it.)
+    if not config.getoption("--slow"):
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {*MISSING, *(() if config.getoption("--slow") else ("slow",))}
     dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]

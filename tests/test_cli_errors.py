@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.command_line import TWO, tilewright
+from tests.command_line import TWO, called, tilewright
 
 GOOD = """\
 func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -22,7 +22,7 @@ func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
 
 def refused(*arguments: str) -> str:
     """The message of a command that must end with exit code 2 and print nothing else."""
-    done = tilewright(*arguments)
+    done = called(*arguments)
     assert "Traceback" not in done.stderr
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     return done.stderr

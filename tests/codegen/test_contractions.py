@@ -12,11 +12,11 @@ import codegen
 import hlo
 import interp
 from codegen.jit import forget_kernels
-from codegen.machine_target import host_target
 from hlo.types import element_type
+from tests.machines import narrower_targets
 from tiling.schedule import Contract
 
-TARGETS = ["avx2", "baseline"] if host_target().triple.startswith("x86_64") else []
+TARGETS = narrower_targets()
 TOLERANCE = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-5, "f64": 1e-12}
 
 
@@ -177,6 +177,7 @@ def test_bytes_of_one_quad_or_less(seed: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_narrower_targets(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TARGET", target)
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
     forget_kernels()
     for left, right in (("mk", "kn"), ("km", "nk")):
         executable = check(dot(50, 70, 90, left=left, right=right))

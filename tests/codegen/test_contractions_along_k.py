@@ -11,12 +11,13 @@ import hlo
 import interp
 import tiling
 from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.machine_target import Target, host_target
+from codegen.machine_target import Target
 from codegen.probe import run
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor
+from tests.machines import narrower_targets
 from tiling.schedule import Contract
 
-TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
+TARGETS = ["host", *narrower_targets()]
 
 
 def runs_along_k(executable: codegen.Executable) -> bool:

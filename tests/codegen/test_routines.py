@@ -8,6 +8,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.machines import narrower_targets
 
 SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45], np.float32)
 
@@ -184,7 +185,7 @@ def test_dots_of_bytes_are_exact(m: int, k: int, n: int) -> None:
     check(text, rng.integers(-128, 128, (m, k), np.int8), rng.integers(-128, 128, (k, n), np.int8))
 
 
-@pytest.mark.parametrize("target", ["avx2", "baseline"])
+@pytest.mark.parametrize("target", narrower_targets())
 def test_dots_of_bytes_without_the_instruction(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from codegen.jit import forget_kernels
 
