@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sets the project up in `.venv` and runs it: `python3 dev.py example`, `python3 dev.py test`.
+"""Sets the project up in `.venv` and runs it: `python3 dev.py example`, `python3 dev.py test`, `python3 dev.py test hlo`.
 
 Needs Python 3.11 or later and nothing else; uses the standard library alone. A second call finds the environment
 as the first one left it and starts at once. (Written so that an old Python can still read it and say so.)
@@ -8,6 +8,7 @@ as the first one left it and starts at once. (Written so that an old Python can 
 from __future__ import annotations
 
 import argparse
+import glob
 import hashlib
 import json
 import os
@@ -158,7 +159,17 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs")
+EXTRAS = ("models", "notebook", "docs", "jax", "test")
+
+# The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
+LAYERS = {
+    **{name: [name, f"tests/{name}"] for name in ("hlo", "indexing", "tiling", "codegen", "interp")},
+    "tilewright": ["tilewright", *(f"tests/test_{name}.py" for name in ("cli*", "bisect", "examples", "pictures"))],
+    "jax": ["tests/test_jit*.py", "tests/test_models.py"],
+    "docs": ["tests/test_docs.py", "tests/test_readme.py", "tests/test_op_*.py", "tests/test_notebooks.py"],
+    "machines": ["tests/test_machines.py"],
+    "project": ["tests/test_benchmark.py", "tests/test_imports.py", "tests/test_suite.py"],
+}
 
 
 def extras_of(text: str) -> tuple[str, ...]:
@@ -169,11 +180,28 @@ def extras_of(text: str) -> tuple[str, ...]:
     return names
 
 
+def layers_of(rest: list[str]) -> tuple[list[str], list[str]]:
+    """The layers that the arguments begin with, and the other arguments."""
+    count = next((k for k, a in enumerate(rest) if a not in LAYERS), len(rest))
+    return rest[:count], rest[count:]
+
+
+def paths_of(layers: list[str]) -> list[str]:
+    """The folders and files of some layers' packages and tests."""
+    patterns = [p for name in layers for p in LAYERS[name]]
+    return [os.path.relpath(found, ROOT) for p in patterns for found in sorted(glob.glob(os.path.join(ROOT, p)))]
+
+
 def test(args: argparse.Namespace) -> int:
     # Notebooks, pictures, model examples and the documentation are tested where their extras are installed.
     set_up({"test", "jax", *(EXTRAS if args.slow else args.extras)})
+    layers, rest = layers_of(args.rest)
+    paths = paths_of(layers)
     slow = ["--slow"] if args.slow else []
-    return run_steps({**LINTERS, "pytest": [PYTHON, "-m", "pytest", *slow, *args.rest]})
+    # A process for each core (`-n 0` among the arguments: one for all).
+    pytest = [PYTHON, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *slow, *paths, *rest]
+    linters = {"ruff": [*LINTERS["ruff"][:-1], *paths]} if layers else LINTERS
+    return run_steps({**linters, "pytest": pytest})
 
 
 def lint(args: argparse.Namespace) -> int:
@@ -254,7 +282,7 @@ def setup(args: argparse.Namespace) -> int:
 
 
 def add_extras(c: argparse.ArgumentParser) -> None:
-    text = "with these extras too: models (real models), notebook (notebooks, pictures), docs"
+    text = "with these extras too: models (real models), notebook (notebooks, pictures), docs; jax and test are there anyway"
     c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)
 
 
@@ -266,7 +294,13 @@ def parser() -> argparse.ArgumentParser:
     c = sub.add_parser("example", help="run a shipped example, checked against the evaluator")
     c.add_argument("file", nargs="?", default=EXAMPLE, help=f"the program (default: {EXAMPLE})")
     c.set_defaults(call=example)
-    c = sub.add_parser("test", help="ruff, mypy --strict and pytest; other arguments go to pytest")
+    text = "ruff, mypy --strict and pytest on every core, or ruff and pytest of some layers: " + ", ".join(LAYERS)
+    c = sub.add_parser(
+        "test",
+        help=text + "; other arguments go to pytest",
+        usage="dev.py test [LAYER ...] [--slow] [--extras A,B] [PYTEST'S ARGUMENTS]",
+        description=f"Runs {text}. Other arguments, after the layers, go to pytest (-n 0: one process).",
+    )
     c.add_argument("--slow", action="store_true", help="the slow tests too, with every extra")
     add_extras(c)
     c.set_defaults(call=test)

@@ -19,13 +19,12 @@ def remember_machine(machine: Machine) -> None:
 
 
 def calibrated_machine() -> Machine:
-    """The remembered result of `calibrate` on this machine, else what the system tells."""
+    """The remembered result of `calibrate` on this machine, else what the system tells; what TILEWRIGHT_MACHINE says is so."""
     payload = object_cache.read(_key())
     target = default_target()
     # The registers are those of the target that kernels are compiled for, which may be less than the machine has.
-    detected = replace(
-        Machine.detect(), vector_bytes=target.vector_bytes, vector_registers=target.vector_registers
-    )
+    registers = {"vector_bytes": target.vector_bytes, "vector_registers": target.vector_registers}
+    detected = replace(Machine.detect(), **registers).described()
     if payload is None:
         return detected
     try:
@@ -35,7 +34,7 @@ def calibrated_machine() -> Machine:
     except (ValueError, TypeError, KeyError):
         return detected
     # The rates hold for another number of threads, the count of cores does not.
-    return replace(found, cores=detected.cores)
+    return replace(found, cores=detected.cores).described()
 
 
 def _key() -> str:

@@ -17,6 +17,13 @@ from dataclasses import dataclass
 _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 
+# x86-64 targets that have names -> CPU and features.
+_NAMED = {
+    "avx512": ("x86-64-v4", _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl"),
+    "avx2": ("x86-64-v3", _AVX2_FEATURES),
+    "baseline": ("x86-64", "+sse,+sse2"),
+}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -60,20 +67,28 @@ class Target:
 
     @staticmethod
     def named(name: str) -> Target:
-        """``host``, ``avx2`` or ``baseline`` (x86-64 with SSE2 only).
+        """``host``, ``avx512``, ``avx2`` or ``baseline`` (x86-64 with SSE2 only), whether or not this CPU can run it.
 
         Raises ValueError for another name, and for an x86 name on another architecture.
         """
         if name == "host":
             return host_target()
-        if name not in ("avx2", "baseline"):
-            raise ValueError(f"unknown target {name!r}: expected host, avx2 or baseline")
+        if name not in _NAMED:
+            raise ValueError(f"unknown target {name!r}: expected host, {', '.join(_NAMED)}")
         triple = host_target().triple
         if not triple.startswith("x86_64"):
             raise ValueError(f"target {name!r} needs an x86-64 machine, found {triple}")
-        if name == "avx2":
-            return Target.from_features(triple, "x86-64-v3", _AVX2_FEATURES)
-        return Target.from_features(triple, "x86-64", "+sse,+sse2")
+        return Target.from_features(triple, *_NAMED[name])
+
+    @property
+    def missing_features(self) -> list[str]:
+        """What kernels for this target may use and this CPU lacks; empty where they run.
+
+        >>> Target.named("baseline").missing_features
+        []
+        """
+        wanted, there = self.features.split(","), host_target().features.split(",")
+        return sorted({f[1:] for f in wanted if f.startswith("+")} - {f[1:] for f in there if f.startswith("+")})
 
 
 @functools.lru_cache(maxsize=1)
@@ -87,17 +102,20 @@ def host_target() -> Target:
 
 
 def default_target() -> Target:
-    """The target of compiles that do not name one: ``TILEWRIGHT_TARGET`` (host, avx2, baseline), else the host.
+    """The target of compiles that do not name one: ``TILEWRIGHT_TARGET`` (host, avx512, avx2, baseline), else the host.
 
-    Raises SettingError for another name.
+    Raises SettingError for another name, and for a target whose instructions this CPU does not have.
     """
     name = os.environ.get("TILEWRIGHT_TARGET") or "host"
     try:
-        return Target.named(name)
+        target = Target.named(name)
+        if missing := target.missing_features:
+            raise ValueError(f"{name}: this CPU ({host_target().cpu}) lacks {', '.join(missing)}")
     except ValueError as e:
         from hlo.errors import SettingError  # here: a helper process does without hlo
 
         raise SettingError(f"TILEWRIGHT_TARGET: {e}") from None
+    return target
 
 
 _current: ContextVar[Target | None] = ContextVar("tilewright_target", default=None)

@@ -1,4 +1,4 @@
-"""Shared by all tests: the `--slow` and `jax` selections, a kernel cache of their own, Hypothesis' settings."""
+"""Shared by all tests: the `--slow` and `jax` selections, a kernel cache of their own, named machines, Hypothesis' settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-# Before anything can import the code generator: the tests neither read nor fill the user's cache.
-_CACHE = tempfile.mkdtemp(prefix="tilewright-tests-")
-os.environ["XDG_CACHE_HOME"] = _CACHE
+from tests.machines import MACHINES, narrower_targets
+
+# Before anything is compiled: the tests neither read nor fill the user's cache. The processes of a parallel run (pytest-xdist)
+# share one, for a kernel's key is its content; they are as many as there are cores, so none starts others to compile in.
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if IS_WORKER:
+    os.environ.setdefault("TILEWRIGHT_COMPILE_PROCESSES", "1")
+else:
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tilewright-tests-")
+_CACHE = os.environ["XDG_CACHE_HOME"]
 
 # Two shared cores make any deadline a matter of luck; the examples are the same on every run.
 settings.register_profile("tilewright", deadline=None, derandomize=True)
@@ -38,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # XLA is the oracle here, not what is measured: what it compiles runs once. (`--slow` compares with it as users have it.)
+    if not config.getoption("--slow"):
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {*MISSING, *(() if config.getoption("--slow") else ("slow",))}
     dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
@@ -51,5 +64,30 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [*slow, *MISSING.values()]
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    shutil.rmtree(_CACHE, ignore_errors=True)
+@pytest.fixture(autouse=True)
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the machine that a test's mark names the one that is planned for: what it expects of a plan holds on every CPU."""
+    mark = request.node.get_closest_marker("machine")
+    if mark is not None:
+        (name,) = mark.args
+        monkeypatch.setenv("TILEWRIGHT_MACHINE", MACHINES[name].description)
+    target = getattr(request, "param", "host")
+    if target != "host":
+        monkeypatch.setenv("TILEWRIGHT_MACHINE", MACHINES[target].description)
+        monkeypatch.setenv("TILEWRIGHT_TARGET", target)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("every_target"):
+        metafunc.parametrize("machine", ["host", *narrower_targets()], indirect=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process for each core, as far as memory goes: each takes about a gigabyte."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not IS_WORKER:  # after the last of the others
+        shutil.rmtree(_CACHE, ignore_errors=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.command_line import TWO, tilewright
+from tests.command_line import TWO, called, tilewright
 
 GOOD = """\
 func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -22,7 +22,7 @@ func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
 
 def refused(*arguments: str) -> str:
     """The message of a command that must end with exit code 2 and print nothing else."""
-    done = tilewright(*arguments)
+    done = called(*arguments)
     assert "Traceback" not in done.stderr
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     return done.stderr
@@ -256,7 +256,7 @@ def test_bad_options(two: str, arguments: list[str], words: str) -> None:
     [
         ("TILEWRIGHT_NUM_THREADS", "many", "TILEWRIGHT_NUM_THREADS: expected a positive number, found 'many'"),
         ("TILEWRIGHT_NUM_THREADS", "0", "TILEWRIGHT_NUM_THREADS: expected a positive number, found '0'"),
-        ("TILEWRIGHT_TARGET", "sparc", "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, avx2 or baseline"),
+        ("TILEWRIGHT_TARGET", "sparc", "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, avx512, avx2, baseline"),
     ],
 )
 def test_settings_that_mean_nothing(program: Callable[[str], str], variable: str, value: str, words: str) -> None:

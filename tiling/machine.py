@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+from hlo.errors import SettingError
 from hlo.settings import positive_setting
 
 __all__ = ["Machine"]
@@ -63,7 +65,29 @@ class Machine:
 
     @classmethod
     def detect(cls) -> Machine:
-        """This machine, from what the operating system tells; what it does not tell keeps a cautious default."""
+        """This machine, from what the operating system tells; what it does not tell keeps a cautious default.
+
+        TILEWRIGHT_MACHINE describes another one, as `description` writes it, in part or in whole. Raises SettingError for a
+        description that is none.
+        """
+        return cls._detect().described()
+
+    def described(self) -> Machine:
+        """This machine with the fields that TILEWRIGHT_MACHINE names. Raises SettingError for a description that is none."""
+        text = os.environ.get("TILEWRIGHT_MACHINE", "").strip()
+        return replace(self, **_parsed(text)) if text else self
+
+    @property
+    def description(self) -> str:
+        """All fields as text, for TILEWRIGHT_MACHINE.
+
+        >>> Machine(cores=64).description[:38]
+        'cores=64,vector_bytes=32,vector_regist'
+        """
+        return ",".join(f"{name}={value}" for name, value in asdict(self).items())
+
+    @classmethod
+    def _detect(cls) -> Machine:
         found = cls(cores=_cores())
         features = _cpu_flags()
         if "avx512f" in features:
@@ -85,6 +109,23 @@ class Machine:
             f"{self.cores} cores, {self.vector_bytes * 8}-bit vectors, L1 {self.l1_bytes >> 10} KiB, "
             f"L2 {self.l2_bytes >> 10} KiB, L3 {self.l3_bytes >> 20} MiB"
         )
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The fields that a description names."""
+    kinds = {f.name: type(f.default) for f in fields(Machine)}
+    found: dict[str, Any] = {}
+    for item in text.split(","):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name not in kinds:
+            raise SettingError(f"TILEWRIGHT_MACHINE: expected NAME=VALUE of {', '.join(kinds)}, found {item!r}")
+        try:
+            found[name] = kinds[name](value)
+        except ValueError:
+            found[name] = 0
+        if not 0 < found[name] < float("inf"):
+            raise SettingError(f"TILEWRIGHT_MACHINE: {name}: expected a positive {kinds[name].__name__}, found {value!r}")
+    return found
 
 
 def _cores() -> int:

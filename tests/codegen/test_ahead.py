@@ -27,6 +27,7 @@ TAKE = """func.func @main(%x: tensor<{n}x{w}xf32>, %i: tensor<{k}x1xi32>) -> ten
         (300000, 4, 300, False),  # a row is part of a line
     ],
 )
+@pytest.mark.machine("avx512")
 def test_rows_of_a_table(n: int, w: int, k: int, ahead: bool) -> None:
     module = hlo.parse(TAKE.format(n=n, w=w, k=k))
     rng = np.random.default_rng(0)
@@ -37,6 +38,7 @@ def test_rows_of_a_table(n: int, w: int, k: int, ahead: bool) -> None:
     np.testing.assert_array_equal(executable(table, places)[0], interp.evaluate(module, table, places)[0])
 
 
+@pytest.mark.machine("avx512")
 def test_rows_at_two_indices() -> None:
     """Both places of a row that comes later are known before its lines are asked for."""
     module = hlo.parse("""func.func @main(%x: tensor<70x130x128xf32>, %i: tensor<301x2xi32>) -> tensor<301x128xf32> {

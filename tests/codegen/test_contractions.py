@@ -12,11 +12,11 @@ import codegen
 import hlo
 import interp
 from codegen.jit import forget_kernels
-from codegen.machine_target import host_target
 from hlo.types import element_type
+from tests.machines import narrower_targets
 from tiling.schedule import Contract
 
-TARGETS = ["avx2", "baseline"] if host_target().triple.startswith("x86_64") else []
+TARGETS = narrower_targets()
 TOLERANCE = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-5, "f64": 1e-12}
 
 
@@ -177,6 +177,7 @@ def test_bytes_of_one_quad_or_less(seed: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_narrower_targets(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TARGET", target)
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
     forget_kernels()
     for left, right in (("mk", "kn"), ("km", "nk")):
         executable = check(dot(50, 70, 90, left=left, right=right))
@@ -222,6 +223,7 @@ SLICED = """func.func @main(%x: tensor<5x16x24xf32>, %y: tensor<5x16x40xf32>, %w
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 9, -2])
+@pytest.mark.machine("avx512")
 def test_an_operand_at_a_place_known_at_run_time_is_brought_to_the_micro_kernel(at: int) -> None:
     module = hlo.parse(SLICED)
     x, y, w = arrays_for(hlo.parse(SLICED), 1)[:3]
@@ -234,6 +236,7 @@ def test_an_operand_at_a_place_known_at_run_time_is_brought_to_the_micro_kernel(
     np.testing.assert_allclose(found, wide, rtol=0, atol=2e-5 * np.abs(wide).max())
 
 
+@pytest.mark.machine("avx512")
 def test_a_matrix_at_a_place_known_at_run_time_is_not_copied_for_one_row() -> None:
     module = hlo.parse("""func.func @main(%x: tensor<1x256xf32>, %w: tensor<4x256x128xf32>, %at: tensor<i32>)
         -> tensor<1x128xf32> {

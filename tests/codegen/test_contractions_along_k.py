@@ -11,12 +11,13 @@ import hlo
 import interp
 import tiling
 from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.machine_target import Target, host_target
+from codegen.machine_target import Target
 from codegen.probe import run
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor
+from tests.machines import narrower_targets
 from tiling.schedule import Contract
 
-TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
+TARGETS = ["host", *narrower_targets()]
 
 
 def runs_along_k(executable: codegen.Executable) -> bool:
@@ -79,6 +80,7 @@ def test_few_rows_and_few_columns(size: tuple[int, int, int], left: str, right: 
     check(dot(*size, left=left, right=right))
 
 
+@pytest.mark.machine("avx512")
 def test_what_lies_along_k_is_not_turned() -> None:
     assert runs_along_k(check(dot(3, 500, 777, right="nk")))
     assert runs_along_k(check(dot(500, 3, 777, right="kn")))
@@ -89,11 +91,13 @@ def test_what_lies_along_k_is_not_turned() -> None:
     ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f32"), ("f16", "f16", "f16"), ("f64", "f64", "f64"), ("i8", "i8", "i32"),
     ("ui8", "i8", "i32"), ("i8", "i8", "i8"), ("i32", "i32", "i32"), ("ui64", "ui64", "ui64"),
 ])  # fmt: skip
+@pytest.mark.machine("avx512")
 def test_few_rows_of_other_types(types: tuple[str, str, str]) -> None:
     assert runs_along_k(check(dot(5, 130, 1027, types, right="nk")))
     assert runs_along_k(check(dot(130, 1, 4500, types)))
 
 
+@pytest.mark.machine("avx512")
 def test_batches_with_few_rows() -> None:
     assert runs_along_k(check(dot(3, 70, 500, right="nk", batch=5)))
     check(dot(70, 2, 500, right="kn", batch=5))
@@ -136,6 +140,7 @@ def weighted(columns: int, order: str, dtype: str = "f32") -> str:
       return %o : {out} }}"""
 
 
+@pytest.mark.machine("avx512")
 def test_a_longer_factor_that_the_task_makes_is_summed_in_lanes_where_nothing_is_copied_or_columns_are_too_few() -> None:
     """A copy of w would hold all of k: then neither blocks of rows nor a mask's ends could bound the sums."""
     machine = tiling.Machine(vector_bytes=64, vector_registers=32)
@@ -152,6 +157,7 @@ def test_a_longer_factor_that_the_task_makes_is_summed_in_lanes_where_nothing_is
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
+@pytest.mark.machine("avx512")
 def test_nan_and_infinity_stay_in_their_own_sums(types: tuple[str, str, str]) -> None:
     module = hlo.parse(dot(4, 90, 1003, types, right="nk"))
     a, b = arrays_for(module, 0)

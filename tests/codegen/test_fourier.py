@@ -62,6 +62,7 @@ def test_transforms_of_doubles(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["FFT", "IFFT"])
 @pytest.mark.parametrize("shape", [(256,), (3, 600), (2, 8192)])
+@pytest.mark.machine("avx512")
 def test_long_lines_are_cut_in_two(kind: str, shape: tuple[int, ...]) -> None:
     text, x = program(kind, shape, 1)
     assert len(compare(text, x, 1e-6).kernels) == 2

@@ -8,10 +8,11 @@ import pytest
 
 from codegen.jit import KernelSignature, Param, compile_kernel, kernel_assembly
 from codegen.lib.contract import micro_shape
-from codegen.machine_target import Target, host_target
+from codegen.machine_target import Target
 from codegen.probe import run
+from tests.machines import narrower_targets
 
-TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
+TARGETS = ["host", *narrower_targets()]
 SIZES = [(1, 1, 1), (6, 64, 8), (13, 70, 9), (30, 17, 3), (7, 130, 33), (16, 16, 2)]
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from codegen.lib import NAMESPACE
-from codegen.machine_target import Target, host_target
+from codegen.machine_target import Target
 from codegen.probe import apply
+from tests.machines import narrower_targets
 
-TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
+TARGETS = ["host", *narrower_targets()]
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 

@@ -156,6 +156,7 @@ func.func @main(%x: tensor<9x4xf32>, %start: tensor<9x4xf32>) -> (tensor<9x4xf32
 }"""
 
 
+@pytest.mark.machine("avx512")
 def test_a_stack_is_updated_in_place_in_its_first_values_memory() -> None:
     plan = tiling.plan(hlo.parse(STACK), supports=supports)
     (loop,) = plan.controls
@@ -324,6 +325,7 @@ def test_small_programs_with_loops_jump_when_called_natively(n: int) -> None:
     assert float(executable(np.int32(n), np.ones((3, 3), np.float32))[1][0, 0]) == 2.0**n
 
 
+@pytest.mark.machine("avx512")
 def test_a_loop_of_little_work_is_one_kernel(how: str) -> None:
     """Its scalars are the kernel's own; what it may take of time keeps it from calls that hold the interpreter's lock."""
     text = COUNTED.format(s="3", body=IN_PLACE.format(s="3"))
@@ -337,6 +339,7 @@ def test_a_loop_of_little_work_is_one_kernel(how: str) -> None:
         assert any(s.is_long for s in steps)  # its count is the caller's
 
 
+@pytest.mark.machine("avx512")
 def test_a_loop_of_much_work_is_the_launchers() -> None:
     text = COUNTED.format(s="700x300", body=IN_PLACE.format(s="700x300"))
     executable = run(text, np.int32(3), np.ones((700, 300), np.float32))

@@ -48,6 +48,7 @@ def test_a_second_plan_searches_nothing_and_is_the_same(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"pins": 1}', b'{"pins": [[[99], [1]]], "decisions": [], "looked_at": [1]}']
 )
+@pytest.mark.machine("avx512")
 def test_a_damaged_record_is_made_anew(folder: Path, damage: bytes) -> None:
     module = hlo.load(EXAMPLES / "softmax.mlir")
     key = plans._key(module, "main", codegen.remembered_plan(module).machine)
@@ -66,6 +67,7 @@ def test_programs_that_differ_in_an_attribute_have_different_keys() -> None:
     assert plans._key(module, "main", machine) != plans._key(other, "main", machine)
 
 
+@pytest.mark.machine("avx512")
 def test_autotune_is_remembered_and_right(folder: Path) -> None:
     import numpy as np
 
@@ -89,6 +91,7 @@ def test_autotune_is_remembered_and_right(folder: Path) -> None:
     np.testing.assert_allclose(executable(*arrays)[0], interp.evaluate(module, *arrays)[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.machine("avx512")
 def test_autotune_reaches_the_kernels_after_one_that_it_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 

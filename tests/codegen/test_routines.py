@@ -8,6 +8,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.machines import narrower_targets
 
 SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45], np.float32)
 
@@ -156,6 +157,7 @@ def test_turned_tiles(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 1]])
+@pytest.mark.machine("avx512")
 def test_reductions_in_pieces_have_the_same_bits_on_any_number_of_threads(dims: list[int]) -> None:
     result = "tensor<f32>" if len(dims) == 2 else "tensor<200xf32>"
     text = f"""func.func @main(%x: tensor<3000x200xf32>) -> {result} {{
@@ -183,7 +185,7 @@ def test_dots_of_bytes_are_exact(m: int, k: int, n: int) -> None:
     check(text, rng.integers(-128, 128, (m, k), np.int8), rng.integers(-128, 128, (k, n), np.int8))
 
 
-@pytest.mark.parametrize("target", ["avx2", "baseline"])
+@pytest.mark.parametrize("target", narrower_targets())
 def test_dots_of_bytes_without_the_instruction(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from codegen.jit import forget_kernels
 

@@ -19,6 +19,7 @@ import tiling
 from codegen import launch
 from codegen.jit import KernelSignature, Param, compile_kernel
 from codegen.launch import Step
+from tests.machines import narrower_targets
 from tests.threads import in_threads
 from tilewright.inputs import random_arrays
 
@@ -126,7 +127,7 @@ def narrow(target: str, paths: list[Path], folder: Path) -> None:
     assert made.stdout.strip() == f"all {len(paths)}", made.stderr[-2000:]
 
 
-@pytest.mark.parametrize("target", ["avx2", "baseline"])
+@pytest.mark.parametrize("target", narrower_targets())
 def test_narrower_machines_are_slower_and_right(target: str, tmp_path: Path) -> None:
     programs = ROOT / "tests" / "programs"
     # (Of heads that share their keys some are rows of one product there.)

@@ -133,6 +133,7 @@ func.func @main(%x: tensor<7xf32>) -> tensor<{n}xf32> {{
          "index_vector_dim = 1", [2, 1]),
     ],
 )  # fmt: skip
+@pytest.mark.machine("avx512")
 def test_results_larger_than_a_task(
     shape: str, indices: str, updates: str, dimensions: str, tasks: list[int], body: str
 ) -> None:

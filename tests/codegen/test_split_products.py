@@ -19,11 +19,13 @@ def is_split(executable: codegen.Executable) -> bool:
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("ui64",) * 3])
+@pytest.mark.machine("avx512")
 def test_a_vector_by_a_matrix(types: tuple[str, str, str]) -> None:
     assert is_split(check(dot(1, 700, 1801, types)))
     assert is_split(check(dot(1100, 1, 1027, types, left="km")))
 
 
+@pytest.mark.machine("avx512")
 def test_what_is_not_split() -> None:
     for text in (dot(1, 700, 1801, right="nk"), dot(1, 300, 600), dot(1, 40000, 600), dot(1, 700, 1801, ("bf16", "bf16", "f32"))):
         check(text)

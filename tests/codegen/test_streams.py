@@ -83,6 +83,7 @@ def test_sums_and_maxima_over_several_axes(shape: tuple[int, ...], axes: tuple[i
     same(reduction("f32", shape, axes, "maximum", SMALLEST["f32"]), x)
 
 
+@pytest.mark.machine("avx512")
 def test_loops_that_walk_on_through_memory_are_one() -> None:
     text = reduction("f32", (6, 10, 12, 14), (2, 3), "add", "0.0")
     source = same(text, np.random.default_rng(5).standard_normal((6, 10, 12, 14), np.float32), rtol=1e-5).source
@@ -149,6 +150,7 @@ def test_moves_of_more_than_two_dimensions(shape: tuple[int, ...], order: tuple[
     same(text, np.random.default_rng(9).standard_normal(shape).astype(KINDS[element]))
 
 
+@pytest.mark.machine("avx512")
 def test_a_reversed_cube_is_turned_in_registers() -> None:
     cube = "tensor<128x64x128xf32>"
     text = f"""func.func @main(%x: {cube}) -> {cube} {{
@@ -162,6 +164,7 @@ def test_a_reversed_cube_is_turned_in_registers() -> None:
 @pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
 @pytest.mark.parametrize("function", ["maximum", "minimum"])
 @pytest.mark.parametrize("width", [600, 1027])
+@pytest.mark.machine("avx512")
 def test_long_extrema_by_bounds_of_bits(element: str, function: str, width: int) -> None:
     """Rows long enough for three integer bounds: one sign only, zeros of both signs, NaN with and without a sign."""
     x = np.random.default_rng(4).standard_normal((14, width)).astype(KINDS[element])
@@ -181,6 +184,7 @@ def test_long_extrema_by_bounds_of_bits(element: str, function: str, width: int)
 
 @pytest.mark.parametrize("element", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("function", ["maximum", "minimum"])
+@pytest.mark.machine("avx512")
 def test_extrema_of_rows_in_memory_by_two_looks(element: str, function: str) -> None:
     """Rows of one sign alone take the second look; a NaN of either sign is found at the first."""
     x = np.random.default_rng(6).standard_normal((2200, 1000)).astype(KINDS[element])
@@ -204,6 +208,7 @@ def test_the_start_of_a_fold_counts_in_both_looks(function: str, start: str) -> 
     same(reduction("f32", x.shape, (1,), function, start), x)
 
 
+@pytest.mark.machine("avx512")
 def test_long_runs_are_asked_for_ahead() -> None:
     """An input that no cache holds is prefetched where a task walks along it, not where it jumps from row to row."""
     columns = 1 << 12
@@ -267,6 +272,7 @@ def test_windows_that_end_outside_along_rows(
     same(windows(shape, size, strides, pads, function), x, rtol=1e-6 if function == "add" else 0.0)
 
 
+@pytest.mark.machine("avx512")
 def test_inside_of_padded_rows_is_without_conditions() -> None:
     text = windows((8, 64, 64), (1, 3, 3), (1, 1, 1), ((0, 0), (1, 1), (1, 1)), "add")
     source = codegen.compile(hlo.parse(text)).kernels[0].source
@@ -275,6 +281,7 @@ def test_inside_of_padded_rows_is_without_conditions() -> None:
 
 @pytest.mark.parametrize("function", ["add", "maximum", "minimum"])
 @pytest.mark.parametrize("width", [2, 8, 9, 12, 15, 16, 17])
+@pytest.mark.machine("avx512")
 def test_thin_rows(function: str, width: int) -> None:
     x = np.random.default_rng(7).standard_normal((333, width)).astype(np.float32)
     if function != "add":
@@ -286,6 +293,7 @@ def test_thin_rows(function: str, width: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(300, 200), (129, 1031), (64, 64)])
+@pytest.mark.machine("avx512")
 def test_complex_numbers_are_turned_as_integers_of_their_size(rows: int, columns: int) -> None:
     for kind, element in (("complex64", "f32"), ("complex128", "f64")):
         a, b = f"{rows}x{columns}xcomplex<{element}>", f"{columns}x{rows}xcomplex<{element}>"
@@ -302,6 +310,7 @@ def test_complex_numbers_are_turned_as_integers_of_their_size(rows: int, columns
         assert executable(x)[0].tobytes() == np.ascontiguousarray(x.T).tobytes()
 
 
+@pytest.mark.machine("avx512")
 def test_lines_that_are_gone_before_their_next_element_is_read_are_turned() -> None:
     """Steps of 160 lines reach two sets of the nearest cache and 32 of the next: a tile in registers reads each line once."""
     text = """func.func @main(%x: tensor<32x48x40x64xf32>) -> tensor<64x40x32x48xf32> {
@@ -317,6 +326,7 @@ def test_lines_that_are_gone_before_their_next_element_is_read_are_turned() -> N
 @pytest.mark.parametrize("element", ["f32", "bf16", "i8"])
 @pytest.mark.parametrize("function", ["add", "maximum", "minimum"])
 @pytest.mark.parametrize("shape", [(11, 5, 64), (11, 23, 37), (1003, 160)])
+@pytest.mark.machine("avx512")
 def test_folds_across_rows_take_four_at_a_time(element: str, function: str, shape: tuple[int, ...]) -> None:
     """Whole groups of rows, and the rest one by one: any number of rows, also where a part ends within a group."""
     axis = len(shape) - 2
@@ -337,6 +347,7 @@ def test_folds_across_rows_take_four_at_a_time(element: str, function: str, shap
     assert bool(grouped) == (shape[axis] >= 8)
 
 
+@pytest.mark.machine("avx512")
 def test_folds_of_costly_values_go_row_by_row() -> None:
     text = """func.func @main(%x: tensor<64x64xf32>) -> tensor<64xf32> {
       %c = stablehlo.constant dense<0.0> : tensor<f32>
@@ -349,6 +360,7 @@ def test_folds_of_costly_values_go_row_by_row() -> None:
     assert ", 4):" not in same(text, x, rtol=1e-5).kernels[0].source
 
 
+@pytest.mark.machine("avx512")
 def test_long_rows_and_rows_with_gaps_go_one_by_one() -> None:
     x = np.random.default_rng(10).standard_normal((64, 1000)).astype(np.float32)
     assert ", 4):" not in same(reduction("f32", x.shape, (0,), "add", "0.0"), x, rtol=1e-4).kernels[0].source

@@ -135,6 +135,7 @@ def test_other_types(types: tuple[str, str, str], first: bool) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
+@pytest.mark.machine("avx512")
 def test_holes_are_not_multiplied(first: bool) -> None:
     """Each of the four residues sums up its own taps: 1, 2, 2 and 4 of the window's 9."""
     case = Transposed(first=first, size=(16, 16), channels=(32, 64))
@@ -172,6 +173,7 @@ def test_the_schedules_are_proved(name: str) -> None:
     assert proof.holds, proof
 
 
+@pytest.mark.machine("avx512")
 def test_what_is_not_finite_runs_in_loops_over_everything() -> None:
     (fusion,) = (s for s in plan(hlo.parse(CASES["large"].text)).steps if isinstance(s, Fusion))
     main = fusion.schedule.main
@@ -179,6 +181,7 @@ def test_what_is_not_finite_runs_in_loops_over_everything() -> None:
     assert sum(isinstance(s, Nest) and bool(s.folds) for s in main.steps) == 1
 
 
+@pytest.mark.machine("avx512")
 def test_a_window_of_one_leaves_zeros_between_its_results() -> None:
     module = hlo.parse(CASES["no_window"].text)
     (fusion,) = (s for s in plan(module).steps if isinstance(s, Fusion))
@@ -187,6 +190,7 @@ def test_a_window_of_one_leaves_zeros_between_its_results() -> None:
     assert len(zeros) == 3
 
 
+@pytest.mark.machine("avx512")
 def test_the_weights_are_copied_once_for_all_residues() -> None:
     (fusion,) = (s for s in plan(hlo.parse(CASES["first"].text)).steps if isinstance(s, Fusion))
     packs = [p for p in fusion.schedule.phases[:-1] if any(isinstance(s, Nest) for s in p.steps)]

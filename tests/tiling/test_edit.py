@@ -12,6 +12,8 @@ import hlo
 import interp
 import tiling
 
+pytestmark = pytest.mark.machine("avx512")
+
 COLUMN_SUM = """
 func.func @main(%x: tensor<48x40x32xf32>) -> tensor<40x32xf32> {
   %c = stablehlo.constant dense<0.0> : tensor<f32>

@@ -15,6 +15,8 @@ import tiling
 from tests.random_programs import random_program
 from tiling import Pin
 
+pytestmark = pytest.mark.machine("avx512")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

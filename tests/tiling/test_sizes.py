@@ -11,6 +11,8 @@ import interp
 import tiling
 from tiling.sizes import MOST_KERNEL_NODES, MOST_NODES
 
+pytestmark = pytest.mark.machine("avx512")
+
 
 def program(lines: list[str], arguments: str, result: str) -> hlo.Module:
     body = "\n  ".join(lines)

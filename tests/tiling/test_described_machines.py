@@ -1,0 +1,58 @@
+"""Machines that are described in the environment: plans are made for them, in whole or in part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import codegen
+from codegen.machine_memory import remember_machine
+from hlo.errors import SettingError
+from tests.machines import MACHINES
+from tiling import Machine
+
+
+def test_what_is_named_is_so_and_the_rest_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
+    here = Machine.detect()
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", "cores=64, l2_bytes=262144,hertz=2.5e9")
+    assert Machine.detect() == replace(here, cores=64, l2_bytes=262144, hertz=2.5e9)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_description_says_everything(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", MACHINES[name].description)
+    assert Machine.detect() == codegen.calibrated_machine() == MACHINES[name]
+
+
+def test_it_stands_above_what_was_measured(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", MACHINES["avx2"].description)
+    remember_machine(replace(MACHINES["avx512"], hertz=1e9))
+    assert codegen.calibrated_machine() == MACHINES["avx2"]
+
+
+@pytest.mark.machine("avx2")
+def test_a_mark_names_the_machine() -> None:
+    assert Machine.detect() == MACHINES["avx2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("core=2", "expected NAME=VALUE of cores, vector_bytes, .*, found 'core=2'"),
+        ("cores", "cores: expected a positive int, found ''"),
+        ("cores=0", "cores: expected a positive int, found '0'"),
+        ("cores=two", "cores: expected a positive int, found 'two'"),
+        ("hertz=inf", "hertz: expected a positive float, found 'inf'"),
+        ("hertz=nan", "hertz: expected a positive float, found 'nan'"),
+        ("cores=2,,", "expected NAME=VALUE of .*, found ''"),
+    ],
+)
+def test_descriptions_that_mean_nothing(text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", text)
+    with pytest.raises(SettingError, match=f"TILEWRIGHT_MACHINE: {message}"):
+        Machine.detect()
