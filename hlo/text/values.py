@@ -169,7 +169,15 @@ class ValueParser(TypeParser):
         if element is None or not (element.is_integer or element.is_boolean or element.is_float):
             raise lx.error(f"unknown array element type {kind!r}", at)
         values: list[int | float | bool] = []
-        if lx.accept(":"):
+        if lx.kind == ":":
+            end = lx.text.find(">", lx.end)
+            count = lx.text.count(",", lx.end, end) + 1
+            if end - lx.end >= literals.BULK_CHARS and not element.is_float:
+                bulk = literals.bulk_list(f"[{lx.text[lx.end:end]}]", (count,), element, b"[]", True)
+                if bulk is not None:
+                    lx.seek(end + 1)
+                    return TypedArray(kind, tuple(bulk.tolist()))
+            lx.advance()
             while True:
                 if element.is_boolean and lx.kind == "word":
                     if lx.token not in ("true", "false"):
@@ -183,6 +191,8 @@ class ValueParser(TypeParser):
                     n = lx.integer()
                     if not -(1 << (element.bits - 1)) <= n < 1 << element.bits:
                         raise lx.error(f"{n} does not fit into {kind}", place)
+                    if element.is_signed and n >= 1 << (element.bits - 1):
+                        n -= 1 << element.bits  # a pattern of bits, as the reference reads it
                     values.append(bool(n) if element.is_boolean else n)
                 if not lx.accept(","):
                     break

@@ -256,7 +256,7 @@ class _Reader:
         while position < end:
             m = _NAME.match(text, position)
             # A type before the name: f32[2]{0} %x, or (f32[2], s32[]) %x
-            if m is None or text.startswith("[", m.end()):
+            if m is None or text.startswith("[", skip(text, m.end())):
                 _, position = parse_type(self.lexer, position)
                 position = skip(text, position)
                 m = _NAME.match(text, position)
@@ -486,7 +486,7 @@ class _Builder:
         if not isinstance(i.type, TensorType):
             raise self.error(f"expected an array type for a constant, found {i.type}", i.at)
         text = self.reader.text[slice(*i.body)]
-        value = parse_literal(text, i.type, lambda m: self.error(m, i.body[0]))
+        value = parse_literal(text, i.type, lambda m, offset: self.error(m, i.body[0] + offset))
         extra = self._extra(i, ())
         if value is None:
             return self._emit(block, "xla.elided_constant", (), {}, (), (i.type,), i.at, (i.name,), extra).result
