@@ -16,6 +16,7 @@ from hlo.ops.rules import (
     law,
     one_element,
     one_shape,
+    precisions,
     reducer_problem,
     result_type,
     results_of_body,
@@ -192,7 +193,7 @@ def _dot_rules() -> tuple[Constraint, ...]:
         within("C8", "rhs_contracting_dimensions", "the dimensions of rhs", right, get("rhs_contracting")),
         law("C9", "batching dimensions have equal sizes", _pairs_fit("batching")),
         law("C10", "contracting dimensions have equal sizes", _pairs_fit("contracting")),
-        law("C11", "two precisions, or none", lambda op: len(op.attr("precision_config") or ()) in (0, 2), "precision_config"),
+        precisions("C11"),
     )
 
 
