@@ -23,6 +23,7 @@ __all__ = [
     "TupleType",
     "Type",
     "element_type",
+    "named_element",
 ]
 
 
@@ -116,17 +117,33 @@ def _table() -> dict[str, ElementType]:
 ELEMENT_TYPES: dict[str, ElementType] = _table()
 
 
+def named_element(name: str) -> ElementType | None:
+    """The element type that a text calls `name`; None for a name that is none.
+
+    Signed integers have two spellings: the specification's `si8` and the dialect's `i8`, which is the one printed.
+    """
+    return ELEMENT_TYPES.get(name) or _SIGNED.get(name)
+
+
+_SIGNED = {f"s{t.name}": t for t in ELEMENT_TYPES.values() if t.is_signed}
+
+
 def element_type(name: str) -> ElementType:
     """The element type called `name` in StableHLO text. Raises KeyError for a name that is none."""
-    return ELEMENT_TYPES[name]
+    found = named_element(name)
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 @dataclass(frozen=True)
 class QuantizedType:
-    """A quantized element type: real = (stored - zero_point) * scale, per tensor or along one axis.
+    """A quantized element type: real = (stored - zero_point) * scale, per tensor, along one axis or by blocks.
 
-    `axis` is None and both tuples hold one entry for the per-tensor form.
-    Specification: "Quantized element types".
+    `axis` is None and both tuples hold one entry for the per-tensor form. The block-wise (sub-channel) form has a `grid`: how
+    many blocks each dimension of the tensor has, one scale and zero point for each block in row-major order, and `blocks`,
+    the pairs of a dimension and its block's size; a dimension without a pair is one block.
+    Specification: "Quantized element types"; the block-wise form: MLIR's quant dialect.
     """
 
     storage: ElementType
@@ -136,6 +153,8 @@ class QuantizedType:
     storage_min: int
     storage_max: int
     axis: int | None = None
+    blocks: tuple[tuple[int, int], ...] = ()
+    grid: tuple[int, ...] | None = None
 
     @property
     def dtype(self) -> np.dtype:
@@ -149,10 +168,19 @@ class QuantizedType:
     def name(self) -> str:
         return str(self)
 
+    @property
+    def is_blockwise(self) -> bool:
+        return self.grid is not None
+
     def __str__(self) -> str:
         lo, hi = default_storage_range(self.storage)
         bounds = "" if (self.storage_min, self.storage_max) == (lo, hi) else f"<{self.storage_min}:{self.storage_max}>"
         pairs = [f"{s!r}" + (f":{z}" if z else "") for s, z in zip(self.scales, self.zero_points, strict=True)]
+        if self.grid is not None:
+            for n in reversed(self.grid):
+                pairs = ["{" + ", ".join(pairs[k : k + n]) + "}" for k in range(0, len(pairs), n)]
+            sizes = ", ".join(f"{a}:{b}" for a, b in self.blocks)
+            return f"!quant.uniform<{self.storage}{bounds}:{self.expressed}:{{{sizes}}}, {pairs[0]}>"
         if self.axis is None:
             return f"!quant.uniform<{self.storage}{bounds}:{self.expressed}, {pairs[0]}>"
         return f"!quant.uniform<{self.storage}{bounds}:{self.expressed}:{self.axis}, {{{', '.join(pairs)}}}>"

@@ -69,12 +69,30 @@ def quantized_problem(q: QuantizedType, shape: tuple[int | None, ...]) -> str | 
         return f"scales must be numbers of {q.expressed} [C4]"
     if any(not lo <= z <= hi for z in q.zero_points):
         return f"zero points must lie within [{lo}, {hi}] [C7]"
+    if q.grid is not None:
+        return _blocks_problem(q, q.grid, shape)
     if q.axis is not None:
         if not 0 <= q.axis < len(shape):
             return f"quantization dimension {q.axis} must be a dimension of the tensor [C12]"
         n = shape[q.axis]
         if n is not None and n != len(q.scales):
             return f"expected {n} scales, one for each element of dimension {q.axis}, found {len(q.scales)} [C13]"
+    return None
+
+
+def _blocks_problem(q: QuantizedType, grid: tuple[int, ...], shape: tuple[int | None, ...]) -> str | None:
+    """A dimension's size is that of its blocks times their number; a dimension without a block size is one block."""
+    if len(grid) != len(shape):
+        return f"expected scales nested {len(shape)} deep, one level for each dimension, found {len(grid)}"
+    sizes = dict(q.blocks)
+    for a in sizes:
+        if a >= len(shape):
+            return f"quantization dimension {a} must be a dimension of the tensor"
+    for i, (n, count) in enumerate(zip(shape, grid, strict=True)):
+        if i not in sizes and count != 1:
+            return f"expected one scale along dimension {i}, which has no block size, found {count}"
+        if i in sizes and n is not None and n != sizes[i] * count:
+            return f"expected {count} blocks of {sizes[i]} in dimension {i}, found a size of {n}"
     return None
 
 
@@ -88,8 +106,8 @@ def _is_static_enough(t: TensorType) -> bool:
 def tensors(
     *kinds: ElementKind, quantized: str = "", rank: int | None = None, index: bool = False, static: bool = False
 ) -> TypeSet:
-    """Ranked tensors of these element kinds; `quantized` is "", "per-tensor" or "any"; `rank` fixes the rank.
-    `static` asks for known dimensions, but for one that is bounded."""
+    """Ranked tensors of these element kinds; `quantized` is "", "per-tensor", "any" (per tensor or along an axis) or "block-wise"
+    (those and by blocks); `rank` fixes the rank. `static` asks for known dimensions, but for one that is bounded."""
     allowed = frozenset((*kinds, ElementKind.INDEX) if index else kinds)
     if set(kinds) == set(ANY):
         names = ["any kind"]
@@ -103,7 +121,7 @@ def tensors(
         + (" of " + " or ".join(names) if names != ["any kind"] else "")
     )
     if quantized:
-        what += " or quantized" if quantized == "any" else " or per-tensor quantized"
+        what += {"any": " or quantized", "block-wise": " or quantized (also by blocks)"}.get(quantized, " or per-tensor quantized")
 
     def has(t: Type) -> bool:
         if not isinstance(t, TensorType) or (rank is not None and len(t.shape) != rank):
@@ -113,7 +131,7 @@ def tensors(
         e = t.element
         if isinstance(e, ElementType):
             return e.kind in allowed
-        if not quantized or (quantized != "any" and e.axis is not None):
+        if not quantized or (quantized == "per-tensor" and e.axis is not None) or (quantized != "block-wise" and e.is_blockwise):
             return False
         return quantized_problem(e, t.shape) is None
 

@@ -15,7 +15,7 @@ from hlo.errors import VerificationError
 from hlo.module import Block, Function, Module, Op, Source, as_module, walk
 from hlo.ops.rules import baseline
 from hlo.registry import OpDefinition, Operand
-from hlo.types import QuantizedType, TensorType, TupleType, Type
+from hlo.types import OpaqueType, QuantizedType, TensorType, TupleType, Type
 from hlo.typesets import TYPE_SETS, TypeSet, quantized_problem
 
 __all__ = ["check_op", "compatible", "verify"]
@@ -158,6 +158,8 @@ def _why(t: Type) -> str:
     """More about a type that is not well formed in itself."""
     if isinstance(t, TensorType) and isinstance(t.element, QuantizedType):
         problem = quantized_problem(t.element, t.shape)
+        if not problem and t.element.is_blockwise:
+            problem = "quantized by blocks, which only uniform_quantize, uniform_dequantize and constant take"
         return f" ({problem})" if problem else ""
     return ""
 
@@ -177,6 +179,8 @@ def _function(m: Module, f: Function) -> None:
     place = f.location
     for t in (*(a.type for a in f.arguments), *f.result_types):
         problem = type_problem(t)
+        if problem is None and _is_unranked(t) and not _has_chlo(f.body):
+            problem = _UNRANKED
         if problem:
             raise VerificationError(f"type {t}: {problem}", place, op="func.func")
     if not f.body.ops or not f.body.ops[-1].definition.is_terminator:
@@ -196,10 +200,26 @@ def _function(m: Module, f: Function) -> None:
             if op.definition.is_terminator and i != last:
                 raise _error(op, "must be the last op of its block")
             check_op(op)
+            if not op.name.startswith("chlo.") and any(_is_unranked(r.type) for r in op.results):
+                raise _error(op, f"result {_UNRANKED}")
             for rule in op.definition.module_constraints:
                 found = rule.check(op, m)
                 if found is not None:
                     raise _error(op, f"{rule.text}: {found}", rule.label)
+
+
+_UNRANKED = "must be a tensor of a known rank; unranked tensors are no part of StableHLO (some CHLO ops take them)"
+
+
+def _is_unranked(t: Type) -> bool:
+    return isinstance(t, OpaqueType) and t.text.startswith("tensor<*x")
+
+
+def _has_chlo(body: Block) -> bool:
+    """Does an op of CHLO take or make an unranked value here?"""
+    return any(
+        op.name.startswith("chlo.") and any(_is_unranked(v.type) for v in (*op.operands, *op.results)) for op in walk(body)
+    )
 
 
 def type_problem(t: Type) -> str | None:

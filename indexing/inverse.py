@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
-from hlo import Declined, Op
+from hlo import Declined, Op, TensorType
 from indexing.bounds import Bounds, Interval
 from indexing.caches import Memo
 from indexing.derive import reads_of
@@ -327,6 +327,8 @@ def input_to_output(op: Op, input: int = 0) -> tuple[MapSet, ...]:
         if isinstance(found, Declined):
             answers.append(MapSet([IndexingMap((), (), unknown=found)]))
             continue
-        shape = op.operands[input].shape
+        # Of a tuple, one element is read, as the result is.
+        operand = op.operands[input] if isinstance(op.operands[input].type, TensorType) else op.results[output]
+        shape = operand.shape
         answers.append(MapSet([invert(tidy_map(m.remove_unused()), shape) for m in found[input]]))
     return tuple(answers)

@@ -42,7 +42,8 @@ def to_position(t: TensorType | Sequence[int], layout: Sequence[int] | None = No
     for k in order:
         position = position + stride * usual("d", k)
         stride *= shape[k]
-    return IndexingMap.over(shape, [position])
+    made = IndexingMap.over(shape, [position])
+    return made.simplify() if 0 in shape else made
 
 
 def from_position(t: TensorType | Sequence[int], layout: Sequence[int] | None = None) -> IndexingMap:
@@ -53,9 +54,11 @@ def from_position(t: TensorType | Sequence[int], layout: Sequence[int] | None = 
     """
     shape, order = _minor_to_major(t, layout)
     index: list[Expr] = [Const(0)] * len(shape)
+    if 0 in shape:
+        return IndexingMap.over([0], index).simplify()  # no position, so no index
     size = 1
     for k in order:
-        index[k] = (usual("d", 0) // size) % shape[k] if shape[k] else Const(0)
+        index[k] = (usual("d", 0) // size) % shape[k]
         size *= shape[k]
     return IndexingMap.over([size], index).simplify()
 

@@ -10,7 +10,8 @@ or, on several lines as the document on index analysis has it:
     …
 
 An expression has `+ - * floordiv ceildiv mod`, parentheses, `min(…)`, `max(…)`; a number may stand directly before what it
-multiplies (`16d0`). An empty domain is `KNOWN EMPTY`.
+multiplies (`16d0`). Newer versions of XLA write `/` for floordiv and `%` for mod: both are read, and printed where asked for.
+An empty domain is `KNOWN EMPTY`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,20 @@ def _constraint_lines(m: IndexingMap) -> list[str]:
     return sorted(f"{e} in {b}" for e, b in m.constraints)
 
 
-def format_map(m: IndexingMap) -> str:
-    """The one-line form. A map without variables and constraints has no domain part."""
+def format_map(m: IndexingMap, signs: bool = False) -> str:
+    """The one-line form. A map without variables and constraints has no domain part. `signs`: `/` and `%` as newer XLA has them.
+
+    >>> m = parse_map("(d0) -> (d0 / 8, d0 % 8), domain: d0 in [0, 31]")
+    >>> print(format_map(m))
+    (d0) -> (d0 floordiv 8, d0 mod 8), domain: d0 in [0, 31]
+    >>> print(format_map(m, signs=True))
+    (d0) -> (d0 / 8, d0 % 8), domain: d0 in [0, 31]
+    """
+    if signs:
+        text = format_map(m)
+        for word, sign in _SIGNS.items():  # of the same precedence, so that only the words change
+            text = text.replace(word, sign)
+        return text
     if m.unknown is not None:
         return UNKNOWN
     if m.is_known_empty:
@@ -81,7 +94,11 @@ def format_document(m: IndexingMap) -> str:
 
 # ---------------------------------------------------------------- parsing
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w.]*)|(?P<sign>->|[-+*()\[\]{},:<>=%#]))")
+_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w.]*)|(?P<sign>->|[-+*/%()\[\]{},:<>=#]))")
+
+
+_DIVISIONS = {"floordiv": "floordiv", "ceildiv": "ceildiv", "mod": "mod", "/": "floordiv", "%": "mod"}
+_SIGNS = {" floordiv ": " / ", " mod ": " % "}
 
 
 class _Parser:
@@ -153,7 +170,7 @@ class _Parser:
             self.at += 1
         return found
 
-    # sum := ["-"] product (("+" | "-") product)*        product := factor (("*" | "floordiv" | "ceildiv" | "mod") factor)*
+    # sum := ["-"] product (("+" | "-") product)*        product := factor (("*" | "/" | "%" | "floordiv" | …) factor)*
 
     def sum(self) -> Expr:
         self.depth += 1
@@ -188,7 +205,8 @@ class _Parser:
             if word == "*":
                 self.at += 1
                 value = value * self.signed_factor()
-            elif word in ("floordiv", "ceildiv", "mod"):
+            elif word in _DIVISIONS:
+                word = _DIVISIONS[word]
                 self.at += 1
                 here = self.at
                 divisor = self.signed_factor()

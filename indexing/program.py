@@ -73,6 +73,9 @@ def _reads(
     op: Op, output: int, consumers: MapSet, stop: set[Value], module: Module | None
 ) -> Iterator[tuple[Value, list[IndexingMap]]]:
     """(value, maps to it) for everything that a result of the op reads, through the maps to that result."""
+    if op.name == "stablehlo.get_tuple_element":
+        yield from _element_reads(op, consumers, stop, module)
+        return
     blocks = blocks_of(op, module)
     for block in blocks:
         replaced = dict(zip(block.arguments, op.operands, strict=True)) if op.name in CALLS else {}
@@ -80,14 +83,50 @@ def _reads(
             for value, maps in maps_from(block.results[output], stop, c, module).items():
                 yield replaced.get(value, value), list(maps)
     if blocks and op.name in BRANCHING:
-        yield op.operands[0], [composed(c, _to_scalar(op, output)) for c in consumers]
+        yield op.operands[0], [composed(c, _to_scalar(op.results[output])) for c in consumers]
     if not blocks:
         for operand, producers in zip(op.operands, output_to_input(op, output), strict=True):
             yield operand, [composed(c, p) for c in consumers for p in producers]
 
 
-def _to_scalar(op: Op, output: int) -> IndexingMap:
-    return replace(IndexingMap.identity(op.results[output].shape), results=())
+def _element_reads(
+    op: Op, consumers: MapSet, stop: set[Value], module: Module | None
+) -> Iterator[tuple[Value, list[IndexingMap]]]:
+    """What an element of a tuple is, where the tuple is made in sight: here, or in the blocks of a call or branch."""
+    value, path = _element(op.result, ())
+    if not path:
+        yield value, list(consumers)
+        return
+    made_by = value.op
+    if made_by is None:
+        return
+    blocks = blocks_of(made_by, module)
+    if blocks and made_by.name in BRANCHING:
+        yield made_by.operands[0], [composed(c, _to_scalar(op.result)) for c in consumers]
+    for block in blocks:
+        inner, rest = _element(block.results[made_by.results.index(value)], path)
+        replaced = dict(zip(block.arguments, made_by.operands, strict=True)) if made_by.name in CALLS else {}
+        if rest:  # made further inside, or an argument that is a tuple
+            continue
+        for c in consumers:
+            for v, maps in maps_from(inner, stop, c, module).items():
+                yield replaced.get(v, v), list(maps)
+
+
+def _element(value: Value, path: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
+    """The value that element `path` of a tuple is, and the rest of the path where the tuple is not made in sight."""
+    while value.op is not None:
+        if value.op.name == "stablehlo.get_tuple_element":
+            value, path = value.op.operands[0], (value.op.attr("index"), *path)
+        elif value.op.name == "stablehlo.tuple" and path:
+            value, path = value.op.operands[path[0]], path[1:]
+        else:
+            break
+    return value, path
+
+
+def _to_scalar(value: Value) -> IndexingMap:
+    return replace(IndexingMap.identity(value.shape), results=())
 
 
 def maps_into(value: Value, root: Value, module: Module | None = None) -> MapSet:

@@ -22,12 +22,21 @@ from interp.registry import Rule
 __all__ = ["dequantize", "expressed_dtype", "quantize", "through_expressed"]
 
 
-def _parameter(values: tuple[float, ...], t: QuantizedType, dtype: np.dtype[Any], rank: int) -> Array:
-    """Scales or zero points of the expressed type, shaped to broadcast along the quantized axis."""
-    array = convert(np.array(values, np.float64), dtype)
+def _spread(values: Array, t: QuantizedType, rank: int) -> Array:
+    """Scales or zero points, shaped to broadcast along the quantized axis, or repeated over their blocks."""
+    if t.grid is not None:
+        values = values.reshape(t.grid)
+        for dimension, size in t.blocks:
+            values = np.repeat(values, size, dimension)
+        return values
     if t.axis is None:
-        return array.reshape(())
-    return array.reshape([-1 if i == t.axis else 1 for i in range(rank)])
+        return values.reshape(())
+    return values.reshape([-1 if i == t.axis else 1 for i in range(rank)])
+
+
+def _parameter(values: tuple[float, ...], t: QuantizedType, dtype: np.dtype[Any], rank: int) -> Array:
+    """Scales or zero points of the expressed type, for a tensor of that rank."""
+    return _spread(convert(np.array(values, np.float64), dtype), t, rank)
 
 
 def dequantize(x: Array, t: QuantizedType) -> Array:
@@ -39,8 +48,7 @@ def dequantize(x: Array, t: QuantizedType) -> Array:
     array([15.], dtype=float32)
     """
     dtype = t.expressed.dtype
-    zero = np.array(t.zero_points, np.int64)
-    zero = zero.reshape(()) if t.axis is None else zero.reshape([-1 if i == t.axis else 1 for i in range(x.ndim)])
+    zero = _spread(np.array(t.zero_points, np.int64), t, x.ndim)
     centred = convert(x.astype(np.int64) - zero, dtype)
     return narrow(widen(centred) * widen(_parameter(t.scales, t, dtype, x.ndim)), dtype)
 

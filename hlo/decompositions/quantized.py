@@ -87,7 +87,7 @@ def _results(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
 
 def _moved(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | Declined:
     """Elements are moved as they are stored, which is right as long as they keep their scales."""
-    values = {q for v in (*op.operands, *op.results) if (q := _quantized(v.type)) is not None and q.axis is None}
+    values = {q for v in (*op.operands, *op.results) if (q := _quantized(v.type)) is not None and q.axis is None and q.grid is None}
     if len(values) > 1 and op.definition.mnemonic != "bitcast_convert":
         return Declined(f"{op.name} between quantized types of different scales")
     attributes = {
@@ -122,11 +122,23 @@ def _rounded(x: Expression, expressed: ElementType) -> Expression:
 def _parameters(like: Expression, values: Sequence[float], q: QuantizedType) -> Expression:
     """Scales or zero points, as numbers of the expressed type, in the shape of `like`."""
     numbers = np.array(values, np.float64).astype(q.expressed.dtype).astype(like.element.dtype)
-    b, shape = like.builder, like.type.shape
-    if q.axis is None:
+    if q.axis is None and q.grid is None:
         return like.lift(float(numbers[0]))
-    row = b.constant(numbers, like.element.name)
-    return Expression(b, b.broadcast_in_dim(row, shape, (q.axis,)))
+    return _spread(like, numbers, q)
+
+
+def _spread(like: Expression, numbers: np.ndarray, q: QuantizedType) -> Expression:
+    """One number for each index of the quantized axis, or for each block, in the shape of `like`."""
+    b, shape = like.builder, like.type.shape
+    if q.grid is None:
+        assert q.axis is not None
+        return Expression(b, b.broadcast_in_dim(b.constant(numbers, like.element.name), shape, (q.axis,)))
+    sizes, goal = dict(q.blocks), like.type.static_shape
+    table = b.constant(numbers.reshape(q.grid), like.element.name)
+    # (g0, b0, g1, b1, …): each number over its block, then the two dimensions of a pair become one.
+    pairs = tuple(k for g, (i, n) in zip(q.grid, enumerate(goal), strict=True) for k in (g, sizes.get(i, n)))
+    spread = b.broadcast_in_dim(table, pairs, tuple(2 * i for i in range(len(goal))))
+    return Expression(b, b.reshape(spread, goal))
 
 
 def _centred(b: Builder, x: Value, q: QuantizedType, goal: ElementType) -> Expression:
@@ -144,10 +156,9 @@ def _centred(b: Builder, x: Value, q: QuantizedType, goal: ElementType) -> Expre
 
 
 def _zero_points(like: Expression, q: QuantizedType) -> Expression:
-    if q.axis is None:
+    if q.axis is None and q.grid is None:
         return like.lift(q.zero_points[0])
-    row = like.builder.constant(np.array(q.zero_points).astype(like.element.dtype), like.element.name)
-    return Expression(like.builder, like.builder.broadcast_in_dim(row, like.type.shape, (q.axis,)))
+    return _spread(like, np.array(q.zero_points).astype(like.element.dtype), q)
 
 
 def _dequantized(b: Builder, x: Value, q: QuantizedType) -> Expression:

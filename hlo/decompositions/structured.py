@@ -1,4 +1,4 @@
-"""Decompositions of what is not elementwise: implicit broadcasting, constants, top_k, scan, ragged_dot."""
+"""Decompositions of what is not elementwise: implicit broadcasting, constants, top_k, scan, ragged_dot, scaled_dot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.ops.chlo import broadcast_maps
 from hlo.registry import definition, definitions
-from hlo.types import ELEMENT_TYPES, TensorType
+from hlo.types import ELEMENT_TYPES, ElementType, TensorType
 from hlo.typesets import TYPE_SETS, TypeSet
 
 if TYPE_CHECKING:
@@ -202,3 +202,25 @@ def ragged_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Decline
         part = dot(lhs, flat, DotDimensions(dims.lhs_batching, batching, dims.lhs_contracting, contracting))
         out = b.select(_inside(b, bounds, out.shape, [order.index(k) for k in axes]), part, out)
     return (out,)
+
+
+def _scaled_factor(b: Any, x: Value, scale: Value, element: ElementType) -> Value:
+    """x times the scale of the block that it lies in."""
+    shape = x.tensor.static_shape
+    pairs = [k for n, m in zip(shape, scale.tensor.static_shape, strict=True) for k in (m, n // m if m else 1)]
+    table = b.broadcast_in_dim(b.convert(scale, element), tuple(pairs), tuple(2 * i for i in range(len(shape))))
+    return b.multiply(b.convert(x, element), b.reshape(table, shape))  # type: ignore[no-any-return]
+
+
+@rule("xla.scaled_dot")
+def scaled_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Declined:
+    """The factors, each scaled by blocks in f32 (f64 for a result of f64), and a dot_general of them."""
+    if not all(v.tensor.is_static for v in operands):
+        return Declined("its sizes must be known: the scales are repeated over their blocks")
+    lhs, rhs, lhs_scale, rhs_scale = operands
+    b, element = rewriter.builder, op.results[0].tensor.element
+    wide = ELEMENT_TYPES["f64" if any(v.tensor.element.bits == 64 for v in (*operands, op.results[0])) else "f32"]
+    left, right = _scaled_factor(b, lhs, lhs_scale, wide), _scaled_factor(b, rhs, rhs_scale, wide)
+    dims = op.attr("dot_dimension_numbers")
+    product = b.dot_general(left, right, dims, op.attr("precision_config"), element_type=wide)
+    return (b.convert(product, element),)

@@ -9,7 +9,7 @@ from hlo.errors import Declined
 from hlo.module import Module, Op
 from hlo.ops.common import fail
 from hlo.ops.control import can_be
-from hlo.ops.rules import eq, input_type, inputs, law, one_element, reducer_problem, result_type, returned, same_shapes, within
+from hlo.ops.rules import eq, input_type, inputs, law, reducer_problem, result_type, returned, same_shapes, within
 from hlo.registry import Attribute, Constraint, ModuleConstraint, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, OpaqueType, TensorType, Type
 from hlo.typesets import ANY, ANY_TYPE, TypeSet, tensors
@@ -102,7 +102,7 @@ def _gathered(op: Op) -> bool | str:
         return f"expected {len(op.operands)} results, found {len(op.results)}"
     for k, t in enumerate(inputs(op, "operands")):
         r = result_type(op, k)
-        if r.rank != t.rank or not one_element(t, r):
+        if r.rank != t.rank or r.element != t.element:
             return f"expected the rank and element type of {t}, found {r}"
         for i, (a, b) in enumerate(zip(t.shape, r.shape, strict=True)):
             if i != dim and not eq(a, b):
@@ -189,7 +189,7 @@ register(
                 lambda op: (
                     len(op.results) == len(op.operands)
                     and all(
-                        same_shapes(_to_all_shape(t, op), result_type(op, k).shape) and one_element(t, result_type(op, k))
+                        same_shapes(_to_all_shape(t, op), result_type(op, k).shape) and t.element == result_type(op, k).element
                         for k, t in enumerate(inputs(op, "operands"))
                     )
                 ),
@@ -307,9 +307,14 @@ def _reduced_data(op: Op) -> bool:
     )
 
 
+def _unchanged(t: TensorType, r: TensorType) -> bool:
+    """type(r) = type(t), quantization parameters too: what processes exchange are stored elements."""
+    return can_be(t, r) and t.element == r.element
+
+
 def _same_as_data(op: Op) -> bool:
     data = _data(op)
-    return len(op.results) == len(data) and all(can_be(t, result_type(op, k)) for k, t in enumerate(data))
+    return len(op.results) == len(data) and all(_unchanged(t, result_type(op, k)) for k, t in enumerate(data))
 
 
 register(
@@ -461,7 +466,7 @@ register(
             law(
                 "C5",
                 "the result has the operand's type",
-                lambda op: can_be(input_type(op, 0), result_type(op)),
+                lambda op: _unchanged(input_type(op, 0), result_type(op)),
                 "operand",
                 "result",
                 result=True,

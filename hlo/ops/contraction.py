@@ -16,6 +16,7 @@ from hlo.ops.rules import (
     law,
     one_element,
     one_shape,
+    precisions,
     reducer_problem,
     result_type,
     results_of_body,
@@ -27,7 +28,7 @@ from hlo.registry import Attribute, Constraint, Fold, OpDefinition, Operand, Sum
 from hlo.types import ElementType, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, tensors
 
-__all__: list[str] = []
+__all__ = ["dot_shape", "dot_shape_rules", "scaled_access"]
 
 
 def _reduce_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
@@ -120,7 +121,8 @@ register(
 )
 
 
-def _dot_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+def _dot_indices(op: Op, d: tuple[Index, ...], ix: AccessBuilder) -> tuple[list[Index], list[Index]]:
+    """The indices of lhs and rhs that meet in a product for the result's element d."""
     dims: DotDimensions = op.attr("dot_dimension_numbers")
     lhs, rhs = tensor(op, 0), tensor(op, 1)
     left: dict[int, Index] = {}
@@ -134,8 +136,20 @@ def _dot_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) ->
         right[j] = next(out)
     for i, j in zip(dims.lhs_contracting, dims.rhs_contracting, strict=True):
         left[i] = right[j] = ix.range(lhs.static_shape[i])
-    ix.read(0, [left[i] for i in range(lhs.rank)])
-    ix.read(1, [right[j] for j in range(rhs.rank)])
+    return [left[i] for i in range(lhs.rank)], [right[j] for j in range(rhs.rank)]
+
+
+def _dot_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    for k, index in enumerate(_dot_indices(op, d, ix)):
+        ix.read(k, index)
+
+
+def scaled_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    """A product reads both factors, and the scales of the blocks that they lie in."""
+    for k, index in enumerate(_dot_indices(op, d, ix)):
+        ix.read(k, index)
+        sizes = zip(index, tensor(op, k).static_shape, tensor(op, k + 2).static_shape, strict=True)
+        ix.read(k + 2, [0 if m <= 1 else x if n == m else x // (n // m) for x, n, m in sizes])
 
 
 def _dims(op: Op) -> DotDimensions:
@@ -143,7 +157,7 @@ def _dims(op: Op) -> DotDimensions:
     return dims
 
 
-def _dot_shape(op: Op) -> tuple[int | None, ...]:
+def dot_shape(op: Op) -> tuple[int | None, ...]:
     dims, lhs, rhs = _dims(op), tensor(op, 0), tensor(op, 1)
     return (
         *(lhs.shape[i] for i in dims.lhs_batching),
@@ -165,7 +179,8 @@ def _pairs_fit(kind: str) -> Callable[[Op], bool | str]:
     return holds
 
 
-def _dot_rules() -> tuple[Constraint, ...]:
+def dot_shape_rules() -> tuple[Constraint, ...]:
+    """What dimension numbers have to be for two factors, whatever their elements."""
     def get(name: str) -> Callable[[Op], tuple[int, ...]]:
         return lambda op: getattr(_dims(op), name)
 
@@ -192,7 +207,7 @@ def _dot_rules() -> tuple[Constraint, ...]:
         within("C8", "rhs_contracting_dimensions", "the dimensions of rhs", right, get("rhs_contracting")),
         law("C9", "batching dimensions have equal sizes", _pairs_fit("batching")),
         law("C10", "contracting dimensions have equal sizes", _pairs_fit("contracting")),
-        law("C11", "two precisions, or none", lambda op: len(op.attr("precision_config") or ()) in (0, 2), "precision_config"),
+        precisions("C11"),
     )
 
 
@@ -289,7 +304,7 @@ _DOT_RESULT = (
     law(
         "C12",
         "the result's shape is batching, free lhs and free rhs dimensions in order",
-        lambda op: same_shapes(_dot_shape(op), result_type(op).shape),
+        lambda op: same_shapes(dot_shape(op), result_type(op).shape),
         "lhs",
         "rhs",
         "dot_dimension_numbers",
@@ -360,6 +375,6 @@ register(
         infer=Declined("the result's element type is the program's choice"),
         access=_dot_access,
         semantics=SumOfProducts(),
-        constraints=(*_dot_rules(), *_DOT_RESULT),
+        constraints=(*dot_shape_rules(), *_DOT_RESULT),
     )
 )

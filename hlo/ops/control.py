@@ -219,6 +219,11 @@ def _tuple_elements(op: Op) -> tuple[Type, ...]:
     return t.elements
 
 
+def _element_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
+    """Index by index the element of the tuple that `index` names."""
+    ix.read(0, d)
+
+
 register(
     OpDefinition(
         name="stablehlo.get_tuple_element",
@@ -226,7 +231,7 @@ register(
         operands=(Operand("operand", TUPLE),),
         attributes=(Attribute("index", "i32"),),
         infer=lambda op: (_tuple_elements(op)[op.attr("index")],),
-        access=_TUPLES,
+        access=_element_access,
         semantics=_TUPLES,
         constraints=(
             law(

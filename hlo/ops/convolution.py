@@ -16,6 +16,7 @@ from hlo.ops.rules import (
     law,
     num_windows,
     pairs_for_each,
+    precisions,
     result_type,
     same_shapes,
 )
@@ -254,7 +255,7 @@ def _conv_rules() -> tuple[Constraint, ...]:
         _divides(
             "C16", "feature_group_count divides the output features", _size(1, "kernel_output_feature"), "feature_group_count"
         ),
-        law("C24", "two precisions, or none", lambda op: len(op.attr("precision_config") or ()) in (0, 2), "precision_config"),
+        precisions("C24"),
     )
 
 

@@ -69,10 +69,12 @@ def _dims(op: Op) -> tuple[int, ...]:
 
 
 def _sizes_fit(op: Op) -> bool | str:
-    t, r = input_type(op, 0), result_type(op)
+    t, r, stated = input_type(op, 0), result_type(op), constant_of(op, 1)
     for i, k in enumerate(_dims(op)):
-        if t.shape[i] not in (1, None) and not eq(t.shape[i], r.shape[k]):
-            return f"expected operand dimension {i} to be 1 or {r.shape[k]}, found {t.shape[i]}"
+        # A constant shape says what an unknown dimension of the result is.
+        goal = stated[k] if r.shape[k] is None and stated is not None and k < len(stated) else r.shape[k]
+        if t.shape[i] not in (1, None) and not eq(t.shape[i], goal):
+            return f"expected operand dimension {i} to be 1 or {goal}, found {t.shape[i]}"
     return True
 
 

@@ -508,7 +508,7 @@ def _infer_dequantize(op: Op) -> Sequence[Type]:
     return (TensorType(t.shape, t.element.expressed, t.bounds),)
 
 
-_QUANTIZED = tensors(quantized="any")
+_QUANTIZED = tensors(quantized="block-wise")
 _special(
     "uniform_dequantize",
     (Operand("operand", _QUANTIZED),),
@@ -534,7 +534,7 @@ def _expressed(e: ElementType | QuantizedType) -> ElementType:
 
 _special(
     "uniform_quantize",
-    (Operand("operand", tensors(F, quantized="any")),),
+    (Operand("operand", tensors(F, quantized="block-wise")),),
     _QUANTIZED,
     Declined("the result's quantization parameters are the program's choice"),
     (

@@ -8,7 +8,7 @@ from hlo.access import AccessBuilder, Index
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail
-from hlo.ops.rules import baseline, eq, input_type, law, one_element, result_type, same_shapes, within
+from hlo.ops.rules import baseline, eq, input_type, law, one_element, precisions, result_type, same_shapes, within
 from hlo.registry import Attribute, Constraint, Move, OpDefinition, Operand, SumOfProducts, register
 from hlo.types import ELEMENT_TYPES, TensorType, Type
 from hlo.typesets import ANY, C, F, tensors
@@ -349,7 +349,7 @@ register(
         semantics=SumOfProducts(),
         constraints=(
             law("C1", "lhs and rhs are vectors or matrices with an inner dimension in common", _dot_fits),
-            law("C3", "two precisions, or none", lambda op: len(op.attr("precision_config") or ()) in (0, 2), "precision_config"),
+            precisions("C3"),
             law(
                 "C2",
                 "the result has the outer dimensions",

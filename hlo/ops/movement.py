@@ -37,6 +37,8 @@ def delinearize(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     >>> delinearize(10, (4, 8))
     (1, 2)
     """
+    if 0 in shape:
+        return (0,) * len(shape)  # there is no position to ask about: whatever loop or map this stands in is empty
     index: list[Index] = []
     stride = 1
     for i in range(len(shape) - 1, -1, -1):
@@ -80,6 +82,7 @@ register(
         infer=_infer_constant,
         access=_no_access,
         semantics=Literal(),
+        results=(Operand("output", tensors(*ANY, quantized="block-wise")),),
         constraints=(_constant_type,),
         result_names=("output",),
     )

@@ -149,7 +149,7 @@ def baseline(e: ElementType | QuantizedType) -> object:
     """An element type without its quantization parameters."""
     if isinstance(e, ElementType):
         return e
-    return (e.storage, e.expressed, e.storage_min, e.storage_max, e.axis)
+    return (e.storage, e.expressed, e.storage_min, e.storage_max, e.axis, e.blocks)
 
 
 def one_element(*types: TensorType) -> bool:
@@ -231,6 +231,13 @@ def within(
 def at_least(label: str, name: str, least: int) -> Constraint:
     """least <= every entry of an attribute."""
     return law(label, f"{least} <= {name}", lambda op: all(n >= least for n in op.attr(name) or ()), name)
+
+
+def precisions(label: str) -> Constraint:
+    """size(precision_config) is 0 or 2 in the specification; the reference takes one, too, and MLIR's own forms leave it out."""
+    return law(
+        label, "at most two precisions", lambda op: len(op.attr("precision_config") or ()) <= 2, "precision_config"
+    )
 
 
 def attributes_size(label: str, what: str, size: Callable[[Op], int], of: str, get: str | Get | None = None) -> Constraint:

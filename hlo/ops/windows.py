@@ -223,7 +223,7 @@ register(
         ),
         results=(Operand("result", _INPUTS),),
         attributes=(
-            Attribute("window_dimensions", "i64s", _window_ones),
+            Attribute("window_dimensions", "i64s"),
             Attribute("window_strides", "i64s", _window_ones),
             Attribute("padding", "pairs", _no_padding),
         ),

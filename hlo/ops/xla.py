@@ -9,10 +9,11 @@ from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import identity_access
 from hlo.ops.movement import delinearize, linearize, matching_groups
-from hlo.ops.rules import input_type, law, result_is_operand, result_type, returned
+from hlo.ops.contraction import dot_shape, dot_shape_rules, scaled_access
+from hlo.ops.rules import input_type, law, result_is_operand, result_type, returned, same_shapes
 from hlo.registry import Attribute, Move, OpDefinition, Operand, register
-from hlo.types import TensorType, Type
-from hlo.typesets import ANY_TYPE, TENSOR, B, F, S, U, tensors
+from hlo.types import ELEMENT_TYPES, TensorType, Type
+from hlo.typesets import ANY_TYPE, TENSOR, F, S, U, tensors
 
 __all__: list[str] = []
 
@@ -139,48 +140,119 @@ register(
         semantics=Move(),
     )
 )
+
+
+# ---------------------------------------------------------------- random bits
+
+
+def _bits_for_each(op: Op) -> bool | str:
+    a, b, r = input_type(op, 0), input_type(op, 1), result_type(op)
+    if not (same_shapes(a.shape, b.shape) and same_shapes(a.shape, r.shape)):
+        return f"expected operand, random and result of one shape, found {a}, {b} and {r}"
+    return a.element.bits == b.element.bits or f"expected {a.element.bits} random bits for each element, found {b}"
+
+
 register(
     OpDefinition(
         name="xla.stochastic_convert",
         spec="XLA: stochastic-convert",
         operands=(Operand("operand", tensors(F)), Operand("random", tensors(U))),
-        results=(Operand("result", tensors(B, S, U, F)),),
+        results=(Operand("result", tensors(S, F)),),
         infer=Declined("the result's element type is the program's choice"),
         access=identity_access,
-        semantics=Declined("rounds by random bits, in a way that the specification leaves open"),
+        semantics=Declined("rounds up or down by random bits, which no scalar function of the kernels does"),
+        constraints=(law("random", "as many random bits as the operand has", _bits_for_each, result=True),),
     )
 )
 
-_PAIR = Declined("one half of an asynchronous pair: the value is known when the other half is done")
-for _name in (
-    "async_start",
-    "async_update",
-    "async_done",
-    "copy_start",
-    "copy_done",
-    "send_done",
-    "recv_done",
-    "all_reduce_start",
-    "all_reduce_done",
-    "all_gather_start",
-    "all_gather_done",
-    "collective_permute_start",
-    "collective_permute_done",
-    "ragged_all_to_all",
-    "rng_get_and_update_state",
-    "scan",
-):
-    register(
-        OpDefinition(
-            name=f"xla.{_name}",
-            spec=f"XLA: {_name.replace('_', '-')}",
-            operands=(Operand("operands", ANY_TYPE, variadic=True),),
-            attributes=(Attribute("attributes", "string", ""),),
-            has_any_regions=True,
-            infer=Declined("the results' types are the program's choice"),
-            access=_PAIR,
-            semantics=_PAIR,
-            is_pure=False,
-            result_names=("results",),
-        )
+
+def _two_words(op: Op) -> bool | str:
+    t = result_type(op)
+    return (t.shape == (2,) and t.element == ELEMENT_TYPES["ui64"]) or f"expected tensor<2xui64>, found {t}"
+
+
+_STATE = Declined("the state belongs to the device that runs the program: it starts with what was there and outlives the program")
+register(
+    OpDefinition(
+        name="xla.rng_get_and_update_state",
+        spec="XLA: rng-get-and-update-state",
+        operands=(),
+        attributes=(Attribute("delta", "i64"),),
+        infer=Declined("the result's type is the program's choice"),
+        access=_no_access,
+        semantics=_STATE,
+        constraints=(law("state", "the state is 128 bits in two words", _two_words, result=True),),
+        is_pure=False,
     )
+)
+
+
+# ---------------------------------------------------------------- products and exchanges
+
+
+def _scales_fit(op: Op) -> bool | str:
+    """A scale has its factor's rank; each of its dimensions divides the factor's."""
+    for k, name in ((0, "lhs"), (1, "rhs")):
+        t, scale = input_type(op, k), input_type(op, k + 2)
+        fits = t.rank == scale.rank and all(
+            n is None or m is None or (m > 0 and n % m == 0) or n == m for n, m in zip(t.shape, scale.shape, strict=True)
+        )
+        if not fits:
+            return f"expected the sizes of {name}_scale to divide those of {t}, found {scale}"
+    return True
+
+
+_SCALED = Declined("scaled first, then multiplied: see its decomposition")
+register(
+    OpDefinition(
+        name="xla.scaled_dot",
+        spec="XLA: scaled-dot",
+        operands=tuple(Operand(n, tensors(F)) for n in ("lhs", "rhs", "lhs_scale", "rhs_scale")),
+        attributes=(Attribute("dot_dimension_numbers", "dot"), Attribute("precision_config", "enums", (), "precision")),
+        results=(Operand("result", tensors(F)),),
+        infer=Declined("the result's element type is the program's choice"),
+        access=scaled_access,
+        semantics=_SCALED,
+        constraints=(
+            *dot_shape_rules(),
+            law("scales", "each factor has scales for blocks of one size", _scales_fit),
+            law(
+                "shape",
+                "the result has the batching and free dimensions",
+                lambda op: same_shapes(dot_shape(op), result_type(op).shape),
+                "lhs",
+                "rhs",
+                "result",
+                result=True,
+            ),
+        ),
+    )
+)
+
+
+def _offsets_fit(op: Op) -> bool | str:
+    t, out, r = input_type(op, 0), input_type(op, 1), result_type(op)
+    if t.element != out.element or t.rank != out.rank or t.rank == 0 or not same_shapes(t.shape[1:], out.shape[1:]):
+        return f"expected input and output that differ in their rows at most, found {t} and {out}"
+    if not (same_shapes(out.shape, r.shape) and out.element == r.element):
+        return f"expected a result of type {out}, found {r}"
+    lists = [input_type(op, k) for k in range(2, 6)]
+    if any(x.rank != 1 or not same_shapes(x.shape, lists[0].shape) or x.element != lists[0].element for x in lists):
+        return f"expected four lists of one type, found {', '.join(map(str, lists))}"
+    return True
+
+
+_RAGGED = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
+_ROWS = Declined("which rows come from which process are values of the program")
+register(
+    OpDefinition(
+        name="xla.ragged_all_to_all",
+        spec="XLA: ragged-all-to-all",
+        operands=(Operand("input", TENSOR), Operand("output", TENSOR), *(Operand(n, tensors(S, U)) for n in _RAGGED)),
+        attributes=(Attribute("replica_groups", "groups", ()), Attribute("channel_handle", "channel", None)),
+        infer=lambda op: (op.operands[1].type,),
+        access=_ROWS,
+        semantics=_ROWS,
+        constraints=(law("types", "rows, offsets and sizes fit each other", _offsets_fit, result=True),),
+    )
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hlo.errors import Location, ParseError
 from hlo.module import Module, Source
-from hlo.text.bytecode import MAGIC, text_of
+from hlo.text.bytecode import MAGIC, refuse_bytecode, text_of
 
 __all__ = ["load", "parse"]
 
@@ -28,6 +28,7 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
         data = bytes(text)
         text = text_of(data, name) if data.startswith(MAGIC) else _decode(data, name)
     text = text.removeprefix("\ufeff")  # the mark with which some editors begin a file
+    refuse_bytecode(text, name)
     source = Source(text, name)
     # Building many small objects makes the cycle collector run again and again over all of them, which is not linear.
     was_enabled = gc.isenabled()

@@ -124,9 +124,9 @@ def _parse_constant(p: MlirParser, parts: OpParts) -> None:
         return
     if lx.kind == "{":
         p.attribute_dictionary(parts)
-    if not lx.at_word("dense"):
+    if not (lx.at_word("dense") or lx.at_word("dense_resource")):
         raise lx.expected("dense<…>")
-    value = p.values.dense()
+    value = p.values.dense() if lx.at_word("dense") else p.values.resource()
     parts.attributes["value"] = value
     parts.result_types = (value.type,)
 
@@ -144,10 +144,10 @@ def _parse_ranges(p: MlirParser, parts: OpParts) -> None:
     rows: list[tuple[int, int, int]] = []
     lx.expect("[")
     while lx.kind != "]":
-        start = lx.integer()
+        start = lx.integer(64)
         lx.expect(":")
-        limit = lx.integer()
-        rows.append((start, limit, lx.integer() if lx.accept(":") else 1))
+        limit = lx.integer(64)
+        rows.append((start, limit, lx.integer(64) if lx.accept(":") else 1))
         if not lx.accept(","):
             break
     lx.expect("]")

@@ -185,12 +185,7 @@ def _list_of(item: Callable[[ValueParser, Attribute], Any]) -> Callable[[ValuePa
 
 
 def _integer_bare(parser: ValueParser, attribute: Attribute) -> int:
-    lx = parser.lexer
-    at = lx.start
-    n = lx.integer()
-    if not -(1 << 63) <= n < 1 << 63:
-        raise lx.error(f"{n} does not fit into 64 bits", at)
-    return n
+    return parser.lexer.integer(64)
 
 
 def _bool_bare(parser: ValueParser, attribute: Attribute) -> bool:

@@ -135,15 +135,19 @@ class Lexer:
         self.advance()
         return text
 
-    def integer(self) -> int:
-        """A decimal or hexadecimal integer with an optional minus sign."""
+    def integer(self, bits: int | None = None) -> int:
+        """A decimal or hexadecimal integer with an optional minus sign; one that a signed type of `bits` bits has, where given."""
+        begin = self.start
         negative = self.accept("-")
         at = self.start
         digits = self.take("int", "an integer")
         if len(digits) > 4000:
             raise self.error("an integer of more than 4000 digits", at)
         value = int(digits, 16) if digits.startswith("0x") else int(digits)
-        return -value if negative else value
+        value = -value if negative else value
+        if bits is not None and not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise self.error(f"{value} does not fit into {bits} bits", begin)
+        return value
 
     def string(self) -> str:
         """A quoted string, unescaped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from hlo.errors import ParseError
 from hlo.module import DenseArray
 from hlo.types import ElementType, QuantizedType, TensorType
 
-__all__ = ["dense_text", "float_of_bits", "from_hex", "from_list", "number_text"]
+__all__ = ["BULK_CHARS", "bulk_list", "dense_text", "float_of_bits", "from_hex", "from_list", "number_text"]
 
 _PIECE = re.compile(r"\s*+(?:([\[\](),])|([^\s\[\](),]++)|\Z)")
 HEX_FROM_ELEMS = 100
@@ -75,8 +76,12 @@ def _hex_bytes(text: str, start: int, stop: int, error: Callable[[str], ParseErr
 def from_list(text: str, t: TensorType, error: Callable[[str, int], ParseError]) -> DenseArray:
     """The constant written as one element (a splat) or as nested lists in row-major order; nothing for a zero-sized type."""
     element = storage_element(t)
-    convert = _converter(element)
     rank, shape = len(t.shape), t.static_shape
+    if len(text) >= BULK_CHARS:
+        bulk = bulk_list(text, shape, element, b"[]", True)
+        if bulk is not None:
+            return DenseArray(t, bulk.reshape(shape))
+    convert = _converter(element)
     values: list[Any] = []
     counts: list[int] = []  # of the open lists
     is_list = False
@@ -152,6 +157,107 @@ def from_list(text: str, t: TensorType, error: Callable[[str, int], ParseError])
     if len(values) != total:
         raise error(f"expected {total} elements for {t}, found {len(values)}", 0)
     return DenseArray(t, array.reshape(shape))
+
+
+# ---------------------------------------------------------------- long lists at once
+
+BULK_CHARS = 256
+"""Lists of at least this length are tried at once first; what does not fit is read element by element, for its error's place."""
+
+_MARKS = b"[](){},"
+_NO_MARKS = bytes(c for c in range(256) if c not in _MARKS)
+_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
+_WORD, _OPEN, _CLOSE, _COMMA, _BLANK = range(5)
+_CLASSES = np.full(256, _WORD, np.uint8)
+for _class, _bytes in ((_OPEN, b"[({"), (_CLOSE, b"])}"), (_COMMA, b","), (_BLANK, b" \t\n\r")):
+    _CLASSES[list(_bytes)] = _class
+_APART = np.zeros(16, np.bool_)  # first * 4 + second: what must have a comma between
+_APART[[_WORD * 4 + _OPEN, _CLOSE * 4 + _WORD, _CLOSE * 4 + _OPEN]] = True
+
+
+def _packed(data: bytes) -> bytes | None:
+    """The bytes without blanks; None where two words, or a bracket and what it does not belong to, have no comma between."""
+    raw = np.frombuffer(data, np.uint8)
+    classes = _CLASSES[raw]
+    keep = classes != _BLANK
+    kept = classes[keep]
+    if _words(classes) != _words(kept) or _APART[kept[:-1] * 4 + kept[1:]].any():
+        return None
+    return raw[keep].tobytes()
+
+
+def _words(classes: np.ndarray) -> int:
+    """How many runs of word characters there are."""
+    is_word = classes == _WORD
+    return int(np.count_nonzero(is_word[1:] & ~is_word[:-1])) + int(is_word[:1].any())
+
+
+def bulk_list(text: str, shape: tuple[int, ...], element: ElementType, brackets: bytes, needs_point: bool) -> np.ndarray | None:
+    """The elements of nested lists of that shape, flat, all at once; None where anything is not as plain as it can be.
+
+    None says nothing about the text: a list may still be right (in a rarer form) or wrong, which the slower reader finds out.
+    `needs_point`: every float has digits before a decimal point, and no plus sign.
+    """
+    if not shape or not 0 < math.prod(shape) <= len(text) or not text.isascii():
+        return None
+    data = text.encode("ascii")
+    if b"/" in data:
+        data = _COMMENT.sub(b" ", data)
+    packed = _packed(data)
+    if packed is None or packed[:1] != brackets[:1] or packed[-1:] != brackets[1:]:
+        return None
+    if packed.translate(None, _NO_MARKS) != _nested(shape, brackets, b"(,)" if element.is_complex else b""):
+        return None
+    inner = packed.translate(None, b"[](){}")
+    try:
+        if element.is_boolean:
+            words = inner.split(b",")
+            return np.array([w == b"true" for w in words], np.bool_) if set(words) <= {b"true", b"false"} else None
+        return _bulk_integers(inner, element) if element.is_integer else _bulk_floats(inner, element, needs_point)
+    except ValueError:  # a word that is no number
+        return None
+
+
+def _nested(shape: tuple[int, ...], brackets: bytes, one: bytes) -> bytes:
+    """The brackets and commas of nested lists of that shape."""
+    for n in reversed(shape):
+        one = brackets[:1] + b",".join([one] * n) + brackets[1:]
+    return one
+
+
+def _bulk_integers(inner: bytes, element: ElementType) -> np.ndarray | None:
+    if inner.translate(None, b"0123456789-,"):
+        return None
+    values = list(map(int, inner.split(b",")))
+    least, most = (0, (1 << element.bits) - 1) if element.is_unsigned else (-(1 << element.bits - 1), (1 << element.bits - 1) - 1)
+    if min(values) < least or max(values) > most:
+        return None
+    return np.array(values, element.dtype if element.dtype.kind in "iu" else np.int64).astype(element.dtype)
+
+
+def _bulk_floats(inner: bytes, element: ElementType, needs_point: bool) -> np.ndarray | None:
+    words = inner.split(b",")
+    bits: list[tuple[int, int]] = []
+    if needs_point and b"0x" in inner and element.is_float:
+        bits = [(i, int(w, 16)) for i, w in enumerate(words) if w.startswith(b"0x") and len(w) <= 20]
+        if any(b >= 1 << element.bits for _, b in bits):
+            return None
+        for i, _ in bits:
+            words[i] = b"0.0"
+        inner = b",".join(words)
+    if inner.translate(None, b"0123456789.eE+-,"):
+        return None
+    if needs_point and (inner.count(b".") != len(words) or any(p in b"," + inner for p in (b",.", b"-.", b"+.", b",+"))):
+        return None
+    wide = np.array(list(map(float, words)), np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if element.is_complex:
+            return wide.view(np.complex128).astype(element.dtype)
+        array = wide.astype(element.dtype)
+    raw = array.view(f"u{element.itemsize_bytes}")
+    for i, b in bits:
+        raw[i] = b
+    return array
 
 
 def _reason(e: Exception) -> str:

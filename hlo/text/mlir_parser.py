@@ -13,10 +13,12 @@ from hlo.attributes import TypedArray
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.assembly import OpParts
+from hlo.text.bytecode import vhlo_problem
 from hlo.text.formats import format_of
 from hlo.text.kinds import from_text
 from hlo.text.lexer import Lexer
 from hlo.text.region_formats import REGION_FORMATS
+from hlo.text.resources import SECTION_BEGIN, skip_section
 from hlo.text.values import ValueParser
 from hlo.types import FunctionType, Type
 
@@ -117,8 +119,10 @@ class MlirParser:
                 yield self._generic_item(module)
             elif lx.kind == "word" and lx.token == "sdy.mesh":
                 self._foreign_item(module)
+            elif closing == "end" and lx.text.startswith(SECTION_BEGIN, lx.start):
+                lx.seek(skip_section(lx, lx.start))
             elif lx.kind == "word":
-                raise lx.error(f"unknown module item {lx.token!r}")
+                raise lx.error(vhlo_problem(lx.token) or f"unknown module item {lx.token!r}", at)
             else:
                 raise lx.expected("a function or a module")
 
@@ -244,7 +248,7 @@ class MlirParser:
             self._generic_mesh(module, at)
             return
         if name not in ("builtin.module", "func.func"):
-            raise lx.error(f"unknown module item {name!r}", at)
+            raise lx.error(vhlo_problem(name) or f"unknown module item {name!r}", at)
         lx.expect("(")
         lx.expect(")")
         attributes: dict[str, Any] = {}
@@ -451,7 +455,7 @@ class MlirParser:
         if d is None and "." not in name:
             d = lookup(f"func.{name}")
         if d is None:
-            raise self.lexer.error(f"unknown op {name[:80]!r}", at)
+            raise self.lexer.error(vhlo_problem(name) or f"unknown op {name[:80]!r}", at)
         return d
 
     def _with_regions(self, ops: list[Op], results: list[tuple[str, int, int]], parts: OpParts, steps: Steps) -> Steps:
@@ -618,7 +622,7 @@ class MlirParser:
         values: list[int] = []
         lx.expect("[")
         while lx.kind != "]":
-            values.append(lx.integer())
+            values.append(lx.integer(64))
             if not lx.accept(","):
                 break
         lx.expect("]")

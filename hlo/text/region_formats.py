@@ -64,8 +64,9 @@ def _parse_reduce(p: MlirParser, parts: OpParts) -> Steps:
     parts.result_types = t.results
     place = lx.location(inner_at)
     if inner is not None:
-        if len(inner.operands) != 2 or inner.regions or len(inputs) != 1:
-            raise lx.error("expected a binary op on one input", inner_at)
+        if inner.name not in COMMUTATIVE or len(inputs) != 1:
+            names = ", ".join(sorted(COMMUTATIVE))
+            raise lx.error(f"expected a commutative op of two operands on one input ({names}), found {inner.name}", inner_at)
         first = inputs[0].type
         if not isinstance(first, TensorType):
             raise lx.error(f"expected a tensor, found {first}", at)
@@ -98,7 +99,7 @@ def _parse_reduce(p: MlirParser, parts: OpParts) -> Steps:
     return [block]
 
 
-_COMMUTATIVE = frozenset(f"stablehlo.{n}" for n in ("add", "and", "maximum", "minimum", "multiply", "or", "xor"))
+COMMUTATIVE = frozenset(f"stablehlo.{n}" for n in ("add", "and", "maximum", "minimum", "multiply", "or", "xor"))
 
 
 def _compact(op: Op) -> str | None:
@@ -109,7 +110,7 @@ def _compact(op: Op) -> str | None:
     inner, ret = body.ops
     first = op.operands[0].type
     if (
-        inner.name not in _COMMUTATIVE
+        inner.name not in COMMUTATIVE
         or inner.extra
         or ret.extra
         or inner.attributes
@@ -233,7 +234,7 @@ def _parse_scan(p: MlirParser, parts: OpParts) -> Steps:
         lx.expect(")")
     lx.expect_word("dimension")
     lx.expect("=")
-    parts.attributes["dimension"] = lx.integer()
+    parts.attributes["dimension"] = lx.integer(64)
     if lx.accept_word("attributes"):
         p.attribute_dictionary(parts)
     region = yield p.region()

@@ -17,6 +17,7 @@ from hlo.attributes import (
     Struct,
     TypedInteger,
 )
+from hlo.text.bytecode import vhlo_problem
 from hlo.text.lexer import Lexer
 from hlo.types import (
     ELEMENT_TYPES,
@@ -30,6 +31,7 @@ from hlo.types import (
     TupleType,
     Type,
     default_storage_range,
+    named_element,
 )
 
 __all__ = ["MAX_DEPTH", "Alias", "TypeParser"]
@@ -107,7 +109,7 @@ class TypeParser(ABC):
         return self._other_type()
 
     def _simple_tensor(self, m: re.Match[str]) -> TensorType | None:
-        element = ELEMENT_TYPES.get(m.group(2))
+        element = named_element(m.group(2))
         if element is None:
             return None
         shape = tuple(None if d == "?" else int(d) for d in m.group(1).split("x")[:-1])
@@ -146,7 +148,8 @@ class TypeParser(ABC):
                 return OpaqueType(lx.text[begin:end])
             if SCALAR.match(word):
                 lx.advance()
-                return OpaqueType(word)
+                signed = named_element(word)
+                return OpaqueType(signed.name if signed is not None else word)
             raise lx.expected("a type")
         finally:
             self._depth -= 1
@@ -229,7 +232,7 @@ class TypeParser(ABC):
         return TensorType(tuple(shape), element, bounds, encoding)
 
     def _unranked(self, star: int) -> Type:
-        """`tensor<*xf32>`: CHLO's ops take it, StableHLO's do not."""
+        """`tensor<*xf32>`: read, so that the verifier can name it; CHLO's ops take it, StableHLO has ranked tensors only."""
         lx = self.lexer
         after = lx.skip_space(star + 1)
         if not lx.text.startswith("x", after):
@@ -255,8 +258,9 @@ class TypeParser(ABC):
             t = self.type()
             if isinstance(t, QuantizedType):
                 return t
-            if isinstance(t, OpaqueType) and t.text in ELEMENT_TYPES:
-                return ELEMENT_TYPES[t.text]
+            named = named_element(t.text) if isinstance(t, OpaqueType) else None
+            if named is not None:
+                return named
             raise lx.error(f"expected an element type of a {word}, found {t}")
         if lx.kind != "word":
             raise lx.expected("an element type")
@@ -266,7 +270,7 @@ class TypeParser(ABC):
             lx.expect("<")
             name = f"complex<{lx.take('word', 'f32 or f64')}>"
             lx.expect(">")
-        found = ELEMENT_TYPES.get(name)
+        found = named_element(name)
         if found is None:
             raise lx.error(f"unknown element type {name!r}", at)
         return found
@@ -289,6 +293,8 @@ class TypeParser(ABC):
             lx.advance()
             lx.expect("<")
             return OpaqueType(f"{name}<{', '.join(map(str, self.type_list('>')))}>")
+        if name.startswith("!vhlo."):
+            raise lx.error(vhlo_problem(name) or "", at)
         if name.startswith(("!stablehlo.", "!chlo.")):
             raise lx.error(f"unknown type {name}", at)
         lx.advance()
@@ -306,7 +312,7 @@ class TypeParser(ABC):
         closing = lx.balanced()
         lx.advance()
         word_at, word = lx.start, lx.take("word", "a storage type such as i8")
-        storage = ELEMENT_TYPES.get("ui" + word[1:] if word.startswith("u") and not word.startswith("ui") else word)
+        storage = named_element("ui" + word[1:] if word.startswith("u") and not word.startswith("ui") else word)
         if storage is None or not (storage.is_integer or storage.is_float):
             raise lx.error(f"unknown storage type {word!r}", word_at)
         least, greatest = default_storage_range(storage)
@@ -324,14 +330,18 @@ class TypeParser(ABC):
         if expressed is None or not expressed.is_float:
             raise lx.error("expected a floating-point expressed type", at_expressed)
         axis: int | None = None
+        blocks: tuple[tuple[int, int], ...] | None = None
         if lx.accept(":"):
-            if lx.kind == "{":  # block-wise quantization: kept as text
-                lx.seek(closing)
-                return OpaqueType(lx.text[at:closing])
-            axis = lx.integer()
+            if lx.kind == "{":
+                blocks = self._block_sizes()
+            else:
+                axis = lx.integer()
         lx.expect(",")
         pairs: list[tuple[float, int]] = []
-        if axis is None:
+        grid: tuple[int, ...] | None = None
+        if blocks is not None:
+            grid = self._scale_grid(pairs)
+        elif axis is None:
             pairs.append(self._scale())
         else:
             lx.expect("{")
@@ -342,7 +352,59 @@ class TypeParser(ABC):
         if lx.kind != ">":
             raise lx.expected("'>'")
         lx.advance()
-        return QuantizedType(storage, expressed, tuple(s for s, _ in pairs), tuple(z for _, z in pairs), low, high, axis)
+        scales, zeros = tuple(s for s, _ in pairs), tuple(z for _, z in pairs)
+        return QuantizedType(storage, expressed, scales, zeros, low, high, axis, blocks or (), grid)
+
+    def _block_sizes(self) -> tuple[tuple[int, int], ...]:
+        """`{0:2, 1:4}`: a dimension and the size of its blocks, each dimension once."""
+        lx = self.lexer
+        lx.expect("{")
+        found: dict[int, int] = {}
+        while lx.kind != "}":
+            at, dimension = lx.start, lx.integer()
+            lx.expect(":")
+            size_at, size = lx.start, lx.integer()
+            if dimension < 0 or dimension in found:
+                raise lx.error(f"expected dimensions of 0 or more, each once, found {dimension}", at)
+            if size <= 0:
+                raise lx.error(f"expected a block of 1 or more, found {size}", size_at)
+            found[dimension] = size
+            if not lx.accept(","):
+                break
+        lx.expect("}")
+        return tuple(found.items())
+
+    def _scale_grid(self, pairs: list[tuple[float, int]]) -> tuple[int, ...]:
+        """`{{2.0:10, 3.0}, {4.0, 5.0}}`: adds the pairs in row-major order; returns how many there are in each dimension."""
+        lx = self.lexer
+        if lx.kind != "{":
+            raise lx.expected("'{'")
+        shape: list[int] = []  # of the first list at each depth
+        counts: list[int] = []  # of the open lists
+        while True:
+            if lx.accept("{"):
+                if len(counts) >= MAX_DEPTH:
+                    raise lx.error(f"scales nested more than {MAX_DEPTH} deep")
+                counts.append(0)
+                continue
+            at = lx.start
+            if not counts[-1] and lx.kind == "}":
+                raise lx.expected("a scale")
+            if shape and len(counts) != len(shape):
+                raise lx.error(f"expected scales nested {len(shape)} deep", at)
+            shape = shape or [0] * len(counts)
+            pairs.append(self._scale())
+            counts[-1] += 1
+            while lx.kind == "}" and counts:
+                at, depth, n = lx.start, len(counts) - 1, counts.pop()
+                if shape[depth] and shape[depth] != n:
+                    raise lx.error(f"expected {shape[depth]} entries, found {n}", at)
+                shape[depth] = n
+                lx.advance()
+                if not counts:
+                    return tuple(shape)
+                counts[-1] += 1
+            lx.expect(",")
 
     def _scale(self) -> tuple[float, int]:
         scale = self.number()

@@ -26,11 +26,14 @@ from hlo.attributes import (
 )
 from hlo.module import DenseArray
 from hlo.text import literals
+from hlo.text.bytecode import vhlo_problem
+from hlo.text.resources import Resources
 from hlo.text.type_parser import MAX_DEPTH, SCALAR, Alias, TypeParser
 from hlo.types import (
     ELEMENT_TYPES,
     OpaqueType,
     TensorType,
+    named_element,
 )
 
 __all__ = ["MAX_DEPTH", "Alias", "ValueParser"]
@@ -43,6 +46,7 @@ class ValueParser(TypeParser):
     """Parses types and attributes at a lexer's cursor."""
 
     _scalar_cache: dict[tuple[str, TensorType], DenseArray] = field(default_factory=dict)
+    _resources: Resources | None = None
 
     # ------------------------------------------------------------ attributes
 
@@ -98,6 +102,8 @@ class ValueParser(TypeParser):
         value_ = -integer if negative else integer
         if not -(1 << (element.bits - 1)) <= value_ < 1 << element.bits:
             raise lx.error(f"{value_} does not fit into {kind}", at)
+        if element.is_signed and value_ >= 1 << (element.bits - 1):
+            value_ -= 1 << element.bits  # a pattern of bits, as the reference reads it
         return TypedInteger(value_, kind)
 
     def _scalar_type(self, default: str) -> str:
@@ -165,11 +171,20 @@ class ValueParser(TypeParser):
         lx.expect("<")
         at = lx.start
         kind = lx.take("word", "an element type")
-        element = ELEMENT_TYPES.get(kind)
+        element = named_element(kind)
         if element is None or not (element.is_integer or element.is_boolean or element.is_float):
             raise lx.error(f"unknown array element type {kind!r}", at)
+        kind = element.name
         values: list[int | float | bool] = []
-        if lx.accept(":"):
+        if lx.kind == ":":
+            end = lx.text.find(">", lx.end)
+            count = lx.text.count(",", lx.end, end) + 1
+            if end - lx.end >= literals.BULK_CHARS and not element.is_float:
+                bulk = literals.bulk_list(f"[{lx.text[lx.end:end]}]", (count,), element, b"[]", True)
+                if bulk is not None:
+                    lx.seek(end + 1)
+                    return TypedArray(kind, tuple(bulk.tolist()))
+            lx.advance()
             while True:
                 if element.is_boolean and lx.kind == "word":
                     if lx.token not in ("true", "false"):
@@ -183,6 +198,8 @@ class ValueParser(TypeParser):
                     n = lx.integer()
                     if not -(1 << (element.bits - 1)) <= n < 1 << element.bits:
                         raise lx.error(f"{n} does not fit into {kind}", place)
+                    if element.is_signed and n >= 1 << (element.bits - 1):
+                        n -= 1 << element.bits  # a pattern of bits, as the reference reads it
                     values.append(bool(n) if element.is_boolean else n)
                 if not lx.accept(","):
                     break
@@ -190,7 +207,7 @@ class ValueParser(TypeParser):
         return TypedArray(kind, tuple(values))
 
     def _raw(self) -> Foreign:
-        """A builtin attribute kept as text: `affine_map<…>`, `dense_resource<…>`, …"""
+        """A builtin attribute kept as text: `affine_map<…>`, `sparse<…>`, …"""
         lx = self.lexer
         begin = lx.start
         lx.advance()
@@ -243,6 +260,19 @@ class ValueParser(TypeParser):
         _ = begin
         return found
 
+    def resource(self) -> DenseArray:
+        """`dense_resource<name> : tensor<…>`, whose elements stand in the section at the end of the text."""
+        lx = self.lexer
+        lx.advance()
+        lx.expect("<")
+        at = lx.start
+        name = lx.string() if lx.kind == "string" else lx.take("word", "a resource's name")
+        lx.expect(">")
+        t = self._dense_type()
+        if self._resources is None:
+            self._resources = Resources(lx)
+        return self._resources.constant(name, at, t)
+
     def _dense_type(self) -> TensorType:
         lx = self.lexer
         lx.expect(":")
@@ -272,6 +302,8 @@ class ValueParser(TypeParser):
             if name.startswith("loc"):
                 return Foreign("#" + name)
             raise lx.error(f"undefined attribute alias #{name}", at)
+        if dialect == "vhlo":
+            raise lx.error(vhlo_problem("#" + name) or "", at)
         if dialect in ("stablehlo", "chlo", "mhlo"):
             return self._stablehlo(dialect, rest, at)
         end = lx.balanced()
@@ -456,8 +488,9 @@ _WORDS: dict[str, Callable[[ValueParser], Any]] = {
     "unit": ValueParser._unit,
     "array": ValueParser._array,
     "dense": ValueParser.dense,
+    "dense_resource": ValueParser.resource,
     "loc": ValueParser._location_attribute,
-    **dict.fromkeys(("affine_map", "affine_set", "dense_resource", "sparse", "strided", "distinct", "opaque"), ValueParser._raw),
+    **dict.fromkeys(("affine_map", "affine_set", "sparse", "strided", "distinct", "opaque"), ValueParser._raw),
 }
 
 

@@ -10,7 +10,7 @@ one is used as a whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,12 @@ from hlo.errors import ParseError
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.lexer import Lexer
-from hlo.text.xla_table import KEPT, OPCODES, BadValue, Row, integer, integers, rows_of, string
+from hlo.text.xla_special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
+from hlo.text.xla_table import OPCODES, BadValue, Row, integer
 from hlo.text.xla_types import parse_literal, parse_type, skip
-from hlo.types import TensorType, TokenType, TupleType, Type
+from hlo.types import TensorType, TupleType, Type
 
 __all__ = ["looks_like_hlo", "parse_hlo"]
-
-Tree = Any  # a Value, or a tuple of trees
-Build = Generator[Any, Any, Any]
 
 _NAME = re.compile(r"%?([A-Za-z_][\w.\-]*+)", re.ASCII)
 _OPCODE = re.compile(r"[a-z][a-z0-9\-]*+", re.ASCII)
@@ -43,20 +41,6 @@ def looks_like_hlo(text: str) -> bool:
     if word in ("HloModule", "ENTRY"):
         return True
     return word not in ("module", "builtin.module", "func", "func.func", "sdy.mesh") and after in ("{", "(")
-
-
-@dataclass
-class Instruction:
-    """One line: what it is called, its type, opcode, operand names or the text between the parentheses, raw attributes."""
-
-    name: str
-    type: Type
-    opcode: str
-    operands: list[tuple[str, int]]
-    body: tuple[int, int]
-    attributes: dict[str, str]
-    at: int
-    is_root: bool
 
 
 @dataclass
@@ -256,7 +240,7 @@ class _Reader:
         while position < end:
             m = _NAME.match(text, position)
             # A type before the name: f32[2]{0} %x, or (f32[2], s32[]) %x
-            if m is None or text.startswith("[", m.end()):
+            if m is None or text.startswith("[", skip(text, m.end())):
                 _, position = parse_type(self.lexer, position)
                 position = skip(text, position)
                 m = _NAME.match(text, position)
@@ -274,7 +258,7 @@ class _Reader:
 _BRACKET = re.compile(r"[(){}]")
 
 
-class _Builder:
+class _Builder(SpecialForms):
     """Computations to functions and regions."""
 
     def __init__(self, reader: _Reader) -> None:
@@ -363,16 +347,24 @@ class _Builder:
                 if name not in trees:
                     raise self.error(f"undefined operand {name[:80]!r}", at)
                 operands.append(trees[name])
-            special = _SPECIAL.get(i.opcode)
-            if special is not None:
-                made = special(self, block, i, operands)
-                tree = (yield made) if isinstance(made, Generator) else made
-            elif i.opcode in KEPT:
-                tree = self._kept(block, i, operands)
-            else:
-                tree = yield self._plain(block, i, operands)
-            trees[i.name] = tree
+            trees[i.name] = yield self._instruction(block, i, operands)
         return trees[c.root.name]
+
+    def _instruction(self, block: Block, i: Instruction, operands: list[Tree]) -> Build:
+        made = self._form(i.opcode)(self, block, i, operands)
+        return (yield made) if isinstance(made, Generator) else made
+
+    def _form(self, opcode: str) -> Callable[..., Any]:
+        """What reads an opcode: a form of its own, a half of an asynchronous pair, or the table."""
+        special = _SPECIAL.get(opcode)
+        if special is not None:
+            return special
+        if opcode not in OPCODES:
+            for suffix, form in _HALVES.items():
+                base = opcode.removesuffix(suffix)
+                if base != opcode and (base == "async" or base in OPCODES or base in _SPECIAL):
+                    return form
+        return _Builder._plain
 
     # ------------------------------------------------------------ values
 
@@ -399,6 +391,8 @@ class _Builder:
         """The tree as one value: tuples are made as needed."""
         if isinstance(tree, Value):
             return tree
+        if isinstance(tree, Unread):
+            return self._unread(block, tree.type, at)
         parts = [self._value(block, t, at) for t in tree]
         return self._emit(block, "stablehlo.tuple", parts, {}, (), (TupleType(tuple(p.type for p in parts)),), at).result
 
@@ -407,7 +401,7 @@ class _Builder:
         if isinstance(tree, Value) and isinstance(tree.type, TupleType):
             name = "stablehlo.get_tuple_element"
             return [self._emit(block, name, (tree,), {"index": k}, (), (t,), at).result for k, t in enumerate(tree.type.elements)]
-        return [tree] if isinstance(tree, Value) else [self._value(block, t, at) for t in tree]
+        return [self._value(block, t, at) for t in tree] if isinstance(tree, tuple) else [self._value(block, tree, at)]
 
     def _tensors(self, i: Instruction, operands: list[Tree]) -> list[TensorType]:
         types = [v.type for v in operands if isinstance(v, Value) and isinstance(v.type, TensorType)]
@@ -474,19 +468,12 @@ class _Builder:
             raise self.error(f"{i.opcode}: {e}", i.at) from None
         return attributes
 
-    def _kept(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
-        """An op whose attributes are kept as one text."""
-        values = [self._value(block, t, i.at) for t in operands]
-        text = ", ".join(f"{k}={v}" for k, v in i.attributes.items())
-        op = self._emit(block, "xla." + i.opcode.replace("-", "_"), values, {"attributes": text}, (), (i.type,), i.at, (i.name,))
-        return op.result
-
     def constant(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
         """`constant({…})`."""
         if not isinstance(i.type, TensorType):
             raise self.error(f"expected an array type for a constant, found {i.type}", i.at)
         text = self.reader.text[slice(*i.body)]
-        value = parse_literal(text, i.type, lambda m: self.error(m, i.body[0]))
+        value = parse_literal(text, i.type, lambda m, offset: self.error(m, i.body[0] + offset))
         extra = self._extra(i, ())
         if value is None:
             return self._emit(block, "xla.elided_constant", (), {}, (), (i.type,), i.at, (i.name,), extra).result
@@ -501,12 +488,7 @@ class _Builder:
         index = self._integer(i, "index")
         if len(operands) != 1:
             raise self.error("expected one operand of get-tuple-element", i.at)
-        tree = operands[0]
-        if not isinstance(tree, Value):
-            if not 0 <= index < len(tree):
-                raise self.error(f"expected an index below {len(tree)}, found {index}", i.at)
-            return tree[index]
-        return self._emit(block, "stablehlo.get_tuple_element", (tree,), {"index": index}, (), (i.type,), i.at, (i.name,)).result
+        return self._stated(self._element(block, operands[0], index, i), i)
 
     def _integer(self, i: Instruction, key: str) -> int:
         try:
@@ -548,89 +530,17 @@ class _Builder:
         extra["xla.branch_computations"] = ", ".join(names)
         return self._emit(block, op, (operands[0],), {}, regions, (i.type,), i.at, (i.name,), extra).result
 
-    def all_to_all(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
-        """`all-to-all(x), replica_groups={{0,1}}, dimensions={0}`; the form with a tuple is kept."""
-        if isinstance(i.type, TupleType) or "dimensions" not in i.attributes:
-            return self._kept_as(block, i, operands, "xla.ragged_all_to_all")
-        try:
-            groups = rows_of(i.attributes.get("replica_groups", "{}"))
-            dims = integers(i.attributes["dimensions"])
-        except BadValue as e:
-            raise self.error(f"all-to-all: {e}", i.at) from None
-        if len(dims) != 1 or not groups:
-            raise self.error("all-to-all needs one dimension and replica groups", i.at)
-        attributes = {
-            "split_dimension": dims[0],
-            "concat_dimension": dims[0],
-            "split_count": len(groups[0]),
-            "replica_groups": groups,
-        }
-        values = [self._value(block, t, i.at) for t in operands]
-        extra = self._extra(i, ("replica_groups", "dimensions"))
-        return self._emit(block, "stablehlo.all_to_all", values, attributes, (), (i.type,), i.at, (i.name,), extra).result
 
-    def _kept_as(self, block: Block, i: Instruction, operands: list[Tree], name: str) -> Tree:
-        values = [self._value(block, t, i.at) for t in operands]
-        text = ", ".join(f"{k}={v}" for k, v in i.attributes.items())
-        return self._emit(block, name, values, {"attributes": text}, (), (i.type,), i.at, (i.name,)).result
-
-    def rng(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
-        """`rng(a, b), distribution=rng_uniform`: the shape is the result's, as a constant."""
-        import numpy as np
-
-        from hlo.module import DenseArray
-        from hlo.types import ELEMENT_TYPES
-
-        kind = {"rng_uniform": "UNIFORM", "rng_normal": "NORMAL"}.get(i.attributes.get("distribution", ""))
-        if kind is None or not isinstance(i.type, TensorType) or len(operands) != 2 or not i.type.is_static:
-            raise self.error("rng needs two operands, an array type and distribution=rng_uniform or rng_normal", i.at)
-        shape = np.array(i.type.static_shape, np.int64)
-        t = TensorType((len(shape),), ELEMENT_TYPES["i64"])
-        size = self._emit(block, "stablehlo.constant", (), {"value": DenseArray(t, shape)}, (), (t,), i.at).result
-        values = [*(self._value(block, x, i.at) for x in operands), size]
-        extra = self._extra(i, ("distribution",))
-        return self._emit(
-            block, "stablehlo.rng", values, {"rng_distribution": kind}, (), (i.type,), i.at, (i.name,), extra
-        ).result
-
-    def transfer(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
-        """send and recv: their result is a triple, which the matching -done takes; kept."""
-        return self._kept_as(block, i, operands, "xla.async_start")
-
-    def infeed(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
-        """`((data…), token) infeed(token)`."""
-        t = i.type
-        if not isinstance(t, TupleType) or len(t.elements) != 2 or not isinstance(t.elements[1], TokenType):
-            raise self.error(f"expected ((data), token) from infeed, found {t}", i.at)
-        data = t.elements[0]
-        types = data.elements if isinstance(data, TupleType) else (data,)
-        attributes = {"infeed_config": string(i.attributes["infeed_config"])} if "infeed_config" in i.attributes else {}
-        values = [self._value(block, x, i.at) for x in operands]
-        names = [f"{i.name}#{k}" for k in range(len(types) + 1)]
-        op = self._emit(
-            block,
-            "stablehlo.infeed",
-            values,
-            attributes,
-            (),
-            (*types, t.elements[1]),
-            i.at,
-            names,
-            self._extra(i, ("infeed_config",)),
-        )
-        head: Tree = op.results[:-1] if isinstance(data, TupleType) else op.results[0]
-        return (head, op.results[-1])
-
-
-_SPECIAL = {
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    **SPECIAL,
     "constant": _Builder.constant,
     "tuple": _Builder.tuple,
     "get-tuple-element": _Builder.get_tuple_element,
     "call": _Builder.call,
     "conditional": _Builder.conditional,
-    "all-to-all": _Builder.all_to_all,
-    "rng": _Builder.rng,
-    "send": _Builder.transfer,
-    "recv": _Builder.transfer,
-    "infeed": _Builder.infeed,
+}
+_HALVES: dict[str, Callable[..., Any]] = {
+    "-start": SpecialForms.start,
+    "-update": SpecialForms.update,
+    "-done": SpecialForms.done,
 }

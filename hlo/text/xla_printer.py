@@ -8,19 +8,19 @@ Several results become a tuple. What HLO cannot say is declined in words.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from hlo.errors import Declined
-from hlo.module import Block, DenseArray, Function, Module, Op, Value
-from hlo.text.xla_table import KEPT, ROWS, Row, plain_rows
+from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
+from hlo.text.xla_table import ROWS, Row, plain_rows
 from hlo.text.xla_types import literal_text, type_text
-from hlo.types import TupleType
+from hlo.types import TensorType, TupleType
 
 __all__ = ["to_hlo_text"]
 
 _BY_OP: dict[str, Row] = {r.op: r for r in reversed(ROWS) if r.prints}
-_KEPT = {"xla." + k.replace("-", "_"): k for k in KEPT}
 _WORD = re.compile(r"[^\w.\-]", re.ASCII)
 
 
@@ -80,6 +80,7 @@ class _Writer:
         self.done: list[_Computation] = []
         self.taken: set[str] = set()
         self.functions: dict[str, str] = {}
+        self.inline = _inlined(module)
 
     def text(self) -> str:
         """The whole text."""
@@ -187,6 +188,8 @@ class _Writer:
     # ------------------------------------------------------------ ops
 
     def _op(self, c: _Computation, op: Op) -> Iterator[Any]:
+        if op in self.inline:
+            return
         special = _SPECIAL.get(op.name)
         if special is not None:
             made = special(self, c, op)
@@ -194,13 +197,9 @@ class _Writer:
                 yield from made
             return
         row = _BY_OP.get(op.name)
-        if row is None and op.name not in _KEPT:
+        if row is None:
             raise _Unsaid(f"HLO text has no opcode for {op.name} at {op.location}")
         texts: list[str] = []
-        if row is None:
-            extra = op.attr("attributes")
-            self._finish(c, op, _KEPT[op.name], [extra] if extra else [])
-            return
         for f in row.fields:
             value = op.attributes.get(f.name, f.default)
             if value is not None and value is not False:
@@ -337,6 +336,59 @@ class _Writer:
             c, op, "rng", [f"distribution=rng_{op.attr('rng_distribution').lower()}"], [c.names[v] for v in op.operands[:2]]
         )
 
+    def dynamic_reshape(self, c: _Computation, op: Op) -> None:
+        """`dynamic-reshape(x, n0, n1)`: the shape's entries one by one."""
+        shape = op.operands[1]
+        scalars = _scalars_of(shape)
+        if scalars is not None:
+            sizes = [c.names[v] for v in scalars]
+        else:
+            (count,), e = shape.tensor.static_shape, shape.tensor.element
+            one, scalar = type_text(TensorType((1,), e)), type_text(TensorType((), e))
+            sizes = []
+            for k in range(count):
+                part = c.add(c.fresh("slice"), one, f"slice({c.names[shape]}), slice={{[{k}:{k + 1}]}}")
+                sizes.append(c.add(c.fresh("size"), scalar, f"reshape({part})"))
+        self._finish(c, op, "dynamic-reshape", [], [c.names[op.operands[0]], *sizes])
+
+    def _transfer(self, c: _Computation, op: Op, opcode: str, data: list[Value], operands: list[str]) -> tuple[str, list[str]]:
+        """The first half of a send or recv; returns its name and the attributes that the second half repeats."""
+        whole = type_text(data[0].type) if len(data) == 1 else type_text(TupleType(tuple(v.type for v in data)))
+        texts = [f"channel_id={op.attr('channel_handle').handle}"]
+        if op.attr("is_host_transfer"):
+            texts.append("is_host_transfer=true")
+        if op.attr("source_target_pairs"):
+            raise _Unsaid(f"{op.name} at {op.location} between pairs of its own")
+        texts.extend(f"{k[4:]}={v}" for k, v in op.extra.items() if k.startswith("xla.") and isinstance(v, str))
+        call = f"{opcode}({', '.join(operands)})" + "".join(f", {t}" for t in texts)
+        return c.add(c.fresh(opcode), f"({whole}, u32[], token[])", call), texts[:1] + [t for t in texts if t.startswith("is_host")]
+
+    def send(self, c: _Computation, op: Op) -> None:
+        """`send(data, token)` and `send-done(…)`; several values go as one tuple."""
+        *data, token = op.operands
+        names = [c.names[v] for v in data]
+        if len(data) != 1:
+            t = type_text(TupleType(tuple(v.type for v in data)))
+            names = [c.add(c.fresh("tuple"), t, f"tuple({', '.join(names)})")]
+        begun, texts = self._transfer(c, op, "send", data, [*names, c.names[token]])
+        call = f"send-done({begun})" + "".join(f", {t}" for t in texts)
+        c.names[op.result] = c.add(c.fresh(op.result.name), "token[]", call)
+
+    def recv(self, c: _Computation, op: Op) -> None:
+        """`recv(token)` and `recv-done(…)`, and the elements of what came."""
+        *data, token = op.results
+        begun, texts = self._transfer(c, op, "recv", data, [c.names[op.operands[0]]])
+        whole = data[0].type if len(data) == 1 else TupleType(tuple(v.type for v in data))
+        t = type_text(TupleType((whole, token.type)))
+        ended = c.add(c.fresh("recv-done"), t, f"recv-done({begun})" + "".join(f", {x}" for x in texts))
+        inner = c.add(c.fresh(data[0].name), type_text(whole), f"get-tuple-element({ended}), index=0")
+        if len(data) == 1:
+            c.names[data[0]] = inner
+        else:
+            for k, r in enumerate(data):
+                c.names[r] = c.add(c.fresh(r.name), type_text(r.type), f"get-tuple-element({inner}), index={k}")
+        c.names[token] = c.add(c.fresh("token"), "token[]", f"get-tuple-element({ended}), index=1")
+
     def infeed(self, c: _Computation, op: Op) -> None:
         """`((data…), token[]) infeed(token)`."""
         data = TupleType(tuple(r.type for r in op.results[:-1]))
@@ -352,6 +404,34 @@ class _Writer:
         c.names[token] = c.add(c.fresh(token.name), "token[]", f"get-tuple-element({whole}), index=1")
 
 
+def _scalars_of(shape: Value) -> list[Value] | None:
+    """The scalars that a list of sizes is put together of; None where it comes from somewhere else."""
+    producer = shape.op
+    if producer is None or producer.name != "stablehlo.concatenate":
+        return None
+    parts = [v.op for v in producer.operands]
+    if not all(p is not None and p.name == "stablehlo.reshape" and not p.operands[0].shape for p in parts):
+        return None
+    return [p.operands[0] for p in parts if p is not None]
+
+
+def _inlined(module: Module) -> frozenset[Op]:
+    """Ops that only say a shape which HLO writes in place: they have no line of their own."""
+    ops = [op for f in module.functions.values() for op in walk(f.body)]
+    uses = Counter(v for op in ops for v in op.operands)
+    found: list[Op] = []
+    for op in ops:
+        shape = op.operands[-1].op if op.name in ("stablehlo.dynamic_reshape", "stablehlo.rng") else None
+        if shape is None or uses[shape.result] != 1:
+            continue
+        if shape.name == "stablehlo.constant" and (op.name == "stablehlo.rng" or shape.result.shape == (0,)):
+            found.append(shape)
+        elif op.name == "stablehlo.dynamic_reshape" and _scalars_of(shape.result) is not None:
+            parts = [v.op for v in shape.operands]
+            found += [shape, *(p for p in parts if p is not None and uses[p.result] == 1)]
+    return frozenset(found)
+
+
 def _type_end(text: str) -> int:
     """Where the type at the beginning of an instruction ends: at the space outside of all brackets."""
     depth = 0
@@ -363,8 +443,6 @@ def _type_end(text: str) -> int:
 
 
 def _callees(f: Function) -> list[str]:
-    from hlo.module import walk
-
     names: list[str] = []
     for op in walk(f.body):
         if op.name == "func.call":
@@ -406,4 +484,7 @@ _SPECIAL = {
     "stablehlo.all_to_all": _Writer.exchange,
     "stablehlo.rng": _Writer.rng,
     "stablehlo.infeed": _Writer.infeed,
+    "stablehlo.dynamic_reshape": _Writer.dynamic_reshape,
+    "stablehlo.send": _Writer.send,
+    "stablehlo.recv": _Writer.recv,
 }

@@ -411,6 +411,23 @@ def _write_scatter(op: Op) -> dict[str, str]:
     return texts
 
 
+def _stated_flag(name: str) -> Field:
+    """A flag that is printed where the op has it, false or true."""
+    return Field(name, name, boolean, plain_bool)
+
+
+def _read_scan(texts: Texts, types: list[TensorType]) -> dict[str, Any]:
+    """Inputs, then the carries' first values; `num_carries` says how many those are."""
+    carries = integer(texts.get("num_carries", ""))
+    if not 0 <= carries <= len(types):
+        raise BadValue(f"expected num_carries of at most {len(types)} operands, found {carries}")
+    return {"operandSegmentSizes": (len(types) - carries, carries)}
+
+
+def _write_scan(op: Op) -> dict[str, str]:
+    return {"num_carries": str(op.attributes["operandSegmentSizes"][1])}
+
+
 def _channel(text: str) -> ChannelHandle:
     return ChannelHandle(integer(text), 0)
 
@@ -549,12 +566,31 @@ ROWS: tuple[Row, ...] = (
     Row("add-dependency", "xla.add_dependency"),
     Row("domain", "xla.domain", (Field("domain", "domain", str, str),)),
     Row("stochastic-convert", "xla.stochastic_convert"),
+    Row("rng-get-and-update-state", "xla.rng_get_and_update_state", (one("delta"),)),
+    Row("ragged-all-to-all", "xla.ragged_all_to_all", (_GROUPS, _CHANNEL)),
+    Row("scaled-dot", "xla.scaled_dot", read=_read_dot, write=_write_dot, consumes=(*(h for h, _ in _DOT), "operand_precision")),
+    Row(
+        "scan",
+        "chlo.scan",
+        (only("dimensions", "dimension"), _stated_flag("is_reverse"), _stated_flag("is_associative")),
+        ("to_apply",),
+        _read_scan,
+        _write_scan,
+        ("num_carries",),
+    ),
 )
 """Every opcode that becomes one op by a table; `parameter`, `constant`, `tuple`, `get-tuple-element`, `call`, `conditional` and
-`all-to-all` have code of their own, the halves of asynchronous pairs are kept with their attributes as text."""
+others have code of their own (`hlo.text.xla_special`), the halves of asynchronous pairs too."""
 
 OPCODES: dict[str, Row] = {r.opcode: r for r in ROWS}
-_OTHERS = {"conditional": ("stablehlo.if", "stablehlo.case"), "call": ("func.call",), "all-to-all": ("stablehlo.all_to_all",)}
+_OTHERS: dict[str, tuple[str, ...]] = {
+    "conditional": ("stablehlo.if", "stablehlo.case"),
+    "call": ("func.call",),
+    "get-tuple-element": ("stablehlo.get_tuple_element",),
+    **{n: ("stablehlo." + n.replace("-", "_"),) for n in ("all-to-all", "dynamic-reshape", "infeed", "recv", "rng", "send", "tuple")},
+    "async-start": ("func.call",),
+}
+_HALVES = ("-start", "-update", "-done")
 
 
 def names_of_opcode(opcode: str) -> tuple[str, ...]:
@@ -564,25 +600,8 @@ def names_of_opcode(opcode: str) -> tuple[str, ...]:
     (('stablehlo.dot_general',), ('stablehlo.if', 'stablehlo.case'), ())
     """
     row = OPCODES.get(opcode)
-    return (row.op,) if row is not None else _OTHERS.get(opcode, ())
+    if row is not None or opcode in _OTHERS:
+        return (row.op,) if row is not None else _OTHERS[opcode]
+    whole = next((opcode.removesuffix(h) for h in _HALVES if opcode.endswith(h)), None)
+    return names_of_opcode("async-start" if whole == "async" else whole) if whole is not None else ()
 
-
-KEPT = (
-    "async-start",
-    "async-update",
-    "async-done",
-    "copy-start",
-    "copy-done",
-    "send-done",
-    "recv-done",
-    "all-reduce-start",
-    "all-reduce-done",
-    "all-gather-start",
-    "all-gather-done",
-    "collective-permute-start",
-    "collective-permute-done",
-    "ragged-all-to-all",
-    "rng-get-and-update-state",
-    "scan",
-)
-"""Opcodes whose attributes are kept as one text."""

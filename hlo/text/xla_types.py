@@ -11,7 +11,7 @@ import numpy as np
 from hlo.errors import ParseError
 from hlo.module import DenseArray
 from hlo.text.lexer import Lexer
-from hlo.text.literals import storage_element
+from hlo.text.literals import BULK_CHARS, bulk_list, storage_element
 from hlo.types import ELEMENT_TYPES, ElementType, Layout, OpaqueType, TensorType, TokenType, TupleType, Type
 
 __all__ = ["HLO_ELEMENTS", "element_name", "literal_text", "parse_literal", "parse_type", "type_text"]
@@ -30,10 +30,25 @@ for _t in ELEMENT_TYPES.values():
         HLO_ELEMENTS["u" + _t.name[2:]] = _t
 _NAMES = {t: n for n, t in HLO_ELEMENTS.items()}
 
-_ARRAY = re.compile(r"\s*+([a-z]\w*+)\[([\d,<=?\s]*+)\]", re.ASCII)
+_ARRAY = re.compile(r"\s*+([a-z]\w*+)\s*+\[([\d,<=?\s]*+)\]", re.ASCII)
 _LAYOUT = re.compile(r"\{\s*+([\d,\s]*+)((?::[^{}]*+)?)\}", re.ASCII)
 _SPACE = re.compile(r"(?:\s++|/\*.*?\*/|//[^\n]*+)*+", re.DOTALL)
 MAX_DEPTH = 64
+
+
+# Apart from its type, a brace begins a layout only where a number or a colon follows: a computation's body begins with one, too.
+_LATER_LAYOUT = re.compile(r"(?:\s++|/\*.*?\*/)++(?=\{\s*+[\d:])", re.DOTALL | re.ASCII)
+
+
+def _layout(text: str, position: int) -> re.Match[str] | None:
+    """The layout at a position, or after white space there."""
+    gap = _LATER_LAYOUT.match(text, position)
+    return _LAYOUT.match(text, gap.end() if gap else position)
+
+
+def _layout_end(text: str, position: int) -> int:
+    layout = _layout(text, position)
+    return layout.end() if layout else position
 
 
 def skip(text: str, position: int) -> int:
@@ -66,8 +81,7 @@ def parse_type(lx: Lexer, position: int, depth: int = 0) -> tuple[Type, int]:
     name, dims = m.group(1), "".join(m.group(2).split())
     end = m.end()
     if name == "token":
-        layout = _LAYOUT.match(text, end)
-        return TokenType(), layout.end() if layout else end
+        return TokenType(), _layout_end(text, end)
     if name == "opaque":
         return OpaqueType("opaque[]"), end
     element = HLO_ELEMENTS.get(name)
@@ -85,7 +99,7 @@ def parse_type(lx: Lexer, position: int, depth: int = 0) -> tuple[Type, int]:
             raise lx.error(f"expected a dimension's size, found {d[:40]!r}", m.start(2))
         shape.append(None if d.startswith("<=") else int(digits))
         bounds.append(int(digits) if d.startswith("<=") else None)
-    layout = _LAYOUT.match(text, end)
+    layout = _layout(text, end)
     physical: Layout | None = None
     if layout is not None:
         order = tuple(int(k) for k in re.findall(r"\d+", layout.group(1)) if len(k) < 9)
@@ -121,58 +135,113 @@ def type_text(t: Type) -> str:
 # ---------------------------------------------------------------- literals
 
 _PIECE = re.compile(r"(?:\s++|/\*.*?\*/)*+(?:([{}(),])|([^\s{}(),]++(?:\(0x[0-9a-fA-F]+\))?))", re.DOTALL)
+_DECIMAL = r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?"
+_FLOAT = re.compile(rf"{_DECIMAL}\Z|[+-]?inf\Z", re.ASCII)
+_HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)(?:[pP][+-]?\d{1,5})?\Z", re.ASCII)
+_NAN = re.compile(r"([+-]?)nan(?:\(0x([0-9a-fA-F]{1,16})\))?\Z", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,39}\Z", re.ASCII)
+LiteralError = Callable[[str, int], ParseError]
 
 
-def parse_literal(body: str, t: TensorType, error: Callable[[str], ParseError]) -> DenseArray | None:
-    """The constant between the parentheses of `constant(…)`; None for `{...}`, whose value the dump left out."""
+def parse_literal(body: str, t: TensorType, error: LiteralError) -> DenseArray | None:
+    """The constant between the parentheses of `constant(…)`; None for `{...}`, whose value the dump left out.
+
+    One element without braces stands for all. `error` takes what is wrong and where in the body.
+    """
     element = storage_element(t)
     if "..." in body:
         return None
-    values: list[Any] = []
-    parts: list[float] | None = None
-    depth, position, size = 0, 0, len(body.rstrip())
+    if not t.is_static or t.rank > 32:
+        raise error(f"a constant needs a static shape, found {t}", 0)
+    position, size = 0, len(body.rstrip())
     prefix = _ARRAY.match(body)
     if prefix is not None:  # an older form repeats the type
-        layout = _LAYOUT.match(body, prefix.end())
+        layout = _LAYOUT.match(body, prefix.end())  # a brace after a space begins the list
         position = layout.end() if layout else prefix.end()
+    if size - position >= BULK_CHARS:
+        bulk = bulk_list(body[position:size], t.static_shape, element, b"{}", False)
+        if bulk is not None:
+            return DenseArray(t, bulk.reshape(t.static_shape))
+    values: list[Any] = []
+    parts: list[float] | None = None
+    depth, has_braces = 0, False
     while position < size:
         m = _PIECE.match(body, position)
         if m is None:
             break
-        position = m.end()
         mark, word = m.groups()
+        at = m.start(1) if mark else m.start(2)
+        position = m.end()
         if word is not None:
-            value = _element(word, element, error)
+            value = _element(word, element, lambda message, at=at: error(message, at))  # type: ignore[misc]
             if parts is not None:
                 parts.append(value)
             else:
                 values.append(value)
         elif mark == "{":
-            depth += 1
+            depth, has_braces = depth + 1, True
         elif mark == "}":
             depth -= 1
         elif mark == "(":
             parts = []
         elif mark == ")":
             if parts is None or len(parts) != 2 or not element.is_complex:
-                raise error("expected a complex number (re, im)")
+                raise error("expected a complex number (re, im)", at)
             values.append(complex(*parts))
             parts = None
         if depth < 0 or depth > t.rank:
-            raise error(f"braces that do not fit {t}")
+            raise error(f"braces that do not fit {t}", at)
     if depth or parts is not None:
-        raise error("a literal that is not closed")
-    if not t.is_static or t.rank > 32:
-        raise error(f"a constant needs a static shape, found {t}")
-    if len(values) == 1 and not t.rank:
-        pass
-    elif len(values) != t.size_elems:
-        raise error(f"expected {t.size_elems} elements for {t}, found {len(values)}")
-    if not values:
+        raise error("a literal that is not closed", size)
+    is_splat = len(values) == 1 and not has_braces
+    if not is_splat and len(values) != t.size_elems:
+        raise error(f"expected {t.size_elems} elements for {t}, found {len(values)}", 0)
+    if not t.size_elems:
         return DenseArray(t, np.zeros(t.static_shape, element.dtype))
+    array = _array(values, element)
+    return DenseArray(t, np.broadcast_to(array.reshape(()), t.static_shape) if is_splat else array.reshape(t.static_shape))
+
+
+def _array(values: list[Any], element: ElementType) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
-        array = np.array(values, np.int64 if element.dtype.kind not in "iufcb" and element.is_integer else None)
-        return DenseArray(t, array.astype(element.dtype).reshape(t.static_shape))
+        if element.is_integer:
+            return np.array(values, element.dtype if element.dtype.kind in "iu" else np.int64).astype(element.dtype)
+        if not any(isinstance(v, _Payload) for v in values):
+            return np.array(values).astype(element.dtype)
+        array = np.array([0.0 if isinstance(v, _Payload) else v for v in values]).astype(element.dtype)
+    raw = array.view(f"u{element.itemsize_bytes}")
+    for i, v in enumerate(values):
+        if isinstance(v, _Payload):
+            raw[i] = v.bits
+    return array
+
+
+class _Payload:
+    """A NaN whose sign and payload the literal states, as its bit pattern."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+
+
+def _float(word: str, element: ElementType) -> Any:
+    """A decimal or hexadecimal number, an infinity, or a NaN with its payload. Raises ValueError for other words."""
+    if _FLOAT.match(word):
+        return float(word)
+    if _HEX_FLOAT.match(word):
+        try:
+            return float.fromhex(word)
+        except OverflowError:
+            return -np.inf if word.startswith("-") else np.inf
+    m = _NAN.match(word)
+    if m is None:
+        raise ValueError(word)
+    if m.group(2) is None or element.is_complex or element.itemsize_bytes < 2:
+        return -np.nan if m.group(1) == "-" else np.nan
+    quiet = int(np.array(np.inf, element.dtype).view(f"u{element.itemsize_bytes}"))
+    payload, mantissa = int(m.group(2), 16), quiet & -quiet
+    if not 0 < payload < mantissa:
+        raise ValueError(word)
+    return _Payload(quiet | payload | (1 << element.bits - 1 if m.group(1) == "-" else 0))
 
 
 def _element(word: str, element: ElementType, error: Callable[[str], ParseError]) -> Any:
@@ -180,8 +249,8 @@ def _element(word: str, element: ElementType, error: Callable[[str], ParseError]
         if element.is_boolean:
             return {"true": True, "false": False, "1": True, "0": False}[word]
         if element.is_float or element.is_complex:
-            return float(word.partition("(")[0])
-        value = int(word) if len(word) < 40 else None
+            return _float(word, element)
+        value = int(word) if _INTEGER.match(word) else None
         if value is None or not -(1 << (element.bits - 1)) <= value < 1 << element.bits or (element.is_unsigned and value < 0):
             raise ValueError(word)
     except (KeyError, ValueError):

@@ -20,7 +20,7 @@ from interp.quantization import quantize, quantized_element, to_type
 from interp.registry import decline, rule
 from interp.rules.reduction import fold_axis
 
-__all__ = ["process_groups"]
+__all__ = ["meet", "own_group", "process_groups"]
 
 Rule = Generator[Any, Any, Any]
 
@@ -105,14 +105,15 @@ def process_groups(ctx: Any, op: Op, pairwise: bool = False) -> list[list[Proces
     return (cross_replica_and_partition if channel > 0 else cross_replica)(groups, ctx.grid)
 
 
-def _own_group(ctx: Any, op: Op, pairwise: bool = False) -> list[ProcessId]:
+def own_group(ctx: Any, op: Op, pairwise: bool = False) -> list[ProcessId]:
+    """The group that this process is in. Raises where it is in none."""
     for group in process_groups(ctx, op, pairwise):
         if ctx.process in group:
             return group
     raise ctx.error(op, f"process {ctx.process} is in no group of replica_groups {op.attr('replica_groups')}")
 
 
-def _meet(op: Op, group: Sequence[ProcessId], payload: Any) -> Generator[Any, Any, dict[ProcessId, Any]]:
+def meet(op: Op, group: Sequence[ProcessId], payload: Any) -> Generator[Any, Any, dict[ProcessId, Any]]:
     """Everybody's payload, by process."""
     answers = yield Meeting(op, tuple(group), (op.name, channel_of(op)), payload)
     return dict(answers)
@@ -123,8 +124,8 @@ def _meet(op: Op, group: Sequence[ProcessId], payload: Any) -> Generator[Any, An
 
 @rule("stablehlo.all_gather")
 def all_gather(ctx: Any, op: Op, *operands: Array) -> Rule:
-    group = _own_group(ctx, op)
-    answers = yield from _meet(op, group, operands)
+    group = own_group(ctx, op)
+    answers = yield from meet(op, group, operands)
     axis = op.attr("all_gather_dim")
     return tuple(np.concatenate([answers[p][k] for p in group], axis) for k in range(len(operands)))
 
@@ -133,7 +134,7 @@ def _reduced(op: Op, operands: Sequence[Array], group: Sequence[ProcessId], body
     """Each operand folded over the group, in the order of the group, in the body's type."""
     t = body.arguments[0].type
     promoted = tuple(to_type(x, v.type, t) for x, v in zip(operands, op.operands, strict=False))
-    answers = yield from _meet(op, group, promoted)
+    answers = yield from meet(op, group, promoted)
     results = []
     for k in range(len(operands)):
         stacked = np.stack([answers[p][k] for p in group])
@@ -144,7 +145,7 @@ def _reduced(op: Op, operands: Sequence[Array], group: Sequence[ProcessId], body
 
 @rule("stablehlo.all_reduce")
 def all_reduce(ctx: Any, op: Op, *operands: Array) -> Rule:
-    return tuple((yield from _reduced(op, operands, _own_group(ctx, op), op.regions[0])))
+    return tuple((yield from _reduced(op, operands, own_group(ctx, op), op.regions[0])))
 
 
 decline("stablehlo.collective_reduce", "the specification does not say what the processes that are not the root receive")
@@ -164,18 +165,18 @@ def cross_replica_sum(ctx: Any, op: Op, operand: Array) -> Rule:
 
 @rule("stablehlo.reduce_scatter")
 def reduce_scatter(ctx: Any, op: Op, operand: Array) -> Rule:
-    group = _own_group(ctx, op)
+    group = own_group(ctx, op)
     (whole,) = yield from _reduced(op, [operand], group, op.regions[0])
     return np.split(whole, len(group), op.attr("scatter_dimension"))[group.index(ctx.process)]
 
 
 @rule("stablehlo.all_to_all")
 def all_to_all(ctx: Any, op: Op, *operands: Array) -> Rule:
-    group = _own_group(ctx, op, pairwise=True)
+    group = own_group(ctx, op, pairwise=True)
     count, axis, onto = op.attr("split_count"), op.attr("split_dimension"), op.attr("concat_dimension")
     if len(group) != count:
         raise ctx.error(op, f"expected groups of split_count = {count} processes, found {len(group)}")
-    answers = yield from _meet(op, group, operands)
+    answers = yield from meet(op, group, operands)
     mine = group.index(ctx.process)
     return tuple(np.concatenate([np.split(answers[p][k], count, axis)[mine] for p in group], onto) for k in range(len(operands)))
 
@@ -192,7 +193,7 @@ def _zeros(op: Op, like: Array) -> Array:
 def collective_broadcast(ctx: Any, op: Op, operand: Array) -> Rule:
     for group in process_groups(ctx, op, pairwise=True):
         if ctx.process in group:
-            answers = yield from _meet(op, group, operand)
+            answers = yield from meet(op, group, operand)
             return answers[group[0]]
     return _zeros(op, operand)
 
@@ -208,7 +209,7 @@ def collective_permute(ctx: Any, op: Op, operand: Array) -> Rule:
     involved = sorted({p for pair in sources.items() for p in pair if p[fixed] == ctx.process[fixed]})
     if ctx.process not in involved:
         return _zeros(op, operand)
-    answers = yield from _meet(op, involved, operand)
+    answers = yield from meet(op, involved, operand)
     source = sources.get(ctx.process)
     return _zeros(op, operand) if source is None else answers[source]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hlo import Op, TensorType
 from interp.machine import Call
-from interp.numbers import Array, bits_of
+from interp.numbers import Array, bits_of, convert, is_float
 from interp.registry import decline, rule
+from interp.rules.collectives import meet, own_group
+from interp.rules.contraction import contract
 from interp.rules.quantized import from_bits, to_bits
 
 __all__: list[str] = []
@@ -49,45 +52,69 @@ def add_dependency(ctx: Any, op: Op, x: Any, token: Any) -> Any:
     return (x,)
 
 
-# ---------------------------------------------------------------- asynchronous pairs
+# ---------------------------------------------------------------- products and exchanges
 
 
-@rule("xla.async_start")
-def async_start(ctx: Any, op: Op, *operands: Any) -> Generator[Any, Any, Any]:
-    """Does the work at once; what the other halves get is the tuple of its results."""
-    if not op.regions:
-        raise ctx.error(op, "declined: the dump does not say which computation is started")
-    results = yield Call(op.regions[0], operands)
-    return (tuple(results),)
+def _scaled(x: Array, scale: Array) -> Array:
+    """x times the scale of the block that it lies in, in float64: exact for all types of at most 32 bits."""
+    wide = scale.astype(np.float64)
+    for k, (n, m) in enumerate(zip(x.shape, scale.shape, strict=True)):
+        wide = np.repeat(wide, n // m if m else 1, k)
+    return np.asarray(x.astype(np.float64) * wide)
 
 
-@rule("xla.async_update", transparent=True, view=True)
-def async_update(ctx: Any, op: Op, future: Any) -> Any:
-    return (future,)
+@rule("xla.scaled_dot")
+def scaled_dot(ctx: Any, op: Op, lhs: Array, rhs: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
+    """The product of the scaled factors, made in float64 and rounded once."""
+    ctx.reserve(op, 24 * (lhs.size + rhs.size))
+    found = contract(_scaled(lhs, lhs_scale), _scaled(rhs, rhs_scale), op.attr("dot_dimension_numbers"), np.dtype(np.float64))
+    return convert(found, op.results[0].tensor.dtype)
 
 
-@rule("xla.async_done")
-def async_done(ctx: Any, op: Op, future: Any) -> Any:
-    return tuple(future)
+@rule("xla.ragged_all_to_all")
+def ragged_all_to_all(ctx: Any, op: Op, data: Array, output: Array, *lists: Array) -> Generator[Any, Any, Any]:
+    """Each process puts rows of its input into the others' outputs, where it says; the other rows stay what they were."""
+    group = own_group(ctx, op)
+    if any(len(x) != len(group) for x in lists):
+        raise ctx.error(op, f"expected offsets and sizes for {len(group)} processes, found {len(lists[0])}")
+    begins, sizes, places, awaited = (x.astype(np.int64) for x in lists)
+    answers = yield from meet(op, group, (data, begins, sizes, places))
+    mine, result = group.index(ctx.process), output.copy()
+    for k, p in enumerate(group):
+        rows, first, count, place = (x if x is answers[p][0] else int(x[mine]) for x in answers[p])
+        inside = 0 <= first <= first + count <= len(rows) and 0 <= place <= place + count <= len(result)
+        if count < 0 or not inside or count != awaited[k]:
+            raise ctx.error(op, f"process {p} sends {count} rows from {first} to {place}; {int(awaited[k])} are awaited")
+        result[place : place + count] = rows[first : first + count]
+    return result
 
 
-@rule("xla.copy_start", transparent=True, view=True)
-def copy_start(ctx: Any, op: Op, x: Array, *more: Any) -> Any:
-    """(the copy, the operand, a context that nobody reads)"""
-    return ((x, x, None),)
+# ---------------------------------------------------------------- random bits
 
 
-@rule("xla.copy_done", transparent=True, view=True)
-def copy_done(ctx: Any, op: Op, pair: Any) -> Any:
-    return (pair[0],)
+@rule("xla.stochastic_convert")
+def stochastic_convert(ctx: Any, op: Op, x: Array, random: Array) -> Array:
+    """Rounds the magnitude to one of the two integers around it: up with the probability of its fraction.
+
+    The random bits, as a fraction of one, are compared with the operand's fraction. What the type cannot hold becomes its
+    nearest end, NaN becomes 0. XLA defines integers as results only.
+    """
+    goal = op.results[0].tensor
+    if is_float(goal.dtype):
+        raise ctx.error(op, f"declined: XLA defines stochastic-convert to integers, not to {goal.element}")
+    wide, bits = x.astype(np.float64), random.dtype.itemsize * 8
+    info = ml_dtypes.iinfo(goal.dtype)  # type: ignore[no-untyped-call]
+    low, high = int(info.min), int(info.max)
+    with np.errstate(invalid="ignore"):
+        whole = np.floor(np.abs(wide))
+        share = np.ldexp(np.abs(wide) - whole, bits)  # below 2**bits, in the units of the random number
+        inner = np.isfinite(wide) & (wide > low) & (wide < high)
+    whole, share = np.where(inner, whole, 0), np.where(inner, share, 0)
+    rounded = whole.astype(np.int64) + (random.astype(np.uint64) < share.astype(np.uint64))
+    signed = np.where(wide < 0, -rounded, rounded)
+    ends = np.where(np.isnan(wide), 0, np.where(wide > 0, high, low))
+    return np.where(inner, np.clip(signed, low, high), ends).astype(goal.dtype)
 
 
-for _name in ("all_reduce", "all_gather", "collective_permute"):
-    for _half in ("start", "done"):
-        decline(f"xla.{_name}_{_half}", "a dump of a scheduled program; the evaluator runs the collective in one piece")
-for _name in ("send_done", "recv_done", "ragged_all_to_all"):
-    decline(f"xla.{_name}", "a dump of a scheduled program for several devices")
 decline("xla.elided_constant", "the dump left the constant's value out")
-decline("xla.stochastic_convert", "how random bits round a number is not specified")
-decline("xla.rng_get_and_update_state", "the state belongs to XLA's runtime")
-decline("xla.scan", "its form in a dump is kept as text")
+decline("xla.rng_get_and_update_state", "the state belongs to the device that runs the program, which no evaluator is")
