@@ -461,6 +461,7 @@ def compile(
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
     `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
+    The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread.
     """
