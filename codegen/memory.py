@@ -41,7 +41,8 @@ class MemoryCount:
     def add(self, count_bytes: int) -> None:
         """Count ``count_bytes`` more (or, negative, fewer) in use."""
         self.live_bytes += count_bytes
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
 
     def reset_peak(self) -> None:
         """Start a new peak from what is live."""
@@ -110,7 +111,7 @@ class Lease:
         """Give the block back now; arrays over it must not be used any more."""
         block, self._block = self._block, None
         if block is not None:
-            self._pool._tell(_Returned(block, self._kind, self.size_bytes))
+            self._pool._tell((_RETURNED, self.size_bytes, self._kind, block))
 
     def __del__(self) -> None:
         self.release()
@@ -129,39 +130,10 @@ def in_lines(array: Any) -> Any:
     return copy
 
 
-# What happens to a pool. Events are told in order and applied by one thread at a time.
-
-
-@dataclass(frozen=True, slots=True)
-class _Leased:
-    kind: str
-    size_bytes: int
-    taken_bytes: int  # of the free block that it got; 0 for a new one
-
-
-@dataclass(frozen=True, slots=True)
-class _Returned:
-    block: _Block
-    kind: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Needed:
-    """A call begins that will lease so many bytes in all, or (negative) ends."""
-
-    size_bytes: int
-
-
-class _Looked:
-    """Time has passed."""
-
-
-class _Cleared:
-    """All free blocks are to go."""
-
-
-_Event = _Leased | _Returned | _Needed | _Looked | _Cleared
+# What happens to a pool: (what, its bytes, kind, block). Events are told in order and applied by one thread at a time.
+_LEASED, _RETURNED, _NEEDED, _LOOKED, _CLEARED = range(5)
+_Event = tuple[int, int, str, "_Block | None"]
+_MOST_EVENTS = 64  # that wait for the next return
 
 
 class MemoryPool:
@@ -181,7 +153,8 @@ class MemoryPool:
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        self._limit = limit_bytes
+        self._limit: int | None = None
+        self._unwatched_bytes = FLOOR_BYTES  # so much may be free without a look at the bound
         self._free: dict[int, list[_Block]] = {}  # a list's append and pop are atomic
         self._free_bytes = 0
         self._counts: dict[str, MemoryCount] = {}
@@ -191,6 +164,8 @@ class MemoryPool:
         self._returns = 0
         self._watch: object | None = None
         self._after_fork()
+        if limit_bytes is not None:
+            self.limit_bytes = limit_bytes
 
     def _after_fork(self) -> None:
         """The child has one thread, and none of the calls that were in flight; memory that they held is theirs for ever."""
@@ -204,15 +179,16 @@ class MemoryPool:
         """The most that is kept free; TILEWRIGHT_POOL_LIMIT at first (`512M`, `2G`, `0`), else 1 GiB. May be set."""
         if self._limit is None:
             found = size_setting("TILEWRIGHT_POOL_LIMIT")
-            self._limit = LIMIT_BYTES if found is None else found
+            self.limit_bytes = LIMIT_BYTES if found is None else found
+        assert self._limit is not None
         return self._limit
 
     @limit_bytes.setter
     def limit_bytes(self, size_bytes: int) -> None:
         if size_bytes < 0:
             raise ValueError(f"limit_bytes: expected 0 or more, found {size_bytes}")
-        self._limit = size_bytes
-        self._tell(_Looked())
+        self._limit, self._unwatched_bytes = size_bytes, min(size_bytes, FLOOR_BYTES)
+        self._tell((_LOOKED, 0, "", None))
 
     def lease(self, size_bytes: int, kind: str) -> Lease:
         """At least ``size_bytes`` bytes, uninitialised, counted under ``kind`` (``output``, ``scratch``, …).
@@ -222,27 +198,31 @@ class MemoryPool:
         if self._limit is None:
             _ = self.limit_bytes  # here, not in a finalizer
         rounded = rounded_bytes(size_bytes)
+        stack = self._free.get(rounded)
         try:
-            block, taken_bytes = self._free[rounded].pop(), rounded
-        except (KeyError, IndexError):
-            block, taken_bytes = _Block(rounded), 0
-        self._tell(_Leased(kind, size_bytes, taken_bytes))
+            taken = stack.pop() if stack else None
+        except IndexError:  # another thread was faster
+            taken = None
+        block = taken or _Block(rounded)
+        self._events.append((_LEASED, size_bytes, kind, taken))
+        if len(self._events) > _MOST_EVENTS:
+            self._settle()
         return Lease(self, block, kind, size_bytes)
 
     def begin(self, size_bytes: int) -> None:
         """A call begins that leases `size_bytes` in all; `end` when it is over: so much is then kept for the next."""
         if size_bytes > SMALL_NEED_BYTES:
-            self._tell(_Needed(size_bytes))
+            self._tell((_NEEDED, size_bytes, "", None))
 
     def end(self, size_bytes: int) -> None:
         """A call that `begin` was told of is over."""
         if size_bytes > SMALL_NEED_BYTES:
-            self._tell(_Needed(-size_bytes))
+            self._tell((_NEEDED, -size_bytes, "", None))
 
     def count(self, kind: str) -> MemoryCount:
         """The bytes in use and the peak for ``kind``."""
         self._settle()
-        return self._counts.setdefault(kind, MemoryCount())
+        return self._count_of(kind)
 
     @property
     def free_bytes(self) -> int:
@@ -252,7 +232,7 @@ class MemoryPool:
 
     def clear(self) -> None:
         """Give all free blocks back to the system."""
-        self._tell(_Cleared())
+        self._tell((_CLEARED, 0, "", None))
 
     # ------------------------------------------------------------ events
 
@@ -264,28 +244,39 @@ class MemoryPool:
         """Applies the events, unless that is being done: then whoever does it goes on with what has come."""
         while self._events and self._lock.acquire(blocking=False):
             try:
-                while self._events:
-                    self._apply(self._events.popleft())
-                self._trim()
+                self._apply(self._events)
+                if self._free_bytes > self._unwatched_bytes:
+                    self._trim()
             finally:
                 self._lock.release()
 
-    def _apply(self, event: _Event) -> None:
-        if isinstance(event, _Leased):
-            self._free_bytes -= event.taken_bytes
-            self._counts.setdefault(event.kind, MemoryCount()).add(event.size_bytes)
-        elif isinstance(event, _Returned):
-            self._counts.setdefault(event.kind, MemoryCount()).add(-event.size_bytes)
-            self._returns += 1
-            event.block.returned = self._returns
-            self._free.setdefault(event.block.size_bytes, []).append(event.block)
-            self._free_bytes += event.block.size_bytes
-        elif isinstance(event, _Needed):
-            self._needed_bytes = max(0, self._needed_bytes + event.size_bytes)
-            self._pass_time()
-            self._peaks[0] = max(self._peaks[0], self._needed_bytes)
-        elif isinstance(event, _Cleared):
-            self._drop_to(0)
+    def _apply(self, events: deque[_Event]) -> None:
+        """Every event, in order, those too that come meanwhile; the pool's lock is held."""
+        while events:
+            what, size_bytes, kind, block = events.popleft()
+            if what == _LEASED:
+                self._count_of(kind).add(size_bytes)
+                if block is not None:  # one that was free
+                    self._free_bytes -= block.size_bytes
+            elif what == _RETURNED and block is not None:
+                self._count_of(kind).add(-size_bytes)
+                self._returns += 1
+                block.returned = self._returns
+                stack = self._free.get(block.size_bytes)
+                if stack is None:
+                    stack = self._free.setdefault(block.size_bytes, [])
+                stack.append(block)
+                self._free_bytes += block.size_bytes
+            elif what == _NEEDED:
+                self._needed_bytes = max(0, self._needed_bytes + size_bytes)
+                self._pass_time()
+                self._peaks[0] = max(self._peaks[0], self._needed_bytes)
+            elif what == _CLEARED:
+                self._drop_to(0)
+
+    def _count_of(self, kind: str) -> MemoryCount:
+        found = self._counts.get(kind)
+        return self._counts.setdefault(kind, MemoryCount()) if found is None else found
 
     def _pass_time(self) -> None:
         now = time.monotonic()
@@ -296,11 +287,8 @@ class MemoryPool:
 
     def _trim(self) -> None:
         """Drops what is above the bound; what may be too much soon is looked at again."""
-        limit = LIMIT_BYTES if self._limit is None else self._limit
-        if self._free_bytes <= min(limit, FLOOR_BYTES):
-            return
         self._pass_time()
-        self._drop_to(min(limit, max(FLOOR_BYTES, *self._peaks)))
+        self._drop_to(min(self.limit_bytes, max(FLOOR_BYTES, *self._peaks)))
         if self._free_bytes > FLOOR_BYTES and self._watch is None:
             self._watch = object()
             try:
@@ -316,7 +304,7 @@ class MemoryPool:
             time.sleep(SPAN_SECONDS)
             if self._free_bytes <= FLOOR_BYTES and self._watch is watch:
                 self._watch = None
-            self._tell(_Looked())
+            self._tell((_LOOKED, 0, "", None))
 
     def _drop_to(self, most_bytes: int) -> None:
         """Drops the blocks that came back first, until at most so many bytes are left."""

@@ -27,7 +27,7 @@ def test_a_loop_of_steps_whose_callback_keeps() -> None:
 
         def step(w: Any, x: Any) -> Any:
             loss = jnp.sum((w * x) ** 2)
-            jax.debug.callback(lambda l, v: log.append((l, v)), loss, w)
+            jax.debug.callback(lambda a, v: log.append((a, v)), loss, w)
             return w * 0.5
 
         run = jit(step)
