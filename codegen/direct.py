@@ -9,6 +9,10 @@ One function does this for all programs; what it needs of one lies in a record o
 
 The arrays' fields are read where the C header of NumPy puts them, which is compared with real arrays before anything is called.
 An argument that is not exactly what the record says makes the result None: the thorough call then decides.
+
+The record's tables are shared by all calls of a program. Making an object may start the collector, whose finalizers may call the
+same program, or let another thread in: so all results are made before the first address is written, and from there to the return
+nothing is called that could run Python code.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ _IR = f"""
 target triple = "{{triple}}"
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare ptr @PyTuple_GetItem(ptr, i64)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 
@@ -78,7 +83,36 @@ entry:
   %record = load ptr, ptr %field
   %wanted = call i64 @word(ptr %record, i64 0)
   %right_count = icmp eq i64 %count, %wanted
-  br i1 %right_count, label %start, label %no
+  br i1 %right_count, label %make, label %no
+make:
+  %results = call i64 @word(ptr %record, i64 3)
+  %empty = call ptr @place(ptr %record, i64 4)
+  %made_rows = call ptr @place(ptr %record, i64 6)
+  %tuple = call ptr @PyTuple_New(i64 %results)
+  %no_tuple = icmp eq ptr %tuple, null
+  br i1 %no_tuple, label %fail, label %make_all
+make_all:
+  %r = phi i64 [ 0, %make ], [ %r_next, %made ]
+  %more_results = icmp slt i64 %r, %results
+  br i1 %more_results, label %make_one, label %start
+make_one:
+  %made_index = mul i64 %r, 5
+  %made_row = getelementptr i64, ptr %made_rows, i64 %made_index
+  %made_dtype = call ptr @place(ptr %made_row, i64 0)
+  %made_rank = call i64 @word(ptr %made_row, i64 1)
+  %made_rank_small = trunc i64 %made_rank to i32
+  %made_shape = call ptr @place(ptr %made_row, i64 2)
+  call void @Py_IncRef(ptr %made_dtype)
+  %result = call ptr %empty(i32 %made_rank_small, ptr %made_shape, ptr %made_dtype, i32 0)
+  %no_result = icmp eq ptr %result, null
+  br i1 %no_result, label %drop, label %set_one
+set_one:
+  %set = call i32 @PyTuple_SetItem(ptr %tuple, i64 %r, ptr %result)
+  %is_set = icmp eq i32 %set, 0
+  br i1 %is_set, label %made, label %drop
+made:
+  %r_next = add i64 %r, 1
+  br label %make_all
 start:
   %ndarray = call i64 @word(ptr %record, i64 1)
   %rows = call ptr @place(ptr %record, i64 5)
@@ -86,14 +120,14 @@ start:
 arguments:
   %i = phi i64 [ 0, %start ], [ %i_next, %argument_done ]
   %more_arguments = icmp slt i64 %i, %count
-  br i1 %more_arguments, label %argument, label %make
+  br i1 %more_arguments, label %argument, label %found_all
 argument:
   %object = call ptr @place(ptr %given, i64 %i)
   %row_index = mul i64 %i, 5
   %row = getelementptr i64, ptr %rows, i64 %row_index
   %type = call i64 @word(ptr %object, i64 {_HEAD // 8 - 1})
   %right_type = icmp eq i64 %type, %ndarray
-  br i1 %right_type, label %array, label %no
+  br i1 %right_type, label %array, label %unusual
 array:
   %dtype = call i64 @word(ptr %object, i64 {_DTYPE // 8})
   %dtype_wanted = call i64 @word(ptr %row, i64 0)
@@ -111,7 +145,7 @@ array:
   %right_2 = and i1 %right_1, %right_flags
   %shape = call ptr @place(ptr %object, i64 {_SHAPE // 8})
   %shape_wanted = call ptr @place(ptr %row, i64 2)
-  br i1 %right_2, label %extents, label %no
+  br i1 %right_2, label %extents, label %unusual
 extents:
   %d = phi i64 [ 0, %array ], [ %d_next, %extent ]
   %more_extents = icmp slt i64 %d, %rank
@@ -121,40 +155,24 @@ extent:
   %n_wanted = call i64 @word(ptr %shape_wanted, i64 %d)
   %d_next = add i64 %d, 1
   %right_extent = icmp eq i64 %n, %n_wanted
-  br i1 %right_extent, label %extents, label %no
+  br i1 %right_extent, label %extents, label %unusual
 argument_done:
   %data = call i64 @word(ptr %object, i64 {_DATA // 8})
   call void @fill(ptr %row, i64 %data)
   %i_next = add i64 %i, 1
   br label %arguments
-make:
-  %results = call i64 @word(ptr %record, i64 3)
-  %empty = call ptr @place(ptr %record, i64 4)
-  %made_rows = call ptr @place(ptr %record, i64 6)
-  %tuple = call ptr @PyTuple_New(i64 %results)
-  %no_tuple = icmp eq ptr %tuple, null
-  br i1 %no_tuple, label %fail, label %make_all
-make_all:
-  %r = phi i64 [ 0, %make ], [ %r_next, %made ]
-  %more_results = icmp slt i64 %r, %results
-  br i1 %more_results, label %make_one, label %run
-make_one:
-  %made_index = mul i64 %r, 5
-  %made_row = getelementptr i64, ptr %made_rows, i64 %made_index
-  %made_dtype = call ptr @place(ptr %made_row, i64 0)
-  %made_rank = call i64 @word(ptr %made_row, i64 1)
-  %made_rank_small = trunc i64 %made_rank to i32
-  %made_shape = call ptr @place(ptr %made_row, i64 2)
-  call void @Py_IncRef(ptr %made_dtype)
-  %result = call ptr %empty(i32 %made_rank_small, ptr %made_shape, ptr %made_dtype, i32 0)
-  %no_result = icmp eq ptr %result, null
-  br i1 %no_result, label %drop, label %made
-made:
-  %set = call i32 @PyTuple_SetItem(ptr %tuple, i64 %r, ptr %result)
-  %result_data = call i64 @word(ptr %result, i64 {_DATA // 8})
-  call void @fill(ptr %made_row, i64 %result_data)
-  %r_next = add i64 %r, 1
-  br label %make_all
+found_all:
+  %q = phi i64 [ 0, %arguments ], [ %q_next, %find_one ]
+  %more_found = icmp slt i64 %q, %results
+  br i1 %more_found, label %find_one, label %run
+find_one:
+  %found_index = mul i64 %q, 5
+  %found_row = getelementptr i64, ptr %made_rows, i64 %found_index
+  %found = call ptr @PyTuple_GetItem(ptr %tuple, i64 %q)
+  %found_data = call i64 @word(ptr %found, i64 {_DATA // 8})
+  call void @fill(ptr %found_row, i64 %found_data)
+  %q_next = add i64 %q, 1
+  br label %found_all
 run:
   %steps = call i64 @word(ptr %record, i64 7)
   %step_rows = call ptr @place(ptr %record, i64 8)
@@ -180,6 +198,9 @@ drop:
   br label %fail
 fail:
   ret ptr null
+unusual:
+  call void @Py_DecRef(ptr %tuple)
+  br label %no
 no:
   %none = call ptr @place(ptr %record, i64 2)
   call void @Py_IncRef(ptr %none)

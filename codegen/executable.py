@@ -161,6 +161,8 @@ class Executable:
         self._given = [(self._slot(v), v.shape, v.tensor.dtype) for v in program.arguments]
         self._made = [(self._slot(v), v) for v in program.results]
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
+        sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
+        self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
         self._quick = self._quick_call(total)
         self._short = self._quick.call if self._quick is not None else None
 
@@ -322,6 +324,13 @@ class Executable:
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
+        memory.pool.begin(self._need_bytes)
+        try:
+            return self._run_kernels(given, spent)
+        finally:
+            memory.pool.end(self._need_bytes)
+
+    def _run_kernels(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
         addresses = self._addresses.copy()
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
@@ -461,6 +470,7 @@ def compile(
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
     `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
+    The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread.
     """

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from codegen.library import LIBRARY_STEPS
+from hlo.foreign import given_to
 from hlo.module import Block, Function, Module, Op, Value
 from hlo.registry import definition
 from tiling import EvaluatorStep
@@ -71,13 +72,14 @@ class PreparedOp:
     def __call__(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         if self.direct is not None:
             with np.errstate(all="ignore"):
-                found = self.direct(self.op, *(arrays[k] for k in self.places))
-            results = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+                found = self.direct(self.op, *given_to(self.direct, tuple([arrays[k] for k in self.places])))
+            results = tuple(found) if isinstance(found, (tuple, list)) else () if found is None else (found,)
             if len(results) == len(self.op.results) and all(map(_fits, results, self.op.results)):
                 return results
-        import interp
-
-        return tuple(interp.evaluate(self.module, *arrays, entry=self.name, custom_calls=self.custom_calls))
+            if self.op.name == "stablehlo.custom_call":  # it was called once; the evaluator says what is wrong with its results
+                target = self.op.attr("call_target_name")
+                return evaluate_program(self.module, arrays, self.name, {target: lambda op, *operands: found})
+        return evaluate_program(self.module, arrays, self.name, self.custom_calls)
 
 
 def _fits(a: Any, v: Value) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo.foreign import borrows
 from hlo.module import Op
 
 __all__ = ["LIBRARY_STEPS"]
@@ -18,6 +19,7 @@ Array = np.ndarray[Any, Any]
 BLOCK = 64
 
 
+@borrows
 def _fft(op: Op, x: Array) -> Array:
     """Discrete Fourier transforms of the last dimensions."""
     goal = op.results[0].tensor
@@ -37,6 +39,7 @@ def _adjoint(x: Array) -> Array:
     return np.conj(np.swapaxes(x, -1, -2))
 
 
+@borrows
 def _cholesky(op: Op, a: Array) -> Array:
     """The lower L with L L* = a, or the upper U with U* U = a; NaN for a matrix that is not positive definite."""
     lower = op.attr("lower")
@@ -54,6 +57,7 @@ def _cholesky(op: Op, a: Array) -> Array:
     return factor if lower else _adjoint(factor)
 
 
+@borrows
 def _triangular_solve(op: Op, a: Array, b: Array) -> Array:
     """x with op(a) x = b, or x op(a) = b: products for all but the diagonal blocks, substitution in these."""
     lower, transpose = op.attr("lower"), op.attr("transpose_a")

@@ -7,19 +7,28 @@ back to the pool.  Blocks of 2 MB and more are aligned to 2 MB and advised to hu
 
 from __future__ import annotations
 
+import _thread
 import math
 import mmap
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hlo.settings import size_setting
+
 ALIGNMENT_BYTES = 64
 HUGE_BYTES = 2 * 1024 * 1024
+LIMIT_BYTES = 1 << 30
+FLOOR_BYTES = 1 << 25
+"""So much may be kept free whatever the calls need."""
+SMALL_NEED_BYTES = 1 << 20  # calls that need less are not counted: the floor has room for dozens of them
+SPAN_SECONDS = 0.5
 
 
 @dataclass
@@ -32,7 +41,8 @@ class MemoryCount:
     def add(self, count_bytes: int) -> None:
         """Count ``count_bytes`` more (or, negative, fewer) in use."""
         self.live_bytes += count_bytes
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
 
     def reset_peak(self) -> None:
         """Start a new peak from what is live."""
@@ -54,10 +64,11 @@ def rounded_bytes(count_bytes: int) -> int:
 class _Block:
     """Raw aligned memory; ``keep`` is the object that owns it."""
 
-    __slots__ = ("address", "keep", "size_bytes")
+    __slots__ = ("address", "keep", "returned", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
+        self.returned = 0  # the number of its return
         if size_bytes >= HUGE_BYTES:
             area = mmap.mmap(-1, size_bytes + HUGE_BYTES)
             if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -100,8 +111,7 @@ class Lease:
         """Give the block back now; arrays over it must not be used any more."""
         block, self._block = self._block, None
         if block is not None:
-            # a deque's append is atomic, and safe when the collector runs in the middle of the pool's own code
-            self._pool.returned.append((block, self._kind, self.size_bytes))
+            self._pool._tell((_RETURNED, self.size_bytes, self._kind, block))
 
     def __del__(self) -> None:
         self.release()
@@ -120,70 +130,194 @@ def in_lines(array: Any) -> Any:
     return copy
 
 
-@dataclass
+# What happens to a pool: (what, its bytes, kind, block). Events are told in order and applied by one thread at a time.
+_LEASED, _RETURNED, _NEEDED, _LOOKED, _CLEARED = range(5)
+_Event = tuple[int, int, str, "_Block | None"]
+_MOST_EVENTS = 64  # that wait for the next return
+
+
 class MemoryPool:
-    """Free blocks by size, at most ``limit_bytes`` of them, and the counts of what is leased.
+    """Free blocks by size, kept for the next calls, and the counts of what is leased.
+
+    No more is kept free than the calls of the last second needed at once (or `FLOOR_BYTES`, if that is more), and never more than
+    `limit_bytes`: in a loop of calls each finds the memory of the one before, a second later it is the system's again. Safe from
+    several threads and from finalizers in the middle of its own code: nothing in it waits for a lock.
 
     >>> pool = MemoryPool()
     >>> a = pool.lease(1000, "output").array((10, 25), np.float32)
     >>> a.ctypes.data % 64, pool.count("output").live_bytes
     (0, 1000)
     >>> del a
-    >>> pool.count("output").live_bytes, pool.count("output").peak_bytes
-    (0, 1000)
+    >>> pool.count("output").live_bytes, pool.count("output").peak_bytes, pool.free_bytes
+    (0, 1000, 1024)
     """
 
-    limit_bytes: int = 1 << 30
-    returned: deque[tuple[_Block, str, int]] = field(default_factory=deque)
-    _free: dict[int, list[_Block]] = field(default_factory=dict)
-    _free_bytes: int = 0
-    _counts: dict[str, MemoryCount] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit: int | None = None
+        self._unwatched_bytes = FLOOR_BYTES  # so much may be free without a look at the bound
+        self._free: dict[int, list[_Block]] = {}  # a list's append and pop are atomic
+        self._free_bytes = 0
+        self._counts: dict[str, MemoryCount] = {}
+        self._needed_bytes = 0  # by the calls in flight
+        self._peaks = [0, 0]  # of what was needed at once, in this span of time and in the one before
+        self._span_began = 0.0
+        self._returns = 0
+        self._watch: object | None = None
+        self._after_fork()
+        if limit_bytes is not None:
+            self.limit_bytes = limit_bytes
+
+    def _after_fork(self) -> None:
+        """The child has one thread, and none of the calls that were in flight; memory that they held is theirs for ever."""
+        self._lock = threading.Lock()
+        self._events: deque[_Event] = deque()
+        self._needed_bytes = 0
+        self._watch = None
+
+    @property
+    def limit_bytes(self) -> int:
+        """The most that is kept free; TILEWRIGHT_POOL_LIMIT at first (`512M`, `2G`, `0`), else 1 GiB. May be set."""
+        if self._limit is None:
+            found = size_setting("TILEWRIGHT_POOL_LIMIT")
+            self.limit_bytes = LIMIT_BYTES if found is None else found
+        assert self._limit is not None
+        return self._limit
+
+    @limit_bytes.setter
+    def limit_bytes(self, size_bytes: int) -> None:
+        if size_bytes < 0:
+            raise ValueError(f"limit_bytes: expected 0 or more, found {size_bytes}")
+        self._limit, self._unwatched_bytes = size_bytes, min(size_bytes, FLOOR_BYTES)
+        self._tell((_LOOKED, 0, "", None))
 
     def lease(self, size_bytes: int, kind: str) -> Lease:
-        """At least ``size_bytes`` bytes, uninitialised, counted under ``kind`` (``output``, ``scratch``, …)."""
+        """At least ``size_bytes`` bytes, uninitialised, counted under ``kind`` (``output``, ``scratch``, …).
+
+        Raises SettingError where TILEWRIGHT_POOL_LIMIT is no size.
+        """
+        if self._limit is None:
+            _ = self.limit_bytes  # here, not in a finalizer
         rounded = rounded_bytes(size_bytes)
-        with self._lock:
-            self._drain()
-            self._counts.setdefault(kind, MemoryCount()).add(size_bytes)
-            stack = self._free.get(rounded)
-            block = stack.pop() if stack else None
-            if block is not None:
-                self._free_bytes -= rounded
-        return Lease(self, block or _Block(rounded), kind, size_bytes)
+        stack = self._free.get(rounded)
+        try:
+            taken = stack.pop() if stack else None
+        except IndexError:  # another thread was faster
+            taken = None
+        block = taken or _Block(rounded)
+        self._events.append((_LEASED, size_bytes, kind, taken))
+        if len(self._events) > _MOST_EVENTS:
+            self._settle()
+        return Lease(self, block, kind, size_bytes)
+
+    def begin(self, size_bytes: int) -> None:
+        """A call begins that leases `size_bytes` in all; `end` when it is over: so much is then kept for the next."""
+        if size_bytes > SMALL_NEED_BYTES:
+            self._tell((_NEEDED, size_bytes, "", None))
+
+    def end(self, size_bytes: int) -> None:
+        """A call that `begin` was told of is over."""
+        if size_bytes > SMALL_NEED_BYTES:
+            self._tell((_NEEDED, -size_bytes, "", None))
 
     def count(self, kind: str) -> MemoryCount:
         """The bytes in use and the peak for ``kind``."""
-        with self._lock:
-            self._drain()
-            return self._counts.setdefault(kind, MemoryCount())
+        self._settle()
+        return self._count_of(kind)
 
     @property
     def free_bytes(self) -> int:
         """Bytes kept for later leases."""
-        with self._lock:
-            self._drain()
-            return self._free_bytes
+        self._settle()
+        return self._free_bytes
 
     def clear(self) -> None:
         """Give all free blocks back to the system."""
-        with self._lock:
-            self._drain()
-            self._free.clear()
-            self._free_bytes = 0
+        self._tell((_CLEARED, 0, "", None))
 
-    def _drain(self) -> None:
-        while self.returned:
-            block, kind, size_bytes = self.returned.popleft()
-            self._counts[kind].add(-size_bytes)
-            if self._free_bytes + block.size_bytes <= self.limit_bytes:
-                self._free.setdefault(block.size_bytes, []).append(block)
+    # ------------------------------------------------------------ events
+
+    def _tell(self, event: _Event) -> None:
+        self._events.append(event)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Applies the events, unless that is being done: then whoever does it goes on with what has come."""
+        while self._events and self._lock.acquire(blocking=False):
+            try:
+                self._apply(self._events)
+                if self._free_bytes > self._unwatched_bytes:
+                    self._trim()
+            finally:
+                self._lock.release()
+
+    def _apply(self, events: deque[_Event]) -> None:
+        """Every event, in order, those too that come meanwhile; the pool's lock is held."""
+        while events:
+            what, size_bytes, kind, block = events.popleft()
+            if what == _LEASED:
+                self._count_of(kind).add(size_bytes)
+                if block is not None:  # one that was free
+                    self._free_bytes -= block.size_bytes
+            elif what == _RETURNED and block is not None:
+                self._count_of(kind).add(-size_bytes)
+                self._returns += 1
+                block.returned = self._returns
+                stack = self._free.get(block.size_bytes)
+                if stack is None:
+                    stack = self._free.setdefault(block.size_bytes, [])
+                stack.append(block)
                 self._free_bytes += block.size_bytes
+            elif what == _NEEDED:
+                self._needed_bytes = max(0, self._needed_bytes + size_bytes)
+                self._pass_time()
+                self._peaks[0] = max(self._peaks[0], self._needed_bytes)
+            elif what == _CLEARED:
+                self._drop_to(0)
 
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+    def _count_of(self, kind: str) -> MemoryCount:
+        found = self._counts.get(kind)
+        return self._counts.setdefault(kind, MemoryCount()) if found is None else found
+
+    def _pass_time(self) -> None:
+        now = time.monotonic()
+        spans = (now - self._span_began) // SPAN_SECONDS
+        if spans >= 1:
+            self._peaks = [self._needed_bytes, self._peaks[0] if spans < 2 else 0]
+            self._span_began = now
+
+    def _trim(self) -> None:
+        """Drops what is above the bound; what may be too much soon is looked at again."""
+        self._pass_time()
+        self._drop_to(min(self.limit_bytes, max(FLOOR_BYTES, *self._peaks)))
+        if self._free_bytes > FLOOR_BYTES and self._watch is None:
+            self._watch = object()
+            try:
+                # Not threading.Thread: its start takes locks, and this may run in a finalizer in the middle of one.
+                _thread.start_new_thread(self._look_again, (self._watch,))
+            except RuntimeError:  # the process ends, or has no room for a thread
+                self._watch = None
+                self._drop_to(FLOOR_BYTES)
+
+    def _look_again(self, watch: object) -> None:
+        """Looks at the bound while time passes, until little is kept."""
+        while self._watch is watch:
+            time.sleep(SPAN_SECONDS)
+            if self._free_bytes <= FLOOR_BYTES and self._watch is watch:
+                self._watch = None
+            self._tell((_LOOKED, 0, "", None))
+
+    def _drop_to(self, most_bytes: int) -> None:
+        """Drops the blocks that came back first, until at most so many bytes are left."""
+        while self._free_bytes > most_bytes:
+            stacks = [s for s in self._free.values() if s]
+            try:
+                stack = min(stacks, key=lambda s: s[0].returned)
+                self._free_bytes -= stack.pop(0).size_bytes
+            except (ValueError, IndexError):  # another thread has taken the last, and says so in an event to come
+                return
 
 
 pool = MemoryPool()
+"""The memory of all programs of this process; `tilewright.memory_pool`."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool._after_fork)

@@ -6,7 +6,7 @@ import os
 
 from hlo.errors import SettingError
 
-__all__ = ["positive_setting"]
+__all__ = ["positive_setting", "size_setting"]
 
 
 def positive_setting(name: str) -> int | None:
@@ -17,3 +17,17 @@ def positive_setting(name: str) -> int | None:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise SettingError(f"{name}: expected a positive number, found {text!r}")
     return int(text)
+
+
+def size_setting(name: str) -> int | None:
+    """The bytes that a variable holds, with K, M or G for powers of 1024; None where it is unset or empty.
+
+    Raises SettingError for all else.
+    """
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1].upper() in "KMG" else (text, "")
+    if not (digits.isascii() and digits.isdigit()):
+        raise SettingError(f"{name}: expected a number of bytes, as 1048576, 512M or 2G, found {text!r}")
+    return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]

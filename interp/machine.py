@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hlo import Block, Module, Op, Value
+from hlo.foreign import read_only
 from hlo.types import TensorType
 from interp.analysis import BlockPlan, plan_blocks
 from interp.errors import ExecutionError, LimitError, at
@@ -330,7 +331,7 @@ class Machine:
     def _tell(self, op: Op, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
         assert self.context.trace is not None
         rank = max((v.rank for v in (*inputs, *outputs) if isinstance(v, Lanes)), default=0)
-        bare = [tuple(v.array if isinstance(v, Lanes) else v for v in vs) for vs in (inputs, outputs)]
+        bare = [tuple(read_only(v.array if isinstance(v, Lanes) else v) for v in vs) for vs in (inputs, outputs)]
         self.context.trace(TraceEvent(op, bare[0], bare[1], self.context.process, rank))
 
     def _reserve_results(self, found: Rule, op: Op) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hlo import Block, Function, Module
+from hlo.foreign import copied
 from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
 from interp.errors import InputError, LimitError
@@ -35,8 +36,9 @@ def evaluate(
     NumPy lacks, the storage type for a quantized one) and shape (any size where the type says `?`); None for a token, a
     tuple for a tuple. The results come in the same forms, as arrays of their own that may be written to.
 
-    custom_calls  target name -> function(op, *operands) that returns an array or a tuple of them
-    trace         is called with a `TraceEvent` after every op
+    custom_calls  target name -> function(op, *operands) that returns an array or a tuple of them. The operands are copies,
+                  its own to keep and to write; read-only views for a function marked by `hlo.foreign.borrows`
+    trace         is called with a `TraceEvent` after every op, whose arrays are read-only and may be kept
     limits        what the program may use
 
     Raises InputError for values that do not fit, ExecutionError where an op cannot be executed, LimitError at a limit.
@@ -118,6 +120,8 @@ def _run(
             context = Context(module, budget, process, grid, custom_calls or {}, trace, feed, fed)
             machines[process] = Machine(context, plans)
             values = [_checked(next(rest), a.type, i, function) for i, a in enumerate(function.arguments)]
+            if trace is not None:  # what it keeps stays, whatever becomes of the caller's arrays
+                values = [copied(v) for v in values]
             machines[process].start(function.body, values)
         Grid(machines).run()
     final = [v for m in machines.values() for v in m.results or () if isinstance(v, np.ndarray)]
@@ -126,6 +130,8 @@ def _run(
             f"the results take {sum(v.nbytes for v in final)} bytes, more than the limit of {budget.limits.memory_bytes} bytes"
         )
     taken = {id(x) for x in inputs}
+    if trace is not None:
+        return {p: tuple(copied(v) for v in m.results or ()) for p, m in machines.items()}
     return {p: tuple(_own(v, taken) for v in m.results or ()) for p, m in machines.items()}
 
 

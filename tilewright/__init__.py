@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from codegen import Executable, compile
+    from codegen.memory import pool as memory_pool
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
@@ -35,6 +36,7 @@ _HOME = {
     "input_to_output": "indexing",
     "jit": "tilewright.jax_bridge",
     "load": "hlo",
+    "memory_pool": "codegen.memory:pool",
     "output_to_input": "indexing",
     "parse": "hlo",
     "parse_map": "indexing",
@@ -59,6 +61,7 @@ __all__ = [
     "input_to_output",
     "jit",
     "load",
+    "memory_pool",
     "output_to_input",
     "parse",
     "parse_map",
@@ -71,7 +74,8 @@ def __getattr__(name: str) -> Any:
     """Imports a public name from its home when it is first asked for (PEP 562). Raises AttributeError for any other."""
     if name not in _HOME:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    home, _, inner = _HOME[name].partition(":")
+    value = getattr(importlib.import_module(home), inner or name)
     globals()[name] = value
     return value
 

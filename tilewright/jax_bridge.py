@@ -450,7 +450,8 @@ def jit(
     Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
     symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
 
-    `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them.
+    `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them; the
+    arrays are copies, as those that callbacks get.
 
     Raises JaxError without JAX or for static arguments that cannot be hashed, ValueError for fewer than one thread, and what JAX
     raises while tracing.

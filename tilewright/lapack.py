@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo.foreign import borrows
 from hlo.module import Op
 from hlo.types import TensorType
 
@@ -166,6 +167,7 @@ _PREFIX = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..., tuple[Array, ...]]:
     """A custom call that runs `routine` on each matrix of a batch; `ranks` are the operands' dimensions without the batch."""
 
+    @borrows
     def compute(op: Op, *operands: Array) -> tuple[Array, ...]:
         prefix = _PREFIX.get(operands[0].dtype.name)
         if prefix is None:
@@ -187,6 +189,7 @@ def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..
     return compute
 
 
+@borrows
 def _approx_top_k(op: Op, *operands: Array) -> tuple[Array, ...]:
     """Exact: the first `top_k` along a dimension, largest first, or smallest where the neutral element is the largest."""
     values, positions, neutral, _ = operands

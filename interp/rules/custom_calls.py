@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from hlo import Op
+from hlo.foreign import copied, given_to
 from hlo.types import TupleType
 from interp.errors import UnknownTargetError
 from interp.numbers import Array
@@ -82,8 +83,9 @@ def custom_call(ctx: Any, op: Op, *operands: Any) -> Any:
     target = op.attr("call_target_name")
     function = ctx.custom_calls.get(target)
     if function is not None:
-        given = function(op, *operands)
-        return tuple(given) if isinstance(given, list) else given
+        found = function(op, *given_to(function, operands))
+        found = tuple(found) if isinstance(found, list) else found
+        return found if getattr(function, "borrows_operands", False) else copied(found)
     known = _KNOWN_TARGETS.get(target)
     if known is not None:
         return known(ctx, op, *operands)
