@@ -68,7 +68,7 @@ def measured(text: str) -> list[list[str]]:
     """The fields that FIRST_RESULT prints, cold and warm."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_CACHE": folder}
-        command = [sys.executable, "-c", FIRST_RESULT]
+        command = [sys.executable, "-P", "-c", FIRST_RESULT]
         return [
             subprocess.run(command, env=env, input=text, capture_output=True, text=True, check=True).stdout.split()
             for _ in range(2)

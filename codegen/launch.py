@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen import memory
+from codegen import interrupts, memory
 from codegen.jit import CompiledKernel, KernelSignature, compile_kernel
 from hlo.settings import positive_setting
 
@@ -37,12 +37,13 @@ _PHASE, _ACTIVE, _SLEEPERS, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32,
 _SPIN = 69
 SPIN_NANOSECONDS = 50_000  # waking a sleeper takes some 20 microseconds
 _SHARE = 2  # what is left of a thread's zone is taken in that many pieces
+_FIRST_LOOK, _MOST_TURNS, _LOOK_NANOSECONDS = 32, 1024, 5_000_000  # how often a run looks for signals: after so many steps
 _NEXT = 80  # of the zones: the number of tasks that are taken, each in a line of its own
 _LINE_WORDS = 8
 _MOST_ZONES = 64  # more threads share them
 _STATE_WORDS = _NEXT + _LINE_WORDS * _MOST_ZONES
 # words of a step's descriptor
-_ENTRY, _TASKS, _CHUNK, _TABLE, _KIND, _FIRST, _SECOND, STEP_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
+_ENTRY, _TASKS, _CHUNK, _TABLE, _KIND, _FIRST, _SECOND, _LONG, STEP_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 # kinds of steps; a step's first and second word are its target, its size in bytes, its lists of cells
 _KERNEL, _COPY, _EXCHANGE, _JUMP, _UNLESS, _SELECT, _HOST = 0, 1, 2, 3, 4, 5, 6
 # words of a run's record
@@ -118,7 +119,23 @@ def kernel(begin, end):
     scratch = run[{_BASE}]
     number = run[{_POSITION}]
     count = run[{_COUNT}]
+    turns = int64(0)
+    room = int64({_FIRST_LOOK})
+    since = int64(0)
     while number < count:
+        turns += 1
+        if turns >= room:
+            # often enough to be heard at once, seldom enough to cost nothing, however long the steps are
+            turns = int64(0)
+            now = clock_ns()
+            if now - since < {_LOOK_NANOSECONDS}:
+                room = min(2 * room, int64({_MOST_TURNS}))
+            else:
+                room = int64(1)
+                since = now
+                if interrupted():
+                    run[{_POSITION}] = -1
+                    return
         address = run[{_STEPS}] + number * {8 * STEP_WORDS}
         step = words(address)
         kind = step[{_KIND}]
@@ -152,6 +169,9 @@ def kernel(begin, end):
                         pause()
             if times != 0:
                 words(times)[number] += clock_ns() - started
+            if step[{_LONG}] != 0 and interrupted():
+                run[{_POSITION}] = -1
+                return
             number += 1
         elif kind == {_COPY}:
             table = words(step[{_TABLE}])
@@ -409,7 +429,7 @@ class Plan:
         row = [0] * STEP_WORDS
         row[_KIND] = _KINDS[type(step)]
         if isinstance(step, Step):
-            row[_ENTRY], row[_TASKS], row[_CHUNK] = step.kernel.entry, step.tasks, step.chunk
+            row[_ENTRY], row[_TASKS], row[_CHUNK], row[_LONG] = step.kernel.entry, step.tasks, step.chunk, int(step.is_long)
         elif isinstance(step, Copy):
             row[_FIRST] = step.size_bytes
         elif isinstance(step, (Jump, Unless)):
@@ -467,6 +487,8 @@ class Plan:
                 if held and pool is not None:
                     pool.run_lock.release()
             position = int(record[_POSITION])
+            if position < 0:
+                interrupts.raise_pending()
             if position >= len(self.steps):
                 break
             assert host is not None, "a plan with host steps runs with a host"
@@ -518,3 +540,5 @@ class SerialRun:
         """Every step in order."""
         self._position.value = 0
         self._entry(self._frame.address, 0, None, None)
+        if self._position.value < 0:
+            interrupts.raise_pending()

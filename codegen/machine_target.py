@@ -91,6 +91,20 @@ class Target:
         return sorted({f[1:] for f in wanted if f.startswith("+")} - {f[1:] for f in there if f.startswith("+")})
 
 
+def is_macos(triple: str) -> bool:
+    """Whether a target triple names macOS, which is called by several names.
+
+    >>> is_macos("arm64-apple-darwin23.1.0"), is_macos("x86_64-unknown-linux-gnu")
+    (True, False)
+    """
+    return any(name in triple for name in ("darwin", "macos", "apple"))
+
+
+def clock_number(triple: str) -> int:
+    """The number of the monotonic clock for `clock_gettime`: 1 on Linux, 6 on macOS, where there is no clock 1."""
+    return 6 if is_macos(triple) else 1
+
+
 @functools.lru_cache(maxsize=1)
 def host_target() -> Target:
     """The CPU that this process runs on."""

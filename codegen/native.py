@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
+from codegen import interrupts
 from codegen.machine_target import Target, use_target
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ def target_machine(target: Target) -> Any:
     )
 
 
+_ASKS = interrupts.SYMBOL.encode()
+_ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
+
+
 class UnresolvedSymbolError(RuntimeError):
     """Object code calls functions that the process does not provide; loading it would end the process."""
 
@@ -51,7 +56,8 @@ def _process() -> Any:
     return ctypes.CDLL(None)
 
 
-def _provided(name: str) -> bool:
+def is_provided(name: str) -> bool:
+    """Whether the process has a function of this name that object code can call."""
     # the memory functions are checked like any other: musl and glibc both export them
     if llvm.address_of_symbol(name):
         return True
@@ -62,6 +68,8 @@ class LoadedObject:
     """Object code mapped into the process; the code lives as long as this object."""
 
     def __init__(self, payload: bytes, target: Target) -> None:
+        if _ASKS in payload and _ASKS_CELL not in payload:
+            interrupts.provide()
         with _lock:
             machine = target_machine(target)
             module = llvm.parse_assembly(f'target triple = "{target.triple}"')
@@ -242,8 +250,10 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
 
     ``known`` are names that will be there when the code is loaded.
     """
+    if any(f.name == interrupts.SYMBOL and f.is_declaration for f in module.functions):
+        interrupts.provide()
     called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and f.name not in known]
-    missing = [name for name in called if not _provided(name)]
+    missing = [name for name in called if not is_provided(name)]
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
     return bytes(target_machine(target).emit_object(module))

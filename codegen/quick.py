@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen import launch
+from codegen import interrupts, launch
 from codegen.direct import DirectCall, is_available
 
 __all__ = ["SMALL_BYTES", "QuickCall", "address_of"]
@@ -101,6 +101,7 @@ class QuickCall:
         self.scratch_offset = -(-arena_bytes // 64) * 64
         self.memory_bytes = self.scratch_offset + plan.scratch_stride
         self.steps = [s for s in plan.steps if isinstance(s, launch.Step)]
+        self.raised = interrupts.raised_word() if any(s.is_long for s in self.steps) else None
         self.entries = [_ENTRY(s.kernel.entry) for s in self.steps]
         # append and pop of a deque are atomic: two calls never share a frame
         self._frames: deque[_Frame] = deque()
@@ -157,6 +158,8 @@ class QuickCall:
                 table[k] = address
         for entry, tasks, table, scratch in frame.calls:
             entry(0, tasks, table, scratch)
+        if self.raised is not None and self.raised.value:
+            interrupts.raise_pending()
         return tuple(results)
 
     def _through_loops(self, run: launch.SerialRun, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

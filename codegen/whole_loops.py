@@ -33,6 +33,8 @@ MOST_SECONDS = 2e-6  # of an iteration: from here on the launcher's instructions
 MOST_LINES = 300  # LLVM's time grows faster than a function
 SHORT_SECONDS = 2e-5  # what a call may take with the interpreter's lock held
 ITERATION_SECONDS = 5e-9
+ASKED_SECONDS = 0.1  # a loop that takes longer, or has no known end, can be interrupted
+ASKED_TURNS = 1 << 14
 
 
 def with_whole_loops(nodes: Sequence[Node], sizes: Mapping[int, int]) -> list[Node]:
@@ -99,6 +101,7 @@ class _Merger:
     local: dict[int, Buffer] = field(default_factory=dict)
     out: Writer = field(default_factory=Writer)
     kernels: int = 0
+    loops: int = 0
 
     def kernel(self, loop: Loop) -> Compute | None:
         """The loop as one kernel of one task; None where one memory holds elements of several types."""
@@ -172,15 +175,35 @@ class _Merger:
                 target, source = (self.local.get(s) or self.memories[s] for s in (n.target, n.source))
                 self._copied(target, source, n.target)
             elif isinstance(n, Loop):
-                out.line("while True:")
-                out.depth += 1
-                self._write(n.cond)
-                out.line(f"if not {self._at(n.predicate)}[0]:")
-                out.line("    break")
-                self._write(n.body)
-                out.depth -= 1
+                self._loop(n)
             elif isinstance(n, Choice):
                 self._choice(n)
+
+    def _loop(self, n: Loop) -> None:
+        """A loop; one that may take long asks between batches of turns whether it is to stop, so that a turn costs nothing."""
+        out = self.out
+        depth = out.depth
+        asks = _duration([n]) > ASKED_SECONDS
+        self.loops += 1
+        ended = f"ended{self.loops}"
+        out.line("while True:")
+        out.depth += 1
+        if asks:
+            out.line(f"{ended} = False")
+            out.line(f"for turn{self.loops} in range({ASKED_TURNS}):")
+            out.depth += 1
+        self._write(n.cond)
+        out.line(f"if not {self._at(n.predicate)}[0]:")
+        if asks:
+            out.line(f"    {ended} = True")
+        out.line("    break")
+        self._write(n.body)
+        out.depth = depth
+        if asks:
+            out.line(f"    if {ended}:")
+            out.line("        break")
+            out.line("    if interrupted():")
+            out.line("        return")
 
     def _choice(self, n: Choice) -> None:
         out, last = self.out, len(n.branches) - 1

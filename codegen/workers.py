@@ -1,12 +1,14 @@
 """Independent kernels compiled in parallel processes: numba and LLVM hold one lock each, so threads would not help.
 
 The caller and its helpers take kernels from one list, the longest first, and the caller loads what they made. A helper is a
-fresh Python process that talks over two pipes: nothing is forked, so threads and locks of this process do not matter. Helpers
-live as long as one call. Whatever becomes of one (it cannot be started, it is killed), its kernel is compiled by the caller.
+fresh Python process (`codegen.helper`) that talks over two pipes: nothing is forked, so threads and locks of this process do not
+matter. Helpers live as long as one call. Whatever becomes of one (it cannot be started, it is killed), its kernel is compiled by
+the caller.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import pickle
@@ -20,7 +22,7 @@ from typing import IO, Any
 
 from codegen.machine_target import Target
 
-__all__ = ["Job", "Made", "compile_jobs", "helpers_for", "serve"]
+__all__ = ["Job", "Made", "command", "compile_jobs", "helpers_for", "serve"]
 
 _log = logging.getLogger("tilewright.codegen")
 
@@ -28,6 +30,7 @@ _log = logging.getLogger("tilewright.codegen")
 _KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.016, 0.001, 0.1
 _START_SECONDS = 0.4
 _MOST_HELPERS = 7
+_IMPORTED = ("numba", "llvmlite", "numpy", "ml_dtypes", "islpy", "sympy", "mpmath")  # by helpers, beside Tilewright itself
 
 
 @dataclass(frozen=True)
@@ -126,16 +129,30 @@ def _take(jobs: deque[Job]) -> Job | None:
         return None
 
 
+def _home_of(name: str) -> str | None:
+    """The folder that a package of this process was, or would be, imported from."""
+    spec = importlib.util.find_spec(name)
+    return os.path.dirname(os.path.dirname(os.path.abspath(spec.origin))) if spec and spec.origin else None
+
+
+def command() -> list[str]:
+    """What starts a helper: a script by its path, and the folders of what it imports.
+
+    `python -c` and `python -m` look in the working folder first, and a PYTHONPATH with an empty entry does so, too: a helper is
+    told where this process found each package, and looks nowhere else.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    folders = dict.fromkeys([os.path.dirname(here), *filter(None, map(_home_of, _IMPORTED))])
+    return [sys.executable, "-P", "-s", "-B", os.path.join(here, "helper.py"), *folders]
+
+
 def _start() -> subprocess.Popen[bytes]:
-    paths = os.pathsep.join(p for p in sys.path if p)
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((here, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", "from codegen.workers import serve; serve()"],
+        command(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=environment,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         start_new_session=True,  # an interrupt at the terminal is the caller's to handle
     )
 

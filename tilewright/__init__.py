@@ -7,9 +7,45 @@ they are first used, so that `import tilewright` costs next to nothing.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def _check_packages() -> None:
+    """Raises ImportError where a package of another project answers to one of the names; nothing of it is executed.
+
+    `python -m` and `python -c` look in the working folder first, and a folder there may well be called `codegen`.
+    """
+    for name in ("codegen", "hlo", "indexing", "interp", "tiling"):
+        module = sys.modules.get(name)
+        if module is None:
+            spec = importlib.util.find_spec(name)
+            origin = spec.origin if spec is not None else None
+            folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+        else:
+            origin, folders = getattr(module, "__file__", None), list(getattr(module, "__path__", ()))
+        ours = os.path.join(_ROOT, name)
+        found = folders[0] if folders else origin
+        if found is None or not _is_same(found, ours):
+            raise ImportError(
+                f"`{name}` was imported from {found or 'nowhere'}, which is not Tilewright's (that is {ours}): "
+                f"rename that one, start Python in another folder, or with -P",
+                name=name,
+                path=found,
+            )
+
+
+def _is_same(found: str, ours: str) -> bool:
+    return os.path.abspath(found) == ours or (os.path.exists(ours) and os.path.exists(found) and os.path.samefile(found, ours))
+
+
+_check_packages()
 
 if TYPE_CHECKING:
     from codegen import Executable, compile

@@ -15,14 +15,23 @@ from numba.core.typing.templates import signature
 from codegen.lib.buffer import Buf
 from codegen.lib.emit import I8, I32, I64, intrinsic_function
 from codegen.lib.register import register
-from codegen.machine_target import current_target
+from codegen.machine_target import clock_number, current_target
 
 WORDS = Buf("int64", "words", 8)
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # the process-private forms
 
 
-def _native(name: str, arguments: tuple[Any, ...], result: Any, lower: Callable[..., Any], doc: str) -> Any:
+def _native(
+    name: str,
+    arguments: tuple[Any, ...],
+    result: Any,
+    lower: Callable[..., Any],
+    doc: str,
+    python: Callable[..., Any] | None = None,
+) -> Any:
     def function(*args: Any) -> Any:
+        if python is not None:
+            return python(*args)
         raise TypeError(f"{name} runs only inside compiled code")
 
     function.__name__ = function.__qualname__ = name
@@ -85,12 +94,17 @@ def _pause(b: Any) -> None:
         b.fence("seq_cst")
 
 
+def _interrupted(b: Any) -> Any:
+    found = b.call(intrinsic_function(b.module, "tilewright_interrupted", I32, []), [])
+    return b.icmp_signed("!=", found, ir.Constant(I32, 0))
+
+
 def _clock(b: Any) -> Any:
     pair = ir.ArrayType(I64, 2)
     with b.goto_entry_block():
         room = b.alloca(pair)
     fn = intrinsic_function(b.module, "clock_gettime", I32, [I32, pair.as_pointer()])
-    b.call(fn, [ir.Constant(I32, 1), room])
+    b.call(fn, [ir.Constant(I32, clock_number(current_target().triple)), room])
     seconds = b.load(b.gep(room, [ir.Constant(I64, 0), ir.Constant(I64, 0)]))
     rest = b.load(b.gep(room, [ir.Constant(I64, 0), ir.Constant(I64, 1)]))
     return b.add(b.mul(seconds, ir.Constant(I64, 10**9)), rest)
@@ -154,6 +168,10 @@ yield_thread = _native(
     "Let another thread run.",
 )
 clock_ns = _native("clock_ns", (), _I, _clock, "The monotonic clock, nanoseconds.")
+interrupted = _native(
+    "interrupted", (), types.boolean, _interrupted,
+    "Whether a signal's handler has raised (`codegen.interrupts`): True in the main thread alone.", lambda: False,
+)  # fmt: skip
 copy_bytes = _native("copy_bytes", (_I, _I, _I), types.none, _copy_bytes, "Copy bytes: (target, source, count), all addresses.")
 byte_at = _native("byte_at", (_I,), _I, _at(I8), "The byte at an address.")
 int_at = _native("int_at", (_I,), _I, _at(I32), "The int32 at an address.")
@@ -169,6 +187,6 @@ NAMESPACE = {
     f.__name__: f
     for f in (
         words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, clock_ns, call_entry,
-        copy_bytes, byte_at, int_at,
+        copy_bytes, byte_at, int_at, interrupted,
     )
 }  # fmt: skip
