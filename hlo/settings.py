@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from hlo.errors import SettingError
 
-__all__ = ["positive_setting"]
+__all__ = ["choice_setting", "positive_setting"]
 
 
 def positive_setting(name: str) -> int | None:
@@ -17,3 +18,11 @@ def positive_setting(name: str) -> int | None:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise SettingError(f"{name}: expected a positive number, found {text!r}")
     return int(text)
+
+
+def choice_setting(name: str, choices: Sequence[str]) -> str:
+    """The word that a variable holds, one of `choices`; the first of them where it is unset or empty. Raises SettingError."""
+    text = os.environ.get(name, "").strip() or choices[0]
+    if text not in choices:
+        raise SettingError(f"{name}: expected {' or '.join(choices)}, found {text!r}")
+    return text
