@@ -127,7 +127,7 @@ class Assembly:
         nodes: list[Node] = []
         phases = fusion.schedule.phases
         for k, phase in enumerate(phases):
-            made = emit_phase(fusion.schedule, phase, fusion.name)
+            made = emit_phase(fusion.schedule, phase, fusion.name, self.plan.machine.excess_precision)
             if isinstance(made, Declined):
                 raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
             slots = tuple(self.slot(b if b.scope is Scope.SHARED else _value(b)) for b in made.buffers)

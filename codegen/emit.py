@@ -68,17 +68,20 @@ class PhaseSource:
     is_long: bool = False
 
 
-def emit_phase(schedule: Schedule, phase: Phase, title: str) -> PhaseSource | Declined:
-    """The source of one phase, or why it cannot be compiled (an element type or a scalar function without a rule)."""
+def emit_phase(schedule: Schedule, phase: Phase, title: str, excess: bool = False) -> PhaseSource | Declined:
+    """The source of one phase, or why it cannot be compiled (an element type or a scalar function without a rule).
+
+    `excess`: numbers may keep more precision between two ops than their type has (`Machine.excess_precision`).
+    """
     try:
-        return PhaseEmitter(schedule, phase, title).run()
+        return PhaseEmitter(schedule, phase, title, excess).run()
     except NotCompilable as reason:
         return Declined(str(reason))
 
 
 class PhaseEmitter:
-    def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
-        self.schedule, self.phase, self.title = schedule, phase, title
+    def __init__(self, schedule: Schedule, phase: Phase, title: str, excess: bool = False) -> None:
+        self.schedule, self.phase, self.title, self.excess = schedule, phase, title, excess
         self.by_value = buffers_by_value(schedule)
         self.used: dict[Buffer, None] = {}
         self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from codegen.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernels, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.linear import linearise
+from codegen.machine_memory import calibrated_machine
 from codegen.nodes import Compute
 from codegen.plans import remembered_plan
 from codegen.quick import SMALL_BYTES, QuickCall, address_of
@@ -466,18 +467,28 @@ def compile(
     entry: str = "main",
     threads: int | None = None,
     custom_calls: CustomCalls | None = None,
+    *,
+    excess_precision: bool | None = None,
 ) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
     `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
     The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
+    `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
+    TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread.
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread or
+    for `excess_precision` beside a plan.
     """
     if isinstance(module_or_plan, Plan):
         given = module_or_plan
+        if excess_precision is not None:
+            raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
         if all(supports(op) is None for f in given.fusions for op in f.ops):
             return Executable(given, threads, custom_calls)
         # A plan made without knowing what can be generated: made again with it.
         return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
-    return Executable(remembered_plan(as_module(module_or_plan), entry), threads, custom_calls)
+    machine = calibrated_machine()
+    if excess_precision is not None:
+        machine = replace(machine, excess_precision=excess_precision)
+    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls)

@@ -67,10 +67,13 @@ BOUNDS = (("reduce_maximum", "signed_bits"), ("reduce_maximum", "unsigned_bits")
 """What of all elements' bits tells their maximum and their minimum: see `codegen.lib.scalar_bits.maximum_of_bounds`."""
 
 
-def fold_source(f: FoldStep, in_registers: bool = False, is_long: bool = False) -> FoldSource | Declined:
+def fold_source(
+    f: FoldStep, in_registers: bool = False, is_long: bool = False, excess: bool = False
+) -> FoldSource | Declined:
     """The updates of a fold step, or why there are none.
 
-    `in_registers`: its accumulators are variables, not memory; `is_long`: what is done once, after the loop, counts for little.
+    `in_registers`: its accumulators are variables, not memory; `is_long`: what is done once, after the loop, counts for little;
+    `excess`: numbers may keep more precision than they are stored with.
     """
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return _sum_of_products(f)
@@ -96,12 +99,12 @@ def fold_source(f: FoldStep, in_registers: bool = False, is_long: bool = False) 
         if is_float and in_registers and simple in ORDERED:
             return _ordered(word, ORDERED[simple], NEUTRAL[simple])
         return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None, word=word)
-    probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v")
+    probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v", excess)
     if isinstance(probe, Declined):
         return probe
 
     def general(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
-        lines = _written_out(f.op, body, accumulators, values, fresh)
+        lines = _written_out(f.op, body, accumulators, values, fresh, excess)
         assert isinstance(lines, list)
         return lines
 
@@ -152,7 +155,8 @@ def _bounded(name: str, neutral: float) -> FoldSource:
 
 
 def body_lines(
-    op: Op, body: Block, names: dict[Value, str], fresh: Callable[[], str], wanted: Sequence[Value] | None = None
+    op: Op, body: Block, names: dict[Value, str], fresh: Callable[[], str], wanted: Sequence[Value] | None = None,
+    excess: bool = False,
 ) -> list[str] | Declined:
     """The lines that compute a body's ops from its arguments, which `names` holds; `names` then holds the rest, too.
 
@@ -181,7 +185,7 @@ def body_lines(
             return Declined(f"the body of {op.name} contains {inner.name}")
         types = [v.tensor.element for v in inner.operands]
         plain = [t for t in types if isinstance(t, ElementType)]
-        text = scalar_source(inner, semantics.function, [names[v] for v in inner.operands], plain)
+        text = scalar_source(inner, semantics.function, [names[v] for v in inner.operands], plain, excess)
         if isinstance(text, Declined):
             return text
         name = fresh()
@@ -191,10 +195,10 @@ def body_lines(
 
 
 def _written_out(
-    op: Op, body: Block, accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]
+    op: Op, body: Block, accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str], excess: bool
 ) -> list[str] | Declined:
     names: dict[Value, str] = dict(zip(body.arguments, [*accumulators, *values], strict=True))
-    lines = body_lines(op, body, names, fresh)
+    lines = body_lines(op, body, names, fresh, excess=excess)
     if isinstance(lines, Declined):
         return lines
     missing = [v for v in body.results if v not in names]

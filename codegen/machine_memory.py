@@ -33,8 +33,8 @@ def calibrated_machine() -> Machine:
         found = Machine(**{name: kinds[name](value) for name, value in known.items()})
     except (ValueError, TypeError, KeyError):
         return detected
-    # The rates hold for another number of threads, the count of cores does not.
-    return replace(found, cores=detected.cores).described()
+    # The rates hold for another number of threads, the count of cores does not; what is allowed is this process's business.
+    return replace(found, cores=detected.cores, excess_precision=detected.excess_precision).described()
 
 
 def _key() -> str:

@@ -34,7 +34,7 @@ from tiling.element import (
     runtimes_of,
 )
 from tiling.linear import address, linear
-from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest
+from tiling.schedule import Buffer, FoldStep, Loop, LoopKind, Nest, Store
 
 if TYPE_CHECKING:
     from codegen.emit import PhaseEmitter
@@ -67,6 +67,7 @@ class NestEmitter:
         self.steps: dict[Var, int] = {nest.loops[-2].variable: rows} if rows > 1 else {}
         self.in_registers = False
         self.looks_twice = False
+        self.stored: dict[int, Store] = {}  # by id: nodes that are stored and have no other use
         self.branches = 0  # how many choices around what is being written
 
     def use(self, roots: Sequence[Node]) -> None:
@@ -97,6 +98,7 @@ class NestEmitter:
         for segment in split_innermost(nest, self.phase.schedule.ranges):
             folds = [(f, self._rows(f)) for f in segment.folds]
             self.users = users_of([s.node for s in segment.stores] + [n for _, nodes in folds for n in nodes])
+            self.stored = {id(s.node): s for s in segment.stores if len(self.users.get(id(s.node), ())) == 1}
             body = list(starts)
             self.lines[self.depth] = body
             for s in segment.stores:
@@ -171,7 +173,7 @@ class NestEmitter:
         return prod(x.extent for x in self.nest.loops if x.kind is LoopKind.REDUCTION) <= SHORT_FOLD
 
     def fold_source(self, f: FoldStep) -> FoldSource:
-        source = fold_source(f, self.in_registers, not self._is_short())
+        source = fold_source(f, self.in_registers, not self._is_short(), self.phase.excess)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         self.looks_twice = source.unsure is not None and takes_two_looks(self, f)
@@ -277,7 +279,10 @@ class NestEmitter:
             plain = [t for t in types if isinstance(t, ElementType)]
             if len(plain) != len(types):
                 raise NotCompilable(f"{n.op.name} has quantized operands")
-            text = scalar_source(n.op, n.function, [self.text[id(a)] for a in n.arguments], plain)
+            store = self.stored.get(id(n))
+            # (What is hoisted out of the innermost loop may have other uses in another segment.)
+            is_stored = store is not None and at == self.depth and store.buffer.element == n.op.results[0].tensor.element
+            text = scalar_source(n.op, n.function, [self.text[id(a)] for a in n.arguments], plain, self.phase.excess, is_stored)
             if isinstance(text, Declined):
                 raise NotCompilable(text.reason)
             return text

@@ -23,7 +23,7 @@ __all__ = ["in_rows", "joined", "rows_of"]
 
 ROWS = 4
 MOST_ROW_BYTES = 2048  # half a page
-MOST_BF16_ROW_BYTES = 1 << 15  # running results in bf16 are widened and rounded at every step: that takes longer than memory
+MOST_BF16_ROW_BYTES = 1 << 15  # elements in bf16 are widened at every step: that takes longer than memory
 MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
 CHEAP = frozenset(
     {"add", "subtract", "multiply", "negate", "abs", "maximum", "minimum", "convert", "and", "or", "not", "compare", "select"}

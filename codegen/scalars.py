@@ -49,20 +49,24 @@ REPEATS_OPERAND = {"square"}
 # ---------------------------------------------------------------- rounding
 
 _KEEP_ALL = frozenset({"select", "maximum", "minimum", "clamp", "convert", "abs", "constant_like"})
-_KEEP_HALF = _KEEP_ALL | {"negate", "sign", "floor", "ceil", "round_nearest_afz", "round_nearest_even", "real", "imag", "conj"}
+_KEEP_HALF = _KEEP_ALL | {
+    "bitcast_convert", "ceil", "conj", "floor", "imag", "negate", "real", "remainder", "round_nearest_afz", "round_nearest_even",
+    "sign",
+}  # fmt: skip
 _KEEP_BITS = _KEEP_ALL - {"abs"} | {"and", "or", "xor"}
 
 
-def is_rounded(function: str, element: ElementType) -> bool:
+def is_rounded(function: str, element: ElementType, excess: bool = False) -> bool:
     """True where `function` may leave the type that it is stored in, and so is rounded (or wrapped) at once.
 
-    bf16 is not: it has the range of f32, so that the more precise value between two ops is never another one in kind.
+    With `excess` precision bf16 is not: it has the range of f32, so that the more precise value between two ops is never another
+    one in kind.
     """
     if element.is_integer:
         return element.bits < 8 and function not in _KEEP_BITS
     if element.is_float and element.bits <= 8:
         return function not in _KEEP_ALL
-    return element.name == "f16" and function not in _KEEP_HALF
+    return (element.name == "f16" or (element.name == "bf16" and not excess)) and function not in _KEEP_HALF
 
 
 def rounding(element: ElementType) -> str:
@@ -72,9 +76,12 @@ def rounding(element: ElementType) -> str:
     return f"round_{element.name if element.name in ('bf16', 'f16') else element.dtype.name}"
 
 
-def rounded(value: str, function: str, element: ElementType) -> str:
+def rounded(value: str, function: str, element: ElementType, excess: bool = False) -> str:
     """The source of a function's value in the element type's own precision and range."""
-    return f"{rounding(element)}({value})" if is_rounded(function, element) else value
+    if not is_rounded(function, element, excess):
+        return value
+    # What is computed of numbers of 16 bits has no NaN whose lower half tells anything.
+    return f"round_bf16_result({value})" if element.name == "bf16" else f"{rounding(element)}({value})"
 
 
 # ---------------------------------------------------------------- rules
@@ -269,8 +276,14 @@ WITHOUT_COMPLEX = frozenset(
 """Functions of real numbers alone; those that CHLO has of complex numbers, too, are made of others there."""
 
 
-def scalar_source(op: Op, function: str, args: Sequence[str], types: Sequence[ElementType]) -> str | Declined:
-    """The source of `function` applied to operands, or why there is none."""
+def scalar_source(
+    op: Op, function: str, args: Sequence[str], types: Sequence[ElementType], excess: bool = False, is_stored: bool = False
+) -> str | Declined:
+    """The source of `function` applied to operands, or why there is none.
+
+    `excess`: numbers of bf16 may keep the precision of f32 (`is_rounded`). `is_stored`: the value goes into memory of its own type
+    and nowhere else, and is rounded there.
+    """
     rule = SCALAR_RULES.get(function)
     if rule is None:
         return Declined(f"codegen.scalars has no rule for {function!r} ({op.name})")
@@ -282,7 +295,12 @@ def scalar_source(op: Op, function: str, args: Sequence[str], types: Sequence[El
         return Declined(f"codegen.lib has no {function!r} of complex numbers")
     text = rule(op, args, types)
     element = op.results[0].tensor.element
-    return rounded(text, function, element) if isinstance(text, str) and isinstance(element, ElementType) else text
+    if not isinstance(text, str) or not isinstance(element, ElementType):
+        return text
+    if is_stored:
+        conversion = f"{rounding(element)}("
+        return text[len(conversion) : -1] if function == "convert" and text.startswith(conversion) else text
+    return rounded(text, function, element, excess)
 
 
 def constant_source(value: object, element: ElementType) -> str:

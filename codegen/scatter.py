@@ -52,7 +52,7 @@ def scatter_body(emitter: NestEmitter, s: Scatter) -> list[str]:
             if new and any(v in op.operands for op in block.ops):
                 names[v] = phase.fresh("x")
                 body.append(f"{names[v]} = {place}")
-        lines = body_lines(s.op, block, names, phase.fresh)
+        lines = body_lines(s.op, block, names, phase.fresh, excess=phase.excess)
         assert not isinstance(lines, Declined), "supports() has asked before"
         body += lines
         values = [names[v] for v in block.results]

@@ -47,7 +47,7 @@ def selection_body(emitter: NestEmitter, s: Selection) -> list[str]:
     line("else:")
     depth += 1
     names: dict[Value, str] = dict(zip(select.arguments, (best, candidate), strict=True))
-    found = body_lines(s.op, select, names, phase.fresh)
+    found = body_lines(s.op, select, names, phase.fresh, excess=phase.excess)
     assert not isinstance(found, Declined), "supports() has asked before"
     for text in found:
         line(text)
@@ -59,7 +59,7 @@ def selection_body(emitter: NestEmitter, s: Selection) -> list[str]:
     value = emitter.number(s.node, emitter.depth)
     old = phase.fresh("old")
     names = dict(zip(scatter.arguments, (old, value), strict=True))
-    found = body_lines(s.op, scatter, names, phase.fresh)
+    found = body_lines(s.op, scatter, names, phase.fresh, excess=phase.excess)
     assert not isinstance(found, Declined), "supports() has asked before"
     body += [f"if {place} >= 0:", f"    {old} = {s.target.name}[{place}]", *("    " + x for x in found)]
     body.append(f"    {s.target.name}[{place}] = {names[scatter.results[0]]}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from hlo.errors import SettingError
 
-__all__ = ["positive_setting", "size_setting"]
+__all__ = ["choice_setting", "positive_setting", "size_setting"]
 
 
 def positive_setting(name: str) -> int | None:
@@ -31,3 +32,11 @@ def size_setting(name: str) -> int | None:
     if not (digits.isascii() and digits.isdigit()):
         raise SettingError(f"{name}: expected a number of bytes, as 1048576, 512M or 2G, found {text!r}")
     return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
+def choice_setting(name: str, choices: Sequence[str]) -> str:
+    """The word that a variable holds, one of `choices`; the first of them where it is unset or empty. Raises SettingError."""
+    text = os.environ.get(name, "").strip() or choices[0]
+    if text not in choices:
+        raise SettingError(f"{name}: expected {' or '.join(choices)}, found {text!r}")
+    return text

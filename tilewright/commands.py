@@ -20,6 +20,7 @@ from hlo.module import Function, Module, Op
 from hlo.text.xla_table import names_of_opcode
 from tilewright import report
 from tilewright.check import Comparison, compare
+from tilewright.ends import end_arrays
 from tilewright.inputs import InputError, random_arrays, read_arrays, write_arrays
 from tilewright.progress import Clock
 
@@ -200,7 +201,10 @@ def check(args: argparse.Namespace) -> int:
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     checks = _evaluate(module, function, arrays, results, clock)
-    kernels, culprit = _compare_kernels(plan, executable, arrays, args, clock)
+    ends = None if args.inputs else end_arrays(function, args.seed)
+    at_ends = None if ends is None else _evaluate(module, function, ends, executable(*ends), clock)
+    worse = ends if ends and at_ends and all(c.passed for c in checks) and not all(c.passed for c in at_ends) else arrays
+    kernels, culprit = _compare_kernels(plan, executable, worse, args, clock)
     proof = _prove(plan, clock) if args.prove else None
     document = {
         "schema": "tilewright.check/1",
@@ -208,6 +212,7 @@ def check(args: argparse.Namespace) -> int:
         "fallbacks": [str(f) for f in executable.fallbacks],
         "library": list(executable.library),
         "check": report.checks(checks),
+        "ends": None if at_ends is None else report.checks(at_ends),
         "kernels": [dataclasses.asdict(k) for k in kernels],
         "culprit": None if culprit is None else dataclasses.asdict(culprit),
         "proof": None if proof is None else report.proof(proof),
@@ -216,10 +221,12 @@ def check(args: argparse.Namespace) -> int:
         _print_json(document)
     else:
         report.show_check(document["check"], document["fallbacks"])
-        report.show_kernel_checks(kernels, culprit, all(c.passed for c in checks))
+        if at_ends is not None:
+            report.show_check(document["ends"], (), "at the ends of the types: ")
+        report.show_kernel_checks(kernels, culprit, all(c.passed for c in (*checks, *(at_ends or ()))))
         if proof is not None:
             print(report.printable(str(proof)))
-    right = all(c.passed for c in checks) and all(k.passed for k in kernels)
+    right = all(c.passed for c in (*checks, *(at_ends or ()))) and all(k.passed for k in kernels)
     return 0 if right and (proof is None or not proof.refuted) else 1
 
 

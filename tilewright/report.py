@@ -248,14 +248,14 @@ def _show_fallbacks(fallbacks: Sequence[str]) -> None:
         print(printable(f"not compiled  {f} (runs in the evaluator)"))
 
 
-def show_check(check: Mapping[str, Any], fallbacks: Sequence[str]) -> None:
-    """The check's outcome, one line for each output."""
+def show_check(check: Mapping[str, Any], fallbacks: Sequence[str], inputs: str = "") -> None:
+    """The check's outcome, one line for each output; `inputs` says of which inputs, where they are not the usual ones."""
     _show_fallbacks(fallbacks)
     for k, c in enumerate(check["outputs"]):
         allowed = Tolerance(c["allowed_rel"], c["allowed_ulp"])
         where = f"{c['dtype']}[{', '.join(map(str, c['shape']))}]"
         errors = f"largest error abs {c['max_abs']:.2g}, rel {c['max_rel']:.2g}, {c['max_ulp']:.3g} ulp"
-        print(f"check         output {k} {where}: {'ok' if c['passed'] else 'FAILED'}, {errors} (allowed: {allowed})")
+        print(f"check         {inputs}output {k} {where}: {'ok' if c['passed'] else 'FAILED'}, {errors} (allowed: {allowed})")
         if not c["passed"]:
             at = "" if c["worst_index"] is None else f" at [{', '.join(map(str, c['worst_index']))}]"
             print(

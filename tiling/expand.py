@@ -3,6 +3,7 @@
 stablehlo.batch_norm_training x, …  ->  reductions and arithmetic (tiling.unfold)
 chlo.lgamma x                       ->  its formula in StableHLO ops
 stablehlo.add on quantized tensors  ->  integers to reals, add, reals to integers
+stablehlo.reduce whose body is wider ->  conversions, and a reduce of one type (tiling.promotion)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hlo.decompositions.rewrite import Rewriter
 from hlo.errors import Declined, VerificationError
 from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.types import QuantizedType, TensorType
+from tiling.promotion import promoted
 from tiling.routines import routine_of
 from tiling.unfold import UNFOLDED, Unfold
 
@@ -32,6 +34,9 @@ def expansion(op: Op, supports: Supports) -> Block | None:
         return found if isinstance(found, Block) else None
     if not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
         return None
+    wider = promoted(op)
+    if wider is not None:
+        return wider
     unfold = UNFOLDED.get(op.name)
     if unfold is not None:
         return _unfolded(op, unfold, supports)

@@ -32,6 +32,7 @@ from tiling.split_fold import split_fold
 from tiling.split_product import split_product
 from tiling.stages import Stage, is_inlinable
 from tiling.turn import turn_loads
+from tiling.wide_sums import wide_sums
 from tiling.windows import tighten
 
 __all__ = ["FusionRequest", "Lowering"]
@@ -107,7 +108,7 @@ class Lowering:
         phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
         made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges)
         split = split_fold(made, self.names) or split_product(made, self.names) or made
-        return lane_folds(split, self.names, self._buffer_of)
+        return wide_sums(lane_folds(split, self.names, self._buffer_of), self.names, self._buffer_of)
 
     def inside(self, plan: Member) -> list[Member]:
         """The members that a member reads, through what is computed in place."""

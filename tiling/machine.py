@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hlo.errors import SettingError
-from hlo.settings import positive_setting
+from hlo.settings import choice_setting, positive_setting
 
 __all__ = ["Machine"]
 
@@ -23,6 +23,8 @@ class Machine:
     fma_per_cycle         vector fused multiply-adds that start in a cycle
     l1_bytes, l2_bytes    a core's own caches; `l3_bytes` is what all cores share
     *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
+    excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
+                          (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
     """
 
     cores: int = 2
@@ -38,6 +40,7 @@ class Machine:
     l3_bytes_per_second: float = 40e9
     memory_bytes_per_second: float = 40e9
     launch_seconds: float = 5e-6
+    excess_precision: bool = False
 
     def lanes(self, itemsize_bytes: int) -> int:
         """How many elements a vector register holds."""
@@ -88,7 +91,7 @@ class Machine:
 
     @classmethod
     def _detect(cls) -> Machine:
-        found = cls(cores=_cores())
+        found = cls(cores=_cores(), excess_precision=_excess_precision())
         features = _cpu_flags()
         if "avx512f" in features:
             found = replace(found, vector_bytes=64, vector_registers=32)
@@ -119,6 +122,11 @@ def _parsed(text: str) -> dict[str, Any]:
         name, _, value = (part.strip() for part in item.partition("="))
         if name not in kinds:
             raise SettingError(f"TILEWRIGHT_MACHINE: expected NAME=VALUE of {', '.join(kinds)}, found {item!r}")
+        if kinds[name] is bool:
+            if value not in ("True", "False"):
+                raise SettingError(f"TILEWRIGHT_MACHINE: {name}: expected True or False, found {value!r}")
+            found[name] = value == "True"
+            continue
         try:
             found[name] = kinds[name](value)
         except ValueError:
@@ -135,6 +143,10 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _excess_precision() -> bool:
+    return choice_setting("TILEWRIGHT_EXCESS_PRECISION", ("forbid", "allow")) == "allow"
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -19,7 +19,7 @@ from tiling.element import Load, Renamer, Scalar, has_runtimes, loads
 from tiling.monoids import Monoid, monoid_of
 from tiling.names import Names, make_buffer
 from tiling.schedule import FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
-from tiling.windows import combined_function, is_neutral
+from tiling.windows import combined_function, is_neutral, sums_element
 
 __all__ = ["split_fold"]
 
@@ -62,7 +62,8 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
         at = (as_expr(c), *f.index)
         for value, result in zip(f.values, f.buffers, strict=True):
             shape = (count, *result.shape)
-            part = make_buffer(names.scratch(value, "part"), Scope.SHARED, result.element, shape, shape, (0, *result.origin))
+            kept = sums_element(f, result.element)
+            part = make_buffer(names.scratch(value, "part"), Scope.SHARED, kept, shape, shape, (0, *result.origin))
             mine.append(part)
             loaded.append(Load(value, at, part))
         parts += mine

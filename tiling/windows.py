@@ -16,9 +16,9 @@ from math import gcd, prod
 import numpy as np
 
 from hlo.access import Condition
-from hlo.module import Block
-from hlo.registry import Elementwise, Fold, SumOfProducts
-from hlo.types import ElementType, default_storage_range
+from hlo.module import Block, Op, Value
+from hlo.registry import Elementwise, Fold, SumOfProducts, definition
+from hlo.types import ElementType, TensorType, default_storage_range, element_type
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
 from tiling.algebra import simplify_node
 from tiling.element import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
@@ -26,7 +26,7 @@ from tiling.growing import is_monoid
 from tiling.linear import linear, step_along
 from tiling.schedule import FoldStep, LoopKind, Nest, Store
 
-__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "settled", "tighten"]
+__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "settled", "sums_element", "tighten"]
 
 MOST_WRITTEN_OUT = 16
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
@@ -251,8 +251,12 @@ def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     steady = all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in reductions)
     if function is None or not steady or _steps_far(nest):
         return None
-    inner, result = f.op.regions[0].ops[0], f.inits[0]
+    inner = f.op.regions[0].ops[0]
     element = f.values[0].tensor.element
+    kept = sums_element(f, f.buffers[0].element)
+    if kept is not f.buffers[0].element:
+        inner = _of_element(inner, kept)
+    result = _converted(f.inits[0], f.values[0], kept)
 
     def is_start(x: Scalar) -> bool:
         start = f.inits[0]
@@ -264,5 +268,34 @@ def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
         x = settled(Renamer(at, ranges, {}).node(f.nodes[0]), ranges)
         if isinstance(x, Scalar) and is_start(x):
             continue
-        result = simplify_node(Apply(inner, function, (result, x)), ranges)
+        result = simplify_node(Apply(inner, function, (result, _converted(x, f.values[0], kept))), ranges)
+    if kept is not element:
+        back = Op(definition("stablehlo.convert"), [inner.operands[0]], result_types=[TensorType((), f.buffers[0].element)])
+        result = Apply(back, "convert", (result,))
     return Nest(tuple(around), stores=(Store(f.values[0], f.buffers[0], f.index, result),))
+
+
+# ---------------------------------------------------------------- what sums are kept in
+
+
+def sums_element(f: FoldStep, element: ElementType) -> ElementType:
+    """The element type that a fold's running results are kept in: f32 for sums and products of 16-bit floats, rounded once."""
+    if element.name not in ("bf16", "f16") or not isinstance(f.op.definition.semantics, Fold):
+        return element
+    return element_type("f32") if combined_function(f.op.regions[0]) in ("add", "multiply") else element
+
+
+def _of_element(op: Op, element: ElementType) -> Op:
+    """A scalar op on numbers of another type."""
+    t = TensorType((), element)
+    return Op(op.definition, Block([t] * len(op.operands)).arguments, op.attributes, result_types=[t])
+
+
+def _converted(n: Node, like: Value, element: ElementType) -> Node:
+    """A number of the element type of `like` as one of a wider float type."""
+    if like.tensor.element is element:
+        return n
+    if isinstance(n, Scalar):
+        return Scalar(element.dtype.type(n.value), element)
+    op = Op(definition("stablehlo.convert"), [like], result_types=[TensorType((), element)])
+    return Apply(op, "convert", (n,))

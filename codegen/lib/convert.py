@@ -28,6 +28,15 @@ def narrow_bf16(x: Value) -> Value:
     return round_bits_bf16(x).lshr(16).cast("trunc", I16)
 
 
+def round_bf16_result(x: Value) -> Value:
+    """`round_bf16` of what an op computes of bfloat16 numbers: the lower half of a NaN's bits is 0 there, and no carry ends it.
+
+    (AVX512-BF16 has the conversion as an instruction, but that takes denormal numbers for 0.)
+    """
+    bits = x.bits()
+    return ((bits + 0x7FFF + (bits.lshr(16) & 1)) & ~0xFFFF).as_float()
+
+
 def round_bf16(x: Value) -> Value:
     """x rounded to bfloat16 precision, still an f32."""
     return (round_bits_bf16(x) & ~0xFFFF).as_float()

@@ -18,6 +18,7 @@ from numba import types
 from codegen.lib import math_erf, math_exp, math_special, math_trig
 from codegen.lib.complexes import COMPLEX
 from codegen.lib.convert import round_bf16 as _round_bf16
+from codegen.lib.convert import round_bf16_result as _round_bf16_result
 from codegen.lib.convert import round_f16 as _round_f16
 from codegen.lib.emit import Value, call, copysign, fabs, mul_add
 from codegen.lib.emit import select as choose
@@ -131,12 +132,18 @@ def round_bf16(x: Any) -> Any:
     return _to_storage("bfloat16")(x)
 
 
+def round_bf16_result(x: Any) -> Any:
+    """`round_bf16` of what an op computes of bfloat16 numbers."""
+    return _to_storage("bfloat16")(x)
+
+
 def round_f16(x: Any) -> Any:
     """x (f32) rounded to the nearest IEEE half, ties to even, still an f32."""
     return _to_storage("float16")(x)
 
 
 define(round_bf16, 1, {"f": lambda kind, v: _round_bf16(v)})
+define(round_bf16_result, 1, {"f": lambda kind, v: _round_bf16_result(v)})
 define(round_f16, 1, {"f": lambda kind, v: _round_f16(v)})
 
 
