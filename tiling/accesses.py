@@ -44,6 +44,7 @@ from tiling.schedule import (
     Phase,
     Scatter,
     Schedule,
+    Selection,
     Sequential,
     Skip,
     Step,
@@ -207,7 +208,7 @@ class Reader:
     def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
         return {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure, Sequential: self.sequential, Transform: self.transform,
+            Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
         }  # fmt: skip
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
@@ -421,6 +422,13 @@ class Reader:
         yield from self.reads(s.nodes, taken)
         for target in s.targets:
             yield self.access(Kind.UPDATE, target, s.index, taken, None, 0, 1)
+
+    def selection(self, s: Selection) -> Iterator[Access]:
+        """Every place of a window may be the chosen one; a place of the operand is the same address in the target."""
+        whole = self.domain((*s.loops, *s.window), also=s.tests)
+        yield self.access(Kind.READ, s.operand, s.index, whole, s.operand.value)
+        yield from self.reads([s.node], self.domain(s.loops))
+        yield self.access(Kind.UPDATE, s.target, s.index, whole, None, 0, 1)
 
     def _block(
         self, kind: Kind, block: Block2D, place: Expr, domain: Domain, part: int, around: int, value: Value | None = None
