@@ -20,11 +20,11 @@ from tiling import Buffer, ControlStep, EvaluatorStep, Fusion, Plan, Scope
 from tiling.reuse import stores_to, writes_of_step
 from tiling.updates import is_update
 
-__all__ = ["Assembly", "below"]
+__all__ = ["Assembly", "below", "fusion_source"]
 
 
 class Assembly:
-    """The tree of a plan: `nodes`, the `slot` of each value, and the size of each slot."""
+    """The tree of a plan: `nodes`, the `slot` of each value, the size of each slot, and each fusion's `sources`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -33,6 +33,7 @@ class Assembly:
         self._keep: list[object] = []
         self.sizes: dict[int, int] = {}
         self.exchanges: list[tuple[int, int]] = []
+        self.sources: list[tuple[Fusion, tuple[PhaseSource, ...]]] = []
         for p in plan.nested():
             self._unify(p)
         for v in plan.program.arguments:
@@ -126,10 +127,9 @@ class Assembly:
     def _fusion(self, fusion: Fusion) -> list[Node]:
         nodes: list[Node] = []
         phases = fusion.schedule.phases
-        for k, phase in enumerate(phases):
-            made = emit_phase(fusion.schedule, phase, fusion.name, self.plan.machine.excess_precision)
-            if isinstance(made, Declined):
-                raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
+        sources = fusion_source(fusion, self.plan.machine.excess_precision)
+        self.sources.append((fusion, sources))
+        for k, (phase, made) in enumerate(zip(phases, sources, strict=True)):
             slots = tuple(self.slot(b if b.scope is Scope.SHARED else _value(b)) for b in made.buffers)
             writes = frozenset(
                 s for s, b in zip(slots, made.buffers, strict=True) if b.scope is not Scope.ARGUMENT and stores_to(phase, b)
@@ -224,6 +224,17 @@ class Assembly:
                 nodes += self._copy(v, result)
             choice.branches.append(nodes)
         return [choice]
+
+
+def fusion_source(fusion: Fusion, excess_precision: bool = False) -> tuple[PhaseSource, ...]:
+    """The source of each phase of a fusion. Raises RuntimeError for one that has no source: `supports` was not asked."""
+    found = []
+    for phase in fusion.schedule.phases:
+        made = emit_phase(fusion.schedule, phase, fusion.name, excess_precision)
+        if isinstance(made, Declined):
+            raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
+        found.append(made)
+    return tuple(found)
 
 
 def _one_name_each(source: PhaseSource, slots: tuple[int, ...]) -> tuple[PhaseSource, tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.contraction import emit_contraction
 from codegen.fourier import emit_transform
@@ -56,6 +56,9 @@ class PhaseSource:
     It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
     other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
     `is_long` may take any time: nothing waits for it that others wait for.
+
+    `written_as` is the phase with its nests as they were written: ordered, joined, cut into an inside and edges, in turns; None
+    for several phases in one function.
     """
 
     source: str
@@ -66,6 +69,7 @@ class PhaseSource:
     walked: frozenset[Buffer] = frozenset()
     local: tuple[Buffer, ...] = ()
     is_long: bool = False
+    written_as: Phase | None = None
 
 
 def emit_phase(schedule: Schedule, phase: Phase, title: str, excess: bool = False) -> PhaseSource | Declined:
@@ -90,6 +94,7 @@ class PhaseEmitter:
         self.variables: dict[Var, str] = {}
         self.out = Writer()
         self.counter = 0
+        self.nests: list[Nest] = []  # as they were written
 
     def buffer_of(self, load: Load) -> Buffer:
         return load.buffer or self.by_value[id(load.value)]
@@ -107,7 +112,10 @@ class PhaseEmitter:
         ]
         head += ['    """', *(f"    {name} = again({b.name})" for b, name in self.views.items())]
         written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
-        return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked))
+        return PhaseSource(
+            "\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked),
+            written_as=self.written_as,
+        )  # fmt: skip
 
     def name(self, v: Var) -> str:
         """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
@@ -173,21 +181,30 @@ class PhaseEmitter:
                     text = f"{n - 1} - {text}"
                 self.out.line(f"{self.name(v)} = {text}")
                 step *= n
-        for step_ in self.phase.before:
-            self._step(step_)
+        before = [x for step_ in self.phase.before for x in self._step(step_)]
         if group > 1:
             stop = f"{group}*task + {group}" if count % group == 0 else f"min({group}*task + {group}, {count})"
             self.out.line(f"for {self.name(tile)} in range({group}*task, {stop}):")
             self.out.depth += 1
-        for step_ in self.phase.steps:
-            self._step(step_)
+        steps = [x for step_ in self.phase.steps for x in self._step(step_)]
+        self.written_as = replace(self.phase, before=tuple(before), steps=tuple(steps))
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Step) -> list[Step]:
+        """Writes a step; the steps that it was written as."""
+        self.nests = []
         if isinstance(step, Sequential):
-            self._sequential(step)
-        elif isinstance(step, Contract):
+            return [self._sequential(step)]
+        if isinstance(step, Contract):
             emit_contraction(self, step, self._nest)
-        elif isinstance(step, Turn):
+            return [replace(step, pack=tuple(self.nests))]
+        if isinstance(step, Nest):
+            self._nest(step)
+            return [*self.nests]
+        self._routine(step)
+        return [step]
+
+    def _routine(self, step: Step) -> None:
+        if isinstance(step, Turn):
             self._turn(step)
         elif isinstance(step, Measure):
             self._measure(step)
@@ -208,7 +225,7 @@ class PhaseEmitter:
             upper = step.loops[-1].upper if step.loops else Const(0)
             windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step))])
         else:
-            self._nest(step)
+            raise TypeError(f"no step: {type(step).__name__}")
 
     def _nest(self, nest: Nest) -> None:
         for piece in inside_and_edges(nest, self.schedule.ranges):
@@ -219,15 +236,16 @@ class PhaseEmitter:
         ordered = order_loops(nest, self.buffer_of)
         joined_loops = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
         for n in take_turns(joined_loops, self.buffer_of, self.schedule.ranges):
+            self.nests.append(_folded_once(n, products))
             for part, rows in in_rows(n, self.buffer_of):
                 NestEmitter(self, part, products, rows).run()
 
-    def _sequential(self, s: Sequential) -> None:
+    def _sequential(self, s: Sequential) -> Sequential:
         """Blocks one after the other; the steps of one are written as any others."""
         self.open(s.loop)
-        for step in s.steps:
-            self._step(step)
+        steps = [x for step in s.steps for x in self._step(step) if isinstance(x, (Nest, Contract))]
         self.out.depth -= 1
+        return replace(s, steps=tuple(steps))
 
     def _flag(self, flag: Flag) -> None:
         """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
@@ -257,3 +275,13 @@ class PhaseEmitter:
             f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
             f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
         )
+
+
+def _folded_once(nest: Nest, products: int) -> Nest:
+    """The nest with one fold for each result, of all its products: equal parts of a written-out sum write the same elements."""
+    if products == 1:
+        return nest
+    count = len(nest.folds) // products
+    parts = [nest.folds[k : k + count] for k in range(0, len(nest.folds), count)]
+    folds = (replace(same[0], nodes=tuple(n for f in same for n in f.nodes)) for same in zip(*parts, strict=True))
+    return replace(nest, folds=tuple(folds))

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from codegen import launch, memory
-from codegen.assembly import Assembly, below
+from codegen.assembly import below
 from codegen.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernels, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.linear import linearise
 from codegen.machine_memory import calibrated_machine
+from codegen.memory_safety import safe_assembly
 from codegen.nodes import Compute
 from codegen.plans import remembered_plan
 from codegen.quick import SMALL_BYTES, QuickCall, address_of
@@ -116,6 +117,9 @@ class Executable:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads: expected a positive number, found {self.threads}")
         self.whole = _whole_program_reason(self.plan)
+        if self.whole is None:
+            self.plan, self._assembly, reason = safe_assembly(self.plan)
+            self.whole = reason or None
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
@@ -132,7 +136,7 @@ class Executable:
 
     def _build(self) -> None:
         program = self.plan.program
-        self._assembly = Assembly(self.plan)
+        assert self._assembly is not None
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = [self._signature(n) for n in computes]

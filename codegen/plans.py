@@ -20,7 +20,7 @@ from hlo.module import DenseArray, Module, Value
 from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
 from tiling.flatten import flatten, region_key
 
-__all__ = ["remember", "remembered_plan"]
+__all__ = ["planner_digest", "remember", "remembered_plan"]
 
 
 def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
@@ -110,7 +110,7 @@ def _parsed(document: dict[str, Any]) -> _Record:
 
 
 @functools.cache
-def _planner_digest() -> str:
+def planner_digest() -> str:
     """A digest of what decides on a plan: the planner, the ops' definitions, and what the generator has rules for."""
     import codegen
     import hlo.ops
@@ -127,7 +127,7 @@ def _planner_digest() -> str:
 def _key(module: Module, entry: str, machine: Machine) -> str:
     """sha256 over the flattened program (constants by type, one repeated element by value), the machine and the planner."""
     program = flatten(module, entry, supports)
-    digest = hashlib.sha256(f"plan {_planner_digest()} {machine!r}".encode())
+    digest = hashlib.sha256(f"plan {planner_digest()} {machine!r}".encode())
     number: dict[Value, int] = {}
     for v in program.arguments:
         number[v] = len(number)

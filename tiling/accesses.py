@@ -44,6 +44,7 @@ from tiling.schedule import (
     Phase,
     Scatter,
     Schedule,
+    Selection,
     Sequential,
     Skip,
     Step,
@@ -207,7 +208,7 @@ class Reader:
     def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
         return {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure, Sequential: self.sequential, Transform: self.transform,
+            Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
         }  # fmt: skip
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
@@ -319,8 +320,12 @@ class Reader:
         numbers = (1, 0) if c.is_swapped else (0, 1)
         left, right = (self._operand(c.op, n, b.buffer) for n, b in zip(numbers, (c.left, c.right), strict=True))
         yield from self._block(Kind.READ, c.left, place, self.domain((row, *levels, inner), context, tail), part, around, left)
-        panel = j if c.panel_stride == c.columns else (j // c.columns) * c.panel_stride + j % c.columns
-        place = c.right.base + panel + (c.k_start + k) * c.right.row_stride
+        column_of_panel = j % c.columns
+        if c.in_quads:  # four steps of k side by side
+            place = c.right.base + (j // c.columns) * c.panel_stride + k // 4 * (4 * c.columns) + column_of_panel * 4 + k % 4
+        else:
+            panel = j if c.panel_stride == c.columns else (j // c.columns) * c.panel_stride + column_of_panel
+            place = c.right.base + panel + (c.k_start + k) * c.right.row_stride
         for x, (_, _, step) in steps:
             place = place + x.variable * step
         domain = self.domain((column, *levels, inner), context, tail)
@@ -421,6 +426,13 @@ class Reader:
         yield from self.reads(s.nodes, taken)
         for target in s.targets:
             yield self.access(Kind.UPDATE, target, s.index, taken, None, 0, 1)
+
+    def selection(self, s: Selection) -> Iterator[Access]:
+        """Every place of a window may be the chosen one; a place of the operand is the same address in the target."""
+        whole = self.domain((*s.loops, *s.window), also=s.tests)
+        yield self.access(Kind.READ, s.operand, s.index, whole, s.operand.value)
+        yield from self.reads([s.node], self.domain(s.loops))
+        yield self.access(Kind.UPDATE, s.target, s.index, whole, None, 0, 1)
 
     def _block(
         self, kind: Kind, block: Block2D, place: Expr, domain: Domain, part: int, around: int, value: Value | None = None

@@ -113,7 +113,7 @@ class DotContraction(Contraction):
         self.in_right = reads[0 if self.swapped else 1]
         self.m, self.n = self._longest(mine, "row"), self._longest(other, "column")
         self.row_loops = [self.loops[d] for d in mine] or [self.m]
-        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and x.extent > 1)
+        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and not x.runs_once)
         self.depth = depth
         self.depth_loops = self._depth_order()
         self._flatten()

@@ -155,7 +155,7 @@ class Roles:
         self.row_loops = rows
         self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
         self.in_right = reads[0 if self.swapped else 1]
-        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and x.extent > 1)
+        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and not x.runs_once)
         self.depth = prod(x.extent for x in c.depth)
         self.depth_loops = self._depth_order()
         self._flatten()

@@ -108,6 +108,11 @@ class Loop:
     extent: int
     kind: LoopKind = LoopKind.PARALLEL
 
+    @property
+    def runs_once(self) -> bool:
+        """True for exactly one iteration. An extent of 1 does not say that: the loop may have none where a tile is cut."""
+        return self.lower is self.upper and isinstance(self.lower, Const)
+
     def __str__(self) -> str:
         return f"for {self.variable} in [{self.lower}, {self.upper}]" + (
             f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
