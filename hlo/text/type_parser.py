@@ -312,7 +312,7 @@ class TypeParser(ABC):
         closing = lx.balanced()
         lx.advance()
         word_at, word = lx.start, lx.take("word", "a storage type such as i8")
-        storage = named_element("ui" + word[1:] if word.startswith("u") and not word.startswith("ui") else word)
+        storage = ELEMENT_TYPES.get("ui" + word[1:] if word.startswith("u") and not word.startswith("ui") else word)
         if storage is None or not (storage.is_integer or storage.is_float):
             raise lx.error(f"unknown storage type {word!r}", word_at)
         least, greatest = default_storage_range(storage)

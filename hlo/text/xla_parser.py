@@ -412,7 +412,7 @@ class _Builder(SpecialForms):
     def _results(self, i: Instruction, op_name: str, flatten: bool) -> tuple[tuple[Type, ...], list[str | None]]:
         if flatten and isinstance(i.type, TupleType):
             n = len(i.type.elements)
-            return i.type.elements, [f"{i.name}#{k}" for k in range(n)] if n > 1 else [i.name]
+            return i.type.elements, [i.name] if n == 1 else [f"{i.name}#{k}" for k in range(n)]
         return (i.type,), [i.name]
 
     def _extra(self, i: Instruction, used: Sequence[str]) -> dict[str, Any]:

@@ -265,7 +265,8 @@ class _Writer:
         args = ", ".join(c.names[v] for v in op.operands) if operands is None else ", ".join(operands)
         call = f"{opcode}({args})" + "".join(f", {t}" for t in texts)
         if len(op.results) == 1:
-            c.names[op.result] = c.add(c.fresh(op.result.name), type_text(op.result.type), call)
+            name = op.result.name or ("tuple" if opcode == "tuple" else None)
+            c.names[op.result] = c.add(c.fresh(name), type_text(op.result.type), call)
             return
         t = "(" + ", ".join(type_text(r.type) for r in op.results) + ")"
         whole = c.add(c.fresh(op.results[0].name if op.results else opcode), t, call)
@@ -335,6 +336,14 @@ class _Writer:
         self._finish(
             c, op, "rng", [f"distribution=rng_{op.attr('rng_distribution').lower()}"], [c.names[v] for v in op.operands[:2]]
         )
+
+    def barrier(self, c: _Computation, op: Op) -> None:
+        """`opt-barrier(x)`; several values go as one tuple."""
+        args = [c.names[v] for v in op.operands]
+        if len(args) != 1:
+            t = type_text(TupleType(tuple(v.type for v in op.operands)))
+            args = [c.add(c.fresh("tuple"), t, f"tuple({', '.join(args)})")]
+        self._finish(c, op, "opt-barrier", [], args)
 
     def dynamic_reshape(self, c: _Computation, op: Op) -> None:
         """`dynamic-reshape(x, n0, n1)`: the shape's entries one by one."""
@@ -484,6 +493,7 @@ _SPECIAL = {
     "stablehlo.all_to_all": _Writer.exchange,
     "stablehlo.rng": _Writer.rng,
     "stablehlo.infeed": _Writer.infeed,
+    "stablehlo.optimization_barrier": _Writer.barrier,
     "stablehlo.dynamic_reshape": _Writer.dynamic_reshape,
     "stablehlo.send": _Writer.send,
     "stablehlo.recv": _Writer.recv,

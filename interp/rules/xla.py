@@ -74,7 +74,7 @@ def scaled_dot(ctx: Any, op: Op, lhs: Array, rhs: Array, lhs_scale: Array, rhs_s
 @rule("xla.ragged_all_to_all")
 def ragged_all_to_all(ctx: Any, op: Op, data: Array, output: Array, *lists: Array) -> Generator[Any, Any, Any]:
     """Each process puts rows of its input into the others' outputs, where it says; the other rows stay what they were."""
-    group = own_group(ctx, op)
+    group = own_group(ctx, op, pairwise=True)
     if any(len(x) != len(group) for x in lists):
         raise ctx.error(op, f"expected offsets and sizes for {len(group)} processes, found {len(lists[0])}")
     begins, sizes, places, awaited = (x.astype(np.int64) for x in lists)

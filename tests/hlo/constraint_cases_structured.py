@@ -24,7 +24,7 @@ case(
     ("C8", RC, RC.replace("[1]", "[3]")),
     ("C9", "2x4x5xf32", "3x4x5xf32"),
     ("C10", "2x4x5xf32", "2x3x5xf32"),
-    ("C11", ", #stablehlo<precision DEFAULT>]", "]"),
+    ("C11", "<precision DEFAULT>]", "<precision DEFAULT>, #stablehlo<precision DEFAULT>]"),
     ("C12", "-> tensor<2x3x5xf32>", "-> tensor<2x3x6xf32>"),
 )
 _algorithm = (", algorithm = #stablehlo.dot_algorithm<lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32, "
@@ -60,7 +60,7 @@ case(quantized_dot(Q, QB, Q), ("C16", QB, QA))
 case(quantized_dot("f32", Q, "f32"), ("C20", f", tensor<2x2x{Q}>", ", tensor<2x2x!quant.uniform<i8:f64, 1.0>>"))
 case('"stablehlo.dot"(%a, %b) {precision_config = [#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]} '
      ": (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>", ("C1", "3x4xf32", "4x4xf32"), ("C2", "2x4xf32", "2x5xf32"),
-     ("C3", ", #stablehlo<precision DEFAULT>]", "]"))  # fmt: skip
+     ("C3", "<precision DEFAULT>]", "<precision DEFAULT>, #stablehlo<precision DEFAULT>]"))  # fmt: skip
 case(
     '"stablehlo.einsum"(%a, %b) {einsum_config = "ab,bc->ac"} : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>',
     ("C1", "ab,", "bb,"),
@@ -113,7 +113,7 @@ def conv_cases(name: str) -> None:
         ("C10", "batch_group_count = 1", "batch_group_count = 3"),
         ("C11", "feature_group_count = 1", "feature_group_count = 3"),
         ("C14", "tensor<3x3x4x6xf32>", "tensor<3x3x3x6xf32>"),
-        ("C24", ", #stablehlo<precision DEFAULT>]", "]"),
+        ("C24", "<precision DEFAULT>]", "<precision DEFAULT>, #stablehlo<precision DEFAULT>]"),
         ("C26", "-> tensor<2x8x8x6xf32>", "-> tensor<2x8x6xf32>"),
         ("C25", "-> tensor<2x8x8x6xf32>", "-> tensor<2x8x8x7xf32>"),
         ("C27", "tensor<3x3x4x6xf32>", "tensor<3x3x4x6xf64>"),
@@ -483,3 +483,29 @@ case('"xla.bitcast"(%a) : (tensor<4xf32>) -> tensor<2x2xf32>', ("size", "2x2xf32
 case('"xla.copy"(%a) : (tensor<4xf32>) -> tensor<4xf32>', ("type", "-> tensor<4xf32>", "-> tensor<5xf32>"))
 case('"xla.fusion"(%a) ({ ^bb0(%x: tensor<4xf32>): "stablehlo.return"(%x) : (tensor<4xf32>) -> () }) : (tensor<4xf32>) -> tensor<4xf32>',
      ("computation", "-> tensor<4xf32>", "-> tensor<5xf32>"))  # fmt: skip
+case('"xla.stochastic_convert"(%a, %b) : (tensor<4xf32>, tensor<4xui32>) -> tensor<4xi8>', ("random", "4xui32", "4xui16"))
+case('"xla.rng_get_and_update_state"() {delta = 4 : i64} : () -> tensor<2xui64>', ("state", "tensor<2xui64>", "tensor<3xui64>"))
+_scaled = ('"xla.scaled_dot"(%a, %b, %c, %d) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], '
+           "lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>, precision_config = [#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]} "
+           ": (tensor<2x3x4xbf16>, tensor<2x4x5xbf16>, tensor<2x1x2xbf16>, tensor<1x2x5xbf16>) -> tensor<2x3x5xf32>")  # fmt: skip
+case(
+    _scaled,
+    ("C1", LB, LB.replace("[0]", "[]")),
+    ("C2", LC, LC.replace("[2]", "[]")),
+    ("C3", LC, LC.replace("[2]", "[0]")),
+    ("C4", RC, RC.replace("[1]", "[0]")),
+    ("C5", LB, LB.replace("[0]", "[3]")),
+    ("C6", LC, LC.replace("[2]", "[3]")),
+    ("C7", RB, RB.replace("[0]", "[3]")),
+    ("C8", RC, RC.replace("[1]", "[3]")),
+    ("C9", "2x4x5xbf16", "3x4x5xbf16"),
+    ("C10", "2x4x5xbf16", "2x3x5xbf16"),
+    ("C11", "<precision DEFAULT>]", "<precision DEFAULT>, #stablehlo<precision DEFAULT>]"),
+    ("scales", "2x1x2xbf16", "2x1x3xbf16"),
+    ("shape", "-> tensor<2x3x5xf32>", "-> tensor<2x3x6xf32>"),
+)
+case(
+    '"xla.ragged_all_to_all"(%a, %b, %c, %d, %e, %f) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4x3xf32>, tensor<6x3xf32>, '
+    "tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<6x3xf32>",
+    ("types", "tensor<4x3xf32>", "tensor<4x2xf32>"),
+)

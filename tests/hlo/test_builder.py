@@ -148,11 +148,13 @@ CASES |= {
     "real_dynamic_slice": ((F, "s32[1]", "s32[1]", "s32[1]"), lambda b, *v: b.real_dynamic_slice(*v, result_type="f32[?]"), "f32[?]"),
     "dynamic_conv": (("f32[1,8,2]", "f32[3,2,5]", "s32[1,2]"), lambda b, x, k, p: b.dynamic_conv(x, k, p, ConvDimensions(0, 2, (1,), 1, 2, (0,), 0, 2, (1,)), 1, 1, result_type="f32[1,?,5]"), "f32[1,?,5]"),
     "shape_of": (("f32[?,4]",), lambda b, x: b.shape_of(x), "tensor<2xindex>"),
-    "copy_start": ((F,), lambda b, x: b.copy_start(x, result_type="f32[4] f32[4] u32[]".split()), "f32[4] f32[4] u32[]"),
+    "scaled_dot": (("f8e4m3fn[3,4]", "f8e4m3fn[4,5]", "f8e8m0fnu[3,2]", "f8e8m0fnu[2,5]"), lambda b, *v: b.scaled_dot(*v, DotDimensions((), (), (1,), (0,)), result_type="f32[3,5]"), "f32[3,5]"),
+    "ragged_all_to_all": ((F, "f32[6]", *("s32[2]",) * 4), lambda b, *v: b.ragged_all_to_all(*v, replica_groups=((0, 1),)), "f32[6]"),
+    "rng_get_and_update_state": ((), lambda b: b.rng_get_and_update_state(4, result_type="u64[2]"), "u64[2]"),
     "add_dependency": ((F, "token[]"), lambda b, x, t: b.add_dependency(x, t), F),
     "domain": ((F,), lambda b, x: b.domain(x), F),
     "fusion": ((F, F), lambda b, x, y: b.fusion((x, y), add(b)), F),
-    "stochastic_convert": ((F, "u32[4]"), lambda b, x, r: b.stochastic_convert(x, r, result_type="bf16[4]"), "bf16[4]"),
+    "stochastic_convert": ((F, "u32[4]"), lambda b, x, r: b.stochastic_convert(x, r, result_type="s8[4]"), "s8[4]"),
     "collective_reduce": ((F,), lambda b, x: b.collective_reduce(x, add(b), [[0, 1]]), F),
     "convolution": (("f32[1,2,8]", "f32[5,2,3]"), lambda b, x, k: b.convolution(x, k, ConvDimensions(0, 1, (2,), 1, 0, (2,), 0, 1, (2,)), 1, 1, result_type="f32[1,5,6]"), "f32[1,5,6]"),
     "async_start": ((F,), lambda b, x: b.async_start([x], lambda y: b.all_gather(y, 0, 2, [[0, 1]])), "!stablehlo.future<tensor<8xf32>>"),
@@ -169,11 +171,6 @@ CASES |= {
     "elided_constant": ((), lambda b: b.elided_constant(result_type=F), F),
     "scan": (("f32[5,4]", F), lambda b, x, c: b.emit("chlo.scan", (x, c), {"dimension": 0, "operandSegmentSizes": (1, 1)}, (b.region(lambda v, a: (b.add(v, a), b.add(v, a)), [hlo.builder.type_of(F)] * 2),), [hlo.builder.type_of("f32[5,4]"), hlo.builder.type_of(F)]), "f32[5,4] f32[4]"),
 }  # fmt: skip
-
-
-ANY_RESULTS = [n for n, op in GENERATED.items() if op.startswith("xla.") and n not in CASES and n != "elided_constant"]
-for n in ANY_RESULTS:
-    CASES[n] = ((F, I), lambda b, *v, n=n: getattr(b, n)(v, result_type=[F, "u32[]"]), "f32[4] u32[]")
 
 
 def built(row: Row) -> tuple[hlo.Module, list[hlo.Value]]:

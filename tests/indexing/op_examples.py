@@ -83,6 +83,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         " : (tensor<2x3x4xf32>, tensor<4x2x5xf32>) -> tensor<2x3x5xf32>",
         "%a: tensor<2x3x4xf32>, %b: tensor<4x2x5xf32>",
     ),
+    "scaled_dot": (
+        '%r = "xla.scaled_dot"(%a, %b, %c, %d) {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], '
+        "rhs_contracting_dimensions = [0]>} : (tensor<3x4xf32>, tensor<4x2xf32>, tensor<1x2xf32>, tensor<4x2xf32>) -> tensor<3x2xf32>",
+        "%a: tensor<3x4xf32>, %b: tensor<4x2xf32>, %c: tensor<1x2xf32>, %d: tensor<4x2xf32>",
+    ),
     "dynamic_slice": (
         "%r = stablehlo.dynamic_slice %a, %i, %j, sizes = [2, 3] : (tensor<4x6xf32>, tensor<i32>, tensor<i32>) -> tensor<2x3xf32>",
         "%a: tensor<4x6xf32>, %i: tensor<i32>, %j: tensor<i32>",
