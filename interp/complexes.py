@@ -15,6 +15,7 @@ __all__ = [
     "atan2",
     "atanh",
     "cbrt",
+    "cos",
     "divide",
     "exp",
     "expm1",
@@ -23,6 +24,8 @@ __all__ = [
     "logistic",
     "power",
     "rsqrt",
+    "sign",
+    "sin",
     "sqrt",
     "square",
     "tan",
@@ -37,18 +40,31 @@ def of_parts(re: Array, im: Array) -> Array:
     return out
 
 
+def _nought(y: Array) -> Array:
+    """A zero with the sign of y, +0 for NaN: f(conj z) = conj f(z) where C leaves signs open and C libraries differ."""
+    return np.copysign(0.0, np.where(np.isnan(y), 0.0, y))
+
+
+def _has_no_angle(z: Array) -> Array:
+    """An infinite real part beside an imaginary part that is infinite or NaN: C's Annex G lists what follows."""
+    return np.isinf(z.real) & ~np.isfinite(z.imag)
+
+
 def exp(z: Array) -> Array:
-    """e^x (cos y + i sin y); real where y is 0."""
-    return np.exp(z)
+    """e^x (cos y + i sin y); real where y is 0. At x = -inf it is 0, whatever y is (C's Annex G)."""
+    found = np.exp(z)
+    gone = _has_no_angle(z) & (z.real < 0)
+    return of_parts(np.where(gone, 0.0, found.real), np.where(gone, _nought(z.imag), found.imag))
 
 
 def expm1(z: Array) -> Array:
-    """exp(z) - 1: (expm1(x) cos y - 2 sin(y/2)^2) + i e^x sin y."""
+    """exp(z) - 1: (expm1(x) cos y - 2 sin(y/2)^2) + i e^x sin y, at infinities as exp."""
     x, y = z.real, z.imag
     half = np.sin(y / 2)
     em = np.expm1(x)
-    re = np.where(np.isinf(em), em * np.cos(y), em * np.cos(y) - 2 * half * half)
-    im = np.where(y == 0, y, np.exp(x) * np.sin(y))
+    edge = _has_no_angle(z)
+    re = np.where(edge, em, np.where(np.isinf(em), em * np.cos(y), em * np.cos(y) - 2 * half * half))
+    im = np.where(y == 0, y, np.where(edge & (x < 0), _nought(y), np.exp(x) * np.sin(y)))
     return of_parts(re, im)
 
 
@@ -93,7 +109,13 @@ def log1p(z: Array) -> Array:
 
 
 def logistic(z: Array) -> Array:
-    return divide(np.ones_like(z), 1 + exp(-z))
+    """e^(z/2) / (2 cosh(z/2)); far out e^z on the left, 1 - e^-z on the right, where e^-z alone would overflow."""
+    left = z.real < 0
+    e = exp(of_parts(-np.abs(z.real), np.where(left, z.imag, -z.imag)))
+    half = of_parts(z.real / 2, z.imag / 2)
+    near = divide(np.exp(half), 2 * np.cosh(half))
+    far = of_parts(np.where(left, e.real, 1 - e.real), np.where(left, e.imag, -e.imag))
+    return np.where(np.abs(z.real) > 40, far, near)
 
 
 def sqrt(z: Array) -> Array:
@@ -112,12 +134,46 @@ def rsqrt(z: Array) -> Array:
 
 def cbrt(z: Array) -> Array:
     """The cube root whose argument is a third of z's."""
-    radius, angle = np.cbrt(np.abs(z)), np.angle(z) / 3
+    top = _top(z)  # the modulus of denormal numbers is rounded to a few bits, that of the largest overflows
+    cube = np.where(top > 2.0**1000, 2.0**300, np.where(top < 2.0**-900, 2.0**-300, 1.0))
+    radius, angle = np.cbrt(np.abs(_times(z, 1.0 / cube))) * np.cbrt(cube), np.angle(z) / 3
     return of_parts(radius * np.cos(angle), radius * np.sin(angle))
 
 
 def tanh(z: Array) -> Array:
-    return np.tanh(z)
+    """At infinities 1 or -1, with an imaginary zero of y's sign where sin 2y is nothing."""
+    found, edge = np.tanh(z), _has_no_angle(z)
+    return of_parts(np.where(edge, np.copysign(1.0, z.real), found.real), np.where(edge, _nought(z.imag), found.imag))
+
+
+def sin(z: Array) -> Array:
+    """At imaginary infinities beside no real angle NaN, and an infinity of y's sign."""
+    found, edge = np.sin(z), np.isinf(z.imag) & ~np.isfinite(z.real)
+    return of_parts(found.real, np.where(edge, z.imag, found.imag))
+
+
+def cos(z: Array) -> Array:
+    return np.cos(z)
+
+
+def sign(z: Array) -> Array:
+    """z / |z|; 0 stays, NaN or an infinity in a part makes both NaN. Scaled, so that |z| neither overflows nor loses bits."""
+    top = _top(z)
+    scaled = _times(z, np.where(top > 2.0**500, 2.0**-600, np.where(top < 2.0**-500, 2.0**600, 1.0)))
+    modulus = np.abs(scaled)
+    size = np.where(modulus == 0, 1.0, modulus)
+    defined = np.isfinite(z.real) & np.isfinite(z.imag)
+    return of_parts(*(np.where(modulus == 0, 0.0, np.where(defined, part / size, np.nan)) for part in (scaled.real, scaled.imag)))
+
+
+def _top(z: Array) -> Array:
+    """The larger of the parts' magnitudes."""
+    return np.maximum(np.abs(z.real), np.abs(z.imag))
+
+
+def _times(z: Array, factor: Array) -> Array:
+    """z by a real factor, part by part."""
+    return of_parts(z.real * factor, z.imag * factor)
 
 
 def square(z: Array) -> Array:
@@ -131,7 +187,10 @@ def divide(a: Array, b: Array) -> Array:
     """a / b, parts of complex64 rounded once."""
     if a.dtype == np.complex64:
         return np.divide(a.astype(np.complex128), b.astype(np.complex128)).astype(np.complex64)
-    return np.divide(a, b)
+    top = _top(b)  # the reciprocal of what is denormal or nearly too large leaves the range, and so may sums of large parts
+    below = np.where(np.isinf(top), 1.0, np.where(top > 2.0**1000, 2.0**-200, np.where(top < 2.0**-900, 2.0**200, 1.0)))
+    above = np.where(_top(a) > 2.0**1000, 2.0**-100, 1.0)
+    return _times(np.divide(_times(a, above), _times(b, below)), below / above)
 
 
 def power(a: Array, b: Array) -> Array:

@@ -111,8 +111,28 @@ def _square_sum_minus_one(a: Value, b: Value) -> Value:
 # ------------------------------------------------------------------ arithmetic
 
 
+def _top(z: Complex) -> Value:
+    """The larger of the parts' magnitudes."""
+    p, q = fabs(z.re), fabs(z.im)
+    return select(p < q, q, p)
+
+
+def _times(z: Complex, factor: Value) -> Complex:
+    return Complex(z.re * factor, z.im * factor)
+
+
 def divide(p: Complex, q: Complex) -> Complex:
-    """p / q by Smith's method, which scales by the larger part of q."""
+    """p / q by Smith's method, which scales by the larger part of q; both are scaled where a reciprocal or a sum of parts would
+    leave the range."""
+    top = _top(q)
+    small, large = top < 2.0**-900, (top > 2.0**1000) & (top < math.inf)
+    below = select(large, top.const(2.0**-200), select(small, top.const(2.0**200), top.const(1.0)))
+    huge = _top(p) > 2.0**1000
+    above, back = select(huge, top.const(2.0**-100), top.const(1.0)), select(huge, top.const(2.0**100), top.const(1.0))
+    return _times(_divide(_times(p, above), _times(q, below)), below * back)
+
+
+def _divide(p: Complex, q: Complex) -> Complex:
     wide = ~(fabs(q.re) < fabs(q.im))
     large, small = select(wide, q.re, q.im), select(wide, q.im, q.re)
     rat = small / large
@@ -125,11 +145,12 @@ def divide(p: Complex, q: Complex) -> Complex:
 
 
 def sign(z: Complex) -> Complex:
-    """z / |z|; 0 stays, NaN in a part makes both NaN."""
-    r = modulus(z)
-    unit = divide(z, Complex(r, r.const(0.0)))
-    undefined = z.re.is_nan() | z.im.is_nan()
-    found = choose(undefined, Complex(_nan(r), _nan(r)), unit)
+    """z / |z|; 0 stays, NaN or an infinity in a part makes both NaN. Scaled, so that |z| neither overflows nor loses bits."""
+    _, _, s, _ = _scaled(z.re, z.im)
+    scaled = _times(z, s)
+    r = modulus(scaled)
+    unit = Complex(scaled.re / r, scaled.im / r)
+    found = choose(_is_wild(z.re) | _is_wild(z.im), Complex(_nan(r), _nan(r)), unit)
     return choose(r.eq(0.0), z.real(0.0), found)
 
 
@@ -158,8 +179,13 @@ def exp(z: Complex) -> Complex:
     c, s = math_trig.cos(y), math_trig.sin(y)
     edge = _is_inf(x) & _is_wild(y)
     c = select(edge, c.const(1.0), c)
-    s = select(edge & (x < 0.0), s.const(0.0), s)
+    s = select(edge & (x < 0.0), _nought(y), s)
     return Complex(a * c * b, select(y.eq(0.0), y, a * s * b))
+
+
+def _nought(y: Value) -> Value:
+    """A zero with the sign of y, +0 for NaN."""
+    return select(y.is_nan(), y.const(0.0), copysign(y.const(0.0), y))
 
 
 def expm1(z: Complex) -> Complex:
@@ -170,7 +196,9 @@ def expm1(z: Complex) -> Complex:
     c = math_trig.cos(y)
     direct = em * c
     re = select(_is_inf(em), direct, direct - (half * 2.0) * half)
-    return Complex(re, select(y.eq(0.0), y, math_exp.exp(x) * math_trig.sin(y)))
+    edge = _is_inf(x) & _is_wild(y)
+    im = select(edge & (x < 0.0), _nought(y), math_exp.exp(x) * math_trig.sin(y))
+    return Complex(select(edge, em, re), select(y.eq(0.0), y, im))
 
 
 def log(z: Complex) -> Complex:
@@ -204,8 +232,13 @@ def log1p(z: Complex) -> Complex:
 
 
 def logistic(z: Complex) -> Complex:
-    """1 / (1 + e**-z)."""
-    return divide(z.real(1.0), z.real(1.0) + exp(-z))
+    """e**(z/2) / (2 cosh(z/2)); far out e**z on the left, 1 - e**-z on the right, where e**-z alone would overflow."""
+    x, y = z.re, z.im
+    far, left = fabs(x) > 40.0, x < 0.0
+    e = exp(choose(far, Complex(-fabs(x), select(left, y, -y)), Complex(x * 0.5, y * 0.5)))
+    c = cosh(Complex(select(far, x.const(0.0), x * 0.5), y * 0.5))
+    outside = choose(left, e, Complex(1.0 - e.re, -e.im))
+    return choose(far, outside, _divide(e, Complex(c.re * 2.0, c.im * 2.0)))
 
 
 def power(a: Complex, b: Complex) -> Complex:
@@ -254,7 +287,12 @@ def rsqrt(z: Complex) -> Complex:
 
 def cbrt(z: Complex) -> Complex:
     """The cube root whose argument is a third of z's."""
-    radius, angle = math_exp.cbrt(modulus(z)), math_trig.atan2(z.im, z.re) * (1.0 / 3.0)
+    top = _top(z)
+    large, small = top > 2.0**1000, top < 2.0**-900  # the modulus overflows there, and is rounded to a few bits here
+    scaled = _times(z, select(large, top.const(2.0**-300), select(small, top.const(2.0**300), top.const(1.0))))
+    back = select(large, top.const(2.0**100), select(small, top.const(2.0**-100), top.const(1.0)))
+    radius = math_exp.cbrt(modulus(scaled)) * back
+    angle = math_trig.atan2(z.im, z.re) * (1.0 / 3.0)
     return Complex(radius * math_trig.cos(angle), radius * math_trig.sin(angle))
 
 
@@ -301,7 +339,7 @@ def tanh(z: Complex) -> Complex:
     denominator = beta * sh * sh + 1.0
     near = Complex(beta * rho * sh / denominator, t / denominator)
     decay = math_exp.exp(fabs(x) * -2.0)
-    quarter = select(_is_wild(y) & _is_inf(x), y.const(0.0), math_trig.sin(y) * math_trig.cos(y))
+    quarter = select(_is_wild(y) & _is_inf(x), _nought(y), math_trig.sin(y) * math_trig.cos(y))
     one = select(_is_wild(y) & ~_is_inf(x), _nan(x), copysign(x.const(1.0), x))
     outside = Complex(one, quarter * decay * 4.0)
     found = choose(far, outside, near)

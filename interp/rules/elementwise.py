@@ -51,14 +51,14 @@ def _transcendental(name: str, real: Unary, complex_: Unary | None = None) -> No
 
 for _name, _real, _complex in (
     ("cbrt", np.cbrt, complexes.cbrt),
-    ("cosine", np.cos, np.cos),
+    ("cosine", np.cos, complexes.cos),
     ("exponential", np.exp, complexes.exp),
     ("exponential_minus_one", np.expm1, complexes.expm1),
     ("log", np.log, complexes.log),
     ("log_plus_one", np.log1p, complexes.log1p),
     ("logistic", special.logistic, complexes.logistic),
     ("rsqrt", lambda x: 1.0 / np.sqrt(x), complexes.rsqrt),
-    ("sine", np.sin, np.sin),
+    ("sine", np.sin, complexes.sin),
     ("sqrt", np.sqrt, complexes.sqrt),
     ("tan", np.tan, np.tan),
     ("tanh", np.tanh, complexes.tanh),
@@ -87,10 +87,7 @@ def negate(ctx: Any, op: Op, x: Array) -> Array:
 def sign(ctx: Any, op: Op, x: Array) -> Array:
     """x / |x|; zeros (with their sign) and NaN stay."""
     if is_complex(x.dtype):
-        modulus = np.abs(x)
-        undefined = np.isnan(x.real) | np.isnan(x.imag)
-        unit = x / np.where(modulus == 0, 1, modulus)
-        return np.where(modulus == 0, x.dtype.type(0), np.where(undefined, x.dtype.type(complex(np.nan, np.nan)), unit))
+        return complexes.sign(x.astype(np.complex128)).astype(x.dtype)
     y = widen(x)
     return narrow(np.where((y == 0) | (y != y), y, np.sign(y)).astype(y.dtype), x.dtype)
 
