@@ -192,7 +192,6 @@ class _Prover:
         """What has to hold for a kernel to touch only what is there and its own, and to read nothing that was never written."""
         for label, reason in self.unmodelled:
             yield Obligation("modelled", label, Verdict.UNDECIDED, reason)
-        yield from self._ranges()
         yield from self._storage()
         for a in self.accesses:
             yield self._decided("in bounds", str(a), partial(self._outside, a))
@@ -210,6 +209,7 @@ class _Prover:
             if self._is_made_here(a):
                 yield self._decided("produced", str(a), partial(self._unproduced, a))
         yield from self._apart()
+        yield from self._ranges()
 
     def contents(self) -> Iterator[Obligation]:
         """What has to hold for what is read to be the right thing."""
