@@ -85,7 +85,7 @@ def written_schedule(fusion: Fusion, sources: Sequence[PhaseSource]) -> Schedule
 
 def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
     """sha256 over all that a kernel does to memory (its code without buffers' names, their sizes, the tasks), and the prover."""
-    number = {b.name: f"b{k}" for k, b in enumerate(fusion.schedule.buffers)}
+    number = {b.name: f"#{k}" for k, b in enumerate(fusion.schedule.buffers)}  # no name in the source looks so
     digest = hashlib.sha256(f"memory {planner_digest()}".encode())
     for b in fusion.schedule.buffers:
         origin = [str(o) for o in b.origin]
