@@ -118,8 +118,11 @@ class Executable:
             raise ValueError(f"threads: expected a positive number, found {self.threads}")
         self.whole = _whole_program_reason(self.plan)
         if self.whole is None:
-            self.plan, self._assembly, reason = safe_assembly(self.plan)
-            self.whole = reason or None
+            self.plan, assembly, reason = safe_assembly(self.plan)
+            if assembly is None:
+                self.whole = reason
+            else:
+                self._assembly = assembly
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
@@ -136,7 +139,6 @@ class Executable:
 
     def _build(self) -> None:
         program = self.plan.program
-        assert self._assembly is not None
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = [self._signature(n) for n in computes]

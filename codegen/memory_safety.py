@@ -62,7 +62,7 @@ def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
 
 
 def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation | None:
-    """The first obligation about memory that a kernel does not keep, or that could not be decided; None for one that is proved."""
+    """The first obligation about memory that is refuted, or that could not be decided; None for a kernel that is proved."""
     key = _key(fusion, sources)
     with _lock:
         known = key in _proved
@@ -84,8 +84,8 @@ def written_schedule(fusion: Fusion, sources: Sequence[PhaseSource]) -> Schedule
 
 
 def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
-    """sha256 over all that a kernel does to memory: its code without the buffers' names, their sizes, the tasks; and the prover."""
-    number = {b.name: f"b{k}" for k, b in enumerate(fusion.schedule.buffers)}
+    """sha256 over all that a kernel does to memory (its code without buffers' names, their sizes, the tasks), and the prover."""
+    number = {b.name: f"#{k}" for k, b in enumerate(fusion.schedule.buffers)}  # no name in the source looks so
     digest = hashlib.sha256(f"memory {planner_digest()}".encode())
     for b in fusion.schedule.buffers:
         origin = [str(o) for o in b.origin]

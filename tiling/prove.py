@@ -26,10 +26,11 @@ from functools import partial
 from typing import Any
 
 from hlo.registry import Literal
-from indexing.expr import Expr, interval
+from indexing.expr import Expr
 from tiling.accesses import Access, Kind, accesses_of, flag_values
 from tiling.mapped import mapped_questions
 from tiling.plan import Fusion, Plan
+from tiling.quick_proofs import covers, stays_inside, writes_once
 from tiling.relations import Questions, Undecided
 from tiling.schedule import Buffer, Schedule, Scope
 
@@ -125,7 +126,8 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: float = 60.0) -> Proof:
     """Shows that a kernel touches its own memory only: in bounds, written once, produced, tasks apart, storage.
 
-    What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked.
+    What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked. Obligations
+    that are proved have no subject.
     """
     start = time.perf_counter()
     return Proof(tuple(_prove(schedule, operations, start + seconds, of_memory=True)), time.perf_counter() - start)
@@ -136,7 +138,7 @@ def _prove(schedule: Schedule, operations: int, deadline: float, of_memory: bool
     for one in flag_values(schedule):
         flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
         tag = "".join(f"while {x}: " for x in flags)
-        prover = _Prover(one, Questions(operations, deadline))
+        prover = _Prover(one, Questions(operations, deadline), brief=of_memory)
         made = prover.memory() if of_memory else prover.run()
         found += [replace(o, subject=tag + o.subject) for o in made] if tag else made
     return found
@@ -165,8 +167,9 @@ def _inputs_of_plan(plan: Plan) -> Iterator[Obligation]:
 
 
 class _Prover:
-    def __init__(self, schedule: Schedule, questions: Questions) -> None:
+    def __init__(self, schedule: Schedule, questions: Questions, brief: bool = False) -> None:
         self.schedule, self.ask = schedule, questions
+        self.brief = brief  # what is proved is not described
         self.accesses: list[Access] = []
         self.unmodelled: list[tuple[str, str]] = []
         for a in accesses_of(schedule):
@@ -192,10 +195,9 @@ class _Prover:
         """What has to hold for a kernel to touch only what is there and its own, and to read nothing that was never written."""
         for label, reason in self.unmodelled:
             yield Obligation("modelled", label, Verdict.UNDECIDED, reason)
-        yield from self._ranges()
         yield from self._storage()
         for a in self.accesses:
-            yield self._decided("in bounds", str(a), partial(self._outside, a))
+            yield self._decided("in bounds", a, partial(self._outside, a))
         for b in self.schedule.buffers:
             if b.scope is Scope.RESULT and not self._is_updated(b):
                 yield self._decided("written once", b.name, partial(self._written_once, b))
@@ -208,14 +210,15 @@ class _Prover:
             if id(a.buffer) not in known:
                 yield Obligation("storage", str(a), Verdict.REFUTED, f"{a.buffer.name} is none of the schedule's buffers")
             if self._is_made_here(a):
-                yield self._decided("produced", str(a), partial(self._unproduced, a))
+                yield self._decided("produced", a, partial(self._unproduced, a))
         yield from self._apart()
+        yield from self._ranges()
 
     def contents(self) -> Iterator[Obligation]:
         """What has to hold for what is read to be the right thing."""
         for a in self.accesses:
             if self._is_made_here(a):
-                yield self._decided("not overwritten", str(a), partial(self._overwritten, a))
+                yield self._decided("not overwritten", a, partial(self._overwritten, a))
         for name, subject, question in mapped_questions(self.schedule, self.ask):
             yield self._decided(name, subject, question)
 
@@ -223,15 +226,15 @@ class _Prover:
         """True for a read of what this kernel wrote itself."""
         return a.kind is not Kind.WRITE and a.buffer.scope is not Scope.ARGUMENT and not self._is_updated(a.buffer)
 
-    def _decided(self, name: str, subject: str, question: Callable[[], str | None]) -> Obligation:
+    def _decided(self, name: str, subject: str | Access, question: Callable[[], str | None]) -> Obligation:
         """`question` gives a witness against the obligation, or None."""
         try:
             witness = question()
         except Undecided as reason:
-            return Obligation(name, subject, Verdict.UNDECIDED, str(reason))
+            return Obligation(name, str(subject), Verdict.UNDECIDED, str(reason))
         if witness is None:
-            return Obligation(name, subject, Verdict.PROVED)
-        return Obligation(name, subject, Verdict.REFUTED, witness)
+            return Obligation(name, "" if self.brief else str(subject), Verdict.PROVED)
+        return Obligation(name, str(subject), Verdict.REFUTED, witness)
 
     # ------------------------------------------------------------ numbers
 
@@ -260,10 +263,8 @@ class _Prover:
         if a.index is not None and a.value is not None and len(a.index) == a.value.rank:
             for k, (e, n) in enumerate(zip(a.index, a.value.shape, strict=True)):
                 limits.append((e, n, f"index {k} of %{a.value.name or '?'}"))
-        ranges = a.domain.ranges
         for e, n, what in limits:
-            span = interval(e, ranges)
-            if span.lower >= 0 and span.upper < n:
+            if stays_inside(a.domain, e, 0, n - 1):
                 continue
             point = self.ask.outside(a.domain, e, n)
             if point is not None:
@@ -278,6 +279,8 @@ class _Prover:
             return None
         if not mine:
             return "nothing is written"
+        if len(mine) == 1 and writes_once(mine[0], b):
+            return None
         return self.ask.not_once(mine, b.shape)
 
     def _producers(self, a: Access) -> tuple[list[Access], list[Access]]:
@@ -294,6 +297,9 @@ class _Prover:
 
     def _unproduced(self, a: Access) -> str | None:
         mine, earlier = self._producers(a)
+        before = [w for w in mine if w.order[:2] != a.order[:2]]
+        if any(covers(w, a, apart=False) for w in before) or any(covers(w, a, apart=True) for w in earlier):
+            return None
         return self.ask.unproduced(a, mine, earlier)
 
     def _overwritten(self, a: Access) -> str | None:

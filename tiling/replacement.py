@@ -26,7 +26,7 @@ __all__ = ["apart", "evaluated", "other_schedules", "with_paths", "with_step"]
 
 
 def other_schedules(fusion: Fusion, machine: Machine, names: Names) -> Iterator[Fusion]:
-    """The fusion with other schedules, the likest first: without what masks leave out, then with more and more dimensions whole."""
+    """The fusion with other schedules, the likest first: without what masks leave out, then with more dimensions whole."""
     if any(routine_of(s.op) is not None for s in fusion.stages):
         return  # a routine has one form
     shape = fusion.stages[-1].values[0].shape
@@ -45,7 +45,7 @@ def other_schedules(fusion: Fusion, machine: Machine, names: Names) -> Iterator[
 
 
 def apart(made: Plan, path: tuple[int, ...], fusion: Fusion, supports: Supports) -> Plan | None:
-    """The plan (of the whole program) with a kernel for each stage of a fusion in the region at `path`; None where that is none."""
+    """The plan of the whole program with a kernel for each stage of a fusion in the region at `path`; None where that is none."""
     inside = next(p for at, p in with_paths(made) if at == path)
     number = {op: k for k, op in enumerate(inside.program.ops)}
     mine = Pin(tuple(number[s.op] for s in fusion.stages), fusion.tile_sizes, path)
