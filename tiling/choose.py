@@ -36,7 +36,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
             notes.append(f"loops bounded by masks: {_compared(made, plain, machine)} in full{'' if bounded else ': not taken'}")
             made = made if bounded else plain
     if not is_long(made, machine):
-        return replace(made, notes=tuple(notes))
+        return replace(made, notes=(*made.notes, *notes))
     online = _online(request, machine, names)
     if isinstance(online, Declined):
         notes += [] if online.reason == NO_MAXIMUM else [f"no online form: {online.reason}"]
@@ -44,7 +44,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
         taken = online_pays(online, made, machine)
         notes.append(f"online form: {_compared(online, made, machine)} by whole rows{'' if taken else ': not taken'}")
         made = online if taken else made
-    return replace(made, notes=tuple(notes))
+    return replace(made, notes=(*made.notes, *notes))
 
 
 def _compared(a: Schedule, b: Schedule, machine: Machine) -> str:

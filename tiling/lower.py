@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
@@ -73,6 +74,7 @@ class Lowering:
         self.prepass: list[Phase] = []
         self.contractions: dict[int, tuple[LoweredContraction, ...]] = {}
         self.masks: Masks | None = None
+        self.notes: list[str] = []
 
     def run(self) -> Schedule:
         self.root.box = self._tile_root(self.root.stage.values[0])
@@ -106,7 +108,7 @@ class Lowering:
             main = self._flagged(main, self.masks)
         buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
         phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
-        made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges)
+        made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges, tuple(self.notes))
         split = split_fold(made, self.names) or split_product(made, self.names) or made
         return wide_sums(lane_folds(split, self.names, self._buffer_of), self.names, self._buffer_of)
 
@@ -149,10 +151,13 @@ class Lowering:
         """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
         if not self.request.masks or not may_be_masked(self.plans):
             return None
-        key = tuple(id(p.stage) for p in self.plans)
+        key = tuple(p.stage for p in self.plans)
         if key not in self.names.limits:
             self.names.limits[key] = find_limits(self.plans, self.ranges)
         limits = self.names.limits[key]
+        if isinstance(limits, Declined):
+            self.notes.append(f"no loops bounded by masks: {limits.reason}")
+            return None
         if limits is None or all(x is None for x in limits.values()):
             return None  # the flag would have nothing to measure
         return Masks(self.plans, self.ranges, self.tiles, limits, self.request.stored, self.names)

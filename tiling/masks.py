@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import eq
 
 from hlo.access import Condition
+from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
@@ -23,7 +25,7 @@ from tiling.element import Choose, Load, Test, all_nodes, loads
 from tiling.linear import linear, never_empty, when
 from tiling.member import Member, translated
 from tiling.names import Names, make_buffer
-from tiling.neutral import Analysis, bounds_by, inputs_of
+from tiling.neutral import MOST_READ_CONDITIONS, Analysis, Reading, bounds_by, inputs_of
 from tiling.schedule import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.values import greatest_of
 
@@ -44,35 +46,47 @@ def may_be_masked(members: Sequence[Member]) -> bool:
     return any(isinstance(n, (Choose, Test)) for m in members for n in all_nodes(m.nodes))
 
 
-def find_limits(members: Sequence[Member], ranges: Mapping[Var, Interval]) -> dict[int, float | None] | None:
+def find_limits(
+    members: Sequence[Member], ranges: Mapping[Var, Interval]
+) -> dict[Value, float | None] | Declined | None:
     """For each input the greatest magnitude that leaves as much neutral as tiny inputs would; None where nothing is.
+
+    Declined where there are too many conditions to look at.
 
     The limits are powers of two; an input that may be anything has the limit None.
     """
+    reading = Reading(members, ranges)
+    if reading.is_cut:
+        return Declined(f"it depends on more than {MOST_READ_CONDITIONS} conditions")
     inputs = inputs_of(members)
-    most = {id(v): _most(v) for v in inputs}
+    most = {v: _most(v) for v in inputs}
 
-    def signature(limits: Mapping[int, float | None]) -> object:
-        return Analysis(members, ranges, limits).signature
+    def common(power: int) -> dict[Value, float | None]:
+        return {v: min(2.0**power, m) for v, m in most.items()}
 
-    def common(power: int) -> dict[int, float | None]:
-        return {k: min(2.0**power, m) for k, m in most.items()}
-
-    wanted = signature(common(0))
-    if not any(zero or neutral for zero, neutral in wanted):  # type: ignore[attr-defined]
+    best = Analysis.whole(reading, common(0))
+    wanted = [(k.zero, k.neutral) for k in best.known.values()]
+    if not any(zero or neutral for zero, neutral in wanted):
         return None
+
+    def leaves_as_much(made: Analysis) -> bool:
+        return all(map(eq, made.signature(), wanted))
+
     low, high = 0, MOST_POWER
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if signature(common(middle)) == wanted else (low, middle - 1)
-    found = common(low)
+        tried = Analysis(reading, common(middle), best)
+        if leaves_as_much(tried):
+            low, best = middle, tried
+        else:
+            high = middle - 1
     for v in inputs:
-        for limit in (None, most[id(v)]):
-            wider = {**found, id(v): limit}
-            if signature(wider) == wanted:
-                found = wider
+        for limit in (None, most[v]):
+            tried = Analysis(reading, {**best.limits, v: limit}, best, v)
+            if leaves_as_much(tried):
+                best = tried
                 break
-    return found
+    return dict(best.limits)
 
 
 def _most(v: Value) -> float:
@@ -95,11 +109,12 @@ class Masks:
 
     def __init__(
         self, members: Sequence[Member], ranges: dict[Var, Interval], tiles: Sequence[tuple[Var, int]],
-        limits: dict[int, float | None], stored: frozenset[int], names: Names,
+        limits: dict[Value, float | None], stored: frozenset[int], names: Names,
     ) -> None:  # fmt: skip
         self.members, self.ranges, self.names = members, ranges, names
         self.tiles = {v for v, _ in tiles}
-        self.analysis = Analysis(members, ranges, limits)
+        self.reading = Reading(members, ranges)
+        self.analysis = Analysis.whole(self.reading, limits)
         self.limits = limits
         self.stored = stored | {id(v) for v in members[-1].stage.values}
         self.flag = Var("tame")
@@ -197,7 +212,7 @@ class Masks:
 
     def nest(self, m: Member, nest: Nest, innermost: Var | None) -> Nest:
         """The member's nest with what it may leave out; `innermost` is the loop that stays innermost when it is emitted."""
-        present = set(self.analysis.conditions_in([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]))
+        present = set(self.reading.conditions_in([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]))
         for loop in m.reduction or m.loops[-1:]:
             conditions = self.conditions(m, loop.variable)
             mine = next((x for x in nest.loops if x.variable is loop.variable and x.kind is loop.kind), None)
@@ -233,9 +248,9 @@ class Masks:
         readings = self.readings.get(id(v), [])
         if id(v) in self.stored or not readings:
             return ()
-        known = self.analysis.of(m).conditions
+        known = self.reading.conditions[v]
         first = readings[0]
-        found = tuple(c for c in known if self.analysis.translate(c, first.load) in first.skipped)
+        found = tuple(c for c in known if self.reading.translate(c, first.load) in first.skipped)
         same = all(r.skipped and self._seen(m, frozenset(found), r.load) == r.skipped for r in readings)
         bounds = all(bounds_by(c, nest.loops[-1].variable) is not None for c in found)
         return found if same and bounds and len(found) <= MOST_CONDITIONS else ()
@@ -282,7 +297,7 @@ class Masks:
 
     def measures(self, buffer_of: Mapping[int, Buffer], tag: str) -> tuple[Phase, Flag, list[Buffer]]:
         """A phase that finds each limited input's greatest magnitude, the flag made of them, and the scratch that they need."""
-        sources = [(buffer_of[id(v)], v, limit) for v in inputs_of(self.members) if (limit := self.limits.get(id(v))) is not None]
+        sources = [(buffer_of[id(v)], v, limit) for v in inputs_of(self.members) if (limit := self.limits.get(v)) is not None]
         elements = sum(b.size_elems for b, _, _ in sources)
         count = max(1, min(PIECES, elements // LEAST_PIECE_ELEMS, *(b.size_elems for b, _, _ in sources)))
         piece = Var(f"c_{tag}")

@@ -37,6 +37,8 @@ class Member:
         return {x.variable: simplify(e - s.lower, ranges) for x, e, s in zip(self.loops, index, self.box, strict=True)}
 
 
-def translated(c: Condition, at: Mapping[Var, Expr], ranges: Mapping[Var, Interval]) -> Condition:
-    """A condition with variables replaced."""
-    return Condition(simplify(substitute(c.expression, at), ranges), c.lower, c.upper)
+def translated(
+    c: Condition, at: Mapping[Var, Expr], ranges: Mapping[Var, Interval], parts: dict[Expr, Expr] | None = None
+) -> Condition:
+    """A condition with variables replaced; `parts` may be shared by conditions in which the same ones are."""
+    return Condition(simplify(substitute(c.expression, at, parts), ranges), c.lower, c.upper)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from hlo.errors import Declined
 from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
@@ -39,7 +40,8 @@ class Names:
         self._taken: set[str] = set()
         self._values: list[Value] = []
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
-        self.limits: dict[tuple[int, ...], dict[int, float | None] | None] = {}  # found once for a fusion, whatever its tiles
+        # Found once for a fusion, whatever its tiles.
+        self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
         for v in self.in_memory.values():
             self.of(v)  # in program order, so that the same program always gets the same names
 

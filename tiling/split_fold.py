@@ -79,6 +79,7 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
         (*schedule.buffers, *parts),
         schedule.tile_sizes,
         ranges,
+        schedule.notes,
     )
 
 

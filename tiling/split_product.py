@@ -74,6 +74,7 @@ def split_product(schedule: Schedule, names: Names) -> Schedule | None:
         (*schedule.buffers, part),
         schedule.tile_sizes,
         ranges,
+        schedule.notes,
     )
 
 

@@ -7,20 +7,20 @@ None stands for a value of which nothing is known: it may be NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import erf, exp, inf, isinf, isnan, log, sqrt, tanh
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from hlo.access import Condition
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import Interval, Var, interval
-from tiling.element import Apply, Choose, IndexNode, Load, Node, Scalar, Test, operands_first
+from tiling.element import Apply, IndexNode, Node, Scalar, Test, children, operands_first
 
-__all__ = ["Evaluator", "Span", "greatest_of", "rounded", "span_of_sum"]
+__all__ = ["Order", "Span", "greatest_of", "hull", "rounded", "span_of", "span_of_sum"]
 
 ZERO_BELOW = {"f64": -750.0}
 """exp is +0 from here down; -110 for what is computed in f32."""
@@ -55,6 +55,7 @@ def greatest_of(element: ElementType) -> float:
     return _limits(element)[2]
 
 
+@lru_cache(maxsize=64)  # there are fewer float types
 def _limits(element: ElementType) -> tuple[float, float, float]:
     """(distance from 1 to the next number, least normal number, greatest number) of a float type."""
     info: Any = ml_dtypes.finfo
@@ -98,7 +99,7 @@ def span_of_sum(term: Span, count: int, element: ElementType, over: frozenset[Va
     return rounded(low / slack if low > 0 else low * slack, high * slack, element)
 
 
-def _hull(a: Span | None, b: Span | None) -> Span | None:
+def hull(a: Span | None, b: Span | None) -> Span | None:
     return None if a is None or b is None else Span(min(a.low, b.low), max(a.high, b.high))
 
 
@@ -172,85 +173,70 @@ BINARY: Mapping[str, Callable[[Span, Span], tuple[float, float]]] = {
 }
 
 
-class Evaluator:
-    """Spans of nodes, where some conditions are known to hold or to fail.
+class Order:
+    """Nodes in a row, operands first: `operands` are the places of what each one is computed from, `roots` those asked for."""
 
-    `of_load(load)` gives what a load may find; `peak(x, y)` is the loop along which y is the greatest x, or None.
-    """
+    def __init__(self, roots: Sequence[Node]) -> None:
+        at: dict[int, int] = {}
+        nodes: list[Node] = []
+        for root in roots:
+            for n in operands_first(root, at):
+                at[id(n)] = len(nodes)
+                nodes.append(n)
+        self.nodes = tuple(nodes)
+        self.operands = tuple(tuple(at[id(c)] for c in children(n)) for n in nodes)
+        self.roots = tuple(at[id(r)] for r in roots)
 
-    def __init__(
-        self,
-        known: Mapping[Condition, bool],
-        of_load: Callable[[Load], Span | None],
-        peak: Callable[[Node, Node], Var | None],
-        ranges: Mapping[Var, Interval],
-    ) -> None:
-        self.known, self.of_load, self.peak, self.ranges = known, of_load, peak, ranges
-        self._memo: dict[int, Span | None] = {}
 
-    def of(self, root: Node) -> Span | None:
-        for n in operands_first(root, self._memo):
-            self._memo[id(n)] = self._one(n)
-        return self._memo[id(root)]
+def span_of(
+    n: Node, operands: Sequence[Span | None], ranges: Mapping[Var, Interval], peak: Callable[[], Var | None]
+) -> Span | None:
+    """The span of a node that is no load and no choice; `peak()` is the loop along which a difference's second operand is the
+    greatest of its first, or None."""
+    if isinstance(n, Scalar):
+        value = float("nan") if np.iscomplexobj(n.value) else float(n.value)
+        return None if isnan(value) else Span(value, value)
+    if isinstance(n, IndexNode):
+        span = interval(n.expression, ranges)
+        return rounded(float(span.lower), float(span.upper), n.element)
+    if isinstance(n, Test):
+        return ANY_BOOLEAN
+    assert isinstance(n, Apply)
+    element = getattr(n.op.results[0].type, "element", None)
+    if not isinstance(element, ElementType) or element.is_complex:
+        return None
+    if element.is_boolean:
+        return ANY_BOOLEAN
+    if n.function == "select":
+        return hull(operands[1], operands[2])
+    known = [s for s in operands if s is not None]
+    if len(known) < len(operands):
+        return None
+    if n.function in UNARY:
+        return _unary(n.function, known[0], element)
+    if n.function not in BINARY:
+        return None
+    low, high = BINARY[n.function](*known)
+    if n.function == "subtract" and not isnan(low):
+        along = peak()
+        if along is not None:
+            return rounded(low, min(high, 0.0), element, 0.0, along)
+    if n.function in ("multiply", "add") and element.is_float:
+        return rounded(low, high, element, *_shifted(n.function, *known))
+    return rounded(low, high, element)
 
-    def _one(self, n: Node) -> Span | None:
-        if isinstance(n, Scalar):
-            value = float("nan") if np.iscomplexobj(n.value) else float(n.value)
-            return None if isnan(value) else Span(value, value)
-        if isinstance(n, IndexNode):
-            span = interval(n.expression, self.ranges)
-            return rounded(float(span.lower), float(span.upper), n.element)
-        if isinstance(n, Load):
-            return self.of_load(n)
-        if isinstance(n, Test):
-            return ANY_BOOLEAN
-        if isinstance(n, Choose):
-            return self._choice(n)
-        return self._apply(n)
 
-    def _choice(self, n: Choose) -> Span | None:
-        if any(self.known.get(c) is False for c in n.conditions):
-            return self._memo[id(n.otherwise)]
-        if all(self.known.get(c) is True for c in n.conditions):
-            return self._memo[id(n.then)]
-        return _hull(self._memo[id(n.then)], self._memo[id(n.otherwise)])
-
-    def _apply(self, n: Apply) -> Span | None:
-        element = getattr(n.op.results[0].type, "element", None)
-        if not isinstance(element, ElementType) or element.is_complex:
-            return None
-        if element.is_boolean:
-            return ANY_BOOLEAN
-        spans = [self._memo[id(a)] for a in n.arguments]
-        if n.function == "select":
-            return _hull(spans[1], spans[2])
-        if any(s is None for s in spans):
-            return None
-        known = [s for s in spans if s is not None]
-        if n.function in UNARY:
-            return self._unary(n.function, known[0], element)
-        if n.function not in BINARY:
-            return None
-        low, high = BINARY[n.function](*known)
-        if n.function == "subtract" and not isnan(low):
-            along = self.peak(n.arguments[0], n.arguments[1])
-            if along is not None:
-                return rounded(low, min(high, 0.0), element, 0.0, along)
-        if n.function in ("multiply", "add") and element.is_float:
-            return rounded(low, high, element, *_shifted(n.function, *known))
-        return rounded(low, high, element)
-
-    def _unary(self, function: str, a: Span, element: ElementType) -> Span | None:
-        f = UNARY[function]
-        if function == "convert" and not element.is_float and (isinf(a.magnitude) or not element.is_integer):
-            return None
-        low, high = f(a)
-        at = None if a.attains is None or isnan(f(Span(a.attains, a.attains))[0]) else f(Span(a.attains, a.attains))[0]
-        found = rounded(low, high, element, at, a.along)
-        if found is not None and function == "exponential":
-            zero = a.high <= ZERO_BELOW.get(element.name, -110.0)
-            return Span(0.0, 0.0) if zero else Span(max(found.low, 0.0), found.high, found.attains, found.along)
-        return found
+def _unary(function: str, a: Span, element: ElementType) -> Span | None:
+    f = UNARY[function]
+    if function == "convert" and not element.is_float and (isinf(a.magnitude) or not element.is_integer):
+        return None
+    low, high = f(a)
+    at = None if a.attains is None or isnan(f(Span(a.attains, a.attains))[0]) else f(Span(a.attains, a.attains))[0]
+    found = rounded(low, high, element, at, a.along)
+    if found is not None and function == "exponential":
+        zero = a.high <= ZERO_BELOW.get(element.name, -110.0)
+        return Span(0.0, 0.0) if zero else Span(max(found.low, 0.0), found.high, found.attains, found.along)
+    return found
 
 
 def _shifted(function: str, a: Span, b: Span) -> tuple[float | None, Var | None]:
