@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Elementwise:
-    """out[d] = function(operand_0[d], operand_1[d], …): `function` names a scalar function; see `codegen.scalars`."""
+    """out[d] = function(operand_0[d], operand_1[d], …): `function` names a scalar function; see `codegen.source.scalars`."""
 
     function: str
 

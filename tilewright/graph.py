@@ -170,7 +170,7 @@ def fusion_graph(plan: Plan) -> Any:
     """
     from tilewright.report import ops_text
     from tiling import EvaluatorStep, Fusion
-    from tiling.show import count
+    from tiling.show.text import count
 
     graph = Graph()
     home: dict[int, str] = {}

@@ -1,18 +1,18 @@
 """Tiles, fusions and schedules: which ops become one kernel, in which loops, with what in which buffer."""
 
-from tiling.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
-from tiling.coalescing import Coalescing, coalesced, coalescing
-from tiling.concrete import ConcreteTile
-from tiling.edges import Edge
-from tiling.edit import with_loop_order, with_schedule
+from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
-from tiling.plan import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
-from tiling.planner import plan
-from tiling.propagate import operand_tiles, result_tiles
-from tiling.prove import Obligation, Proof, prove
-from tiling.schedule import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
-from tiling.space import DimensionKind, SpaceDimension, Tile, TilingSpace
-from tiling.symbolic import SymbolicTile, exact_tile, symbolic_tile
+from tiling.plan.edit import with_loop_order, with_schedule
+from tiling.plan.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.plan.planner import plan
+from tiling.plan.reasons import Edge
+from tiling.prove.coalescing import Coalescing, coalesced, coalescing
+from tiling.prove.obligations import Obligation, Proof, prove
+from tiling.tiles.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
+from tiling.tiles.concrete import ConcreteTile
+from tiling.tiles.propagate import operand_tiles, result_tiles
+from tiling.tiles.space import DimensionKind, SpaceDimension, Tile, TilingSpace
+from tiling.tiles.symbolic import SymbolicTile, exact_tile, symbolic_tile
 
 __all__ = [
     "Buffer",

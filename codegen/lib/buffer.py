@@ -294,7 +294,7 @@ class _StreamCopy(AbstractTemplate):  # type: ignore[misc]
 
 @lower_builtin(stream_copy, Buf, types.Integer, Buf, types.Integer, types.Integer)
 def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    from codegen.machine_target import current_target
+    from codegen.target import current_target
 
     dst_kind, src_kind = sig.args[0], sig.args[2]
     width = current_target().vector_bytes
@@ -339,7 +339,7 @@ class _Fence(AbstractTemplate):  # type: ignore[misc]
 
 @lower_builtin(fence)
 def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    from codegen.machine_target import current_target
+    from codegen.target import current_target
 
     if current_target().triple.startswith("x86_64"):
         b.call(intrinsic_function(b.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])

@@ -9,14 +9,14 @@ import codegen
 import hlo
 import interp
 from hlo.types import element_type
-from tiling.choose import lower
-from tiling.lower import FusionRequest
+from tiling.loops.buffers import Names
+from tiling.loops.ir import Contract, Nest, Schedule
+from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
-from tiling.names import Names
-from tiling.plan import Fusion
-from tiling.planner import plan
-from tiling.prove import prove
-from tiling.schedule import Contract, Nest, Schedule
+from tiling.plan.forms import lower
+from tiling.plan.model import Fusion
+from tiling.plan.planner import plan
+from tiling.prove.obligations import prove
 
 
 def convolution(channels: tuple[int, int], side: int, stride: int = 1, spread: int = 1, element: str = "f32",

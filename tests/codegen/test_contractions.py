@@ -11,10 +11,10 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.jit import forget_kernels
-from codegen.machine_target import host_target
+from codegen.native.jit import forget_kernels
+from codegen.target import host_target
 from hlo.types import element_type
-from tiling.schedule import Contract
+from tiling.loops.ir import Contract
 
 TARGETS = ["avx2", "baseline"] if host_target().triple.startswith("x86_64") else []
 TOLERANCE = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-5, "f64": 1e-12}

@@ -10,11 +10,11 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.machine_target import Target, host_target
-from codegen.probe import run
+from codegen.native.jit import KernelSignature, Param, compile_kernel
+from codegen.target import Target, host_target
+from codegen.tune.probe import run
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor
-from tiling.schedule import Contract
+from tiling.loops.ir import Contract
 
 TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
 

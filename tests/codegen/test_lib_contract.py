@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.jit import KernelSignature, Param, compile_kernel, kernel_assembly
 from codegen.lib.contract import micro_shape
-from codegen.machine_target import Target, host_target
-from codegen.probe import run
+from codegen.native.jit import KernelSignature, Param, compile_kernel, kernel_assembly
+from codegen.target import Target, host_target
+from codegen.tune.probe import run
 
 TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
 SIZES = [(1, 1, 1), (6, 64, 8), (13, 70, 9), (30, 17, 3), (7, 130, 33), (16, 16, 2)]

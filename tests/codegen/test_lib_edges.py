@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from codegen.lib import NAMESPACE
-from codegen.machine_target import Target, host_target
-from codegen.probe import apply
+from codegen.target import Target, host_target
+from codegen.tune.probe import apply
 
 TARGETS = ["host", "avx2", "baseline"] if host_target().triple.startswith("x86_64") else ["host"]
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]

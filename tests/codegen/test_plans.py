@@ -8,7 +8,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen import object_cache, plans
+from codegen.native import object_cache
+from codegen.tune import remembered_plans as plans
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -21,16 +22,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    import tiling.planner
+    import tiling.plan.planner
 
     calls: list[int] = []
-    original = tiling.planner.best_tiles
+    original = tiling.plan.planner.best_tiles
 
     def counted(*args, **kwargs):  # type: ignore[no-untyped-def]
         calls.append(1)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(tiling.planner, "best_tiles", counted)
+    monkeypatch.setattr(tiling.plan.planner, "best_tiles", counted)
     return calls
 
 

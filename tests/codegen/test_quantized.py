@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import codegen
-import codegen.machine_target
+import codegen.target
 import hlo
 import interp
 from hlo.decompositions.quantized import quantized_form
@@ -94,7 +94,7 @@ def test_contractions_are_equal_and_of_integers_where_that_is_exact(left: str, r
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-127, 128, s, np.int8) for s in ((N, 64), (64, 32)))
     source = check(dot(left, right, out), a, b).source
-    if codegen.machine_target.host_target().vector_bytes == 64:
+    if codegen.target.host_target().vector_bytes == 64:
         assert how in source
 
 

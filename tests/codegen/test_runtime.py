@@ -16,9 +16,9 @@ import pytest
 import codegen
 import hlo
 import tiling
-from codegen import launch
-from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.launch import Step
+from codegen.call import launch
+from codegen.call.launch import Step
+from codegen.native.jit import KernelSignature, Param, compile_kernel
 from tests.threads import in_threads
 from tilewright.inputs import random_arrays
 

@@ -1,0 +1,256 @@
+"""From a schedule's phases to numba source: loops as loops, each value computed in the innermost loop that it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.source.contraction import emit_contraction
+from codegen.source.fourier import emit_transform
+from codegen.source.nest import NestEmitter
+from codegen.source.ordering import emit_ordering
+from codegen.source.rows import in_rows
+from codegen.source.scalars import constant_source
+from codegen.source.scatter import scatter_body
+from codegen.source.selecting import selection_body
+from codegen.source.split_innermost import Segment
+from codegen.source.unroll import without_short_sums
+from codegen.source.writer import NotCompilable, Writer, index_source
+from hlo.errors import Declined
+from indexing.expr import Const, Expr, Var
+from tiling.loops.accesses import buffers_by_value
+from tiling.loops.affine import address
+from tiling.loops.element_ir import (
+    Load,
+)
+from tiling.loops.ir import (
+    Buffer,
+    Contract,
+    Flag,
+    Loop,
+    Measure,
+    Nest,
+    Ordering,
+    Phase,
+    Scatter,
+    Schedule,
+    Scope,
+    Selection,
+    Sequential,
+    Step,
+    Transform,
+    Turn,
+)
+from tiling.passes.collapse_loops import collapse_loops
+from tiling.passes.order_loops import order_loops
+from tiling.passes.split_borders import inside_and_edges
+from tiling.passes.split_residues import take_turns
+
+__all__ = ["PhaseSource", "emit_phase"]
+
+
+@dataclass(frozen=True)
+class PhaseSource:
+    """A kernel's source, and the buffers that it takes in the order of its arguments.
+
+    It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
+    other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
+    `is_long` may take any time: nothing waits for it that others wait for.
+    """
+
+    source: str
+    buffers: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    tasks: int
+    written: frozenset[Buffer] = frozenset()
+    walked: frozenset[Buffer] = frozenset()
+    local: tuple[Buffer, ...] = ()
+    is_long: bool = False
+
+
+def emit_phase(schedule: Schedule, phase: Phase, title: str) -> PhaseSource | Declined:
+    """The source of one phase, or why it cannot be compiled (an element type or a scalar function without a rule)."""
+    try:
+        return PhaseEmitter(schedule, phase, title).run()
+    except NotCompilable as reason:
+        return Declined(str(reason))
+
+
+class PhaseEmitter:
+    def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
+        self.schedule, self.phase, self.title = schedule, phase, title
+        self.by_value = buffers_by_value(schedule)
+        self.used: dict[Buffer, None] = {}
+        self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
+        self.walked: set[Buffer] = set()
+        self.views: dict[Buffer, str] = {}  # other names of buffers
+        self.variables: dict[Var, str] = {}
+        self.out = Writer()
+        self.counter = 0
+
+    def buffer_of(self, load: Load) -> Buffer:
+        return load.buffer or self.by_value[id(load.value)]
+
+    def run(self) -> PhaseSource:
+        self.out.depth = 1
+        self._task_loop()
+        body = self.out.lines
+        buffers = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is not Scope.THREAD)
+        scratch = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is Scope.THREAD)
+        names = ["begin", "end", *(b.name for b in (*buffers, *scratch))]
+        head = [f"def kernel({', '.join(names)}):", f'    """{self.title}', ""]
+        head += [
+            f"    {b.name}: {b.scope.value} {b.element}[{', '.join(map(str, b.shape))}]" for b in (*buffers, *scratch)
+        ]
+        head += ['    """', *(f"    {name} = again({b.name})" for b, name in self.views.items())]
+        written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
+        return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked))
+
+    def name(self, v: Var) -> str:
+        """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
+        known = self.variables.get(v)
+        if known is None:
+            known = self.variables[v] = v.name.partition("_")[0]
+        return known
+
+    def expr(self, e: Expr) -> str:
+        for v in e.variables:
+            self.name(v)
+        return index_source(e, self.variables)
+
+    def count(self, upper: Expr) -> str:
+        """How many iterations a loop from 0 to `upper` has."""
+        return self.expr(upper + 1)
+
+    def open(self, loop: Loop) -> None:
+        """A loop's header; what follows is inside of it."""
+        lower, stop = self.expr(loop.lower), self.count(loop.upper)
+        self.out.line(f"for {self.name(loop.variable)} in range({stop if lower == '0' else f'{lower}, {stop}'}):")
+        self.out.depth += 1
+
+    def uses(self, *buffers: Buffer) -> None:
+        """The kernel takes these buffers, and does more with them than to write them element by element."""
+        self.used.update(dict.fromkeys(buffers))
+        self.read.update(buffers)
+
+    def view(self, buffer: Buffer) -> str:
+        """Another name of a buffer: what is read through both is read twice."""
+        if buffer not in self.views:
+            self.views[buffer] = self.fresh(f"{buffer.name}_again")
+        return self.views[buffer]
+
+    def fresh(self, stem: str = "v") -> str:
+        self.counter += 1
+        return f"{stem}{self.counter}"
+
+    def address(self, buffer: Buffer, index: Sequence[Expr]) -> str:
+        self.used[buffer] = None
+        return self.expr(address(buffer, index, self.schedule.ranges))
+
+    def _task_loop(self) -> None:
+        tiles = [(v, n) for v, n in self.phase.tiles]
+        group = self.phase.group
+        for flag in self.phase.flags:
+            self._flag(flag)
+        if len(tiles) == 1 and not self.phase.descending and group == 1:
+            self.out.line(f"for {self.name(tiles[0][0])} in range(begin, end):")
+        else:
+            self.out.line("for task in range(begin, end):")
+        self.out.depth += 1
+        if group > 1:
+            ((tile, count),) = tiles
+            self.out.line(f"{self.name(tile)} = {group}*task")
+        elif len(tiles) > 1 or self.phase.descending:
+            step = 1
+            for k, (v, n) in reversed(list(enumerate(tiles))):
+                text = "task" if step == 1 else f"task // {step}"
+                if k:
+                    text = f"{text} % {n}" if step == 1 else f"({text}) % {n}"
+                if v in self.phase.descending:
+                    text = f"{n - 1} - {text}"
+                self.out.line(f"{self.name(v)} = {text}")
+                step *= n
+        for step_ in self.phase.before:
+            self._step(step_)
+        if group > 1:
+            stop = f"{group}*task + {group}" if count % group == 0 else f"min({group}*task + {group}, {count})"
+            self.out.line(f"for {self.name(tile)} in range({group}*task, {stop}):")
+            self.out.depth += 1
+        for step_ in self.phase.steps:
+            self._step(step_)
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, Sequential):
+            self._sequential(step)
+        elif isinstance(step, Contract):
+            emit_contraction(self, step, self._nest)
+        elif isinstance(step, Turn):
+            self._turn(step)
+        elif isinstance(step, Measure):
+            self._measure(step)
+        elif isinstance(step, Transform):
+            emit_transform(self, step)
+        elif isinstance(step, Ordering):
+            self.read.update(step.targets)
+            emit_ordering(self, step)
+        elif isinstance(step, Scatter):
+            self.read.update(step.targets)
+            scatter = NestEmitter(self, Nest(step.loops))
+            # One update of one element has no loop.
+            span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
+            scatter.write([(Segment(*span, (), ()), scatter_body(scatter, step))])
+        elif isinstance(step, Selection):
+            self.read.update((step.target, step.operand))
+            windows = NestEmitter(self, Nest(step.loops))
+            upper = step.loops[-1].upper if step.loops else Const(0)
+            windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step))])
+        else:
+            self._nest(step)
+
+    def _nest(self, nest: Nest) -> None:
+        for piece in inside_and_edges(nest, self.schedule.ranges):
+            self._piece(piece)
+
+    def _piece(self, nest: Nest) -> None:
+        nest, products = without_short_sums(nest, self.schedule.ranges, self.buffer_of)
+        ordered = order_loops(nest, self.buffer_of)
+        joined_loops = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
+        for n in take_turns(joined_loops, self.buffer_of, self.schedule.ranges):
+            for part, rows in in_rows(n, self.buffer_of):
+                NestEmitter(self, part, products, rows).run()
+
+    def _sequential(self, s: Sequential) -> None:
+        """Blocks one after the other; the steps of one are written as any others."""
+        self.open(s.loop)
+        for step in s.steps:
+            self._step(step)
+        self.out.depth -= 1
+
+    def _flag(self, flag: Flag) -> None:
+        """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
+        name = self.name(flag.variable)
+        self.out.line(f"{name} = int64(1)")
+        for buffer, limit in flag.limits:
+            self.uses(buffer)
+            self.out.line(f"for c in range({buffer.size_elems}):")
+            most = constant_source(buffer.element.dtype.type(limit), buffer.element)
+            self.out.line(f"    if not ({buffer.name}[c] <= {most}):")
+            self.out.line(f"        {name} = int64(0)")
+
+    def _measure(self, m: Measure) -> None:
+        """A maximum that keeps a NaN: whatever is compared with it then fails."""
+        out, c, n = self.out, self.name(m.piece), m.source.size_elems
+        self.uses(m.source, m.target)
+        stop = f"{m.size}*{c} + {m.size}"
+        out.line(f"most = {constant_source(m.source.element.dtype.type(0), m.source.element)}")
+        out.line(f"for i in range({m.size}*{c}, {stop if n % m.size == 0 else f'min({stop}, {n})'}):")
+        out.line(f"    most = reduce_maximum(most, absolute({m.source.name}[i]))")
+        out.line(f"{m.target.name}[{c}] = most")
+
+    def _turn(self, t: Turn) -> None:
+        sizes = [self.count(x.upper) for x in (t.rows, t.columns)]
+        self.uses(t.source.buffer, t.target.buffer)
+        self.out.line(
+            f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
+            f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
+        )
