@@ -30,7 +30,7 @@ from hlo.errors import Declined
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
 from tiling.machine import Machine
-from tiling.plan.search import ranked_tiles
+from tiling.planning.search import ranked_tiles
 
 ROOT = Path(__file__).parents[1]
 NEAR = 1.1

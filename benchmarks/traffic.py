@@ -29,7 +29,7 @@ from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Node, all_nodes, runtimes_of
 from tiling.loops.ir import Contract, Nest, Phase, Scatter, Schedule, Scope
 from tiling.machine import Machine
-from tiling.plan.cost import estimate
+from tiling.planning.cost import estimate
 
 ROOT = Path(__file__).parents[1]
 LINE_BYTES = 64

@@ -91,7 +91,7 @@ def test_imports_point_one_way(package: str) -> None:
     [
         ("interp", "from indexing import compose"),
         ("interp", "def f():\n    import codegen.lib as c"),
-        ("hlo", "if True:\n    from tiling.plan.model import x"),
+        ("hlo", "if True:\n    from tiling.planning.model import x"),
         ("indexing", "import importlib\nimportlib.import_module('codegen')"),
         ("tiling", "import tilewright"),
         ("hlo", "import sympy"),

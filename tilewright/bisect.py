@@ -30,7 +30,7 @@ from hlo.registry import Literal, definition
 from hlo.types import TensorType
 from tilewright.check import compare, first_difference
 from tiling import EvaluatorStep, Fusion, Plan
-from tiling.plan.model import ControlStep, RegionPlan
+from tiling.planning.model import ControlStep, RegionPlan
 from tiling.program.flatten import flatten
 from tiling.routines.table import plain_form
 

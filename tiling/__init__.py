@@ -2,12 +2,12 @@
 
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
-from tiling.plan.edit import with_loop_order, with_schedule
-from tiling.plan.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
-from tiling.plan.planner import plan
-from tiling.plan.reasons import Edge
-from tiling.prove.coalescing import Coalescing, coalesced, coalescing
-from tiling.prove.obligations import Obligation, Proof, prove
+from tiling.planning.edit import with_loop_order, with_schedule
+from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.planning.planner import plan
+from tiling.planning.reasons import Edge
+from tiling.proving.coalescing import Coalescing, coalesced, coalescing
+from tiling.proving.obligations import Obligation, Proof, prove
 from tiling.tiles.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
 from tiling.tiles.concrete import ConcreteTile
 from tiling.tiles.propagate import operand_tiles, result_tiles

@@ -17,7 +17,7 @@ from codegen.source.emit import PhaseSource, emit_phase
 from hlo.errors import Declined
 from hlo.module import Value
 from tiling import Buffer, ControlStep, EvaluatorStep, Fusion, Plan, Scope
-from tiling.plan.reuse import stores_to, writes_of_step
+from tiling.planning.reuse import stores_to, writes_of_step
 from tiling.program.in_place_updates import is_update
 
 __all__ = ["Assembly", "below"]

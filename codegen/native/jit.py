@@ -27,7 +27,9 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import codegen
 from codegen.native import library_objects, object_cache, workers
+from codegen.native.source_digest import source_digest
 from codegen.target import Target, default_target
 
 if TYPE_CHECKING:
@@ -153,15 +155,9 @@ def _versions() -> str:
 
 
 @functools.cache
-def _library_digest() -> str:
-    """A digest of the kernel library's own source: its code is inlined into every kernel."""
-    from pathlib import Path
-
-    digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for path in sorted([*(here / "lib").glob("*.py"), here / "native.py", here / "front.py", here / "structured.py"]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def _generator_digest() -> str:
+    """A digest of all of this package: kernels are lowered by it, and its library is inlined into them."""
+    return source_digest([codegen])
 
 
 def kernel_key(source: str, signature: KernelSignature, target: Target) -> str:
@@ -314,7 +310,7 @@ def build_object(
 
 
 def _stamp() -> str:
-    return f"{_versions()} {_library_digest()}"
+    return f"{_versions()} {_generator_digest()}"
 
 
 def _pack(functions: Sequence[str], code: bytes) -> bytes:

@@ -128,7 +128,7 @@ def _take(jobs: deque[Job]) -> Job | None:
 
 def _start() -> subprocess.Popen[bytes]:
     paths = os.pathsep.join(p for p in sys.path if p)
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((here, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
         [sys.executable, "-c", "from codegen.native.workers import serve; serve()"],

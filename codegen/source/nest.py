@@ -49,7 +49,8 @@ LONGEST = 88  # an expression longer than this gets a name
 class NestEmitter:
     """Emits one nest: code is collected per loop level, then written out from the outside in.
 
-    The innermost loop is cut where a condition on its variable changes (`codegen.source.split_innermost`), so that no iteration tests it.
+    The innermost loop is cut where a condition on its variable changes (`codegen.source.split_innermost`), so that no iteration
+    tests it.
     """
 
     def __init__(self, phase: PhaseEmitter, nest: Nest, products: int = 1, rows: int = 1) -> None:

@@ -18,7 +18,7 @@ from codegen.tune.remembered_plans import remember, remembered_plan
 from hlo.errors import Declined
 from hlo.module import Module
 from tiling import Pin, Plan, plan
-from tiling.plan.search import ranked_tiles
+from tiling.planning.search import ranked_tiles
 
 __all__ = ["Trial", "autotune", "measured_tiles"]
 

@@ -10,10 +10,14 @@ import functools
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import codegen
+import hlo
+import indexing
+import tiling
 from codegen.native import object_cache
+from codegen.native.source_digest import source_digest
 from codegen.supports import supports
 from codegen.tune.machine_memory import calibrated_machine
 from hlo.module import DenseArray, Module, Value
@@ -111,17 +115,8 @@ def _parsed(document: dict[str, Any]) -> _Record:
 
 @functools.cache
 def _planner_digest() -> str:
-    """A digest of what decides on a plan: the planner, the ops' definitions, and what the generator has rules for."""
-    import codegen
-    import hlo.ops
-    import indexing
-    import tiling
-
-    digest = hashlib.sha256()
-    for package in (tiling, indexing, hlo, hlo.ops, codegen):
-        for path in sorted(Path(package.__path__[0]).glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    """A digest of what decides on a plan: the planner, the maps, the ops' definitions, and what the generator has rules for."""
+    return source_digest([tiling, indexing, hlo, codegen])
 
 
 def _key(module: Module, entry: str, machine: Machine) -> str:

@@ -13,10 +13,10 @@ from tiling.loops.buffers import Names
 from tiling.loops.ir import Contract, Nest, Schedule
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
-from tiling.plan.forms import lower
-from tiling.plan.model import Fusion
-from tiling.plan.planner import plan
-from tiling.prove.obligations import prove
+from tiling.planning.forms import lower
+from tiling.planning.model import Fusion
+from tiling.planning.planner import plan
+from tiling.proving.obligations import prove
 
 
 def convolution(channels: tuple[int, int], side: int, stride: int = 1, spread: int = 1, element: str = "f32",

@@ -12,9 +12,9 @@ import hlo
 import interp
 from tiling.loops.element_ir import Scalar
 from tiling.loops.ir import Contract, Nest
-from tiling.plan.model import Fusion
-from tiling.plan.planner import plan
-from tiling.prove.obligations import prove
+from tiling.planning.model import Fusion
+from tiling.planning.planner import plan
+from tiling.proving.obligations import prove
 
 
 @dataclass(frozen=True)

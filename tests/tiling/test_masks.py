@@ -14,7 +14,7 @@ import tiling
 from tests.tiling.attention_programs import attention, bits, inputs
 from tiling.loops.ir import Contract, Nest
 from tiling.lower import fusion as lower
-from tiling.plan import forms as choose
+from tiling.planning import forms as choose
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 

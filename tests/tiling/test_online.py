@@ -15,8 +15,8 @@ from tiling.loops.buffers import Names
 from tiling.loops.ir import Sequential
 from tiling.lower.fusion import FusionRequest
 from tiling.lower.online import find_online
-from tiling.plan import forms as choose
-from tiling.plan.stages import find_stages
+from tiling.planning import forms as choose
+from tiling.planning.stages import find_stages
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 

@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 import tiling
-from tiling.plan.sizes import MOST_KERNEL_NODES, MOST_NODES
+from tiling.planning.sizes import MOST_KERNEL_NODES, MOST_NODES
 
 
 def program(lines: list[str], arguments: str, result: str) -> hlo.Module:

@@ -9,7 +9,7 @@ import tiling
 from benchmarks.traffic import simulate
 from codegen.supports import supports
 from tiling.machine import Machine
-from tiling.plan.cost import estimate
+from tiling.planning.cost import estimate
 
 ROW_SUM = """
 %0 = stablehlo.constant dense<0.0> : tensor<f32>

@@ -2,7 +2,8 @@
 
     out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
 
-Each factor is read where it lies if it lies well, from a window's tile, or from a packed copy (`tiling.contract.roles` chooses m, n, k).
+Each factor is read where it lies if it lies well, from a window's tile, or from a packed copy. `tiling.contract.roles`
+chooses m, n, k.
 """
 
 from __future__ import annotations

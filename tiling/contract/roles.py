@@ -19,7 +19,7 @@ from tiling.loops.buffers import Names
 from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Phase, Scope, Step
 from tiling.machine import Machine
-from tiling.plan.stages import Stage
+from tiling.planning.stages import Stage
 
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 

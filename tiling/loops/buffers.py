@@ -14,7 +14,7 @@ from tiling.loops.ir import Buffer, Scope
 
 if TYPE_CHECKING:
     from tiling.elements.monoids import Monoid
-    from tiling.plan.stages import Stage
+    from tiling.planning.stages import Stage
 
 __all__ = ["Names", "make_buffer"]
 

@@ -31,7 +31,7 @@ from tiling.passes.split_fold import split_fold
 from tiling.passes.split_product import split_product
 from tiling.passes.tighten_bounds import tighten
 from tiling.passes.turn_tiles import turn_loads
-from tiling.plan.stages import Stage, is_inlinable
+from tiling.planning.stages import Stage, is_inlinable
 from tiling.routines.table import routine_of
 
 __all__ = ["FusionRequest", "Lowering"]

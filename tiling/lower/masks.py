@@ -4,10 +4,10 @@
     out[i] = sum over j in [0, n] of p[i, j] v[j]                    ->   sum over j in [0, last row of the tile]
     s[i, j] = sum over d of q[i, d] k[j, d] for j in [0, n]          ->   for j in [0, last row of the tile]
 
-`tiling.lower.neutral` says where a stage is neutral. Here that becomes bounds, from the last stage to the first: a stage computes what
-its readers still read. All of it holds while a flag is 1, which says that the inputs are within the limits; otherwise every loop
-runs over everything. The result is the same: it has the same bits where loops are cut at the same places anyway (but for the sign
-of a zero that an underflow made), and else sums are associated otherwise.
+`tiling.lower.neutral` says where a stage is neutral. Here that becomes bounds, from the last stage to the first: a stage computes
+what its readers still read. All of it holds while a flag is 1, which says that the inputs are within the limits; otherwise every
+loop runs over everything. The result is the same: it has the same bits where loops are cut at the same places anyway (but for the
+sign of a zero that an underflow made), and else sums are associated otherwise.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from indexing.expr import Expr, Interval, Var, simplify, substitute
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Buffer, Loop
 from tiling.lower.box import Box, Span
-from tiling.plan.stages import Stage
+from tiling.planning.stages import Stage
 
 __all__ = ["Member", "translated"]
 

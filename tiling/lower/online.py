@@ -38,7 +38,7 @@ from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
 from tiling.machine import Machine
 from tiling.passes.merge_nests import merge_nests
 from tiling.passes.tighten_bounds import combined_function, is_neutral
-from tiling.plan.stages import Stage
+from tiling.planning.stages import Stage
 
 __all__ = ["Online", "OnlineLowering", "find_online"]
 

@@ -5,8 +5,9 @@
     for b in [0, R / L - 1], for l in [0, L - 1]: part[l] = part[l] o x[b L + l]          the inner loop becomes vectors
     for l in [0, L - 1]: out = out * part[l]
 
-Right where the parts may be folded in any order (`tiling.elements.monoids` proves it from the body): the place of a maximum, and what else
-compares and chooses. Bodies that are one associative function are left to the code generator, which keeps lanes in registers.
+Right where the parts may be folded in any order (`tiling.elements.monoids` proves it from the body): the place of a maximum,
+and what else compares and chooses. Bodies that are one associative function are left to the code generator, which keeps lanes in
+registers.
 """
 
 from __future__ import annotations

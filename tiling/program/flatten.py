@@ -7,8 +7,10 @@
     results without elements   ->  empty constants
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
-    tuples                     ->  their parts, also around control flow (tiling.program.untuple); XLA's fusions -> what is in them
-    an op without a kernel     ->  the ops with kernels that it is made of (tiling.program.expand), quantized tensors as stored integers
+    tuples                     ->  their parts, also around control flow (tiling.program.untuple)
+    XLA's fusions              ->  what is in them
+    an op without a kernel     ->  the ops with kernels that it is made of (tiling.program.expand)
+    quantized tensors          ->  stored integers
 
 The program's meaning is unchanged; ops keep their locations.
 """

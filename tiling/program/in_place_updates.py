@@ -4,7 +4,7 @@
     r = scatter(a, indices, updates)           ->   likewise
 
 A program's ops are marked before planning (`mark_updates`): they get a definition of their own, whose routine stores the update
-alone. Whether the memory can be shared is decided on the kernels (`tiling.plan.reuse`); where it cannot, a copy is made first.
+alone. Whether the memory can be shared is decided on the kernels (`tiling.planning.reuse`); where not, a copy is made first.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tiling.show.text import amount, count, members, op_summary
 
 if TYPE_CHECKING:
     from tiling.loops.ir import Schedule
-    from tiling.plan.model import Fusion, Plan
+    from tiling.planning.model import Fusion, Plan
     from tiling.tiles.analysis import TileAnalysis, TiledValue
     from tiling.tiles.constraints import TileConstraints
     from tiling.tiles.space import Tile, TilingSpace
@@ -143,7 +143,7 @@ def plan_to_html(plan: Plan) -> str:
 
 
 def _one_plan(plan: Plan, is_outermost: bool) -> str:
-    from tiling.plan.model import ControlStep, Fusion
+    from tiling.planning.model import ControlStep, Fusion
 
     rows: list[tuple[str, ...]] = []
     loops = ""

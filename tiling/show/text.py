@@ -10,7 +10,7 @@ from hlo.module import Op
 from tiling.loops.text import show_schedule, wrapped
 
 if TYPE_CHECKING:
-    from tiling.plan.model import ControlStep, Fusion, Plan
+    from tiling.planning.model import ControlStep, Fusion, Plan
 
 __all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule", "summary"]
 
@@ -78,7 +78,7 @@ def show_plan(plan: Plan) -> str:
 
 def _steps(plan: Plan) -> list[str]:
     """The steps in the order in which they run; regions are indented."""
-    from tiling.plan.model import ControlStep, EvaluatorStep
+    from tiling.planning.model import ControlStep, EvaluatorStep
 
     lines: list[str] = []
     for step in plan.steps:
@@ -140,7 +140,7 @@ def _control_document(step: ControlStep) -> dict[str, Any]:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as JSON-ready data, with the same content as the text."""
-    from tiling.plan.model import ControlStep, EvaluatorStep
+    from tiling.planning.model import ControlStep, EvaluatorStep
 
     steps: list[dict[str, Any]] = []
     for step in plan.steps:

@@ -38,8 +38,8 @@ from tiling.loops.ir import (
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.passes.tighten_bounds import combined_function
-from tiling.plan.averages import Averages
-from tiling.plan.stages import COST
+from tiling.planning.averages import Averages
+from tiling.planning.stages import COST
 
 __all__ = ["Estimate", "estimate"]
 

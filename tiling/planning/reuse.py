@@ -14,7 +14,7 @@ from hlo.module import Value
 from indexing.expr import Expr
 from tiling.loops.element_ir import Load, Node, loads
 from tiling.loops.ir import Buffer, Contract, Nest, Ordering, Phase, Scatter, Scope, Selection, Turn
-from tiling.plan.model import ControlStep, EvaluatorStep, Fusion, Reuse
+from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Reuse
 from tiling.program.flatten import Program
 from tiling.program.in_place_updates import is_update
 

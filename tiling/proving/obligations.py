@@ -29,9 +29,9 @@ from hlo.registry import Literal
 from indexing.expr import Expr, interval
 from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
-from tiling.plan.model import Fusion, Plan
-from tiling.prove.mapped import mapped_questions
-from tiling.prove.relations import Questions, Undecided
+from tiling.planning.model import Fusion, Plan
+from tiling.proving.mapped import mapped_questions
+from tiling.proving.relations import Questions, Undecided
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove"]
 

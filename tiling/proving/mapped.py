@@ -36,7 +36,7 @@ from indexing.transform import merge_runtimes
 from tiling.loops.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
 from tiling.loops.element_ir import Load, loads
 from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
-from tiling.prove.relations import Questions, Undecided, guard_set, named
+from tiling.proving.relations import Questions, Undecided, guard_set, named
 
 __all__ = ["mapped_questions"]
 

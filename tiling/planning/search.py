@@ -15,9 +15,9 @@ from tiling.loops.ir import Contract, LoopKind, Nest, Ordering, Scatter, Schedul
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
-from tiling.plan.cost import Estimate, estimate
-from tiling.plan.forms import lower
-from tiling.plan.stages import Stage
+from tiling.planning.cost import Estimate, estimate
+from tiling.planning.forms import lower
+from tiling.planning.stages import Stage
 
 __all__ = ["Candidate", "Weighed", "best_tiles", "ranked_tiles"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tiling.loops.ir import Contract, LoopKind, Nest, Schedule
-from tiling.plan.model import Fusion, Plan
+from tiling.planning.model import Fusion, Plan
 
 __all__ = ["with_loop_order", "with_schedule"]
 

@@ -13,9 +13,9 @@ from hlo.types import TensorType
 from tiling.loops.buffers import Names
 from tiling.loops.ir import Schedule, Scope
 from tiling.machine import Machine
-from tiling.plan.cost import Estimate
-from tiling.plan.reasons import Edge
-from tiling.plan.stages import Stage
+from tiling.planning.cost import Estimate
+from tiling.planning.reasons import Edge
+from tiling.planning.stages import Stage
 from tiling.program.flatten import Program, Region
 
 __all__ = ["Carry", "ControlStep", "Decision", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
@@ -197,7 +197,7 @@ class Plan:
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
         """Every value that goes from one step to another through memory, with the reason why they are not one kernel."""
-        from tiling.plan.reasons import edges_of
+        from tiling.planning.reasons import edges_of
 
         return edges_of(self)
 

@@ -17,12 +17,12 @@ from hlo.module import Value
 from hlo.types import TensorType
 from tiling.loops.ir import Schedule
 from tiling.lower.fusion import FusionRequest
-from tiling.plan.cost import estimate
-from tiling.plan.forms import lower
-from tiling.plan.search import computed
+from tiling.planning.cost import estimate
+from tiling.planning.forms import lower
+from tiling.planning.search import computed
 
 if TYPE_CHECKING:
-    from tiling.plan.model import ControlStep, Decision, EvaluatorStep, Fusion, Plan
+    from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Plan
 
 __all__ = ["Edge", "edges_of"]
 
@@ -62,7 +62,7 @@ def edges_of(plan: Plan) -> tuple[Edge, ...]:
 
 class _Edges:
     def __init__(self, plan: Plan) -> None:
-        from tiling.plan.model import ControlStep, Fusion
+        from tiling.planning.model import ControlStep, Fusion
 
         self.plan, self.fusion, self.control = plan, Fusion, ControlStep
         self.position = {id(op): k for k, op in enumerate(plan.program.ops)}

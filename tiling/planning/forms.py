@@ -10,7 +10,7 @@ from tiling.loops.ir import LoopKind, Nest, Schedule
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.machine import Machine
-from tiling.plan.cost import estimate
+from tiling.planning.cost import estimate
 from tiling.routines.table import routine_of
 
 __all__ = ["is_long", "lower", "masks_pay", "online_pays"]

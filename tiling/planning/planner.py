@@ -17,16 +17,16 @@ from tiling.loops.buffers import Names
 from tiling.loops.ir import Schedule
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
-from tiling.plan.control import PlanRegion, plan_control, with_takeovers
-from tiling.plan.cost import estimate
-from tiling.plan.forms import lower
-from tiling.plan.join_siblings import join_siblings
-from tiling.plan.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
-from tiling.plan.reuse import PlanStep, resolve_reuses
-from tiling.plan.same_structure import structure_key
-from tiling.plan.search import Candidate, Weighed, best_tiles
-from tiling.plan.sizes import MOST_KERNEL_NODES, weight_nodes
-from tiling.plan.stages import Stage, find_stages
+from tiling.planning.control import PlanRegion, plan_control, with_takeovers
+from tiling.planning.cost import estimate
+from tiling.planning.forms import lower
+from tiling.planning.join_siblings import join_siblings
+from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
+from tiling.planning.reuse import PlanStep, resolve_reuses
+from tiling.planning.same_structure import structure_key
+from tiling.planning.search import Candidate, Weighed, best_tiles
+from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
+from tiling.planning.stages import Stage, find_stages
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import UPDATES, is_update, mark_updates

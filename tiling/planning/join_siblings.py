@@ -14,10 +14,10 @@ from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
 from tiling.loops.ir import Nest, Scope, Turn
-from tiling.plan.model import Decision
+from tiling.planning.model import Decision
 
 if TYPE_CHECKING:
-    from tiling.plan.planner import Kernel, Planner
+    from tiling.planning.planner import Kernel, Planner
 
 __all__ = ["join_siblings"]
 

@@ -1,7 +1,7 @@
 """Control flow as steps of a plan: each region is planned like a program, and a loop's values get memories of their own.
 
     while (a_0, …) cond, body     cond and body read the a_k where they are; what becomes of a_k is written over it, exchanged
-                                  with it, or copied over it (`tiling.plan.Carry`)
+                                  with it, or copied over it (`tiling.Carry`)
     if, case                      every branch writes the results' memory
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hlo.module import Module, Op, Value
-from tiling.plan.model import Carry, ControlStep, Plan, RegionPlan, Reuse
-from tiling.plan.reuse import writes_of_step
+from tiling.planning.model import Carry, ControlStep, Plan, RegionPlan, Reuse
+from tiling.planning.reuse import writes_of_step
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, Region, flatten_region
 from tiling.program.unroll_short_loops import trips

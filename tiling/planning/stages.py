@@ -9,7 +9,7 @@ A value is a stage when
     it takes more bytes to read its inputs again than to read it;
   - it is expensive, and is repeated along other dimensions while the innermost loop walks through it (angles of positions, for
     each head), so that it cannot be moved out of the loops;
-  - what is computed in place for one element would be more than `tiling.plan.sizes.MOST_NODES` operations (`tiling/plan/sizes.py`).
+  - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import ElementType, TensorType
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.build import RuntimeTable, reads_of
-from tiling.plan.sizes import InPlace, below_moves
+from tiling.planning.sizes import InPlace, below_moves
 from tiling.program.flatten import Program
 from tiling.program.inputs import op_inputs
 from tiling.routines.table import ROUTINES, routine_of
