@@ -8,6 +8,8 @@ from tiling.planning.planner import plan
 from tiling.planning.reasons import Edge
 from tiling.proving.coalescing import Coalescing, coalesced, coalescing
 from tiling.proving.obligations import Obligation, Proof, prove
+from tiling.show import html as _html  # fill the tables of printers
+from tiling.show import text as _text
 from tiling.tiles.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
 from tiling.tiles.concrete import ConcreteTile
 from tiling.tiles.propagate import operand_tiles, result_tiles
@@ -58,3 +60,4 @@ __all__ = [
     "with_loop_order",
     "with_schedule",
 ]
+del _html, _text

@@ -9,8 +9,8 @@ import codegen
 import hlo
 import interp
 from hlo.types import element_type
-from tiling.loops.buffers import Names
 from tiling.loops.ir import Contract, Nest, Schedule
+from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.forms import lower

@@ -11,8 +11,8 @@ import interp
 import tiling
 from hlo.errors import Declined
 from tests.tiling.attention_programs import attention, bits, inputs
-from tiling.loops.buffers import Names
 from tiling.loops.ir import Sequential
+from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest
 from tiling.lower.online import find_online
 from tiling.planning import forms as choose

@@ -21,7 +21,7 @@ from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store, Turn
 
-__all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "Right", "accumulates", "lower_contraction"]
+__all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "Right", "accumulates"]
 
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 SHORT_RUN = 8  # steps of k that are no inner loop
@@ -31,14 +31,6 @@ FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop
 FLOATS = ("bf16", "f16", "f32", "f64")
 INTEGERS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 COMPLEX = ("complex<f32>", "complex<f64>")
-
-
-def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
-    """The contraction's steps over the micro-kernel, or None when plain loops do as well (no rows, no columns, other types)."""
-    from tiling.contract.bytes import ByteContraction
-    from tiling.contract.dots import DotContraction
-
-    return DotContraction(c).run() or ByteContraction(c).run() or Contraction(c).run()
 
 
 def accumulates(left: str, right: str, out: str) -> bool:

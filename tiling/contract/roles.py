@@ -15,11 +15,11 @@ from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.contract.operands import in_place, split_by_groups
 from tiling.loops.affine import address, linear
-from tiling.loops.buffers import Names
 from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Phase, Scope, Step
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
 from tiling.machine import Machine
-from tiling.planning.stages import Stage
 
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 

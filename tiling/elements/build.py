@@ -19,7 +19,7 @@ from indexing.runtime import clamped, known_element
 from tiling.elements.rules import simplify_node
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar
 
-__all__ = ["ElementBuilder", "Read", "reads_of"]
+__all__ = ["Builder", "ElementBuilder", "Read", "reads_of"]
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,10 @@ class ElementBuilder:
         self._nodes[id(v), where] = node
         self._keep.append(v)  # ids stay valid as long as their values live
         return []
+
+
+Builder = Callable[[dict[Var, Interval]], ElementBuilder]
+"""Makes the builder of element expressions over given ranges."""
 
 
 def _no_ranges(size: int) -> Expr:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.types import ElementType
 from indexing.expr import Expr, Interval, Var, simplify, substitute
-
-if TYPE_CHECKING:
-    from tiling.loops.ir import Buffer
+from tiling.loops.buffers import Buffer
 
 __all__ = [
     "Apply",

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from hlo.access import Condition
+from hlo.display import as_html, as_text
 from hlo.module import Op, Value
-from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var
+from tiling.loops.buffers import Buffer, Scope
 from tiling.loops.element_ir import Node
 
 __all__ = [
@@ -55,47 +56,12 @@ __all__ = [
 ZERO = Const(0)
 
 
-class Scope(enum.Enum):
-    """Where a buffer lives."""
-
-    ARGUMENT = "argument"  # read only, made by someone else
-    RESULT = "result"  # stored by this fusion for others
-    SHARED = "shared"  # scratch of the whole fusion (packed operands)
-    THREAD = "thread"  # scratch of one thread, reused by each of its tasks
-
-
 class LoopKind(enum.Enum):
     """What order a loop's iterations may run in."""
 
     PARALLEL = "parallel"
     REDUCTION = "reduction"
     SCAN = "scan"  # ascending: an iteration's result starts from the one before
-
-
-@dataclass(frozen=True, eq=False)
-class Buffer:
-    """Memory for elements: element (i0, i1, …) of the value lies at sum of (i_k - origin_k) * strides_k.
-
-    `shape` counts the elements kept along each dimension; `size_elems` includes padding.
-    """
-
-    name: str
-    scope: Scope
-    element: ElementType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    origin: tuple[Expr | int, ...]
-    size_elems: int
-    value: Value | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return self.size_elems * self.element.itemsize_bytes
-
-    def __str__(self) -> str:
-        at = ", ".join(map(str, self.origin))
-        shape = ", ".join(map(str, self.shape))
-        return f"{self.name}: {self.scope.value} {self.element}[{shape}] at ({at}), {self.size_bytes} bytes"
 
 
 @dataclass(frozen=True)
@@ -463,11 +429,7 @@ class Schedule:
         return f"<Schedule: tiles {list(self.tile_sizes)}, tasks by phase {tasks}, buffers {buffers}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import schedule_to_html
-
-        return schedule_to_html(self)
+        return as_html(self)
 
     def __str__(self) -> str:
-        from tiling.show.text import show_schedule
-
-        return show_schedule(self)
+        return as_text(self)

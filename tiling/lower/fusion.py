@@ -13,12 +13,15 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, interval, simplify
-from tiling.contract.panels import ContractionContext, LoweredContraction, lower_contraction
+from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
+from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
-from tiling.loops.buffers import Names, make_buffer
+from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Choose, Load, Node, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage, is_inlinable
 from tiling.lower.box import Box, Span, covers, full_box, hull, image
 from tiling.lower.masks import Masks, find_limits, may_be_masked
 from tiling.lower.member import Member
@@ -31,7 +34,6 @@ from tiling.passes.split_fold import split_fold
 from tiling.passes.split_product import split_product
 from tiling.passes.tighten_bounds import tighten
 from tiling.passes.turn_tiles import turn_loads
-from tiling.planning.stages import Stage, is_inlinable
 from tiling.routines.table import routine_of
 
 __all__ = ["FusionRequest", "Lowering"]

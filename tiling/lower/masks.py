@@ -21,9 +21,10 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
 from tiling.elements.ranges import greatest_of
 from tiling.loops.affine import linear, never_empty, when
-from tiling.loops.buffers import Names, make_buffer
+from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
+from tiling.loops.names import Names
 from tiling.lower.member import Member, translated
 from tiling.lower.neutral import Analysis, bounds_by, inputs_of
 

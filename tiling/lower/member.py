@@ -9,8 +9,8 @@ from hlo.access import Condition
 from indexing.expr import Expr, Interval, Var, simplify, substitute
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Buffer, Loop
+from tiling.loops.stage import Stage
 from tiling.lower.box import Box, Span
-from tiling.planning.stages import Stage
 
 __all__ = ["Member", "translated"]
 

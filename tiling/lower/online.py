@@ -24,11 +24,14 @@ from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, maximum, minimum, simplify
-from tiling.contract.panels import ContractionContext, lower_contraction
+from tiling.contract.micro_kernels import lower_contraction
+from tiling.contract.roles import ContractionContext
 from tiling.loops.affine import when
-from tiling.loops.buffers import Names, make_buffer
+from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
 from tiling.lower.box import Span
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.masks import Masks
@@ -38,7 +41,6 @@ from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
 from tiling.machine import Machine
 from tiling.passes.merge_nests import merge_nests
 from tiling.passes.tighten_bounds import combined_function, is_neutral
-from tiling.planning.stages import Stage
 
 __all__ = ["Online", "OnlineLowering", "find_online"]
 

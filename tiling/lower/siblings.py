@@ -14,20 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Scalar, has_runtimes
-from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Scope, Step, Store
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step, Store
+from tiling.loops.names import Names
 from tiling.lower.box import Box, Span, full_box, hull, image
+from tiling.lower.member import Member
 from tiling.passes.tighten_bounds import combined_function, is_neutral
-
-if TYPE_CHECKING:
-    from tiling.lower.fusion import Lowering
-    from tiling.lower.member import Member
 
 __all__ = ["Parts", "last_steps", "parts_of", "shape_beside", "spans_beside", "start_steps"]
 
@@ -59,6 +57,24 @@ def parts_of(extent: int, bytes_each: int) -> Parts:
     most = max(1, TILE_BYTES // max(bytes_each, 1))
     size = max(d for d in range(1, min(most, rows) + 1) if rows % d == 0)
     return Parts(extent, size, rows // size)
+
+
+class Lowering(Protocol):
+    """What is used of the lowering of a fusion (`tiling.lower.fusion`)."""
+
+    names: Names
+    ranges: dict[Var, Interval]
+    root: Member
+    parts: Parts | None
+    plan_of: dict[int, Member]
+    buffers: dict[int, Buffer]
+    tiles: list[tuple[Var, int]]
+    extra_buffers: list[Buffer]
+
+    def inside(self, plan: Member) -> list[Member]: ...
+    def shape(self, plan: Member) -> None: ...
+    def trial(self, plan: Member) -> Member: ...
+    def emit(self, plan: Member) -> list[Step]: ...
 
 
 def spans_beside(

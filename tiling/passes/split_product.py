@@ -16,9 +16,10 @@ from hlo.registry import SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
 from tiling.loops.affine import address, linear
-from tiling.loops.buffers import Names, make_buffer
+from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Renamer, Scalar, has_runtimes, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
+from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
 
 __all__ = ["split_product"]

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.loops.affine import address, linear
-from tiling.loops.buffers import Names, make_buffer
+from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Choose, Load, Node, children, has_runtimes, rebuild
 from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Step, Store, Turn
+from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
 
 __all__ = ["across", "turn_loads"]

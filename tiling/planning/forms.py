@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hlo.errors import Declined
-from tiling.loops.buffers import Names
 from tiling.loops.ir import LoopKind, Nest, Schedule
+from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.machine import Machine

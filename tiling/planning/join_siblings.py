@@ -7,23 +7,40 @@ Unlike a producer and its reader they need not depend on each other. `tiling.low
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
-from tiling.loops.ir import Nest, Scope, Turn
+from tiling.loops.ir import Nest, Schedule, Scope, Turn
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
 from tiling.planning.model import Decision
-
-if TYPE_CHECKING:
-    from tiling.planning.planner import Kernel, Planner
+from tiling.planning.search import Candidate, Kernel, Weighed
 
 __all__ = ["join_siblings"]
 
 LEAST_BYTES = 1 << 16  # a smaller value is read a second time from a cache, for less than a fusion costs to try
 MOST_STAGES = 24
 NEAREST = 3  # of the kernels before that use the value
+
+
+class Planner(Protocol):
+    """What is used of the planner (`tiling.planning.planner`)."""
+
+    names: Names
+    decisions: list[Decision]
+
+    def values(self) -> Iterator[Value]: ...
+    def kernels(self) -> list[Kernel]: ...
+    def kernel_name(self, kernel: Kernel) -> str: ...
+    def schedule(self, kernel: Kernel) -> Schedule: ...
+    def stored(self, stages: Sequence[Stage]) -> frozenset[int]: ...
+    def best(self, stages: Sequence[Stage], stored: frozenset[int]) -> Candidate | Weighed | Declined: ...
+    def refusal(self, kernel: Kernel, target: Kernel) -> str | None: ...
+    def in_one(self, kernel: Kernel, target: Kernel) -> list[Stage]: ...
+    def replace(self, together: list[Stage], found: Candidate | Weighed) -> None: ...
 
 
 def join_siblings(planner: Planner) -> None:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import Any
 
+from hlo.display import as_document, as_html, as_text
 from hlo.module import Module, Op, Value
 from hlo.types import TensorType
-from tiling.loops.buffers import Names
 from tiling.loops.ir import Schedule, Scope
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
 from tiling.machine import Machine
 from tiling.planning.cost import Estimate
-from tiling.planning.reasons import Edge
-from tiling.planning.stages import Stage
 from tiling.program.flatten import Program, Region
+from tiling.show.words import count, op_summary
 
-__all__ = ["Carry", "ControlStep", "Decision", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
+__all__ = ["Carry", "ControlStep", "Decision", "Edge", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +39,10 @@ class Fusion:
     candidates: int
 
     def __repr__(self) -> str:
-        from tiling.show.text import op_summary
-
         return f"<Fusion {self.name}: {op_summary(self.ops)}; tiles {list(self.tile_sizes)}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import fusion_to_html
-
-        return fusion_to_html(self)
+        return as_html(self)
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -156,6 +153,38 @@ class Decision:
     apart: float | None = None
 
 
+@dataclass(frozen=True)
+class Edge:
+    """`consumer` reads `values`, which `producer` stored: names of steps and of values, and why they are not one kernel.
+
+    `kind` is one of: evaluator (one of them is no kernel), control (one of them is a loop or branch), rule (what forbids it),
+    order (something runs between them), estimate (it would take longer), untried. `together` and `apart` are the cost model's
+    seconds where there are any.
+    """
+
+    producer: str
+    consumer: str
+    values: tuple[str, ...]
+    size_bytes: int
+    kind: str
+    reason: str
+    witness: str = ""
+    together: float | None = None
+    apart: float | None = None
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.producer} -> {self.consumer} ({', '.join(self.values)}; {self.size_bytes} bytes): {self.reason}"
+        )
+        return what + (f" [{self.witness}]" if self.witness else "")
+
+
+@singledispatch
+def edges(plan: object) -> tuple[Edge, ...]:
+    """Every edge between two steps of a plan, with its reason: found by `tiling.planning.reasons`."""
+    raise TypeError(f"{type(plan).__name__} is no plan")
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The kernels of a program, in the order in which they run, and the reasons for them."""
@@ -197,21 +226,16 @@ class Plan:
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
         """Every value that goes from one step to another through memory, with the reason why they are not one kernel."""
-        from tiling.planning.reasons import edges_of
-
-        return edges_of(self)
+        return edges(self)
 
     def explain(self, format: str = "text") -> str:
         """The plan for people: each kernel with its members, loops, tiles, scratch, traffic and time, each edge with its reason.
 
         `format` is "text", "json" (the document of `to_json`) or "html". Raises ValueError for any other.
         """
-        from tiling.show.html import plan_to_html
-        from tiling.show.text import plan_document, show_plan
-
         if format == "json":
-            return json.dumps(plan_document(self), indent=2)
-        made = {"text": show_plan, "html": plan_to_html}.get(format)
+            return json.dumps(as_document(self), indent=2)
+        made = {"text": as_text, "html": as_html}.get(format)
         if made is None:
             raise ValueError(f"expected the format text, json or html, found {format!r}")
         return made(self)
@@ -233,18 +257,12 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan for programs: kernels, evaluator steps and decisions as plain lists and dictionaries."""
-        from tiling.show.text import plan_document
-
-        return plan_document(self)
+        return as_document(self)
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import plan_to_html
-
-        return plan_to_html(self)
+        return as_html(self)
 
     def __repr__(self) -> str:
-        from tiling.show.text import summary
-
         return f"<Plan of @{self.program.name}: {summary(self)}>"
 
     def __str__(self) -> str:
@@ -268,6 +286,13 @@ class Pin:
     def inside(self) -> Pin:
         """The pin as the region's own plan sees it."""
         return Pin(self.ops, self.tile_sizes, self.region[2:])
+
+
+def summary(plan: Plan) -> str:
+    """How many kernels there are, and how many ops run elsewhere."""
+    kernels = sum(len(p.fusions) for p in plan.nested())
+    library = f", {len(plan.library)} in libraries" if plan.library else ""
+    return f"{count(kernels, 'kernel')}, {count(len(plan.fallbacks), 'op')} in the evaluator{library}"
 
 
 def _bytes(v: Value) -> int:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module
 from hlo.registry import Literal, SumOfProducts
-from tiling.loops.buffers import Names
 from tiling.loops.ir import Schedule
+from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
@@ -24,7 +24,7 @@ from tiling.planning.join_siblings import join_siblings
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.reuse import PlanStep, resolve_reuses
 from tiling.planning.same_structure import structure_key
-from tiling.planning.search import Candidate, Weighed, best_tiles
+from tiling.planning.search import Candidate, Kernel, Weighed, best_tiles
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages
 from tiling.program.expand import Supports
@@ -95,13 +95,6 @@ def _plan_program(
             return _plan_program(plain, passed_on, machine, module, supports, pins, deadline, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
-
-
-@dataclass(eq=False)
-class Kernel:
-    stages: list[Stage]
-    candidate: Candidate | Weighed
-    pinned: bool = False
 
 
 @dataclass(eq=False)

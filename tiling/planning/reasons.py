@@ -8,51 +8,24 @@ tiles need, scratch that leaves the cache, or the estimates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
+from indexing.program import maps_from
 from tiling.loops.ir import Schedule
 from tiling.lower.fusion import FusionRequest
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
+from tiling.planning.model import ControlStep, Decision, Edge, EvaluatorStep, Fusion, Plan, edges
 from tiling.planning.search import computed
-
-if TYPE_CHECKING:
-    from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Plan
+from tiling.tiles.symbolic import exact_tile
 
 __all__ = ["Edge", "edges_of"]
 
-Step: TypeAlias = "Fusion | EvaluatorStep | ControlStep"
-
-
-@dataclass(frozen=True)
-class Edge:
-    """`consumer` reads `values`, which `producer` stored: names of steps and of values, and why they are not one kernel.
-
-    `kind` is one of: evaluator (one of them is no kernel), control (one of them is a loop or branch), rule (what forbids it),
-    order (something runs between them), estimate (it would take longer), untried. `together` and `apart` are the cost model's
-    seconds where there are any.
-    """
-
-    producer: str
-    consumer: str
-    values: tuple[str, ...]
-    size_bytes: int
-    kind: str
-    reason: str
-    witness: str = ""
-    together: float | None = None
-    apart: float | None = None
-
-    def __str__(self) -> str:
-        what = (
-            f"{self.producer} -> {self.consumer} ({', '.join(self.values)}; {self.size_bytes} bytes): {self.reason}"
-        )
-        return what + (f" [{self.witness}]" if self.witness else "")
+Step: TypeAlias = Fusion | EvaluatorStep | ControlStep
 
 
 def edges_of(plan: Plan) -> tuple[Edge, ...]:
@@ -60,11 +33,12 @@ def edges_of(plan: Plan) -> tuple[Edge, ...]:
     return tuple(_Edges(plan).run())
 
 
+edges.register(Plan, edges_of)
+
+
 class _Edges:
     def __init__(self, plan: Plan) -> None:
-        from tiling.planning.model import ControlStep, Fusion
-
-        self.plan, self.fusion, self.control = plan, Fusion, ControlStep
+        self.plan = plan
         self.position = {id(op): k for k, op in enumerate(plan.program.ops)}
         self.made: dict[int, Step] = {}
         for step in plan.steps:
@@ -88,11 +62,11 @@ class _Edges:
 
     def _reads(self, step: Step) -> list[Value]:
         """What a step reads of others: behind what the evaluator computes on the way, too."""
-        if isinstance(step, self.fusion):
+        if isinstance(step, Fusion):
             return list(step.inputs)
         found: dict[int, Value] = {}
         seen: set[int] = set()
-        todo = list(step.reads if isinstance(step, self.control) else step.op.operands)
+        todo = list(step.reads if isinstance(step, ControlStep) else step.op.operands)
         while todo:
             v = todo.pop()
             if id(v) in self.made:
@@ -112,15 +86,15 @@ class _Edges:
             return Edge(producer.name, consumer.name, names, size, kind, reason, witness, *seconds)
 
         for step in (producer, consumer):
-            if isinstance(step, self.control):
+            if isinstance(step, ControlStep):
                 kind = "loop" if step.is_loop else "branch"
                 reason = f"{step.name} is a {kind} of the program, whose regions are planned by themselves"
                 return edge("control", reason, step.op.name)
-            if not isinstance(step, self.fusion):
+            if not isinstance(step, Fusion):
                 where = step.library or "the evaluator"
                 what = f"{where} makes it" if step is producer else f"its reader runs in {where}"
                 return edge("evaluator", what, step.reason)
-        assert isinstance(producer, self.fusion) and isinstance(consumer, self.fusion)
+        assert isinstance(producer, Fusion) and isinstance(consumer, Fusion)
         between = self._between(producer, consumer)
         decision = self._decision(producer, consumer)
         if between:
@@ -253,9 +227,6 @@ def shared_element(
     >>> shared_element(m.root.results[0], m.root.operands[0], [4, 3])
     ((0,), (0, 0), (0, 3))
     """
-    from indexing.program import maps_from
-    from tiling.tiles.symbolic import exact_tile
-
     if not isinstance(root.type, TensorType) or root.rank == 0:
         return None
     for m in maps_from(root, (value,)).get(value, ()):

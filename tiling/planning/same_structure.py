@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from hlo.module import Value
-from tiling.planning.stages import Stage
+from tiling.loops.stage import Stage
 from tiling.program.flatten import freeze_attributes, region_key
 
 __all__ = ["structure_key"]

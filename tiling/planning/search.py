@@ -10,16 +10,16 @@ from math import prod
 from hlo.errors import Declined
 from hlo.registry import SumOfProducts
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.buffers import Names
 from tiling.loops.ir import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.planning.cost import Estimate, estimate
 from tiling.planning.forms import lower
-from tiling.planning.stages import Stage
 
-__all__ = ["Candidate", "Weighed", "best_tiles", "ranked_tiles"]
+__all__ = ["Candidate", "Kernel", "Weighed", "best_tiles", "ranked_tiles"]
 
 TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
@@ -42,6 +42,15 @@ class Candidate:
     schedule: Schedule
     estimate: Estimate
     looked_at: int = 1
+
+
+@dataclass(eq=False)
+class Kernel:
+    """Stages that are one kernel so far, with the best tiles found."""
+
+    stages: list[Stage]
+    candidate: Candidate | Weighed
+    pinned: bool = False
 
 
 def best_tiles(

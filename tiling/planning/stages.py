@@ -15,7 +15,6 @@ A value is a stage when
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from hlo.clone import captured_values
@@ -25,6 +24,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import ElementType, TensorType
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.build import RuntimeTable, reads_of
+from tiling.loops.stage import Stage, is_inlinable
 from tiling.planning.sizes import InPlace, below_moves
 from tiling.program.flatten import Program
 from tiling.program.inputs import op_inputs
@@ -44,29 +44,6 @@ WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
 WORTH_REPEATS = 4  # times that an expensive value is repeated,
 WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
 WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """An op's results that are computed together in loops of their own, or by the evaluator (then `declined` says why)."""
-
-    op: Op
-    values: tuple[Value, ...]
-    declined: Declined | None = None
-
-    def __repr__(self) -> str:
-        return f"<stage {self.op!r}>"
-
-
-def is_inlinable(op: Op) -> Declined | None:
-    """None when the op's element can be computed where it is read, else why not."""
-    semantics = op.definition.semantics
-    if isinstance(semantics, Declined):
-        return semantics
-    if not isinstance(semantics, (Elementwise, Move, Generate, Literal)):
-        return Declined(f"{op.name} runs over a range of its operands")
-    access = op.definition.access
-    return access if isinstance(access, Declined) else None
 
 
 def compilable(op: Op) -> Declined | None:

@@ -16,21 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hlo.builder import Builder
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import OpDefinition
 from hlo.types import ElementType, TensorType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
-from tiling.loops.buffers import Names, make_buffer
+from tiling.elements.build import Builder as ElementsOf
+from tiling.loops.buffers import make_buffer
 from tiling.loops.ir import Block2D, Buffer, Loop, Phase, Schedule, Scope, Transform
-
-if TYPE_CHECKING:
-    from hlo.builder import Builder
-    from tiling.routines.scatter import Builder as ElementsOf
+from tiling.loops.names import Names
 
 __all__ = ["butterflies", "lower_fft", "pass_roots", "with_roots"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -12,10 +11,10 @@ from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, Literal, Move
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
-from tiling.elements.build import ElementBuilder
-from tiling.loops.buffers import Names
+from tiling.elements.build import Builder
 from tiling.loops.element_ir import Node, loads
 from tiling.loops.ir import Buffer, Loop, Nest, Phase, Scatter, Schedule, Scope, Start, Step, Store
+from tiling.loops.names import Names
 
 __all__ = [
     "Builder",
@@ -28,10 +27,6 @@ __all__ = [
     "scatter_declines",
     "updated_in_memory",
 ]
-
-Builder = Callable[[dict[Var, Interval]], ElementBuilder]
-"""Makes the builder of element expressions over given ranges."""
-
 
 def plain(op: Op) -> Declined | None:
     """Why an op's operands and results are nothing that kernels know, or None."""

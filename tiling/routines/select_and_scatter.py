@@ -6,9 +6,9 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify
-from tiling.loops.buffers import Names
 from tiling.loops.element_ir import Node, loads
 from tiling.loops.ir import Buffer, Loop, Nest, Phase, Schedule, Scope, Selection, Store
+from tiling.loops.names import Names
 from tiling.routines.scatter import Builder, element_of, plain, scalar_body
 
 __all__ = ["lower_selection", "selection_declines"]

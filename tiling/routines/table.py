@@ -15,8 +15,9 @@ from hlo.module import Op, Value
 from hlo.registry import OpDefinition, definition
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import Expr, Interval, Var, simplify
-from tiling.loops.buffers import Names, make_buffer
+from tiling.loops.buffers import make_buffer
 from tiling.loops.ir import Ordering, Phase, Schedule, Scope
+from tiling.loops.names import Names
 from tiling.routines.fourier import lower_fft
 from tiling.routines.scatter import (
     Builder,

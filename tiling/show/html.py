@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hlo.display import as_html
 from hlo.errors import Declined
 from indexing.display import html_table
+from tiling.loops.ir import Schedule
 from tiling.loops.text import show_phases
-from tiling.show.text import amount, count, members, op_summary
-
-if TYPE_CHECKING:
-    from tiling.loops.ir import Schedule
-    from tiling.planning.model import Fusion, Plan
-    from tiling.tiles.analysis import TileAnalysis, TiledValue
-    from tiling.tiles.constraints import TileConstraints
-    from tiling.tiles.space import Tile, TilingSpace
-    from tiling.tiles.symbolic import SymbolicTile
+from tiling.planning.model import ControlStep, Fusion, Plan
+from tiling.show.text import members
+from tiling.show.words import amount, count, op_summary
+from tiling.tiles.analysis import TileAnalysis, TiledValue
+from tiling.tiles.constraints import TileConstraints
+from tiling.tiles.space import Tile, TilingSpace
+from tiling.tiles.symbolic import SymbolicTile
 
 __all__ = [
     "analysis_to_html",
@@ -143,8 +143,6 @@ def plan_to_html(plan: Plan) -> str:
 
 
 def _one_plan(plan: Plan, is_outermost: bool) -> str:
-    from tiling.planning.model import ControlStep, Fusion
-
     rows: list[tuple[str, ...]] = []
     loops = ""
     for step in plan.steps:
@@ -176,3 +174,13 @@ def _few(names: Sequence[str], limit: int = 12) -> str:
     """Names in a row; of many the first, and how many more there are."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+as_html.register(Schedule, schedule_to_html)
+as_html.register(Fusion, fusion_to_html)
+as_html.register(Plan, plan_to_html)
+as_html.register(SymbolicTile, symbolic_tile_to_html)
+as_html.register(TilingSpace, space_to_html)
+as_html.register(Tile, tile_to_html)
+as_html.register(TiledValue, tiled_value_to_html)
+as_html.register(TileAnalysis, analysis_to_html)

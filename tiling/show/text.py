@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hlo.module import Op
+from hlo.display import as_document, as_text
+from tiling.loops.ir import Schedule
 from tiling.loops.text import show_schedule, wrapped
-
-if TYPE_CHECKING:
-    from tiling.planning.model import ControlStep, Fusion, Plan
+from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Plan, summary
+from tiling.show.words import amount, count, op_summary
 
 __all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule", "summary"]
-
-
-def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
-    """The mnemonics of some ops, those that compute first; the rest is counted."""
-    names = [op.definition.mnemonic for op in ops]
-    shown = list(dict.fromkeys(names))
-    text = ", ".join(f"{n} x{names.count(n)}" if names.count(n) > 1 else n for n in shown[:limit])
-    rest = sum(names.count(n) for n in shown[limit:])
-    return text + (f", {rest} more" if rest else "")
-
-
-def amount(size_bytes: int) -> str:
-    """A number of bytes for people.
-
-    >>> amount(256), amount(134217728), amount(1500)
-    ('256 bytes', '128.0 MiB', '1.5 KiB')
-    """
-    size, unit = float(size_bytes), ""
-    for larger in ("KiB", "MiB", "GiB"):
-        if size >= 1024:
-            size, unit = size / 1024, larger
-    return f"{size:.1f} {unit}" if unit else f"{size_bytes} bytes"
-
-
-def count(n: int, what: str) -> str:
-    """A number of things in words."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def members(f: Fusion, plan: Plan) -> tuple[list[str], str]:
@@ -47,13 +19,6 @@ def members(f: Fusion, plan: Plan) -> tuple[list[str], str]:
     with_loops = [plan.names.of(v) for s in f.stages for v in s.values]
     own = {id(s.op) for s in f.stages}
     return with_loops, op_summary([op for op in f.ops if id(op) not in own])
-
-
-def summary(plan: Plan) -> str:
-    """How many kernels there are, and how many ops run elsewhere."""
-    kernels = sum(len(p.fusions) for p in plan.nested())
-    library = f", {len(plan.library)} in libraries" if plan.library else ""
-    return f"{count(kernels, 'kernel')}, {count(len(plan.fallbacks), 'op')} in the evaluator{library}"
 
 
 def show_plan(plan: Plan) -> str:
@@ -78,8 +43,6 @@ def show_plan(plan: Plan) -> str:
 
 def _steps(plan: Plan) -> list[str]:
     """The steps in the order in which they run; regions are indented."""
-    from tiling.planning.model import ControlStep, EvaluatorStep
-
     lines: list[str] = []
     for step in plan.steps:
         if isinstance(step, EvaluatorStep):
@@ -140,8 +103,6 @@ def _control_document(step: ControlStep) -> dict[str, Any]:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as JSON-ready data, with the same content as the text."""
-    from tiling.planning.model import ControlStep, EvaluatorStep
-
     steps: list[dict[str, Any]] = []
     for step in plan.steps:
         if isinstance(step, ControlStep):
@@ -188,3 +149,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "edges": [asdict(e) for e in plan.edges],
         "decisions": decisions,
     }
+
+
+as_text.register(Schedule, show_schedule)
+as_text.register(Plan, show_plan)
+as_document.register(Plan, plan_document)

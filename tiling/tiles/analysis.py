@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hlo.display import as_html
 from hlo.errors import Declined
 from hlo.module import Function, Module, Op, Value
 from indexing.expr import Interval
@@ -57,9 +58,7 @@ class TiledValue:
         return f"<TiledValue %{self.value.name or '?'}: {self.map}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import tiled_value_to_html
-
-        return tiled_value_to_html(self)
+        return as_html(self)
 
     def __str__(self) -> str:
         return f"%{self.value.name or '?'}: {self.map}\n{self.tile}"
@@ -168,9 +167,7 @@ class TileAnalysis:
         return f"<TileAnalysis of %{self.root.value.name or '?'}: {len(self.values)} values, {self.space!r}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import analysis_to_html
-
-        return analysis_to_html(self)
+        return as_html(self)
 
     def __str__(self) -> str:
         lines = [str(self.space)]

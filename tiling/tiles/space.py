@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo.display import as_html
 from hlo.module import Value
 from indexing.expr import Expr, Interval, Var, evaluate, maximum, minimum, substitute
 from indexing.map import RuntimeVariable, label_of
@@ -81,9 +82,7 @@ class TilingSpace:
         return f"<TilingSpace {'; '.join(str(self).splitlines())}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import space_to_html
-
-        return space_to_html(self)
+        return as_html(self)
 
     def __str__(self) -> str:
         lines = [str(d) for d in self.dimensions]
@@ -156,9 +155,7 @@ class Tile:
         return f"<Tile {' '.join(str(self).split())}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import tile_to_html
-
-        return tile_to_html(self)
+        return as_html(self)
 
     def __str__(self) -> str:
         dims = ", ".join(d.tile_id.name for d in self.dimensions)

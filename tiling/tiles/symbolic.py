@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hlo.display import as_html
 from hlo.errors import Declined
 from indexing.bounds import Bounds, Interval
 from indexing.expr import Const, Expr, Mod, Var, evaluate, minimum, substitute
@@ -157,9 +158,7 @@ class SymbolicTile:
         return f"<SymbolicTile offset {self.offset_map}, size {self.size_map}, stride {self.stride_map}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import symbolic_tile_to_html
-
-        return symbolic_tile_to_html(self)
+        return as_html(self)
 
     def __str__(self) -> str:
         lines = ["Symbolic tile with", f"  offset_map: {self.offset_map}", f"  size_map: {self.size_map}"]
