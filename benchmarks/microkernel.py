@@ -15,7 +15,8 @@ import numpy as np
 from codegen.call import memory
 from codegen.call.launch import Plan, Step, default_threads
 from codegen.lib.contract import micro_shape
-from codegen.native.jit import KernelSignature, Param, Scratch, compile_kernel
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.target import Target
 from codegen.tune.probe import ENTRY
 

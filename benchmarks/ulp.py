@@ -16,7 +16,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from codegen.native.jit import KernelSignature, Param, compile_kernel
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target
 from codegen.tune.probe import ENTRY, apply
 

@@ -21,7 +21,8 @@ from codegen.call.linearise import linearise
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
-from codegen.native.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernels, stats
+from codegen.native.jit import CompiledKernel, compile_kernels, stats
+from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.supports import supports
 from codegen.tune.remembered_plans import remembered_plan
 from hlo.errors import TilewrightError
@@ -29,6 +30,9 @@ from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
 from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
+from tiling.show.html import source_to_html
+from tiling.show.text import summary
+from tiling.show.words import amount, count
 
 __all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
 
@@ -59,16 +63,12 @@ class Kernel:
 
     @property
     def _facts(self) -> str:
-        from tiling.show.text import amount, count
-
         return f"{self.name}: {count(self.tasks, 'task')}, {amount(self.scratch_bytes)} of scratch a thread"
 
     def __repr__(self) -> str:
         return f"<Kernel {self._facts}>"
 
     def _repr_html_(self) -> str:
-        from tiling.show.html import source_to_html
-
         return source_to_html(self._facts, self.source, is_open=True)
 
     @property
@@ -244,14 +244,10 @@ class Executable:
     # ------------------------------------------------------------ look
 
     def __repr__(self) -> str:
-        from tiling.show.text import summary
-
         return f"<Executable of @{self.plan.program.name}: {summary(self.plan)}>"
 
     def _repr_html_(self) -> str:
         """The plan, then each kernel's source."""
-        from tiling.show.html import source_to_html
-
         return self.plan._repr_html_() + "".join(source_to_html(k._facts, k.source) for k in self.kernels)
 
     @property

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from codegen.call import memory
-from codegen.native.jit import CompiledKernel, KernelSignature, compile_kernel
+from codegen.native.jit import CompiledKernel, compile_kernel
+from codegen.native.signature import KernelSignature
 from hlo.settings import positive_setting
 
 # words of the pool's shared state; each hot one has a cache line of its own

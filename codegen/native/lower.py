@@ -12,14 +12,12 @@ import functools
 import logging
 import threading
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding as llvm
 
+from codegen.native.signature import KernelSignature
 from codegen.target import Target, use_target
-
-if TYPE_CHECKING:
-    from codegen.native.jit import KernelSignature
 
 _log = logging.getLogger("tilewright.codegen")
 _lock = threading.RLock()

@@ -16,11 +16,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
+from codegen.native.signature import KernelSignature
 from codegen.target import Target
 
-__all__ = ["Job", "Made", "compile_jobs", "helpers_for", "serve"]
+__all__ = ["Job", "Made", "compile_jobs", "helpers_for"]
 
 _log = logging.getLogger("tilewright.codegen")
 
@@ -37,7 +38,7 @@ class Job:
     key: str
     source: str
     path: str
-    signature: Any
+    signature: KernelSignature
     target: Target
 
     @property
@@ -131,7 +132,7 @@ def _start() -> subprocess.Popen[bytes]:
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((here, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", "from codegen.native.workers import serve; serve()"],
+        [sys.executable, "-c", "from codegen.native.serve import serve; serve()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -159,28 +160,3 @@ def _feed(
                 return
             continue
         arrived(job, made)
-
-
-def serve() -> None:
-    """Compile the jobs that come in on standard input until it ends; the answers go out on what was standard output."""
-    from codegen.native import library_objects
-    from codegen.native.jit import build_object
-
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
-    sent: set[str] = set()
-    while True:
-        try:
-            job: Job = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        answer: Made | str
-        try:
-            functions, code = build_object(job.key, job.source, job.path, job.signature, job.target)
-            new = [name for name in functions if name not in sent]
-            answer = Made(functions, code, {name: library_objects.payload(name) for name in new})
-            sent.update(new)
-        except Exception as error:  # noqa: BLE001 (the caller compiles it again, and raises)
-            answer = str(error)
-        pickle.dump(answer, answers)
-        answers.flush()

@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from codegen.source.phase import PhaseWriter
 from tiling.loops.ir import ZERO, Contract, Nest
-
-if TYPE_CHECKING:
-    from codegen.source.emit import PhaseEmitter
 
 __all__ = ["emit_contraction"]
 
 
-def emit_contraction(phase: PhaseEmitter, c: Contract, pack: Callable[[Nest], None]) -> None:
+def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], None]) -> None:
     """The loops around a contraction, the packs of each block of k (written by `pack`), and the call of the micro-kernel."""
     out = phase.out
     depth = out.depth
@@ -78,7 +75,7 @@ def emit_contraction(phase: PhaseEmitter, c: Contract, pack: Callable[[Nest], No
     out.depth = depth
 
 
-def _first_column(phase: PhaseEmitter, c: Contract) -> tuple[str, str]:
+def _first_column(phase: PhaseWriter, c: Contract) -> tuple[str, str]:
     """The first column's number, and how far its panel lies behind the first one's; both empty where it is 0."""
     if c.columns_lower is ZERO:
         return "", ""
@@ -86,7 +83,7 @@ def _first_column(phase: PhaseEmitter, c: Contract) -> tuple[str, str]:
     return "n0", " + n0" if c.panel_stride == c.columns else f" + n0 // {c.columns}*{c.panel_stride}"
 
 
-def _block_size(phase: PhaseEmitter, c: Contract, blocks: int, k0: str) -> str:
+def _block_size(phase: PhaseWriter, c: Contract, blocks: int, k0: str) -> str:
     """How many steps of k one call makes."""
     if c.depth_upper is None:
         return str(c.k) if blocks == 1 else f"min({c.k_block}, {c.k} - {k0})" if c.k % c.k_block else str(c.k_block)

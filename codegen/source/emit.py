@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.source.contraction import emit_contraction
 from codegen.source.fourier import emit_transform
 from codegen.source.nest import NestEmitter
 from codegen.source.ordering import emit_ordering
+from codegen.source.phase import PhaseWriter
 from codegen.source.rows import in_rows
 from codegen.source.scalars import constant_source
 from codegen.source.scatter import scatter_body
 from codegen.source.selecting import selection_body
 from codegen.source.split_innermost import Segment
 from codegen.source.unroll import without_short_sums
-from codegen.source.writer import NotCompilable, Writer, index_source
+from codegen.source.writer import NotCompilable
 from hlo.errors import Declined
-from indexing.expr import Const, Expr, Var
-from tiling.loops.accesses import buffers_by_value
-from tiling.loops.affine import address
-from tiling.loops.element_ir import (
-    Load,
-)
+from indexing.expr import Const
 from tiling.loops.ir import (
     Buffer,
     Contract,
     Flag,
-    Loop,
     Measure,
     Nest,
     Ordering,
@@ -76,21 +70,7 @@ def emit_phase(schedule: Schedule, phase: Phase, title: str) -> PhaseSource | De
         return Declined(str(reason))
 
 
-class PhaseEmitter:
-    def __init__(self, schedule: Schedule, phase: Phase, title: str) -> None:
-        self.schedule, self.phase, self.title = schedule, phase, title
-        self.by_value = buffers_by_value(schedule)
-        self.used: dict[Buffer, None] = {}
-        self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
-        self.walked: set[Buffer] = set()
-        self.views: dict[Buffer, str] = {}  # other names of buffers
-        self.variables: dict[Var, str] = {}
-        self.out = Writer()
-        self.counter = 0
-
-    def buffer_of(self, load: Load) -> Buffer:
-        return load.buffer or self.by_value[id(load.value)]
-
+class PhaseEmitter(PhaseWriter):
     def run(self) -> PhaseSource:
         self.out.depth = 1
         self._task_loop()
@@ -105,47 +85,6 @@ class PhaseEmitter:
         head += ['    """', *(f"    {name} = again({b.name})" for b, name in self.views.items())]
         written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
         return PhaseSource("\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked))
-
-    def name(self, v: Var) -> str:
-        """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
-        known = self.variables.get(v)
-        if known is None:
-            known = self.variables[v] = v.name.partition("_")[0]
-        return known
-
-    def expr(self, e: Expr) -> str:
-        for v in e.variables:
-            self.name(v)
-        return index_source(e, self.variables)
-
-    def count(self, upper: Expr) -> str:
-        """How many iterations a loop from 0 to `upper` has."""
-        return self.expr(upper + 1)
-
-    def open(self, loop: Loop) -> None:
-        """A loop's header; what follows is inside of it."""
-        lower, stop = self.expr(loop.lower), self.count(loop.upper)
-        self.out.line(f"for {self.name(loop.variable)} in range({stop if lower == '0' else f'{lower}, {stop}'}):")
-        self.out.depth += 1
-
-    def uses(self, *buffers: Buffer) -> None:
-        """The kernel takes these buffers, and does more with them than to write them element by element."""
-        self.used.update(dict.fromkeys(buffers))
-        self.read.update(buffers)
-
-    def view(self, buffer: Buffer) -> str:
-        """Another name of a buffer: what is read through both is read twice."""
-        if buffer not in self.views:
-            self.views[buffer] = self.fresh(f"{buffer.name}_again")
-        return self.views[buffer]
-
-    def fresh(self, stem: str = "v") -> str:
-        self.counter += 1
-        return f"{stem}{self.counter}"
-
-    def address(self, buffer: Buffer, index: Sequence[Expr]) -> str:
-        self.used[buffer] = None
-        return self.expr(address(buffer, index, self.schedule.ranges))
 
     def _task_loop(self) -> None:
         tiles = [(v, n) for v, n in self.phase.tiles]

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from codegen.source.phase import PhaseWriter
 from codegen.source.scalars import constant_source
 from tiling.loops.ir import Block2D, Buffer, Transform
 from tiling.routines.fourier import butterflies, pass_roots
-
-if TYPE_CHECKING:
-    from codegen.source.emit import PhaseEmitter
 
 __all__ = ["emit_transform"]
 
@@ -27,7 +24,7 @@ Number = tuple[str, str]
 """The names of a complex number's parts."""
 
 
-def emit_transform(phase: PhaseEmitter, t: Transform) -> None:
+def emit_transform(phase: PhaseWriter, t: Transform) -> None:
     """Writes the transform of one group of lines into the task's loop."""
     _Transform(phase, t).run()
 
@@ -97,7 +94,7 @@ class _Arithmetic:
 
 
 class _Transform:
-    def __init__(self, phase: PhaseEmitter, t: Transform) -> None:
+    def __init__(self, phase: PhaseWriter, t: Transform) -> None:
         self.phase, self.t, self.out = phase, t, phase.out
         self.lanes = t.lanes.extent
         self.halved = t.form != "complex" and t.size % 2 == 0

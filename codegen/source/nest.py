@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from codegen.source.fold import FoldSource, fold_source
+from codegen.source.phase import PhaseWriter
 from codegen.source.prefetch import prefetch_lines
 from codegen.source.rows import joined, rows_of
 from codegen.source.scalars import constant_source, index_number, number_type, place_source, scalar_source
@@ -36,9 +36,6 @@ from tiling.loops.element_ir import (
 )
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
 
-if TYPE_CHECKING:
-    from codegen.source.emit import PhaseEmitter
-
 __all__ = ["NestEmitter"]
 
 SHORT_FOLD = 512
@@ -53,7 +50,7 @@ class NestEmitter:
     tests it.
     """
 
-    def __init__(self, phase: PhaseEmitter, nest: Nest, products: int = 1, rows: int = 1) -> None:
+    def __init__(self, phase: PhaseWriter, nest: Nest, products: int = 1, rows: int = 1) -> None:
         self.phase, self.nest, self.rows = phase, nest, rows
         self.products = products  # how many of the folds are into the same accumulators, one after the other
         self.depth = len(nest.loops)

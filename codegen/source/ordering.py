@@ -9,17 +9,14 @@ block whose greatest key is too small is passed over.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from codegen.source.fold import body_lines
+from codegen.source.phase import PhaseWriter
 from codegen.source.scalars import number_type, order_key_source
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.types import ElementType
 from tiling.loops.ir import Buffer, Ordering
-
-if TYPE_CHECKING:
-    from codegen.source.emit import PhaseEmitter
 
 __all__ = ["emit_ordering"]
 
@@ -39,7 +36,7 @@ class Key:
     falling: bool
 
 
-def emit_ordering(phase: PhaseEmitter, o: Ordering) -> None:
+def emit_ordering(phase: PhaseWriter, o: Ordering) -> None:
     """Writes one row's ordering into the task's loop."""
     writer = _Ordering(phase, o)
     key = _key_of(o.op) if o.op.regions else Key(0, None, None, True)
@@ -105,7 +102,7 @@ def _same(left: Value, right: Value, arguments: dict[int, int], pairs: dict[int,
 
 
 class _Ordering:
-    def __init__(self, phase: PhaseEmitter, o: Ordering) -> None:
+    def __init__(self, phase: PhaseWriter, o: Ordering) -> None:
         self.phase, self.o = phase, o
         self.out = phase.out
         for b in (*o.sources, *o.targets, *((o.places,) if o.places else ())):

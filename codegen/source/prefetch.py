@@ -8,15 +8,11 @@ and of the caches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from codegen.source.nest_view import NestView
 from indexing.expr import Expr, Var, substitute
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Load, Node, Renamer, children, has_runtimes
 from tiling.loops.ir import LoopKind
-
-if TYPE_CHECKING:
-    from codegen.source.nest import NestEmitter
 
 __all__ = ["prefetch_lines"]
 
@@ -27,7 +23,7 @@ LEAST_BYTES = 4 << 20  # what the cores' own caches hold has no misses to hide
 MOST_NODES = 12
 
 
-def prefetch_lines(emitter: NestEmitter, load: Load) -> list[str]:
+def prefetch_lines(emitter: NestView, load: Load) -> list[str]:
     """Lines for the loop around the innermost one, after the load's runtime variables; empty where nothing is gained."""
     nest, phase = emitter.nest, emitter.phase
     buffer = phase.buffer_of(load)

@@ -6,14 +6,10 @@ for the one before. Otherwise the step before is read back from the result.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from codegen.source.nest_view import NestView
 from indexing.expr import Const, as_expr
 from tiling.loops.element_ir import Renamer
 from tiling.loops.ir import FoldStep, LoopKind, Nest
-
-if TYPE_CHECKING:
-    from codegen.source.nest import NestEmitter
 
 __all__ = ["scan_body", "scan_width"]
 
@@ -30,7 +26,7 @@ def scan_width(nest: Nest) -> int:
     return next((w for w in SIDE_BY_SIDE if around.extent % w == 0), 1)
 
 
-def scan_body(emitter: NestEmitter, width: int) -> list[str]:
+def scan_body(emitter: NestView, width: int) -> list[str]:
     """The innermost loop's lines; what comes before that loop is put where it belongs."""
     nest, depth = emitter.nest, emitter.depth
     (fold,) = nest.folds
@@ -57,7 +53,7 @@ def scan_body(emitter: NestEmitter, width: int) -> list[str]:
     return body
 
 
-def _shifted(emitter: NestEmitter, f: FoldStep, k: int) -> FoldStep:
+def _shifted(emitter: NestView, f: FoldStep, k: int) -> FoldStep:
     """The fold `k` rows further down."""
     row = emitter.nest.loops[-2].variable
     rename = Renamer({row: as_expr(row) + k}, emitter.phase.schedule.ranges, {})

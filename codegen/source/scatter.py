@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from codegen.source.fold import body_lines
+from codegen.source.nest import NestEmitter
 from codegen.source.scalars import place_source
 from hlo.errors import Declined
 from hlo.module import Value
 from indexing.expr import Expr
 from tiling.loops.element_ir import element_name
 from tiling.loops.ir import Scatter, Start
-
-if TYPE_CHECKING:
-    from codegen.source.nest import NestEmitter
 
 __all__ = ["scatter_body"]
 

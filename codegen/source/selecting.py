@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from codegen.source.fold import body_lines
+from codegen.source.nest import NestEmitter
 from codegen.source.scalars import constant_source
 from hlo.errors import Declined
 from hlo.module import Value
 from tiling.loops.ir import Selection
-
-if TYPE_CHECKING:
-    from codegen.source.nest import NestEmitter
 
 __all__ = ["selection_body"]
 

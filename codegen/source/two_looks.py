@@ -11,16 +11,13 @@ the row in the caches, and most rows need none.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from codegen.source.fold import FoldSource
+from codegen.source.nest_view import NestView
 from codegen.source.prefetch import LEAST_BYTES
 from codegen.source.writer import Writer
 from tiling.loops.element_ir import Load, Node, has_runtimes
 from tiling.loops.ir import FoldStep, LoopKind
-
-if TYPE_CHECKING:
-    from codegen.source.nest import NestEmitter
 
 __all__ = ["read_again", "second_look", "takes_two_looks"]
 
@@ -28,7 +25,7 @@ MOST_ROW_BYTES = 1 << 18  # a core's own cache holds the row until it is looked 
 NATIVE = frozenset({"float32", "float64"})  # other elements are converted, by instructions with one more user
 
 
-def takes_two_looks(emitter: NestEmitter, fold: FoldStep) -> bool:
+def takes_two_looks(emitter: NestView, fold: FoldStep) -> bool:
     """Whether a fold takes its elements straight from rows of a large buffer, and nothing else happens in its loops."""
     nest = emitter.nest
     if len(nest.folds) != 1 or nest.stores or nest.skip is not None or emitter.rows > 1 or len(fold.nodes) != 1:
@@ -43,7 +40,7 @@ def takes_two_looks(emitter: NestEmitter, fold: FoldStep) -> bool:
     return row_bytes <= MOST_ROW_BYTES and emitter.walks(buffer, load.index)
 
 
-def read_again(emitter: NestEmitter, node: Node) -> str:
+def read_again(emitter: NestView, node: Node) -> str:
     """The element that `node` loads, through another name of its buffer."""
     assert isinstance(node, Load)
     buffer = emitter.phase.buffer_of(node)
@@ -51,7 +48,7 @@ def read_again(emitter: NestEmitter, node: Node) -> str:
 
 
 def second_look(
-    emitter: NestEmitter, fold: FoldStep, source: FoldSource, accumulators: list[str], first_reduction: int
+    emitter: NestView, fold: FoldStep, source: FoldSource, accumulators: list[str], first_reduction: int
 ) -> list[str]:
     """The lines after the loops over a row: the loops once more, for the bound that was left out."""
     assert source.unsure is not None and source.look_again is not None

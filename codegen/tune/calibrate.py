@@ -15,7 +15,8 @@ import numpy as np
 from codegen.call import memory
 from codegen.call.launch import Plan, Step
 from codegen.lib.contract import micro_shape
-from codegen.native.jit import KernelSignature, Param, compile_kernel
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
 from codegen.tune.machine_memory import remember_machine
 from tiling.machine import Machine

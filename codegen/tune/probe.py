@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.native.jit import CompiledKernel, KernelSignature, Param, compile_kernel
+from codegen.native.jit import CompiledKernel, compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

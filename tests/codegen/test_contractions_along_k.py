@@ -10,7 +10,8 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.native.jit import KernelSignature, Param, compile_kernel
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target, host_target
 from codegen.tune.probe import run
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor

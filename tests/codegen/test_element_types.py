@@ -18,7 +18,8 @@ import hlo
 import interp
 from benchmarks.element_types import ELEMENTS, survey_elementwise
 from codegen.lib.narrow import NARROW_FLOATS, NARROW_INTEGERS, POWER_OF_TWO
-from codegen.native.jit import KernelSignature, Param, kernel_assembly
+from codegen.native.jit import kernel_assembly
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target, host_target
 from codegen.tune.probe import apply, elementwise_source
 from hlo.types import ELEMENT_TYPES

@@ -10,7 +10,8 @@ import pytest
 
 from codegen.lib.buffer import ELEMENTS, Buf
 from codegen.lib.narrow import NARROW_FLOATS, NARROW_INTEGERS
-from codegen.native.jit import KernelSignature, Param, Scratch, compile_kernel, kernel_assembly, kernel_ir
+from codegen.native.jit import compile_kernel, kernel_assembly, kernel_ir
+from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.target import Target, host_target
 from codegen.tune.probe import apply, run
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from codegen.lib.contract import micro_shape
-from codegen.native.jit import KernelSignature, Param, compile_kernel, kernel_assembly
+from codegen.native.jit import compile_kernel, kernel_assembly
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target, host_target
 from codegen.tune.probe import run
 

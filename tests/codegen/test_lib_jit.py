@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from codegen.native import jit, object_cache
-from codegen.native.jit import KernelSignature, Param, Scratch, compile_kernel, kernel_key
+from codegen.native.jit import compile_kernel, kernel_key
 from codegen.native.lower import UnresolvedSymbolError, emit_object
+from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.target import Target, host_target
 from codegen.tune.probe import run
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.ulp import TABLE, worst_error
-from codegen.native.jit import KernelSignature, Param, kernel_assembly
+from codegen.native.jit import kernel_assembly
+from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target, host_target
 from codegen.tune.probe import apply, elementwise_kernel, elementwise_source
 

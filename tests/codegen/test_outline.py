@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from codegen.native import jit, library_objects
-from codegen.native.jit import KernelSignature, Param, compile_kernel, kernel_ir
+from codegen.native.jit import compile_kernel, kernel_ir
+from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
 
 ROOT = Path(__file__).parents[2]

@@ -12,6 +12,7 @@ import pytest
 import codegen
 import hlo
 from codegen.native import jit, object_cache
+from codegen.native.signature import KernelSignature
 from codegen.tune import remembered_plans as plans
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -166,7 +167,7 @@ def test_the_digest_sees_every_change_of_a_file_and_of_its_name(tmp_path: Path) 
 def test_keys_of_plans_and_kernels_follow_the_digest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = hlo.load(EXAMPLES / "softmax.mlir")
     machine = codegen.calibrated_machine()
-    signature, source = jit.KernelSignature(()), "def kernel(begin, end):\n    pass\n"
+    signature, source = KernelSignature(()), "def kernel(begin, end):\n    pass\n"
 
     def keys() -> set[str]:
         return {plans._key(module, "main", machine), jit.kernel_key(source, signature, jit.default_target())}

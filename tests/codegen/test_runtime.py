@@ -18,7 +18,8 @@ import hlo
 import tiling
 from codegen.call import launch
 from codegen.call.launch import Step
-from codegen.native.jit import KernelSignature, Param, compile_kernel
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from tests.threads import in_threads
 from tilewright.inputs import random_arrays
 

@@ -15,7 +15,8 @@ from codegen.call.launch import Plan, Step
 from codegen.native import front_numba as front
 from codegen.native import jit
 from codegen.native import lower as native
-from codegen.native.jit import CompiledKernel, KernelSignature, Param, compile_kernel
+from codegen.native.jit import CompiledKernel, compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from tilewright.inputs import random_arrays
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.mlir"))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from codegen.native import jit, library_objects, workers
-from codegen.native.jit import KernelSignature, Param, compile_kernels
+from codegen.native.jit import compile_kernels
+from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
 
 SIGNATURE = KernelSignature((Param("x", "float32"), Param("y", "float32")))
