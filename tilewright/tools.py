@@ -227,10 +227,9 @@ def diff(args: argparse.Namespace) -> int:
 
 def completion(args: argparse.Namespace) -> int:
     """`tilewright completion bash|zsh|fish`: a script for the shell, made from the options themselves."""
-    from tilewright import cli
     from tilewright.completion import script
 
-    print(script(args.shell, cli.parser()))
+    print(script(args.shell, args.parser))
     return 0
 
 

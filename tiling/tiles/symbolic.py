@@ -17,9 +17,10 @@ from hlo.display import as_html
 from hlo.errors import Declined
 from indexing.bounds import Bounds, Interval
 from indexing.expr import Const, Expr, Mod, Var, evaluate, minimum, substitute
+from indexing.images import image
 from indexing.map import IndexingMap, RuntimeVariable, Variable, label_of
 from indexing.map_simplifier import tidy_map
-from indexing.regions import Region, image
+from indexing.regions import Region
 from tiling.tiles.constraints import TileConstraints, TooManyConjunctions
 from tiling.tiles.covers import cover_of
 from tiling.tiles.progressions import NoProgression, Progression, Written, progression_of
