@@ -1,13 +1,14 @@
-"""The direction of imports: hlo <- indexing <- tiling <- codegen; interp sees hlo only; tilewright sees all."""
+"""The direction of imports: hlo <- indexing <- tiling <- codegen; interp sees hlo only; tilewright sees all; and no circle."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import pathlib
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pytest
 
@@ -50,6 +51,9 @@ OPTIONAL = {
 EXCEPTIONS = {("codegen/call/fallback.py", "interp")}
 
 
+IMPORTERS = ("importlib.import_module", "__import__", "import_module")
+
+
 def imported(source: str) -> Iterator[tuple[int, str]]:
     """(line, top-level module) of every absolute import in a file, wherever it stands in it."""
     for node in ast.walk(ast.parse(source)):
@@ -58,7 +62,7 @@ def imported(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, alias.name.partition(".")[0]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.lineno, node.module.partition(".")[0]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__", "import_module"):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
             for a in node.args[:1]:
                 if isinstance(a, ast.Constant) and isinstance(a.value, str):
                     yield node.lineno, a.value.partition(".")[0]
@@ -105,6 +109,100 @@ def test_the_check_sees_a_wrong_import(package: str, source: str) -> None:
 def test_the_check_lets_right_imports_pass() -> None:
     source = "from __future__ import annotations\nimport os\nimport numpy as np\nimport hlo.types\nfrom tiling import plan\n"
     assert complaints("codegen", "f.py", source) == []
+
+
+# ---------------------------------------------------------------- circles
+
+
+def modules_of(root: pathlib.Path, packages: Iterable[str]) -> dict[str, pathlib.Path]:
+    """Dotted name -> file of every module of the packages; a package goes by its own name."""
+    files = (f for p in packages for f in (root / p).rglob("*.py"))
+    return {".".join(f.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
+
+
+def imports_of(module: str, source: str, is_package: bool, known: Collection[str]) -> set[str]:
+    """The known modules that a module imports, wherever it does: at the top, in functions, for types alone, by name."""
+    found: set[str] = set()
+
+    def add(name: str) -> None:
+        while name and name not in known:
+            name = name.rpartition(".")[0]
+        found.add(name)
+
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                add(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: None if is_package and node.level == 1 else -(node.level - is_package)]
+            base = ".".join([*(above if node.level else []), *([node.module] if node.module else [])])
+            for alias in node.names:
+                add(f"{base}.{alias.name}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
+            for a in node.args[:1]:
+                if isinstance(a, ast.Constant) and isinstance(a.value, str):
+                    add(a.value)
+    return found - {"", module}
+
+
+def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The groups of modules that import each other, in whatever number of steps."""
+    order = graphlib.TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except graphlib.CycleError:
+        reach = {m: _reached(m, graph) for m in graph}
+        groups = {frozenset(n for n in reach[m] if m in reach[n]) for m in graph if m in reach[m]}
+        return sorted(map(sorted, groups))
+    return []
+
+
+def _reached(start: str, graph: Mapping[str, Collection[str]]) -> set[str]:
+    seen: set[str] = set()
+    todo = [*graph[start]]
+    while todo:
+        m = todo.pop()
+        if m not in seen:
+            seen.add(m)
+            todo.extend(graph[m])
+    return seen
+
+
+def graph_of(root: pathlib.Path, packages: Iterable[str]) -> dict[str, set[str]]:
+    """Module -> what it imports; a package is a module, too."""
+    known = modules_of(root, packages)
+    return {m: imports_of(m, f.read_text("utf-8"), f.name == "__init__.py", known) for m, f in known.items()}
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports inside functions and for types alone count: they once hid that 56 files of tiling were one circle."""
+    graph = graph_of(ROOT, MAY_IMPORT)
+    assert len(graph) > 250
+    assert circles(graph) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import p.a",
+        "from p import a",
+        "from p.a import x",
+        "from . import a",
+        "from .a import x",
+        "def f():\n    from p.a import x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import x",
+        "import importlib\nimportlib.import_module('p.a')",
+    ],
+)
+def test_the_check_sees_a_circle(tmp_path: pathlib.Path, back: str) -> None:
+    (tmp_path / "p").mkdir()
+    for name, text in (("__init__", "from p.a import x"), ("a", "from p.b import y"), ("b", "import p.c"), ("c", back)):
+        (tmp_path / "p" / f"{name}.py").write_text(text)
+    assert circles(graph_of(tmp_path, ["p"])) == [["p.a", "p.b", "p.c"]]
+    (tmp_path / "p" / "c.py").write_text("import p")
+    assert circles(graph_of(tmp_path, ["p"])) == [["p", "p.a", "p.b", "p.c"]]
+    (tmp_path / "p" / "c.py").write_text("import q")
+    assert circles(graph_of(tmp_path, ["p"])) == []
 
 
 def test_every_top_level_package_is_in_the_table_and_ships_its_types() -> None:

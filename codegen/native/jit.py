@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-import codegen
 from codegen.native import library_objects, object_cache, workers
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
@@ -113,7 +112,7 @@ def _versions() -> str:
 @functools.cache
 def _generator_digest() -> str:
     """A digest of all of this package: kernels are lowered by it, and its library is inlined into them."""
-    return source_digest([codegen])
+    return source_digest(["codegen"])
 
 
 def kernel_key(source: str, signature: KernelSignature, target: Target) -> str:

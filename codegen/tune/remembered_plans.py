@@ -12,10 +12,6 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import codegen
-import hlo
-import indexing
-import tiling
 from codegen.native import object_cache
 from codegen.native.source_digest import source_digest
 from codegen.supports import supports
@@ -116,7 +112,7 @@ def _parsed(document: dict[str, Any]) -> _Record:
 @functools.cache
 def _planner_digest() -> str:
     """A digest of what decides on a plan: the planner, the maps, the ops' definitions, and what the generator has rules for."""
-    return source_digest([tiling, indexing, hlo, codegen])
+    return source_digest(["tiling", "indexing", "hlo", "codegen"])
 
 
 def _key(module: Module, entry: str, machine: Machine) -> str:
