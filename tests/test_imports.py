@@ -111,6 +111,69 @@ def test_the_check_lets_right_imports_pass() -> None:
     assert complaints("codegen", "f.py", source) == []
 
 
+# ---------------------------------------------------------------- late imports
+
+_ISL = "`import indexing` is light: islpy comes with the first question that boxes and rules do not answer"
+_LLVM = "numba and LLVM come with the first kernel that is compiled, not with a call of one that is kept"
+_START = "the command line starts, completes and complains before anything heavy is loaded"
+_OPTIONAL = "an optional extra"
+
+# The files that import inside functions, or for types alone, and why; all others import at their top.
+LATE = {
+    "codegen/call/direct.py": _LLVM,
+    "codegen/call/fallback.py": "the evaluator comes with the first op that no kernel covers",
+    "codegen/lib/narrow.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
+    "codegen/lib/scalar.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
+    "codegen/native/front_numba.py": _LLVM,
+    "codegen/native/jit.py": _LLVM,
+    "codegen/native/library_objects.py": _LLVM,
+    "codegen/native/lower.py": _LLVM,
+    "codegen/native/workers.py": "a helper process does without hlo",
+    "codegen/target.py": "a helper process does without hlo; LLVM is asked for the host once",
+    "indexing/images.py": _ISL,
+    "indexing/map.py": _ISL,
+    "indexing/map_simplifier.py": _ISL,
+    "indexing/operations.py": _ISL,
+    "indexing/questions.py": _ISL,
+    "indexing/regions.py": _ISL,
+    "indexing/relation.py": _ISL,
+    "tilewright/__init__.py": "`import tilewright` is light: a name's package comes with its first use",
+    "tilewright/cli.py": _START,
+    "tilewright/commands.py": _START,
+    "tilewright/figures.py": _OPTIONAL,
+    "tilewright/graph.py": _OPTIONAL,
+    "tilewright/jax_bridge.py": _OPTIONAL,
+    "tilewright/lapack.py": _OPTIONAL,
+    "tilewright/panels.py": _OPTIONAL,
+    "tilewright/pictures.py": _OPTIONAL,
+    "tilewright/progress.py": _START,
+    "tilewright/report.py": _START,
+    "tilewright/tools.py": _START,
+}
+
+
+def late_imports(source: str) -> list[int]:
+    """The lines of imports inside functions and under TYPE_CHECKING."""
+
+    def is_late(n: ast.AST) -> bool:
+        if isinstance(n, ast.If):
+            return "TYPE_CHECKING" in ast.unparse(n.test)
+        return isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+    inside = (x for n in ast.walk(ast.parse(source)) if is_late(n) for x in ast.walk(n))
+    return sorted({x.lineno for x in inside if isinstance(x, (ast.Import, ast.ImportFrom))})
+
+
+def test_imports_stand_at_the_top_but_where_a_reason_is_given() -> None:
+    files = {f.relative_to(ROOT).as_posix(): f for p in MAY_IMPORT for f in (ROOT / p).rglob("*.py")}
+    assert {name for name, f in files.items() if late_imports(f.read_text("utf-8"))} == set(LATE)
+
+
+def test_late_imports_are_seen() -> None:
+    source = "import a\nif TYPE_CHECKING:\n    import b\nclass C:\n    def f(self):\n        if x:\n            from c import d\n"
+    assert late_imports(source) == [3, 7]
+
+
 # ---------------------------------------------------------------- circles
 
 

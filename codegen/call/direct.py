@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 
 from codegen.call import launch
+from codegen.native import object_cache
+from codegen.target import default_target
 
 __all__ = ["DirectCall", "is_available"]
 
@@ -231,9 +233,7 @@ def _empty_function() -> int | None:
 @functools.cache
 def _native() -> tuple[int, Any]:
     """(address of the native function, what keeps it)."""
-    from codegen.native import object_cache
     from codegen.native.lower import LoadedObject, library_object, target_machine
-    from codegen.target import default_target
 
     target = default_target()
     text = _IR.format(triple=target.triple)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import logging
+import re
 import threading
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -132,8 +133,6 @@ def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
     This is done to the text after vectorisation, because the vectoriser leaves loops alone whose scalar stores already carry
     the mark.
     """
-    import re
-
     text = str(module)
     lists = _scope_lists(text, scopes)
     fresh = 1 + max((int(n) for n in re.findall(r"^!(\d+) = ", text, re.MULTILINE)), default=-1)
@@ -159,8 +158,6 @@ def ask_ahead(module: Any, scopes: Sequence[str]) -> Any:
     Only in innermost loops, where the loads walk through memory, and once for each line. As in ``mark_streams`` this is done
     to the text: a prefetch in a scalar loop keeps it from being vectorised.
     """
-    import re
-
     text = str(module)
     lists = _scope_lists(text, scopes)
     load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+)")
@@ -209,8 +206,6 @@ _ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 def _scope_lists(text: str, scopes: Sequence[str]) -> set[str]:
     """Names of the metadata lists that hold one of the scopes."""
-    import re
-
     nodes: set[str] = set()
     for scope in scopes:
         nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))

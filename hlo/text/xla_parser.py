@@ -14,13 +14,16 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from hlo.errors import ParseError
-from hlo.module import Block, Function, Module, Op, Source, Value
+from hlo.module import Block, DenseArray, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.lexer import Lexer
+from hlo.text.mlir_parser import run
 from hlo.text.xla_table import KEPT, OPCODES, BadValue, Row, integer, integers, rows_of, string
 from hlo.text.xla_types import parse_literal, parse_type, skip
-from hlo.types import TensorType, TokenType, TupleType, Type
+from hlo.types import ELEMENT_TYPES, TensorType, TokenType, TupleType, Type
 
 __all__ = ["looks_like_hlo", "parse_hlo"]
 
@@ -75,8 +78,6 @@ class Computation:
 
 def parse_hlo(source: Source) -> Module:
     """The module of an HLO text. Raises ParseError."""
-    from hlo.text.mlir_parser import run
-
     reader = _Reader(source)
     reader.read()
     module: Module = run(_Builder(reader).module())
@@ -576,11 +577,6 @@ class _Builder:
 
     def rng(self, block: Block, i: Instruction, operands: list[Tree]) -> Tree:
         """`rng(a, b), distribution=rng_uniform`: the shape is the result's, as a constant."""
-        import numpy as np
-
-        from hlo.module import DenseArray
-        from hlo.types import ELEMENT_TYPES
-
         kind = {"rng_uniform": "UNIFORM", "rng_normal": "NORMAL"}.get(i.attributes.get("distribution", ""))
         if kind is None or not isinstance(i.type, TensorType) or len(operands) != 2 or not i.type.is_static:
             raise self.error("rng needs two operands, an array type and distribution=rng_uniform or rng_normal", i.at)

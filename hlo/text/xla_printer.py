@@ -12,7 +12,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from hlo.errors import Declined
-from hlo.module import Block, DenseArray, Function, Module, Op, Value
+from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
+from hlo.text.mlir_parser import run
 from hlo.text.xla_table import KEPT, ROWS, Row, plain_rows
 from hlo.text.xla_types import literal_text, type_text
 from hlo.types import TupleType
@@ -131,8 +132,6 @@ class _Writer:
         return name
 
     def _function(self, f: Function) -> str:
-        from hlo.text.mlir_parser import run
-
         c = _Computation(self._name(f.name))
         run(self._fill(c, f.body, list(f.arguments), (), len(f.result_types) != 1))
         self.done.append(c)
@@ -363,8 +362,6 @@ def _type_end(text: str) -> int:
 
 
 def _callees(f: Function) -> list[str]:
-    from hlo.module import walk
-
     names: list[str] = []
     for op in walk(f.body):
         if op.name == "func.call":

@@ -21,8 +21,8 @@ from math import ceil, log2
 
 from hlo.errors import Declined
 from hlo.module import Op, Value
-from hlo.registry import Fold, SumOfProducts
-from hlo.types import ElementType
+from hlo.registry import Fold, SumOfProducts, definition
+from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import Const, Expr, Interval, Var, maximum, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
@@ -485,17 +485,12 @@ class OnlineLowering(Lowering):
 
 
 def _compared(direction: str, like: Value, a: Node, b: Node) -> Apply:
-    from hlo.registry import definition
-    from hlo.types import TensorType, element_type
-
     kind = TensorType(like.tensor.shape, element_type("i1"))
     op = Op(definition("stablehlo.compare"), [like, like], {"comparison_direction": direction}, result_types=[kind])
     return Apply(op, "compare", (a, b))
 
 
 def _choice(predicate: Node, a: Node, b: Node) -> Apply:
-    from hlo.registry import definition
-
     assert isinstance(predicate, Apply)
     like = predicate.op.operands[0]
     op = Op(definition("stablehlo.select"), [predicate.op.results[0], like, like], result_types=[like.type])

@@ -28,7 +28,7 @@ from hlo.registry import Elementwise, Fold, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.derive import Reads, reads_of
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, substitute
-from indexing.isl import full_relation, to_isl
+from indexing.isl import context, full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
 from indexing.program import maps_from
@@ -345,8 +345,6 @@ def _square(s: islpy.Set) -> islpy.Space:
 
 
 def _context() -> islpy.Context:
-    from indexing.isl import context
-
     return context()
 
 

@@ -12,7 +12,7 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from indexing.bounds import Interval
 from indexing.expr import Expr, Var, interval
-from indexing.isl import bounded, domain_set, to_isl
+from indexing.isl import bounded, domain_set, set_of_boxes, to_isl
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.loops.accesses import Access, Domain
 
@@ -240,8 +240,6 @@ def _axes(n: int) -> list[str]:
 
 
 def _box(shape: Sequence[int]) -> islpy.Set:
-    from indexing.isl import set_of_boxes
-
     return set_of_boxes(len(shape), [[(0, n - 1, 1) for n in shape]])
 
 

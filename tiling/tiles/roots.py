@@ -17,8 +17,10 @@ from hlo.module import Value
 from hlo.types import TensorType
 from indexing.expr import Interval, Var
 from indexing.inverse import invert
+from indexing.isl import bounded, relation, set_of_boxes
 from indexing.map import IndexingMap, compose
 from indexing.map_simplifier import tidy_map
+from indexing.regions import Region
 from tiling.tiles.constraints import TileConstraints
 from tiling.tiles.reads_of_fusion import Place, Walk, reachable
 from tiling.tiles.space import DimensionKind
@@ -112,9 +114,6 @@ def agreement(m: IndexingMap, target: Value) -> Agreement | Declined:
 
 def _unequal(m: IndexingMap, used: set[Var], target: Value) -> str | None:
     """Why a map is not one to one onto the target's index space, with a witness; None when it is."""
-    from indexing.isl import bounded, relation, set_of_boxes
-    from indexing.regions import Region
-
     narrow = IndexingMap(tuple(v for v in m.dims if v.var in used), m.results, m.ranges, constraints=m.constraints)
 
     def asked() -> str:

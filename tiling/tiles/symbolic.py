@@ -18,6 +18,7 @@ from hlo.errors import Declined
 from indexing.bounds import Bounds, Interval
 from indexing.expr import Const, Expr, Mod, Var, evaluate, minimum, substitute
 from indexing.images import image
+from indexing.isl import bounded
 from indexing.map import IndexingMap, RuntimeVariable, Variable, label_of
 from indexing.map_simplifier import tidy_map
 from indexing.regions import Region
@@ -411,8 +412,6 @@ def exact_tile(
     >>> print(exact_tile(m, [4], [4]))
     {(0, [4, 5]), (1, [0, 1])}
     """
-    from indexing.isl import bounded
-
     if origin is None:
         origin = [v.interval.lower for v in m.dims]
     if len(tile_sizes) != len(m.dims) or len(origin) != len(m.dims):
