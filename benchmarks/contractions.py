@@ -431,7 +431,7 @@ def realtime(on: bool) -> None:
 
 def steps_of(executable: Any) -> str:
     """Which kinds of steps an executable's plan has, the packing ahead of the tasks left out."""
-    from tiling.schedule import Nest
+    from tiling.loops.ir import Nest
 
     kinds = []
     for fusion in executable.plan.fusions:

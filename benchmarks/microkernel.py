@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from codegen import memory
-from codegen.jit import KernelSignature, Param, Scratch, compile_kernel
-from codegen.launch import Plan, Step, default_threads
+from codegen.call import memory
+from codegen.call.launch import Plan, Step, default_threads
 from codegen.lib.contract import micro_shape
-from codegen.machine_target import Target
-from codegen.probe import ENTRY
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param, Scratch
+from codegen.target import Target
+from codegen.tune.probe import ENTRY
 
 Array = Any
 

@@ -23,14 +23,14 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.autotune import measured_tiles
-from codegen.calibrate import calibrate
 from codegen.supports import supports
+from codegen.tune.autotune import measured_tiles
+from codegen.tune.calibrate import calibrate
 from hlo.errors import Declined
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
 from tiling.machine import Machine
-from tiling.tiles import ranked_tiles
+from tiling.planning.search import ranked_tiles
 
 ROOT = Path(__file__).parents[1]
 NEAR = 1.1

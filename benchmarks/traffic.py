@@ -24,12 +24,12 @@ import hlo
 import tiling
 from codegen.supports import supports
 from indexing.expr import Expr, Var, fold
-from tiling.accesses import Access, accesses_of
-from tiling.cost import estimate
-from tiling.element import Node, all_nodes, runtimes_of
-from tiling.linear import step_along
+from tiling.loops.accesses import Access, accesses_of
+from tiling.loops.affine import step_along
+from tiling.loops.element_ir import Node, all_nodes, runtimes_of
+from tiling.loops.ir import Contract, Nest, Phase, Scatter, Schedule, Scope
 from tiling.machine import Machine
-from tiling.schedule import Contract, Nest, Phase, Scatter, Schedule, Scope
+from tiling.planning.cost import estimate
 
 ROOT = Path(__file__).parents[1]
 LINE_BYTES = 64

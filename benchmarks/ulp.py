@@ -16,9 +16,10 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.machine_target import Target
-from codegen.probe import ENTRY, apply
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import Target
+from codegen.tune.probe import ENTRY, apply
 
 Array = Any
 

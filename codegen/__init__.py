@@ -1,10 +1,10 @@
 """Code generation: from plans to numba source to compiled, callable programs."""
 
-from codegen.autotune import Trial, autotune
-from codegen.executable import ArgumentError, Executable, Kernel, RunStats, compile
-from codegen.machine_memory import calibrated_machine
-from codegen.plans import remembered_plan
+from codegen.call.executable import ArgumentError, Executable, Kernel, RunStats, compile
 from codegen.supports import supports
+from codegen.tune.autotune import Trial, autotune
+from codegen.tune.machine_memory import calibrated_machine
+from codegen.tune.remembered_plans import remembered_plan
 
 __all__ = [
     "ArgumentError",

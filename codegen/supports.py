@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-from codegen.scalars import number_type, scalar_source
+from codegen.source.scalars import number_type, scalar_source
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.registry import Elementwise, Fold, Move, definitions
 from hlo.types import ElementType, QuantizedType, TensorType
 from hlo.typesets import TypeSet
-from tiling.windows import combined_function
+from tiling.passes.tighten_bounds import combined_function
 
 __all__ = ["supports"]
 

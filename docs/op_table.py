@@ -16,7 +16,7 @@ for folder in (ROOT, ROOT / "docs"):
 
 import op_support
 
-import codegen.scalars
+import codegen.source.scalars
 import hlo
 import indexing
 from hlo.decompositions import decomposition
@@ -28,8 +28,8 @@ from hlo.text.xla_table import OPCODES
 from hlo.types import ELEMENT_TYPES, TensorType
 from interp.registry import rule_for
 from tests.hlo.test_builder import Row
-from tiling.routines import ROUTINES
-from tiling.symbolic import symbolic_tile
+from tiling.routines.table import ROUTINES
+from tiling.tiles.symbolic import symbolic_tile
 
 PAGE = ROOT / "docs" / "op-table.md"
 HEAD = """# Ops and types
@@ -129,7 +129,7 @@ def emit(d: OpDefinition) -> str:
     for part in (d.semantics, d.access):
         if isinstance(part, Declined):
             return f"no loops: {part.reason}"
-    if isinstance(d.semantics, Elementwise) and d.semantics.function not in codegen.scalars.SCALAR_RULES:
+    if isinstance(d.semantics, Elementwise) and d.semantics.function not in codegen.source.scalars.SCALAR_RULES:
         if d.mnemonic in ("uniform_quantize", "uniform_dequantize") or callable(decomposition(d.name)):
             return "by what it is made of"
         return f"evaluator: no scalar rule for {d.semantics.function}"
@@ -165,7 +165,7 @@ def support_rows() -> list[list[str]]:
 def type_rows() -> list[list[str]]:
     made = []
     for name, element in ELEMENT_TYPES.items():
-        number = codegen.scalars.number_type(element)
+        number = codegen.source.scalars.number_type(element)
         kernel = f"evaluator: {number.reason}" if isinstance(number, Declined) else f"yes, as {number}"
         made.append([f"`{name}`", cell(str(element.dtype)), "yes", "yes", cell(kernel)])
     return made

@@ -9,6 +9,7 @@ from hlo.decompositions import decompose
 from hlo.errors import Declined, Location, ParseError, SettingError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
+from hlo.text import printer as _printer  # prints modules
 from hlo.text.xla_printer import to_hlo_text
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, element_type
 from hlo.verify import verify
@@ -39,4 +40,4 @@ __all__ = [
     "verify",
     "walk",
 ]
-del _ops
+del _ops, _printer

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hlo.module import Op
+__all__ = ["AccessBuilder", "AccessFunction", "AnyOp", "Condition", "Index"]
 
-__all__ = ["AccessBuilder", "AccessFunction", "Condition", "Index"]
-
+AnyOp = Any  # an `hlo.module.Op`: an op knows its definition, a definition is of no op
 Index = Any  # an int, a symbolic expression, an address expression: whatever has + - * // %
 T = TypeVar("T")
 
@@ -46,5 +45,5 @@ class AccessBuilder(Protocol):
         ...
 
 
-AccessFunction = Callable[[Op, int, tuple[Index, ...], AccessBuilder], None]
+AccessFunction = Callable[[AnyOp, int, tuple[Index, ...], AccessBuilder], None]
 """(op, number of the result, output index, builder) -> None"""

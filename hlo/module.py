@@ -11,15 +11,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hlo.display import as_text
 from hlo.errors import Location
+from hlo.registry import OpDefinition
 from hlo.types import FunctionType, TensorType, Type
-
-if TYPE_CHECKING:
-    from hlo.registry import OpDefinition
 
 __all__ = ["Block", "DenseArray", "Function", "Module", "Op", "Value", "as_module", "uses", "walk"]
 
@@ -232,9 +231,7 @@ class Module:
         return producer if producer is not None else terminator
 
     def __str__(self) -> str:
-        from hlo.text.printer import print_module
-
-        return print_module(self)
+        return as_text(self)
 
     def __repr__(self) -> str:
         functions = "; ".join(f"@{f.name}: {f.type}, {_op_count(f.body)}" for f in self.functions.values())

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo.access import AccessFunction, Index
+from hlo.access import AccessFunction, AnyOp, Index
 from hlo.attributes import TypedArray
 from hlo.errors import Declined, VerificationError
-from hlo.module import Module, Op
 from hlo.types import Type
 
 __all__ = [
@@ -39,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Elementwise:
-    """out[d] = function(operand_0[d], operand_1[d], …): `function` names a scalar function; see `codegen.scalars`."""
+    """out[d] = function(operand_0[d], operand_1[d], …): `function` names a scalar function; see `codegen.source.scalars`."""
 
     function: str
 
@@ -75,7 +74,7 @@ class SumOfProducts:
 class Generate:
     """out[d] = value(op, d), an index expression converted to the element type (iota)."""
 
-    value: Callable[[Op, tuple[Index, ...]], Index]
+    value: Callable[[AnyOp, tuple[Index, ...]], Index]
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Attribute:
     def is_required(self) -> bool:
         return self.default is NO_DEFAULT
 
-    def default_for(self, op: Op) -> Any:
+    def default_for(self, op: AnyOp) -> Any:
         if self.default is NO_DEFAULT:
             raise VerificationError(f"needs the attribute {self.name!r}", op.location, op=op.name)
         return self.default(op) if callable(self.default) else self.default
@@ -132,7 +131,7 @@ class Constraint:
 
     label: str
     text: str
-    check: Callable[[Op], str | None]
+    check: Callable[[AnyOp], str | None]
     on_result: bool = False
 
 
@@ -142,10 +141,10 @@ class ModuleConstraint:
 
     label: str
     text: str
-    check: Callable[[Op, Module], str | None]
+    check: Callable[[AnyOp, Any], str | None]
 
 
-InferFunction = Callable[[Op], Sequence[Type]]
+InferFunction = Callable[[AnyOp], Sequence[Type]]
 """The result types that operands, attributes and regions determine (`op.results` is not to be looked at)."""
 
 
@@ -189,7 +188,7 @@ class OpDefinition:
         """Attribute name -> its description."""
         return self._attributes_by_name
 
-    def segment_sizes(self, op: Op) -> dict[str, Any]:
+    def segment_sizes(self, op: AnyOp) -> dict[str, Any]:
         """The attribute that the generic text needs to tell variadic operands apart; {} for ops that do not need one."""
         names = ("operandSegmentSizes", "resultSegmentSizes") if self.sized_segments else ()
         return {n: TypedArray("i32", tuple(op.attributes[n])) for n in names if n in op.attributes}
@@ -206,7 +205,7 @@ class OpDefinition:
         except KeyError:
             raise KeyError(f"{self.name} has no attribute {name!r}") from None
 
-    def segment(self, name: str, count: int, op: Op | None = None) -> tuple[int, int]:
+    def segment(self, name: str, count: int, op: AnyOp | None = None) -> tuple[int, int]:
         """[start, stop) of operand `name` among `count` actual operands.
 
         One variadic or optional operand takes what the others leave; several variadic ones share evenly (reduce's

@@ -1,17 +1,20 @@
 """Index maps: which elements of one tensor belong to an index of another, and everything that follows from that.
 
     expressions   terms, extrema, bounds, simplifier, printer; `indexing.expr` has all that other rooms need of them
-    maps          map, notation, map_simplifier, transform, relation, mapset, display, sympy_bridge
+    maps          map, notation, map_simplifier, transform, relation, mapset, display, sympy_bridge, operations
     deriving      derive (output to input), inverse (input to output), runtime, may_read, collectives
     programs      blocks, program (maps along all paths), slices (regions along all paths)
-    sets          spans, regions (boxes, or isl sets where boxes do not do)
+    sets          spans, regions (boxes, or isl sets where boxes do not do), images
     questions     questions, layout
-    the judge     isl, from_isl
+    the judge     isl_sets, isl, from_isl
 
 `import indexing` loads neither isl nor sympy: isl comes with the first question that boxes and rules cannot answer, sympy with
 `indexing.sympy_bridge`. docs/index-maps.md shows the use.
 """
 
+from indexing import display as _display  # fill the tables of printers
+from indexing import operations as _operations
+from indexing import printer as _printer
 from indexing.caches import clear_caches
 from indexing.derive import output_to_input
 from indexing.expr import (
@@ -67,3 +70,6 @@ __all__ = [
     "substitute",
     "variables",
 ]
+
+IndexingMap._operations = _operations
+del _display, _operations, _printer

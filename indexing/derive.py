@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hlo import Declined, Op, TensorType
 from hlo.access import Condition
 from indexing import collectives
-from indexing.blocks import CALLS
 from indexing.bounds import Interval
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
@@ -98,13 +97,15 @@ class Reads:
         return build(self.dims, index, [*ranges, extra] if extra is not None else ranges, runtimes, where)
 
 
+BY_REGION: dict[str, Callable[[Op, int], list[list[IndexingMap]]]] = {}
+"""How an op that stands for its region reads, by name; `indexing.program`, which walks through programs, fills it."""
+
+
 def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
     """For each operand, the maps of all reads as the access function writes them; or why there are none."""
     access = MAY_READ.get(op.name, op.definition.access)
-    if isinstance(access, Declined) and op.name in CALLS and op.regions:
-        from indexing.program import fusion_maps
-
-        return fusion_maps(op, output)
+    if isinstance(access, Declined) and op.name in BY_REGION and op.regions:
+        return BY_REGION[op.name](op, output)
     if isinstance(access, Declined):
         return collectives.index_maps(op, output) if op.name in collectives.EXCHANGES else access
     if not 0 <= output < len(op.results):

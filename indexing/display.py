@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from hlo.display import as_html, as_latex
 from indexing.map import IndexingMap
 from indexing.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
@@ -103,3 +104,8 @@ def map_to_html(m: IndexingMap) -> str:
     ]
     rows += [("constraint", str(e), f"in {b}") for e, b in m.constraints]
     return html_table(rows, title=str(m).partition(", domain:")[0])
+
+
+as_latex.register(Expr, expr_to_latex)
+as_latex.register(IndexingMap, map_to_latex)
+as_html.register(IndexingMap, map_to_html)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 from indexing.interning import intern, lookup
 from indexing.terms import Expr, ExprLike, Maximum, Minimum, Terms, as_expr, from_terms, make_atom, shift
 
@@ -54,3 +57,12 @@ def _extremum(kind: str, arguments: tuple[ExprLike, ...]) -> Expr:
         node.arguments = tuple(kept)
         node = intern(key, node)
     return node
+
+
+def _anew(e: Minimum | Maximum) -> tuple[Any, tuple[Expr, ...]]:
+    """How one is pickled: it is made again, so that equal ones stay one object."""
+    return minimum if isinstance(e, Minimum) else maximum, e.arguments
+
+
+copyreg.pickle(Minimum, _anew)
+copyreg.pickle(Maximum, _anew)

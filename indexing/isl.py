@@ -1,19 +1,15 @@
-"""The judge: sets and relations in isl, every query under a bound on its operations.
-
-Each thread has its own context, because a context serves one thread at a time. isl is loaded with the first question.
-"""
+"""The judge: maps as relations in isl, every query under a bound on its operations (`indexing.isl_sets`)."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import islpy
 
 from hlo import Declined
-from indexing.bounds import Interval
-from indexing.errors import BudgetSpent, ProofError
+from indexing.errors import ProofError
+from indexing.isl_sets import MAX_OPERATIONS, IslBuilder, bounded, context, count, decided, here, hull, set_of_boxes, shifted
 from indexing.map import IndexingMap
 from indexing.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
@@ -21,137 +17,21 @@ __all__ = [
     "MAX_OPERATIONS",
     "bounded",
     "context",
+    "count",
     "decided",
     "domain_set",
     "here",
+    "hull",
     "is_empty",
     "is_equal",
     "prove_same",
     "relation",
+    "set_of_boxes",
+    "shifted",
     "to_isl",
 ]
 
-MAX_OPERATIONS = 5_000_000
-"""How much isl may compute for one question; more is answered by `Declined`."""
-
-T = TypeVar("T")
-_LOCAL = threading.local()
-
-
-def context() -> islpy.Context:
-    """This thread's context."""
-    ctx = getattr(_LOCAL, "context", None)
-    if ctx is None:
-        ctx = _LOCAL.context = islpy.Context()
-        # Errors come as exceptions; isl need not write to the terminal as well (1: continue).
-        ctx.set_on_error(1)
-    return ctx
-
-
-def here(thing: Any) -> Any:
-    """The same isl set or map in this thread's context: contexts must not be mixed, and isl does not notice."""
-    if thing.get_ctx()._wraps_same_instance_as(context()):
-        return thing
-    ctx = context()
-    operations = ctx.get_max_operations()
-    ctx.set_max_operations(0)  # a spent budget would look like a syntax error
-    try:
-        return type(thing).read_from_str(ctx, thing.to_str())
-    finally:
-        ctx.set_max_operations(operations)
-
-
-def bounded(question: Callable[[], T], operations: int | None = None) -> T | Declined:
-    """question(), or `Declined` when isl has spent `operations` (`MAX_OPERATIONS`) on it."""
-    operations = MAX_OPERATIONS if operations is None else operations
-    ctx = context()
-    ctx.reset_operations()
-    ctx.set_max_operations(operations)
-    try:
-        return question()
-    except islpy.Error as error:
-        if "maximal number of operations" in str(error):
-            return Declined(f"isl did not decide within {operations} operations")
-        raise
-    finally:
-        ctx.set_max_operations(0)
-        ctx.reset_operations()
-
-
-def decided(question: Callable[[], T]) -> T:
-    """question() within the budget. Raises BudgetSpent beyond it."""
-    answer = bounded(question)
-    if isinstance(answer, Declined):
-        raise BudgetSpent(answer.reason)
-    return answer
-
-
-class _Builder:
-    """Turns expressions into isl's quasi-affine functions over one space, each part once."""
-
-    def __init__(self, variables: Sequence[Var]) -> None:
-        ctx = context()
-        self.space = islpy.Space.set_alloc(ctx, 0, len(variables))
-        self.local = islpy.LocalSpace.from_space(self.space)
-        self.place = {v: i for i, v in enumerate(variables)}
-        self.known: dict[Expr, Any] = {}
-
-    def constant(self, value: int) -> Any:
-        return islpy.PwAff.from_aff(islpy.Aff.val_on_domain(self.local, islpy.Val(value, context())))
-
-    def __call__(self, e: Expr) -> Any:
-        total: Any = None
-        for atom, k in e.terms:
-            part = self.atom(atom)
-            if k != 1:
-                part = part.scale_val(islpy.Val(k, context()))
-            total = part if total is None else total.add(part)
-        if total is None:
-            return self.constant(e.constant)
-        return total.add(self.constant(e.constant)) if e.constant else total
-
-    def atom(self, e: Expr) -> Any:
-        found = self.known.get(e)
-        if found is None:
-            found = self.known[e] = self._atom(e)
-        return found
-
-    def _atom(self, e: Expr) -> Any:
-        if isinstance(e, Var):
-            aff = islpy.Aff.var_on_domain(self.local, islpy.dim_type.set, self.place[e])
-            return islpy.PwAff.from_aff(aff)
-        if isinstance(e, (FloorDiv, Mod)):
-            if not isinstance(e.divisor, int):
-                raise ValueError(f"isl has no division by an expression: {e}")
-            divisor = islpy.Val(e.divisor, context())
-            n = self(e.numerator)
-            return n.scale_down_val(divisor).floor() if isinstance(e, FloorDiv) else n.mod_val(divisor)
-        if isinstance(e, Product):
-            raise ValueError(f"isl has no product of variables: {e}")
-        if isinstance(e, (Minimum, Maximum)):
-            parts = [self(a) for a in e.arguments]
-            total = parts[0]
-            for p in parts[1:]:
-                total = total.union_min(p) if isinstance(e, Minimum) else total.union_max(p)
-            return total
-        raise TypeError(f"no atom: {type(e).__name__}")
-
-    def box(self, ranges: Mapping[Var, Interval]) -> Any:
-        out = islpy.Set.universe(self.space)
-        for v, b in ranges.items():
-            i = self.place[v]
-            out = out.lower_bound_val(islpy.dim_type.set, i, islpy.Val(b.lower, context()))
-            out = out.upper_bound_val(islpy.dim_type.set, i, islpy.Val(b.upper, context()))
-        return out
-
-    def holds(self, e: Expr, b: Interval) -> Any:
-        f = self(e)
-        if b.lower == b.upper:
-            return f.eq_set(self.constant(b.lower))
-        return f.ge_set(self.constant(b.lower)).intersect(f.le_set(self.constant(b.upper)))
-
-
-def _domain(m: IndexingMap, b: _Builder) -> Any:
+def _domain(m: IndexingMap, b: IslBuilder) -> Any:
     domain = b.box(m.variable_ranges)
     for e, span in m.constraints:
         domain = domain.intersect(b.holds(e, span))
@@ -162,14 +42,14 @@ def domain_set(m: IndexingMap) -> islpy.Set:
     """The points (dims, ranges, rts) at which the map is defined."""
     if m.unknown is not None:
         raise ValueError(f"an unknown map has no domain: {m.unknown.reason}")
-    return _domain(m, _Builder(list(m.variable_ranges)))
+    return _domain(m, IslBuilder(list(m.variable_ranges)))
 
 
 def to_isl(m: IndexingMap) -> islpy.Map:
     """See `IndexingMap.to_isl`."""
     if m.unknown is not None:
         raise ValueError(f"an unknown map has no relation: {m.unknown.reason}")
-    b = _Builder(list(m.variable_ranges))
+    b = IslBuilder(list(m.variable_ranges))
     domain = _domain(m, b)
     out = islpy.Map.from_domain(domain)
     for e in m.results:
@@ -234,9 +114,6 @@ def _has_products(e: Expr) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- sets of indices
-
-
 def full_relation(m: IndexingMap) -> islpy.Map:
     """[dims] -> results, with range and runtime variables existential."""
     out = to_isl(m)
@@ -245,48 +122,6 @@ def full_relation(m: IndexingMap) -> islpy.Map:
     for i in range(len(m.dims)):
         out = out.set_dim_name(islpy.dim_type.in_, i, f"i{i}")
     return out
-
-
-def set_of_boxes(rank: int, boxes: Sequence[Sequence[tuple[int, int, int]]]) -> islpy.Set:
-    """The union of boxes whose sides are (lower, upper, step)."""
-    b = _Builder([Var(f"x{i}") for i in range(rank)])
-    total = islpy.Set.empty(b.space)
-    for sides in boxes:
-        part = b.box({v: Interval(lo, hi) for v, (lo, hi, _) in zip(b.place, sides, strict=True)})
-        for v, (lo, _, step) in zip(b.place, sides, strict=True):
-            if step != 1:
-                part = part.intersect(b.holds((v - lo) % step, Interval(0, 0)))
-        total = total.union(part)
-    return total
-
-
-def hull(s: islpy.Set) -> tuple[Interval, ...]:
-    """The least interval in each dimension of a bounded set that is not empty."""
-    kind = islpy.dim_type.set
-    return tuple([Interval(s.dim_min_val(i).to_python(), s.dim_max_val(i).to_python()) for i in range(s.dim(kind))])
-
-
-def box_of(s: islpy.Set) -> list[tuple[int, int, int]] | None:
-    """The sides (lower, upper, step) when the set is a box whose sides are progressions."""
-    sides: list[tuple[int, int, int]] = []
-    for i, b in enumerate(hull(s)):
-        step = 1
-        if not b.is_point:
-            stride = s.get_stride(i).to_python()
-            step = stride if stride > 1 else 1
-        sides.append((b.lower, b.upper, step))
-    return sides if s.is_equal(set_of_boxes(len(sides), [sides])) else None
-
-
-def count(s: islpy.Set) -> int | Declined:
-    """How many points a bounded set has."""
-    return bounded(lambda: int(s.count_val().to_python()))
-
-
-def shifted(s: islpy.Set, by: int) -> islpy.Set:
-    """{x + by : x in s} for a set of integers."""
-    move = islpy.Aff.var_on_domain(islpy.LocalSpace.from_space(s.get_space()), islpy.dim_type.set, 0)
-    return s.apply(islpy.Map.from_aff(move.set_constant_val(islpy.Val(by, context()))))
 
 
 def _with_runtimes_as_parameters(m: IndexingMap) -> islpy.Map:
@@ -326,7 +161,7 @@ def shortest_reuse(m: IndexingMap, loops: Sequence[Var]) -> tuple[tuple[int, ...
             place = full.find_dim_by_name(islpy.dim_type.param, rt.var.name)
             full = full.fix_val(islpy.dim_type.param, place, islpy.Val(rt.interval.lower, context()))
         full = full.project_out(islpy.dim_type.param, 0, full.dim(islpy.dim_type.param))
-        b = _Builder(list(loops))
+        b = IslBuilder(list(loops))
         reorder = islpy.Map.from_domain(islpy.Set.universe(b.space))
         for v in ordered:
             reorder = reorder.flat_range_product(islpy.Map.from_pw_aff(b(v)))
@@ -353,7 +188,7 @@ def _point(s: islpy.Set) -> tuple[int, ...]:
     return tuple([p.get_coordinate_val(islpy.dim_type.set, i).to_python() for i in range(n)])
 
 
-def _translation(b: _Builder, vector: Sequence[int]) -> islpy.Map:
+def _translation(b: IslBuilder, vector: Sequence[int]) -> islpy.Map:
     out = islpy.Map.from_domain(islpy.Set.universe(b.space))
     for v, x in zip(b.place, vector, strict=True):
         out = out.flat_range_product(islpy.Map.from_pw_aff(b(v + x)))

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from hlo import Declined, Value
+from hlo.display import as_html, as_latex, as_text
 from indexing.bounds import Bounds, Interval
 from indexing.expr import ExprLike, as_expr, evaluate, substitute
+from indexing.regions import Region
 from indexing.terms import Expr, Var
 
 if TYPE_CHECKING:
     import islpy
-
-    from indexing.regions import Region
 
 __all__ = ["Constraint", "IndexingMap", "RuntimeVariable", "Variable", "build", "compose", "label_of", "usual"]
 
@@ -65,6 +65,22 @@ def usual(prefix: str, i: int) -> Var:
     return found
 
 
+class MapOperations(Protocol):
+    """What a map is asked for and files above this one know: `indexing.operations` has these functions."""
+
+    def same_relation(self, a: IndexingMap, b: IndexingMap) -> bool: ...
+    def format_document(self, m: IndexingMap) -> str: ...
+    def simplify_map(self, m: IndexingMap) -> IndexingMap: ...
+    def to_isl(self, m: IndexingMap) -> islpy.Map: ...
+    def invert(self, m: IndexingMap, box: Sequence[int | Interval] | None = None) -> IndexingMap: ...
+    def restrict(self, m: IndexingMap, conditions: Mapping[Expr, Interval]) -> IndexingMap: ...
+    def select_results(self, m: IndexingMap, numbers: Sequence[int]) -> IndexingMap: ...
+    def ranges_to_dims(self, m: IndexingMap) -> IndexingMap: ...
+    def rescale_ranges(self, m: IndexingMap) -> IndexingMap: ...
+    def image(self, m: IndexingMap, region: Region | None = None) -> Region: ...
+    def preimage(self, m: IndexingMap, region: Region) -> Region: ...
+
+
 @dataclass(frozen=True, eq=False)
 class IndexingMap:
     """A map from dimension variables to results; see the module's text. Immutable.
@@ -88,6 +104,7 @@ class IndexingMap:
     constraints: tuple[Constraint, ...] = ()
     unknown: Declined | None = None
     is_known_empty: bool = field(default=False)
+    _operations: ClassVar[MapOperations]
 
     # ------------------------------------------------------------ making
 
@@ -152,18 +169,14 @@ class IndexingMap:
         return tuple(v.var for v in self.ranges) + tuple(v.var for v in self.runtimes)
 
     def __str__(self) -> str:
-        from indexing.notation import format_map
-
-        return format_map(self)
+        return as_text(self)
 
     def __repr__(self) -> str:
         return f"<IndexingMap {self}>"
 
     def to_document(self) -> str:
         """The text on several lines: one variable or constraint a line, a runtime variable with its producer below it."""
-        from indexing.notation import format_document
-
-        return format_document(self)
+        return self._operations.format_document(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The program does not travel along: a producer is left behind, its label stays.
@@ -177,9 +190,7 @@ class IndexingMap:
             return NotImplemented
         if self is other or self.spelling == other.spelling:
             return True
-        from indexing.relation import same_relation
-
-        return same_relation(self, other)
+        return self._operations.same_relation(self, other)
 
     def __hash__(self) -> int:
         # Nothing finer is the same for every spelling of a relation and yet cheap.
@@ -224,18 +235,14 @@ class IndexingMap:
         >>> str(parse_map(text).simplify())
         '(d0, d1) -> (d0, d1), domain: d0 in [0, 3], d1 in [0, 7]'
         """
-        from indexing.map_simplifier import simplify_map
-
-        return simplify_map(self)
+        return self._operations.simplify_map(self)
 
     def to_isl(self) -> islpy.Map:
         """The relation as `islpy.Map` from [dims, ranges, rts] to the results, domain and constraints included.
 
         Raises ValueError for an unknown map and for products of variables, which isl cannot express.
         """
-        from indexing.isl import to_isl
-
-        return to_isl(self)
+        return self._operations.to_isl(self)
 
     def compose(self, second: IndexingMap) -> IndexingMap:
         """`second` after this map; see `indexing.compose`."""
@@ -243,52 +250,36 @@ class IndexingMap:
 
     def inverse(self, box: Sequence[int | Interval] | None = None) -> IndexingMap:
         """The inverse relation, over `box` or over what the results can reach; see `indexing.invert`."""
-        from indexing.inverse import invert
-
-        return invert(self, box)
+        return self._operations.invert(self, box)
 
     def restrict(self, conditions: Mapping[Expr, Interval]) -> IndexingMap:
         """The map where every expression also lies in its interval; see `indexing.transform`."""
-        from indexing.transform import restrict
-
-        return restrict(self, conditions)
+        return self._operations.restrict(self, conditions)
 
     def select_results(self, numbers: Sequence[int]) -> IndexingMap:
         """The map to some of the results, in the order given."""
-        from indexing.transform import select_results
-
-        return select_results(self, numbers)
+        return self._operations.select_results(self, numbers)
 
     def ranges_to_dims(self) -> IndexingMap:
         """The map whose dimensions are the old dimensions and then the old ranges."""
-        from indexing.transform import ranges_to_dims
-
-        return ranges_to_dims(self)
+        return self._operations.ranges_to_dims(self)
 
     def rescale_ranges(self) -> IndexingMap:
         """The same relation with fewer and shorter range variables; see `indexing.transform`."""
-        from indexing.transform import rescale_ranges
-
-        return rescale_ranges(self)
+        return self._operations.rescale_ranges(self)
 
     def image(self, region: Region | None = None) -> Region:
-        """The results over a region of the dimensions (default: the domain), exactly; see `indexing.regions.image`."""
-        from indexing.regions import image
-
-        return image(self, region)
+        """The results over a region of the dimensions (default: the domain), exactly; see `indexing.images.image`."""
+        return self._operations.image(self, region)
 
     def preimage(self, region: Region) -> Region:
         """The dimensions that have a result in the region, exactly."""
-        from indexing.regions import preimage
-
-        return preimage(self, region)
+        return self._operations.preimage(self, region)
 
     @property
     def domain(self) -> Region:
         """The dimensions for which some range and runtime values meet all constraints."""
-        from indexing.regions import image
-
-        return image(replace(self, results=tuple([v.var for v in self.dims])))
+        return self._operations.image(replace(self, results=tuple([v.var for v in self.dims])))
 
     @property
     def range(self) -> Region:
@@ -296,14 +287,10 @@ class IndexingMap:
         return self.image()
 
     def _repr_latex_(self) -> str:
-        from indexing.display import map_to_latex
-
-        return f"${map_to_latex(self)}$"
+        return f"${as_latex(self)}$"
 
     def _repr_html_(self) -> str:
-        from indexing.display import map_to_html
-
-        return map_to_html(self)
+        return as_html(self)
 
     def remove_unused(self) -> IndexingMap:
         """The same relation without the range and runtime variables that occur in no result, constraint or element."""

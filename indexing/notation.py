@@ -20,6 +20,7 @@ import re
 from collections.abc import Sequence
 
 from hlo import Location, ParseError
+from hlo.display import as_text
 from indexing.bounds import Interval
 from indexing.extrema import maximum, minimum
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, label_of
@@ -328,3 +329,6 @@ def parse_map(text: str) -> IndexingMap:
         [RuntimeVariable(v, intervals[v]) for v in runtimes],
         constraints,
     )
+
+
+as_text.register(IndexingMap, format_map)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlo.display import as_text
 from indexing.terms import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
 __all__ = ["format_expr"]
@@ -62,3 +63,6 @@ def _atom(e: Expr) -> str:
         name = "min" if isinstance(e, Minimum) else "max"
         return f"{name}({', '.join(format_expr(a) for a in e.arguments)})"
     raise TypeError(f"no atom: {type(e).__name__}")
+
+
+as_text.register(Expr, format_expr)

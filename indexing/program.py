@@ -12,7 +12,7 @@ from typing import Any
 from hlo import Module, Op, TensorType, Value
 from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
 from indexing.caches import Memo
-from indexing.derive import output_to_input
+from indexing.derive import BY_REGION, output_to_input
 from indexing.inverse import invert
 from indexing.map import IndexingMap, compose
 from indexing.mapset import MapSet
@@ -155,3 +155,6 @@ def _distinct(maps: list[IndexingMap]) -> MapSet:
     if len(spelled) > MAPS_LIMIT:
         return MapSet([IndexingMap.unknown_because(f"read in {len(spelled)} ways; {MAPS_LIMIT} are kept apart at most")])
     return MapSet(spelled.values())
+
+
+BY_REGION.update(dict.fromkeys(CALLS, fusion_maps))

@@ -10,11 +10,12 @@ from hlo import Declined, Op, TensorType
 from indexing.bounds import Interval
 from indexing.derive import output_to_input
 from indexing.expr import ExprLike, substitute
+from indexing.images import image
 from indexing.inverse import invert
 from indexing.layout import physical_map
 from indexing.map import IndexingMap, Variable
 from indexing.mapset import MapSet
-from indexing.regions import Region, image
+from indexing.regions import Region
 from indexing.simplifier import simplify
 from indexing.terms import Var
 

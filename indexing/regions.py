@@ -1,26 +1,19 @@
-"""Sets of indices: boxes where they suffice, isl sets where they do not; images and preimages of maps."""
+"""Sets of indices: boxes where they suffice, isl sets where they do not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hlo import Declined
 from indexing.bounds import Interval
-from indexing.caches import Memo
-from indexing.inverse import invert
-from indexing.map import IndexingMap
-from indexing.simplifier import simplify
-from indexing.spans import Box, Span, box_count, box_difference, box_intersection, connected, digits, progression
-from indexing.terms import Const, Expr, Mod, Var
+from indexing.spans import Box, Span, box_count, box_difference, box_intersection
 
 if TYPE_CHECKING:
     import islpy
 
-__all__ = ["BOXES_LIMIT", "Region", "image", "preimage"]
+__all__ = ["BOXES_LIMIT", "Region"]
 
 BOXES_LIMIT = 32
 """A region of more boxes than this becomes an isl set."""
@@ -78,7 +71,7 @@ class Region:
     @staticmethod
     def _of_question(make: Callable[[], islpy.Set]) -> Region:
         """The region of a set that isl is to make, all within one budget."""
-        from indexing.isl import box_of, decided
+        from indexing.isl_sets import box_of, decided
 
         def asked() -> tuple[islpy.Set, list[tuple[int, int, int]] | None]:
             made = make()
@@ -103,7 +96,7 @@ class Region:
             if self.boxes is not None:
                 self._count = sum(box_count(b) for b in self.boxes)
             else:
-                from indexing.isl import count
+                from indexing.isl_sets import count
 
                 self._count = count(self.to_isl())
         return self._count
@@ -114,7 +107,7 @@ class Region:
         if self.is_empty:
             raise ValueError("an empty region has no hull")
         if self.boxes is None:
-            from indexing.isl import hull
+            from indexing.isl_sets import hull
 
             return hull(self.to_isl())
         sides = zip(*self.boxes, strict=True)
@@ -147,12 +140,12 @@ class Region:
     def to_isl(self) -> islpy.Set:
         """The region as an isl set in this thread's context."""
         if self._set is None:
-            from indexing.isl import set_of_boxes
+            from indexing.isl_sets import set_of_boxes
 
             assert self.boxes is not None
             self._set = set_of_boxes(self.rank, [[(s.lower, s.upper, s.step) for s in b] for b in self.boxes])
         else:
-            from indexing.isl import here
+            from indexing.isl_sets import here
 
             return here(self._set)
         return self._set
@@ -213,7 +206,7 @@ class Region:
 
 
 def _decided(question: Callable[[], bool]) -> bool:
-    from indexing.isl import decided
+    from indexing.isl_sets import decided
 
     return decided(question)
 
@@ -221,7 +214,7 @@ def _decided(question: Callable[[], bool]) -> bool:
 def _from_text(text: str) -> Region:
     import islpy
 
-    from indexing.isl import context
+    from indexing.isl_sets import context
 
     return Region.of_isl(islpy.Set.read_from_str(context(), text))
 
@@ -272,122 +265,3 @@ def _join(a: Box, b: Box) -> Box | None:
         if (x.size > 1 and y.size > 1 and x.step != y.step) or (y.lower - x.lower) % step or y.lower > x.upper + step:
             return None
     return (*a[:i], Span.of(x.lower, max(x.upper, y.upper), step), *a[i + 1 :])
-
-
-# ---------------------------------------------------------------- images
-
-
-def image(m: IndexingMap, region: Region | None = None) -> Region:
-    """{m(d, s, rt) : d in region}, over all values of ranges and runtime variables; by default of the whole domain.
-
-    Exact. A runtime variable counts with every value that it can have. Raises ValueError for an unknown map and
-    `indexing.errors.BudgetSpent` where isl would have to decide and does not in its budget.
-
-    >>> from indexing import parse_map
-    >>> m = parse_map("(d0) -> (d0 floordiv 8, d0 mod 8), domain: d0 in [0, 31]")
-    >>> print(image(m, Region.box([Interval(8, 23)])))
-    {([1, 2], [0, 7])}
-    """
-    if m.unknown is not None:
-        raise ValueError(f"an unknown map has no image: {m.unknown.reason}")
-    if m.is_known_empty:
-        return Region.empty(len(m.results))
-    pieces = region.boxes if region is not None else (tuple([Span.of(*v.interval) for v in m.dims]),)
-    if pieces is not None:
-        total = Region.empty(len(m.results))
-        for box in pieces:
-            boxes = _image_of_box(m, box)
-            if boxes is None:
-                break
-            for b in boxes:
-                total = total | Region(len(m.results), (b,))
-        else:
-            return total
-    from indexing.isl import full_relation
-
-    def reached() -> islpy.Set:
-        r = full_relation(m)
-        return (r if region is None else r.intersect_domain(region.to_isl())).range()
-
-    return Region._of_question(reached)
-
-
-def preimage(m: IndexingMap, region: Region) -> Region:
-    """{d : m(d, s, rt) in region for some s, rt}. Exact. Raises ValueError for an unknown map."""
-    return image(invert(m), region)
-
-
-_IMAGES: Memo[Any, list[Box] | None] = Memo(1 << 15)
-
-
-def _image_of_box(m: IndexingMap, box: Box) -> list[Box] | None:
-    """The image of a box as disjoint boxes, or None when it is none that is seen quickly."""
-    key = (m.spelling, box)
-    return _IMAGES[key] if key in _IMAGES else _IMAGES.keep(key, _compute_image(m, box))
-
-
-def _compute_image(m: IndexingMap, box: Box) -> list[Box] | None:
-    dims = [v._replace(interval=v.interval.intersect(s.interval)) for v, s in zip(m.dims, box, strict=True)]
-    if any(v.interval.is_empty for v in dims):
-        return []
-    m = replace(m, dims=tuple(dims)).simplify()
-    if m.is_known_empty:
-        return []
-    spans = {v: Span.of(*b) for v, b in m.variable_ranges.items()}
-    for v, s in zip(m.dims, box, strict=True):
-        spans[v.var] = spans[v.var].intersect(s)
-    for e, b in m.constraints:
-        narrowed = _narrowed_by_modulo(e, b, spans)
-        if narrowed is None:
-            return None
-        spans.update(narrowed)
-    if any(s.size == 0 for s in spans.values()):
-        return []
-    groups = connected(m.results)
-    per_group = [(g, _image_of_group([m.results[k] for k in g], spans)) for g in groups]
-    if any(boxes is None for _, boxes in per_group):
-        return None
-    out: list[Box] = []
-    for combination in product(*[boxes or [] for _, boxes in per_group]):
-        sides: list[Span] = [Span(0, 0)] * len(m.results)
-        for (g, _), part in zip(per_group, combination, strict=True):
-            for k, s in zip(g, part, strict=True):
-                sides[k] = s
-        out.append(tuple(sides))
-    return out if len(out) <= BOXES_LIMIT else None
-
-
-def _narrowed_by_modulo(e: Expr, b: Interval, spans: dict[Var, Span]) -> dict[Var, Span] | None:
-    """The span of the one variable x of (k x + l) mod c = p; None for any other constraint."""
-    if not isinstance(e, Mod) or not isinstance(e.divisor, int) or not b.is_point or len(e.numerator.terms) != 1:
-        return None
-    (x, k), c = e.numerator.terms[0], e.divisor
-    if not isinstance(x, Var) or k not in (1, -1):
-        return None
-    residue = (k * (b.lower - e.numerator.constant)) % c
-    s = spans[x]
-    return {x: s.intersect(Span.of(s.lower + (residue - s.lower) % c, s.upper, c))}
-
-
-def _image_of_group(results: list[Expr], spans: dict[Var, Span]) -> list[Box] | None:
-    if len(results) == 1:
-        s = progression(results[0], spans)
-        return None if s is None else [(s,)]
-    # Digits of one position: each result in [0, n_k - 1], and the row-major sum is a progression without gaps.
-    ranges = {v: s.interval for v, s in spans.items()}
-    if any(s.step != 1 for e in results for v in e.variables for s in (spans[v],)):
-        return None
-    from indexing.bounds import Bounds
-
-    bounds = Bounds(ranges)
-    sides = [bounds(e) for e in results]
-    if any(b.lower < 0 for b in sides):
-        return None
-    sizes = [b.upper + 1 for b in sides]
-    position: Expr = Const(0)
-    for e, n in zip(results, sizes, strict=True):
-        position = position * n + e
-    s = progression(simplify(position, ranges), spans)
-    if s is None or s.step != 1 or s.upper >= prod(sizes):
-        return None
-    return digits(s.lower, s.upper, sizes)

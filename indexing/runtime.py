@@ -14,7 +14,7 @@ import numpy as np
 from hlo import Declined, DenseArray, ElementType, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import default_storage_range
-from indexing.bounds import Interval
+from indexing.bounds import Interval, interval
 from indexing.expr import ExprLike, substitute
 from indexing.extrema import maximum, minimum
 from indexing.map import IndexingMap
@@ -109,8 +109,6 @@ def _is_integer(value: Value) -> bool:
 
 def _fitting(e: Expr, value: Value, ranges: Mapping[Var, Interval]) -> Expr | None:
     """`e` when all its values are values of the tensor's element type."""
-    from indexing.bounds import interval
-
     element = value.tensor.element
     assert isinstance(element, ElementType)
     lower, upper = default_storage_range(element)

@@ -13,7 +13,7 @@ from math import gcd
 from indexing.bounds import EVERYTHING, Bounds, Interval
 from indexing.caches import Memo
 from indexing.extrema import maximum, minimum
-from indexing.terms import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var, floordiv, from_terms, mod
+from indexing.terms import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Sum, Var, floordiv, from_terms, mod
 
 __all__ = ["BUDGET", "DIVISION_RULES", "MODULO_RULES", "SUM_RULES", "Simplifier", "simplify"]
 
@@ -151,8 +151,6 @@ _VISITORS: dict[type[Expr], Callable[[Simplifier, Expr], Expr]] = {}
 
 
 def _register_visitors() -> None:
-    from indexing.terms import Sum
-
     _VISITORS.update(
         {
             Var: Simplifier._variable,

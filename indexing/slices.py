@@ -16,9 +16,10 @@ from hlo import Block, Declined, Module, Op, TensorType, Value
 from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
 from indexing.derive import output_to_input
 from indexing.errors import BudgetSpent
+from indexing.images import image
 from indexing.inverse import input_to_output
 from indexing.map import IndexingMap
-from indexing.regions import Region, image
+from indexing.regions import Region
 
 __all__ = ["Slice", "dependencies", "influence"]
 

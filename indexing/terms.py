@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from math import gcd
 from typing import Any, SupportsIndex, TypeVar
 
+from hlo.display import as_text
 from indexing.interning import intern, lookup
 
 __all__ = [
@@ -136,9 +137,7 @@ class Expr:
         return NotImplemented if a is None else mod(a, self)
 
     def __str__(self) -> str:
-        from indexing.printer import format_expr
-
-        return format_expr(self)
+        return as_text(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -251,22 +250,12 @@ class Minimum(Expr):
     __slots__ = ("arguments",)
     arguments: tuple[Expr, ...]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        from indexing.extrema import minimum
-
-        return minimum, self.arguments
-
 
 class Maximum(Expr):
     """The greatest of two or more expressions."""
 
     __slots__ = ("arguments",)
     arguments: tuple[Expr, ...]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        from indexing.extrema import maximum
-
-        return maximum, self.arguments
 
 
 # ---------------------------------------------------------------- construction

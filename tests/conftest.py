@@ -43,6 +43,7 @@ MISSING = {mark: said for mark, (names, said) in NEEDS.items() if not all(map(im
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--renew-goldens", action="store_true", help="keep what tests/test_goldens.py finds as what it expects")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,7 @@ Results are computed on whatever is there: a plan for wide vectors runs on narro
 
 from __future__ import annotations
 
-from codegen.machine_target import Target, host_target
+from codegen.target import Target, host_target
 from tiling.machine import Machine
 
 MACHINES = {

@@ -12,7 +12,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen import assembly, emit, nest, scalars
+from codegen.call import assembly
+from codegen.source import emit, nest, scalars
 from tilewright.bisect import Culprit, Values, check_kernels, find_culprit
 from tilewright.check import first_difference
 from tilewright.cli import main

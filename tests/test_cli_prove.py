@@ -13,7 +13,7 @@ import tiling
 from tests.command_line import SOFTMAX
 from tilewright import cli
 from tiling import Obligation, Proof
-from tiling.prove import Verdict
+from tiling.proving.obligations import Verdict
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import codegen
 import hlo
 import interp
 from tests.command_line import tilewright
-from tiling import expand
 from tilewright.check import compare, float_info
 from tilewright.ends import end_arrays, takes_ends
 from tilewright.inputs import random_arrays
+from tiling.program import expand
 
 WIDER = """func.func @main(%x: tensor<2x64xi8>) -> tensor<64xi32> {
   %z = stablehlo.constant dense<0> : tensor<i8>

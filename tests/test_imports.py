@@ -1,13 +1,14 @@
-"""The direction of imports: hlo <- indexing <- tiling <- codegen; interp sees hlo only; tilewright sees all."""
+"""The direction of imports: hlo <- indexing <- tiling <- codegen; interp sees hlo only; tilewright sees all; and no circle."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import pathlib
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pytest
 
@@ -47,7 +48,10 @@ OPTIONAL = {
 
 # The evaluator runs what no kernel covers. One file knows it, and only inside the functions that call it; the other direction,
 # which would make the oracle depend on what it judges, stays closed.
-EXCEPTIONS = {("codegen/fallback.py", "interp")}
+EXCEPTIONS = {("codegen/call/fallback.py", "interp")}
+
+
+IMPORTERS = ("importlib.import_module", "__import__", "import_module")
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:
@@ -58,7 +62,7 @@ def imported(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, alias.name.partition(".")[0]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.lineno, node.module.partition(".")[0]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__", "import_module"):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
             for a in node.args[:1]:
                 if isinstance(a, ast.Constant) and isinstance(a.value, str):
                     yield node.lineno, a.value.partition(".")[0]
@@ -91,7 +95,7 @@ def test_imports_point_one_way(package: str) -> None:
     [
         ("interp", "from indexing import compose"),
         ("interp", "def f():\n    import codegen.lib as c"),
-        ("hlo", "if True:\n    from tiling.plan import x"),
+        ("hlo", "if True:\n    from tiling.planning.model import x"),
         ("indexing", "import importlib\nimportlib.import_module('codegen')"),
         ("tiling", "import tilewright"),
         ("hlo", "import sympy"),
@@ -105,6 +109,163 @@ def test_the_check_sees_a_wrong_import(package: str, source: str) -> None:
 def test_the_check_lets_right_imports_pass() -> None:
     source = "from __future__ import annotations\nimport os\nimport numpy as np\nimport hlo.types\nfrom tiling import plan\n"
     assert complaints("codegen", "f.py", source) == []
+
+
+# ---------------------------------------------------------------- late imports
+
+_ISL = "`import indexing` is light: islpy comes with the first question that boxes and rules do not answer"
+_LLVM = "numba and LLVM come with the first kernel that is compiled, not with a call of one that is kept"
+_START = "the command line starts, completes and complains before anything heavy is loaded"
+_OPTIONAL = "an optional extra"
+
+# The files that import inside functions, or for types alone, and why; all others import at their top.
+LATE = {
+    "codegen/call/direct.py": _LLVM,
+    "codegen/call/fallback.py": "the evaluator comes with the first op that no kernel covers",
+    "codegen/lib/narrow.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
+    "codegen/lib/scalar.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
+    "codegen/native/front_numba.py": _LLVM,
+    "codegen/native/jit.py": _LLVM,
+    "codegen/native/library_objects.py": _LLVM,
+    "codegen/native/lower.py": _LLVM,
+    "codegen/native/workers.py": "a helper process does without hlo",
+    "codegen/target.py": "a helper process does without hlo; LLVM is asked for the host once",
+    "indexing/images.py": _ISL,
+    "indexing/map.py": _ISL,
+    "indexing/map_simplifier.py": _ISL,
+    "indexing/operations.py": _ISL,
+    "indexing/questions.py": _ISL,
+    "indexing/regions.py": _ISL,
+    "indexing/relation.py": _ISL,
+    "tilewright/__init__.py": "`import tilewright` is light: a name's package comes with its first use",
+    "tilewright/cli.py": _START,
+    "tilewright/commands.py": _START,
+    "tilewright/figures.py": _OPTIONAL,
+    "tilewright/graph.py": _OPTIONAL,
+    "tilewright/jax_bridge.py": _OPTIONAL,
+    "tilewright/lapack.py": _OPTIONAL,
+    "tilewright/panels.py": _OPTIONAL,
+    "tilewright/pictures.py": _OPTIONAL,
+    "tilewright/progress.py": _START,
+    "tilewright/report.py": _START,
+    "tilewright/tools.py": _START,
+}
+
+
+def late_imports(source: str) -> list[int]:
+    """The lines of imports inside functions and under TYPE_CHECKING."""
+
+    def is_late(n: ast.AST) -> bool:
+        if isinstance(n, ast.If):
+            return "TYPE_CHECKING" in ast.unparse(n.test)
+        return isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+    inside = (x for n in ast.walk(ast.parse(source)) if is_late(n) for x in ast.walk(n))
+    return sorted({x.lineno for x in inside if isinstance(x, (ast.Import, ast.ImportFrom))})
+
+
+def test_imports_stand_at_the_top_but_where_a_reason_is_given() -> None:
+    files = {f.relative_to(ROOT).as_posix(): f for p in MAY_IMPORT for f in (ROOT / p).rglob("*.py")}
+    assert {name for name, f in files.items() if late_imports(f.read_text("utf-8"))} == set(LATE)
+
+
+def test_late_imports_are_seen() -> None:
+    source = "import a\nif TYPE_CHECKING:\n    import b\nclass C:\n    def f(self):\n        if x:\n            from c import d\n"
+    assert late_imports(source) == [3, 7]
+
+
+# ---------------------------------------------------------------- circles
+
+
+def modules_of(root: pathlib.Path, packages: Iterable[str]) -> dict[str, pathlib.Path]:
+    """Dotted name -> file of every module of the packages; a package goes by its own name."""
+    files = (f for p in packages for f in (root / p).rglob("*.py"))
+    return {".".join(f.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
+
+
+def imports_of(module: str, source: str, is_package: bool, known: Collection[str]) -> set[str]:
+    """The known modules that a module imports, wherever it does: at the top, in functions, for types alone, by name."""
+    found: set[str] = set()
+
+    def add(name: str) -> None:
+        while name and name not in known:
+            name = name.rpartition(".")[0]
+        found.add(name)
+
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                add(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: None if is_package and node.level == 1 else -(node.level - is_package)]
+            base = ".".join([*(above if node.level else []), *([node.module] if node.module else [])])
+            for alias in node.names:
+                add(f"{base}.{alias.name}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
+            for a in node.args[:1]:
+                if isinstance(a, ast.Constant) and isinstance(a.value, str):
+                    add(a.value)
+    return found - {"", module}
+
+
+def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The groups of modules that import each other, in whatever number of steps."""
+    order = graphlib.TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except graphlib.CycleError:
+        reach = {m: _reached(m, graph) for m in graph}
+        groups = {frozenset(n for n in reach[m] if m in reach[n]) for m in graph if m in reach[m]}
+        return sorted(map(sorted, groups))
+    return []
+
+
+def _reached(start: str, graph: Mapping[str, Collection[str]]) -> set[str]:
+    seen: set[str] = set()
+    todo = [*graph[start]]
+    while todo:
+        m = todo.pop()
+        if m not in seen:
+            seen.add(m)
+            todo.extend(graph[m])
+    return seen
+
+
+def graph_of(root: pathlib.Path, packages: Iterable[str]) -> dict[str, set[str]]:
+    """Module -> what it imports; a package is a module, too."""
+    known = modules_of(root, packages)
+    return {m: imports_of(m, f.read_text("utf-8"), f.name == "__init__.py", known) for m, f in known.items()}
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports inside functions and for types alone count: they once hid that 56 files of tiling were one circle."""
+    graph = graph_of(ROOT, MAY_IMPORT)
+    assert len(graph) > 250
+    assert circles(graph) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import p.a",
+        "from p import a",
+        "from p.a import x",
+        "from . import a",
+        "from .a import x",
+        "def f():\n    from p.a import x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import x",
+        "import importlib\nimportlib.import_module('p.a')",
+    ],
+)
+def test_the_check_sees_a_circle(tmp_path: pathlib.Path, back: str) -> None:
+    (tmp_path / "p").mkdir()
+    for name, text in (("__init__", "from p.a import x"), ("a", "from p.b import y"), ("b", "import p.c"), ("c", back)):
+        (tmp_path / "p" / f"{name}.py").write_text(text)
+    assert circles(graph_of(tmp_path, ["p"])) == [["p.a", "p.b", "p.c"]]
+    (tmp_path / "p" / "c.py").write_text("import p")
+    assert circles(graph_of(tmp_path, ["p"])) == [["p", "p.a", "p.b", "p.c"]]
+    (tmp_path / "p" / "c.py").write_text("import q")
+    assert circles(graph_of(tmp_path, ["p"])) == []
 
 
 def test_every_top_level_package_is_in_the_table_and_ships_its_types() -> None:

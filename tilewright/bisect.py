@@ -23,16 +23,16 @@ import codegen
 import indexing
 import interp
 import tiling
+from hlo.clone import captured_values, clone_block
 from hlo.errors import Declined
 from hlo.module import Block, Function, Module, Op, Value
 from hlo.registry import Literal, definition
 from hlo.types import TensorType
 from tilewright.check import compare, first_difference
 from tiling import EvaluatorStep, Fusion, Plan
-from tiling.clone import captured_values, clone_block
-from tiling.flatten import flatten
-from tiling.plan import ControlStep, RegionPlan
-from tiling.routines import plain_form
+from tiling.planning.model import ControlStep, RegionPlan
+from tiling.program.flatten import flatten
+from tiling.routines.table import plain_form
 
 __all__ = ["Culprit", "KernelCheck", "check_kernels", "find_culprit"]
 

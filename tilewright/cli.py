@@ -103,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     command("plan", "print the fusions and tiles, and why they are what they are", [program])
     command("source", "print the generated source of every kernel", [program])
     tool_options.add_commands(command)
+    p.set_defaults(parser=p)  # `completion` writes what it has
     return p
 
 

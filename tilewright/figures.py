@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from hlo.errors import TilewrightError
+from tilewright.report import bytes_text
 
 __all__ = ["PictureError", "bytes_label", "figure"]
 
@@ -37,6 +38,4 @@ def figure(width: float, height: float, layout: str | None = "constrained") -> A
 
 
 def bytes_label(n: float) -> str:
-    from tilewright.report import bytes_text
-
     return bytes_text(n)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo.types import TensorType
 from tilewright.figures import bytes_label, figure
+from tilewright.report import ops_text
 
 if TYPE_CHECKING:
     from tiling import Plan
@@ -168,9 +169,8 @@ def fusion_graph(plan: Plan) -> Any:
 
     Of the arguments that one step alone reads, and of the results that one step makes, the largest have a box each.
     """
-    from tilewright.report import ops_text
     from tiling import EvaluatorStep, Fusion
-    from tiling.show import count
+    from tiling.show.text import count
 
     graph = Graph()
     home: dict[int, str] = {}

@@ -255,8 +255,8 @@ def _operations(fusion: Fusion) -> int:
 
 def _computed_shares(fusion: Fusion) -> dict[int, float]:
     """Of contractions that masks bound, by op: the part of their products that is computed while inputs are within limits."""
-    from tiling.averages import Averages
-    from tiling.schedule import Contract
+    from tiling.loops.ir import Contract
+    from tiling.planning.averages import Averages
 
     shares: dict[int, float] = {}
     for phase in fusion.schedule.phases:

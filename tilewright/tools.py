@@ -65,7 +65,7 @@ def doctor(args: argparse.Namespace) -> int:
 
     import codegen
     import hlo
-    from codegen import object_cache
+    from codegen.native import object_cache
     from tiling import machine
 
     text = (
@@ -135,7 +135,7 @@ def _entries(folder: Path) -> list[tuple[Path, int, float]]:
 
 def cache(args: argparse.Namespace) -> int:
     """`tilewright cache show|prune|clear`."""
-    from codegen import object_cache
+    from codegen.native import object_cache
 
     folder = object_cache.cache_folder()
     entries = _entries(folder)
@@ -227,10 +227,9 @@ def diff(args: argparse.Namespace) -> int:
 
 def completion(args: argparse.Namespace) -> int:
     """`tilewright completion bash|zsh|fish`: a script for the shell, made from the options themselves."""
-    from tilewright import cli
     from tilewright.completion import script
 
-    print(script(args.shell, cli.parser()))
+    print(script(args.shell, args.parser))
     return 0
 
 

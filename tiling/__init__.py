@@ -1,18 +1,20 @@
 """Tiles, fusions and schedules: which ops become one kernel, in which loops, with what in which buffer."""
 
-from tiling.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
-from tiling.coalescing import Coalescing, coalesced, coalescing
-from tiling.concrete import ConcreteTile
-from tiling.edges import Edge
-from tiling.edit import with_loop_order, with_schedule
+from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
-from tiling.plan import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
-from tiling.planner import plan
-from tiling.propagate import operand_tiles, result_tiles
-from tiling.prove import Obligation, Proof, prove
-from tiling.schedule import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
-from tiling.space import DimensionKind, SpaceDimension, Tile, TilingSpace
-from tiling.symbolic import SymbolicTile, exact_tile, symbolic_tile
+from tiling.planning.edit import with_loop_order, with_schedule
+from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
+from tiling.planning.planner import plan
+from tiling.planning.reasons import Edge
+from tiling.proving.coalescing import Coalescing, coalesced, coalescing
+from tiling.proving.obligations import Obligation, Proof, prove
+from tiling.show import html as _html  # fill the tables of printers
+from tiling.show import text as _text
+from tiling.tiles.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
+from tiling.tiles.concrete import ConcreteTile
+from tiling.tiles.propagate import operand_tiles, result_tiles
+from tiling.tiles.space import DimensionKind, SpaceDimension, Tile, TilingSpace
+from tiling.tiles.symbolic import SymbolicTile, exact_tile, symbolic_tile
 
 __all__ = [
     "Buffer",
@@ -58,3 +60,4 @@ __all__ = [
     "with_loop_order",
     "with_schedule",
 ]
+del _html, _text

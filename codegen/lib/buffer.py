@@ -23,6 +23,7 @@ from numba.extending import lower_builtin, models, register_model
 from codegen.lib import convert, narrow
 from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
 from codegen.lib.register import register
+from codegen.target import current_target
 
 # name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
 ELEMENTS: dict[str, tuple[Any, Any]] = {
@@ -294,8 +295,6 @@ class _StreamCopy(AbstractTemplate):  # type: ignore[misc]
 
 @lower_builtin(stream_copy, Buf, types.Integer, Buf, types.Integer, types.Integer)
 def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    from codegen.machine_target import current_target
-
     dst_kind, src_kind = sig.args[0], sig.args[2]
     width = current_target().vector_bytes
     item = dst_kind.item_bytes
@@ -339,8 +338,6 @@ class _Fence(AbstractTemplate):  # type: ignore[misc]
 
 @lower_builtin(fence)
 def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    from codegen.machine_target import current_target
-
     if current_target().triple.startswith("x86_64"):
         b.call(intrinsic_function(b.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
     else:

@@ -27,7 +27,7 @@ from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import F32, F64, I1, I32, I64, Value, constant, intrinsic_function, is_float, like, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
-from codegen.machine_target import Target, current_target
+from codegen.target import Target, current_target
 
 SHALLOW = 16
 

@@ -22,7 +22,7 @@ from codegen.lib.contract import _c, _counted_loop, _for, _known, _literal, spla
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
-from codegen.machine_target import current_target
+from codegen.target import current_target
 
 __all__ = ["gemm_bytes"]
 

@@ -38,7 +38,7 @@ from codegen.lib.contract_bytes import _dot4, _opaque
 from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
-from codegen.machine_target import current_target
+from codegen.target import current_target
 
 __all__ = ["block_shape", "gemm_dots"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from codegen.lib.emit import F16, F32, I16, I32, Value, element_type, intrinsic_function, like, select, suffix
-from codegen.machine_target import current_target
+from codegen.target import current_target
 
 
 def widen_bf16(x: Value) -> Value:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from codegen.machine_target import current_target
+from codegen.target import current_target
 
 F32 = ir.FloatType()
 F64 = ir.DoubleType()

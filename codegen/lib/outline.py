@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 
 from codegen.lib.buffer import Buf, use_scopes
-from codegen.machine_target import current_target
+from codegen.target import current_target
 
 __all__ = ["collect", "outlined"]
 

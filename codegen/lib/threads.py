@@ -1,6 +1,6 @@
 """What the launcher's own source may call: atomics, futexes, the clock, and calls through an address.
 
-These are for ``codegen.launch`` alone; generated kernels have no use for them.  ``words(address)`` reads memory as int64.
+These are for ``codegen.call.launch`` alone; generated kernels have no use for them.  ``words(address)`` reads memory as int64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.core.typing.templates import signature
 from codegen.lib.buffer import Buf
 from codegen.lib.emit import I8, I32, I64, intrinsic_function
 from codegen.lib.register import register
-from codegen.machine_target import clock_number, current_target
+from codegen.target import clock_number, current_target
 
 WORDS = Buf("int64", "words", 8)
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # the process-private forms
@@ -170,7 +170,7 @@ yield_thread = _native(
 clock_ns = _native("clock_ns", (), _I, _clock, "The monotonic clock, nanoseconds.")
 interrupted = _native(
     "interrupted", (), types.boolean, _interrupted,
-    "Whether a signal's handler has raised (`codegen.interrupts`): True in the main thread alone.", lambda: False,
+    "Whether a signal's handler has raised (`codegen.native.interrupts`): True in the main thread alone.", lambda: False,
 )  # fmt: skip
 copy_bytes = _native("copy_bytes", (_I, _I, _I), types.none, _copy_bytes, "Copy bytes: (target, source, count), all addresses.")
 byte_at = _native("byte_at", (_I,), _I, _at(I8), "The byte at an address.")

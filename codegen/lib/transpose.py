@@ -20,7 +20,7 @@ from codegen.lib.contract import _c, _for, _known, _literal, splat
 from codegen.lib.emit import I1, I32, I64, Value, intrinsic_function, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
-from codegen.machine_target import current_target
+from codegen.target import current_target
 
 LINE_BYTES = 64
 

@@ -14,6 +14,7 @@ from hlo.errors import Declined, Location, ParseError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, definition
 from hlo.text.lexer import Lexer
+from hlo.text.mlir_parser import parse_mlir
 from hlo.text.xla_types import parse_type
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, Type
 from hlo.verify import check_op, check_structure, type_problem, verify
@@ -36,8 +37,6 @@ def type_of(spec: Type | str) -> Type:
         return spec
     try:
         if "<" in spec and "[" not in spec:
-            from hlo.text.mlir_parser import parse_mlir
-
             text = f"func.func private @t({spec})"
             (argument,) = parse_mlir(Source(text, "<type>")).functions["t"].arguments
             return argument.type

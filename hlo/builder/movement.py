@@ -12,6 +12,7 @@ from hlo.attributes import GatherDimensions, ScatterDimensions
 from hlo.builder.core import BuilderCore, Region, Results, _caller, flat, type_of
 from hlo.errors import VerificationError
 from hlo.module import DenseArray, Value
+from hlo.text.xla_types import HLO_ELEMENTS
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, TokenType, TupleType, Type
 
 __all__ = ["Movement"]
@@ -23,8 +24,6 @@ def element(spec: ElementType | str) -> ElementType:
     >>> element("pred").name, element("s8").name
     ('i1', 'i8')
     """
-    from hlo.text.xla_types import HLO_ELEMENTS
-
     if isinstance(spec, ElementType):
         return spec
     found = ELEMENT_TYPES.get(spec) or HLO_ELEMENTS.get(spec)

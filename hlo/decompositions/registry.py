@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
+from hlo.builder import Builder
 from hlo.decompositions.expressions import Expression
 from hlo.errors import Declined
-from hlo.module import Op, Value
+from hlo.module import Block, Op, Value
 
-if TYPE_CHECKING:
-    from hlo.decompositions.rewrite import Rewriter
+__all__ = ["DECLINED", "Rewriter", "Rule", "decomposition", "function", "rule", "rules"]
 
-__all__ = ["DECLINED", "Rule", "decomposition", "function", "rule", "rules"]
 
-Rule = Callable[["Rewriter", Op, tuple[Value, ...]], "tuple[Value, ...] | Declined"]
+class Rewriter(Protocol):
+    """What a decomposition uses of the rewrite (`hlo.decompositions.rewrite`)."""
+
+    builder: Builder
+
+    def inline(self, block: Block, arguments: Sequence[Value]) -> tuple[Value, ...]: ...
+
+
+Rule = Callable[[Rewriter, Op, tuple[Value, ...]], tuple[Value, ...] | Declined]
 
 _RULES: dict[str, Rule] = {}
 

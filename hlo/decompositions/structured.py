@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hlo.attributes import DotDimensions
-from hlo.decompositions.registry import decomposition, rule
+from hlo.decompositions.registry import Rewriter, decomposition, rule
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.ops.chlo import broadcast_maps
 from hlo.registry import definition, definitions
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType
 from hlo.typesets import TYPE_SETS, TypeSet
-
-if TYPE_CHECKING:
-    from hlo.decompositions.rewrite import Rewriter
 
 __all__: list[str] = []
 

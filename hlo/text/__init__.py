@@ -9,6 +9,8 @@ from pathlib import Path
 from hlo.errors import Location, ParseError
 from hlo.module import Module, Source
 from hlo.text.bytecode import MAGIC, refuse_bytecode, text_of
+from hlo.text.mlir_parser import parse_mlir
+from hlo.text.xla_parser import looks_like_hlo, parse_hlo
 
 __all__ = ["load", "parse"]
 
@@ -34,9 +36,6 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        from hlo.text.mlir_parser import parse_mlir
-        from hlo.text.xla_parser import looks_like_hlo, parse_hlo
-
         return parse_hlo(source) if looks_like_hlo(text) else parse_mlir(source)
     except (RecursionError, MemoryError) as e:
         raise ParseError(f"the text is too large or nested too deeply to read ({type(e).__name__})", Location(name)) from None

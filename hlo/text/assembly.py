@@ -10,18 +10,16 @@ attributes that stand nowhere else; `:style` are the types; `[[ … ]]` is there
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from hlo.module import Op, Value
 from hlo.registry import Attribute, OpDefinition
 from hlo.text.attribute_text import dictionary_text
 from hlo.text.kinds import FORMS
+from hlo.text.op_parts import OpParser, OpParts
 from hlo.types import ElementType, FunctionType, OpaqueType, TensorType, TupleType, Type
-
-if TYPE_CHECKING:
-    from hlo.text.mlir_parser import MlirParser
 
 __all__ = ["Custom", "Directive", "Format", "Names", "OpParts", "compile_format", "function_text", "types_text"]
 
@@ -34,27 +32,10 @@ class Names(Protocol):
         ...
 
 
-@dataclass
-class OpParts:
-    """An op while it is parsed: what the directives have found so far."""
-
-    definition: OpDefinition
-    at: int
-    result_count: int
-    operands: dict[str, list[Value]] = field(default_factory=dict)
-    attributes: dict[str, Any] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
-    result_types: tuple[Type, ...] = ()
-
-    def flat(self) -> list[Value]:
-        """All operands in the definition's order."""
-        return [v for o in self.definition.operands for v in self.operands.get(o.name, ())]
-
-
 class Directive(Protocol):
     """One piece of a format."""
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         """Reads the piece at the cursor into `parts`."""
         ...
 
@@ -62,7 +43,7 @@ class Directive(Protocol):
         """The piece's text for an op."""
         ...
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         """Could the piece start at the cursor?"""
         ...
 
@@ -75,11 +56,11 @@ class Directive(Protocol):
 class Custom:
     """A piece with a syntax of its own; `attributes` are the attributes that it shows."""
 
-    parse: Callable[[MlirParser, OpParts], None]
+    parse: Callable[[OpParser, OpParts], None]
     print: Callable[[Op, Names], str]
     attributes: tuple[str, ...] = ()
     is_present: Callable[[Op], bool] = lambda op: True
-    begins: Callable[[MlirParser], bool] = lambda p: True
+    begins: Callable[[OpParser], bool] = lambda p: True
 
 
 @dataclass(frozen=True)
@@ -89,7 +70,7 @@ class _Literal:
     text: str
     tokens: tuple[str, ...]
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         lx = p.lexer
         for t in self.tokens:
             if t[0].isalpha():
@@ -100,7 +81,7 @@ class _Literal:
     def print(self, op: Op, names: Names) -> str:
         return self.text
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         return not self.tokens or p.lexer.kind == self.tokens[0] or p.lexer.at_word(self.tokens[0])
 
     def is_present(self, op: Op) -> bool:
@@ -113,7 +94,7 @@ class _Operand:
     variadic: bool
     optional: bool
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         lx = p.lexer
         values = parts.operands.setdefault(self.name, [])
         if not self.variadic and not (self.optional and lx.kind != "value"):
@@ -127,7 +108,7 @@ class _Operand:
     def print(self, op: Op, names: Names) -> str:
         return ", ".join(names.use(v) for v in op.segment(self.name))
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         return p.lexer.kind == "value"
 
     def is_present(self, op: Op) -> bool:
@@ -138,7 +119,7 @@ class _Operand:
 class _Attribute:
     attribute: Attribute
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         form = FORMS[self.attribute.kind]
         assert form.bare is not None
         parts.attributes[self.attribute.name] = form.bare(p.values, self.attribute)
@@ -148,7 +129,7 @@ class _Attribute:
         assert form.plain is not None
         return form.plain(op.attr(self.attribute.name))
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         return True
 
     def is_present(self, op: Op) -> bool:
@@ -159,7 +140,7 @@ class _Attribute:
 class _Dictionary:
     shown: frozenset[str]
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         if p.lexer.kind == "{":
             p.attribute_dictionary(parts)
 
@@ -167,7 +148,7 @@ class _Dictionary:
         text = remaining_attributes(op, self.shown)
         return f" {text}" if text else ""
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         return True
 
     def is_present(self, op: Op) -> bool:
@@ -179,7 +160,7 @@ class _Optional:
     pieces: tuple[Directive, ...]
     anchor: Directive
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         lx = p.lexer
         # The group begins with a literal (", precision = "): it is there when all of that literal is.
         first = self.pieces[0]
@@ -206,7 +187,7 @@ class _Optional:
             return ""
         return "".join(piece.print(op, names) for piece in self.pieces)
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         return True
 
     def is_present(self, op: Op) -> bool:
@@ -217,7 +198,7 @@ class _Optional:
 class _Types:
     style: str
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         lx = p.lexer
         lx.expect(":")
         at = lx.start
@@ -243,7 +224,7 @@ class _Types:
     def print(self, op: Op, names: Names) -> str:
         return ": " + types_text(self.style, [v.type for v in op.operands], [r.type for r in op.results])
 
-    def begins(self, p: MlirParser) -> bool:
+    def begins(self, p: OpParser) -> bool:
         return p.lexer.kind == ":"
 
     def is_present(self, op: Op) -> bool:
@@ -377,7 +358,7 @@ class Format:
 
     pieces: tuple[Directive, ...]
 
-    def parse(self, p: MlirParser, parts: OpParts) -> None:
+    def parse(self, p: OpParser, parts: OpParts) -> None:
         """Reads an op's body at the cursor."""
         for piece in self.pieces:
             piece.parse(p, parts)
@@ -392,13 +373,11 @@ _PIECE = re.compile(r"(\$\w+)|(\{\})|:(\w+)|(\[\[)|(\]\])|@(\w+)|((?:(?!\$\w|\{\
 _TOKEN = re.compile(r"[A-Za-z_]\w*|->|\S")
 
 
-def _compiled(text: str, d: OpDefinition) -> Format:
-    from hlo.text.formats import CUSTOM
-
+def _compiled(text: str, d: OpDefinition, customs: Mapping[str, Custom]) -> Format:
     operands = {o.name: o for o in d.operands}
     names = {a.name for a in d.attributes}
     shown = frozenset(n[1:] for n in re.findall(r"\$\w+", text) if n[1:] in names) | frozenset(
-        a for c in re.findall(r"@(\w+)", text) for a in CUSTOM[c].attributes
+        a for c in re.findall(r"@(\w+)", text) for a in customs[c].attributes
     )
     stack: list[list[Directive]] = [[]]
     for m in _PIECE.finditer(text):
@@ -418,7 +397,7 @@ def _compiled(text: str, d: OpDefinition) -> Format:
             anchor = next(x for x in pieces if not isinstance(x, _Literal))
             stack[-1].append(_Optional(pieces, anchor))
         elif custom:
-            stack[-1].append(CUSTOM[custom])
+            stack[-1].append(customs[custom])
         else:
             stack[-1].append(_Literal(literal, tuple(_TOKEN.findall(literal))))
     return Format(tuple(stack[0]))
@@ -427,10 +406,10 @@ def _compiled(text: str, d: OpDefinition) -> Format:
 _FORMATS: dict[tuple[str, str], Format] = {}
 
 
-def compile_format(text: str, d: OpDefinition) -> Format:
-    """The compiled form of a format for an op (kept)."""
+def compile_format(text: str, d: OpDefinition, customs: Mapping[str, Custom]) -> Format:
+    """The compiled form of a format for an op (kept); `customs` are its irregular pieces, by name."""
     key = (d.name, text)
     found = _FORMATS.get(key)
     if found is None:
-        found = _FORMATS[key] = _compiled(text, d)
+        found = _FORMATS[key] = _compiled(text, d, customs)
     return found

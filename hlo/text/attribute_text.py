@@ -18,6 +18,7 @@ from hlo.attributes import (
     Unit,
     Word,
 )
+from hlo.display import as_text
 from hlo.module import DenseArray
 from hlo.text import literals
 from hlo.types import ELEMENT_TYPES, Type
@@ -98,9 +99,7 @@ def attribute_text(value: Any) -> str:
     if isinstance(value, Type):
         return str(value)
     if isinstance(value, ConvDimensions):
-        from hlo.text.dimension_numbers import write_struct
-
-        return attribute_text(write_struct["conv"](value))
+        return as_text(value)
     raise TypeError(f"no text for an attribute of {type(value).__name__}")
 
 

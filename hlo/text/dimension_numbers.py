@@ -24,6 +24,7 @@ from hlo.attributes import (
     SymbolPath,
     Word,
 )
+from hlo.display import as_text
 from hlo.text.attribute_text import attribute_text
 
 __all__ = ["WrongForm", "read_struct", "show", "write_struct"]
@@ -263,3 +264,10 @@ write_struct = {
     "alias": _write_alias,
 }
 """kind -> writer back to an attribute."""
+
+
+def _conv_attribute_text(value: ConvDimensions) -> str:
+    return attribute_text(write_struct["conv"](value))
+
+
+as_text.register(ConvDimensions, _conv_attribute_text)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hlo.attributes import DotDimensions, Foreign
 from hlo.module import DenseArray, Op
 from hlo.registry import lookup
 from hlo.text import literals
-from hlo.text.assembly import Custom, Format, Names, OpParts, compile_format, function_text, remaining_attributes
+from hlo.text.assembly import Custom, Format, Names, compile_format, function_text, remaining_attributes
 from hlo.text.attribute_text import attribute_text, symbol_text
 from hlo.text.dimension_numbers import conv_text
 from hlo.text.kinds import FORMS
+from hlo.text.op_parts import OpParser, OpParts
 from hlo.types import OpaqueType, QuantizedType, TensorType
-
-if TYPE_CHECKING:
-    from hlo.text.mlir_parser import MlirParser
 
 __all__ = ["CUSTOM", "FITS", "FORMATS", "format_of"]
 
@@ -106,13 +103,13 @@ def format_of(name: str) -> Format | None:
     """The compiled format of an op, or None when it has only the generic form (or one of `hlo.text.region_formats`)."""
     text = FORMATS.get(name)
     d = lookup(name)
-    return compile_format(text, d) if text is not None and d is not None else None
+    return compile_format(text, d, CUSTOM) if text is not None and d is not None else None
 
 
 # ---------------------------------------------------------------- pieces
 
 
-def _parse_constant(p: MlirParser, parts: OpParts) -> None:
+def _parse_constant(p: OpParser, parts: OpParts) -> None:
     lx = p.lexer
     if lx.accept("("):  # stablehlo.constant() <{value = …}> : () -> type
         lx.expect(")")
@@ -139,7 +136,7 @@ def _print_constant(op: Op, names: Names) -> str:
     return (extra + " " if extra else "") + literals.dense_text(value)
 
 
-def _parse_ranges(p: MlirParser, parts: OpParts) -> None:
+def _parse_ranges(p: OpParser, parts: OpParts) -> None:
     lx = p.lexer
     rows: list[tuple[int, int, int]] = []
     lx.expect("[")
@@ -160,21 +157,21 @@ def _print_ranges(op: Op, names: Names) -> str:
     return "[" + ", ".join(f"{a}:{b}" if s == 1 else f"{a}:{b}:{s}" for a, b, s in rows) + "]"
 
 
-def _pair(p: MlirParser) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _pair(p: OpParser) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """`[0, 1] x [2, 3]`."""
     left = p.integer_list()
     p.lexer.expect_word("x")
     return left, p.integer_list()
 
 
-def _parse_batching(p: MlirParser, parts: OpParts) -> None:
+def _parse_batching(p: OpParser, parts: OpParts) -> None:
     p.lexer.expect_word("batching_dims")
     p.lexer.expect("=")
     left, right = _pair(p)
     parts.attributes["dot_dimension_numbers"] = DotDimensions(left, right)
 
 
-def _parse_contracting(p: MlirParser, parts: OpParts) -> None:
+def _parse_contracting(p: OpParser, parts: OpParts) -> None:
     left, right = _pair(p)
     old: DotDimensions = parts.attributes.get("dot_dimension_numbers", DotDimensions())
     parts.attributes["dot_dimension_numbers"] = DotDimensions(old.lhs_batching, old.rhs_batching, left, right)
@@ -188,7 +185,7 @@ def _dims(op: Op) -> DotDimensions:
 _PRECISION_WORD = re.compile(r"e(\d+)m(\d+)\Z", re.ASCII)
 
 
-def _parse_precision(p: MlirParser, parts: OpParts) -> None:
+def _parse_precision(p: OpParser, parts: OpParts) -> None:
     lx = p.lexer
     at = lx.start
     m = _PRECISION_WORD.match(lx.take("word", "a format such as e8m10"))
@@ -197,11 +194,11 @@ def _parse_precision(p: MlirParser, parts: OpParts) -> None:
     parts.attributes["exponent_bits"], parts.attributes["mantissa_bits"] = int(m.group(1)), int(m.group(2))
 
 
-def _parse_target(p: MlirParser, parts: OpParts) -> None:
+def _parse_target(p: OpParser, parts: OpParts) -> None:
     parts.attributes["call_target_name"] = p.lexer.symbol()
 
 
-def _parse_barrier(p: MlirParser, parts: OpParts) -> None:
+def _parse_barrier(p: OpParser, parts: OpParts) -> None:
     lx = p.lexer
     if lx.accept("("):
         lx.expect(")")
@@ -233,7 +230,7 @@ def _barrier_fits(op: Op) -> bool:
     return [v.type for v in op.operands] == [r.type for r in op.results]
 
 
-def _parse_conv(p: MlirParser, parts: OpParts) -> None:
+def _parse_conv(p: OpParser, parts: OpParts) -> None:
     parts.attributes["dimension_numbers"] = p.values.conv_dimensions()
 
 
@@ -246,7 +243,7 @@ _WINDOW = {
 }
 
 
-def _parse_window(p: MlirParser, parts: OpParts) -> None:
+def _parse_window(p: OpParser, parts: OpParts) -> None:
     """`{stride = [1, 1], pad = [[0, 0], [0, 0]], lhs_dilate = …, rhs_dilate = …, reverse = [false, false]}`."""
     lx = p.lexer
     lx.expect("{")
@@ -269,7 +266,7 @@ def _parse_window(p: MlirParser, parts: OpParts) -> None:
     lx.expect("}")
 
 
-def _reversal(p: MlirParser) -> tuple[bool, ...]:
+def _reversal(p: OpParser) -> tuple[bool, ...]:
     """`[false, true]` or `[0, 1]`."""
     lx = p.lexer
     lx.expect("[")
@@ -298,7 +295,7 @@ def _print_window(op: Op, names: Names) -> str:
     return "{" + ", ".join(rows) + "}"
 
 
-def _parse_arith(p: MlirParser, parts: OpParts) -> None:
+def _parse_arith(p: OpParser, parts: OpParts) -> None:
     if p.lexer.kind == "{":
         p.attribute_dictionary(parts)
     value = p.values.attribute()
@@ -319,7 +316,7 @@ def _print_arith(op: Op, names: Names) -> str:
 _SHARDING = "#sdy.sharding"
 
 
-def _parse_sharding(p: MlirParser, parts: OpParts) -> None:
+def _parse_sharding(p: OpParser, parts: OpParts) -> None:
     lx = p.lexer
     if lx.kind != "<":
         raise lx.expected("'<'")
@@ -328,7 +325,7 @@ def _parse_sharding(p: MlirParser, parts: OpParts) -> None:
     parts.attributes["sharding"] = Foreign(_SHARDING + lx.text[begin:end])
 
 
-def _at_batching(p: MlirParser) -> bool:
+def _at_batching(p: OpParser) -> bool:
     return p.lexer.at_word("batching_dims")
 
 

@@ -6,26 +6,23 @@ loop (`run`) drives the stack of generators.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hlo.attributes import TypedArray
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
-from hlo.text.assembly import OpParts
 from hlo.text.bytecode import vhlo_problem
 from hlo.text.formats import format_of
 from hlo.text.kinds import from_text
 from hlo.text.lexer import Lexer
+from hlo.text.op_parts import OpParts, Steps
 from hlo.text.region_formats import REGION_FORMATS
 from hlo.text.resources import SECTION_BEGIN, skip_section
 from hlo.text.values import ValueParser
 from hlo.types import FunctionType, Type
 
 __all__ = ["MlirParser", "Steps", "parse_mlir"]
-
-Steps = Generator["Steps", Any, Any]
-"""A parser that yields the parsers of the regions inside it and gets their results."""
 
 _SEGMENT_SIZES = ("operandSegmentSizes", "operand_segment_sizes", "resultSegmentSizes", "result_segment_sizes")
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hlo.display import as_text
 from hlo.module import Block, Function, Module, Op, Value
 from hlo.text.assembly import function_text
 from hlo.text.attribute_text import dictionary_text, quoted, symbol_text
@@ -233,3 +234,6 @@ def _fits(op: Op) -> bool:
 
 def _suffix(attributes: tuple[Mapping[str, Any], ...], i: int) -> str:
     return " " + dictionary_text(attributes[i]) if i < len(attributes) and attributes[i] else ""
+
+
+as_text.register(Module, print_module)

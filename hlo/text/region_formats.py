@@ -9,30 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hlo.attributes import Foreign
 from hlo.module import Block, Op, Value
 from hlo.registry import lookup
-from hlo.text.assembly import OpParts, function_text, remaining_attributes
+from hlo.text.assembly import Names, function_text, remaining_attributes
+from hlo.text.op_parts import OpParser, OpParts, Steps
 from hlo.types import TensorType
 
-if TYPE_CHECKING:
-    from hlo.text.mlir_parser import MlirParser, Steps
-    from hlo.text.printer import Printer
-
 __all__ = ["REGION_FORMATS", "RegionFormat"]
+
+
+class RegionPrinter(Names, Protocol):
+    """What the formats of regions use of the printer (`hlo.text.printer`)."""
+
+    def define(self, value: Value) -> str: ...
+    def alias(self, value: Value, text: str) -> None: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
+    def indent(self, more: int) -> str: ...
+
 
 
 @dataclass(frozen=True)
 class RegionFormat:
     """`print` yields strings and (block, is the block label printed) pairs."""
 
-    parse: Callable[[MlirParser, OpParts], Steps]
-    print: Callable[[Op, Printer], Iterator[str | tuple[Block, str]]]
+    parse: Callable[[OpParser, OpParts], Steps]
+    print: Callable[[Op, RegionPrinter], Iterator[str | tuple[Block, str]]]
 
 
-def _parse_reduce(p: MlirParser, parts: OpParts) -> Steps:
+def _parse_reduce(p: OpParser, parts: OpParts) -> Steps:
     """`(%x init: %i), (%y init: %j) applies op across dimensions = [0] {…} : type`, or with `reducer(…) {…}` at the end."""
     lx = p.lexer
     inputs: list[Value] = []
@@ -123,7 +131,7 @@ def _compact(op: Op) -> str | None:
     return inner.name if all(v.type == scalar for v in (*body.arguments, *inner.results)) else None
 
 
-def _print_reduce(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+def _print_reduce(op: Op, pr: RegionPrinter) -> Iterator[str | tuple[Block, str]]:
     n = len(op.operands) // 2
     pairs = zip(op.operands[:n], op.operands[n:], strict=True)
     inner = _compact(op)
@@ -151,7 +159,7 @@ def _printable_reduce(op: Op) -> bool:
     return bool(n) and len(op.operands) == 2 * n and len(op.regions) == 1 and len(op.regions[0].arguments) == 2 * n
 
 
-def _parse_while(p: MlirParser, parts: OpParts) -> Steps:
+def _parse_while(p: OpParser, parts: OpParts) -> Steps:
     """`(%a = %0, %b = %1) : t, u cond {…} do {…}`, attributes after the types with `attributes {…}`."""
     lx = p.lexer
     names: list[tuple[str, int]] = []
@@ -191,7 +199,7 @@ def _parse_while(p: MlirParser, parts: OpParts) -> Steps:
     return regions
 
 
-def _print_while(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+def _print_while(op: Op, pr: RegionPrinter) -> Iterator[str | tuple[Block, str]]:
     cond, body = op.regions
     pr.enter()
     names = [pr.define(a) for a in cond.arguments]
@@ -219,7 +227,7 @@ def _printable_while(op: Op) -> bool:
     )
 
 
-def _parse_scan(p: MlirParser, parts: OpParts) -> Steps:
+def _parse_scan(p: OpParser, parts: OpParts) -> Steps:
     """`(%x) inits (%c) dimension = 0 attributes {…} { ^bb0(…): … } : types`."""
     lx = p.lexer
     for name, word in (("inputs", None), ("inits", "inits")):
@@ -249,7 +257,7 @@ def _parse_scan(p: MlirParser, parts: OpParts) -> Steps:
     return [region]
 
 
-def _print_scan(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+def _print_scan(op: Op, pr: RegionPrinter) -> Iterator[str | tuple[Block, str]]:
     body = op.regions[0]
     lists = [", ".join(map(pr.use, op.segment(n))) for n in ("inputs", "inits")]
     extra = remaining_attributes(op, frozenset(("dimension",)))
@@ -270,7 +278,7 @@ _MANUAL = {
 }
 
 
-def _parse_manual(p: MlirParser, parts: OpParts) -> Steps:
+def _parse_manual(p: OpParser, parts: OpParts) -> Steps:
     """`(%x) in_shardings=[…] out_shardings=[…] manual_axes={…} (%a: t) {…} : types`."""
     lx = p.lexer
     lx.expect("(")
@@ -312,7 +320,7 @@ def _manual_piece(op: Op, name: str) -> str | None:
     return text[len(before) : -len(after)] if text.startswith(before) and text.endswith(after) else None
 
 
-def _print_manual(op: Op, pr: Printer) -> Iterator[str | tuple[Block, str]]:
+def _print_manual(op: Op, pr: RegionPrinter) -> Iterator[str | tuple[Block, str]]:
     body = op.regions[0]
     head = "(" + ", ".join(map(pr.use, op.operands)) + ")"
     head += "".join(f" {n}={_manual_piece(op, n)}" for n in _MANUAL)

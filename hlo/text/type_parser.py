@@ -17,6 +17,7 @@ from hlo.attributes import (
     Struct,
     TypedInteger,
 )
+from hlo.text.attribute_text import attribute_text
 from hlo.text.bytecode import vhlo_problem
 from hlo.text.lexer import Lexer
 from hlo.types import (
@@ -225,8 +226,6 @@ class TypeParser(ABC):
             elif isinstance(value, Foreign):
                 encoding = value.text
             else:
-                from hlo.text.attribute_text import attribute_text
-
                 encoding = attribute_text(value)
         lx.expect(">")
         return TensorType(tuple(shape), element, bounds, encoding)

@@ -18,6 +18,7 @@ from hlo.errors import ParseError
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.lexer import Lexer
+from hlo.text.mlir_parser import run
 from hlo.text.xla_special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
 from hlo.text.xla_table import OPCODES, BadValue, Row, integer
 from hlo.text.xla_types import parse_literal, parse_type, skip
@@ -59,8 +60,6 @@ class Computation:
 
 def parse_hlo(source: Source) -> Module:
     """The module of an HLO text. Raises ParseError."""
-    from hlo.text.mlir_parser import run
-
     reader = _Reader(source)
     reader.read()
     module: Module = run(_Builder(reader).module())

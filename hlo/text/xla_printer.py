@@ -14,6 +14,7 @@ from typing import Any
 
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
+from hlo.text.mlir_parser import run
 from hlo.text.xla_table import ROWS, Row, plain_rows
 from hlo.text.xla_types import literal_text, type_text
 from hlo.types import TensorType, TupleType
@@ -132,8 +133,6 @@ class _Writer:
         return name
 
     def _function(self, f: Function) -> str:
-        from hlo.text.mlir_parser import run
-
         c = _Computation(self._name(f.name))
         run(self._fill(c, f.body, list(f.arguments), (), len(f.result_types) != 1))
         self.done.append(c)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hlo.attributes import ChannelHandle, ConvDimensions, DotDimensions, GatherDimensions, ScatterDimensions
 from hlo.module import Op
 from hlo.text.attribute_text import quoted
@@ -104,8 +106,6 @@ _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?\Z", re.ASCII)
 
 def iota_rows(text: str) -> tuple[tuple[int, ...], ...]:
     """`[2,2]<=[4]`: the numbers from 0 on, reshaped, transposed and cut into rows."""
-    import numpy as np
-
     m = _IOTA.match(text)
     if m is None:
         raise BadValue(f"expected groups such as [2,2]<=[4], found {text[:40]!r}")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from codegen import calibrated_machine, object_cache
-from codegen.calibrate import calibrate
-from codegen.machine_memory import _key
+from codegen import calibrated_machine
+from codegen.native import object_cache
+from codegen.tune.calibrate import calibrate
+from codegen.tune.machine_memory import _key
 from tiling import Machine
 
 

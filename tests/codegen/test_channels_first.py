@@ -9,14 +9,14 @@ import codegen
 import hlo
 import interp
 from hlo.types import element_type
-from tiling.choose import lower
-from tiling.lower import FusionRequest
+from tiling.loops.ir import Contract, Nest, Schedule
+from tiling.loops.names import Names
+from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
-from tiling.names import Names
-from tiling.plan import Fusion
-from tiling.planner import plan
-from tiling.prove import prove
-from tiling.schedule import Contract, Nest, Schedule
+from tiling.planning.forms import lower
+from tiling.planning.model import Fusion
+from tiling.planning.planner import plan
+from tiling.proving.obligations import prove
 
 
 def convolution(channels: tuple[int, int], side: int, stride: int = 1, spread: int = 1, element: str = "f32",

@@ -11,10 +11,10 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.jit import forget_kernels
+from codegen.native.jit import forget_kernels
 from hlo.types import element_type
 from tests.machines import narrower_targets
-from tiling.schedule import Contract
+from tiling.loops.ir import Contract
 
 TARGETS = narrower_targets()
 TOLERANCE = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-5, "f64": 1e-12}

@@ -10,12 +10,13 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.machine_target import Target
-from codegen.probe import run
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import Target
+from codegen.tune.probe import run
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor
 from tests.machines import narrower_targets
-from tiling.schedule import Contract
+from tiling.loops.ir import Contract
 
 TARGETS = ["host", *narrower_targets()]
 

@@ -12,8 +12,8 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen import direct
-from codegen.executable import ArgumentError
+from codegen.call import direct
+from codegen.call.executable import ArgumentError
 from tests.threads import in_threads
 
 PROGRAM = hlo.parse("""func.func @main(%x: tensor<4x16xf32>, %s: tensor<f32>) -> (tensor<4x16xf32>, tensor<16xf32>) {
@@ -149,7 +149,7 @@ def test_several_threads_at_once(exe: codegen.Executable) -> None:
 
 
 def test_without_it_the_prepared_tables_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    from codegen import quick
+    from codegen.call import quick
 
     monkeypatch.setattr(quick, "is_available", lambda: False)
     made = codegen.compile(PROGRAM)
@@ -160,7 +160,7 @@ def test_without_it_the_prepared_tables_are_used(monkeypatch: pytest.MonkeyPatch
 
 
 def test_prepared_tables_stay_after_an_unusual_argument(monkeypatch: pytest.MonkeyPatch) -> None:
-    from codegen import quick
+    from codegen.call import quick
 
     monkeypatch.setattr(quick, "is_available", lambda: False)
     made = codegen.compile(PROGRAM)

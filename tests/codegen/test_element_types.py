@@ -17,10 +17,11 @@ import codegen
 import hlo
 import interp
 from benchmarks.element_types import ELEMENTS, survey_elementwise
-from codegen.jit import KernelSignature, Param, kernel_assembly
 from codegen.lib.narrow import NARROW_FLOATS, NARROW_INTEGERS, POWER_OF_TWO
-from codegen.machine_target import Target, host_target
-from codegen.probe import apply, elementwise_source
+from codegen.native.jit import kernel_assembly
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import Target, host_target
+from codegen.tune.probe import apply, elementwise_source
 from hlo.types import ELEMENT_TYPES
 from interp.numbers import convert
 from tests.machines import narrower_targets

@@ -9,7 +9,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.probe import apply
+from codegen.tune.probe import apply
 from hlo.errors import SettingError
 from hlo.types import ELEMENT_TYPES
 from interp.numbers import convert
@@ -169,7 +169,7 @@ def test_results_do_not_depend_on_the_plan() -> None:
 
 @pytest.mark.parametrize("target", ["host", "avx2", "baseline"])
 def test_rounding_of_results_is_to_nearest_even_for_denormals_and_nan_too(target: str) -> None:
-    from codegen.machine_target import Target, host_target
+    from codegen.target import Target, host_target
 
     if not host_target().triple.startswith("x86_64"):
         pytest.skip("the named targets are x86")

@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 from tilewright.bisect import Values, check_kernels
-from tiling.fourier import butterflies
+from tiling.routines.fourier import butterflies
 
 KINDS = ["FFT", "IFFT", "RFFT", "IRFFT"]
 

@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.jit import KernelSignature, Param, Scratch, compile_kernel, kernel_assembly, kernel_ir
 from codegen.lib.buffer import ELEMENTS, Buf
 from codegen.lib.narrow import NARROW_FLOATS, NARROW_INTEGERS
-from codegen.machine_target import Target, host_target
-from codegen.probe import apply, run
+from codegen.native.jit import compile_kernel, kernel_assembly, kernel_ir
+from codegen.native.signature import KernelSignature, Param, Scratch
+from codegen.target import Target, host_target
+from codegen.tune.probe import apply, run
 
 
 @pytest.mark.parametrize("dtype", sorted(ELEMENTS))

@@ -6,10 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.jit import KernelSignature, Param, compile_kernel, kernel_assembly
 from codegen.lib.contract import micro_shape
-from codegen.machine_target import Target
-from codegen.probe import run
+from codegen.native.jit import compile_kernel, kernel_assembly
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import Target
+from codegen.tune.probe import run
 from tests.machines import narrower_targets
 
 TARGETS = ["host", *narrower_targets()]

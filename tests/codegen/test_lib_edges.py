@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from codegen.lib import NAMESPACE
-from codegen.machine_target import Target
-from codegen.probe import apply
+from codegen.target import Target
+from codegen.tune.probe import apply
 from tests.machines import narrower_targets
 
 TARGETS = ["host", *narrower_targets()]

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import jit, object_cache
-from codegen.jit import KernelSignature, Param, Scratch, compile_kernel, kernel_key
-from codegen.machine_target import Target, host_target
-from codegen.native import UnresolvedSymbolError, emit_object
-from codegen.probe import run
+from codegen.native import jit, object_cache
+from codegen.native.jit import compile_kernel, kernel_key
+from codegen.native.lower import UnresolvedSymbolError, emit_object
+from codegen.native.signature import KernelSignature, Param, Scratch
+from codegen.target import Target, host_target
+from codegen.tune.probe import run
 
 SOURCE = "def kernel(begin, end, x):\n    for i in range(begin, end):\n        x[i] = x[i] + float32(1)\n"
 SIGNATURE = KernelSignature((Param("x", "float32", 4),))
@@ -250,7 +251,7 @@ def test_a_hit_imports_no_compiler(cache: Path) -> None:
     _works()
     script = (
         "import sys, numpy as np\n"
-        "from codegen.jit import KernelSignature, Param, compile_kernel, stats\n"
+        "from codegen.native.jit import KernelSignature, Param, compile_kernel, stats\n"
         f"kernel = compile_kernel({SOURCE!r}, KernelSignature((Param('x', 'float32', 4),)))\n"
         "assert stats.disk_hits == 1, stats\n"
         "assert 'numba' not in sys.modules\n"
@@ -262,7 +263,7 @@ def test_a_hit_imports_no_compiler(cache: Path) -> None:
 def test_processes_that_share_the_folder(cache: Path) -> None:
     script = (
         "import numpy as np\n"
-        "from codegen.probe import apply\n"
+        "from codegen.tune.probe import apply\n"
         "x = np.arange(5.0)\n"
         "assert np.allclose(apply('exp(x) + 1', x), np.exp(x) + 1)\n"
     )

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import launch, memory
-from codegen.jit import KernelSignature, Param, Scratch, compile_kernel
-from codegen.launch import Plan, Step, default_threads
+from codegen.call import launch, memory
+from codegen.call.launch import Plan, Step, default_threads
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param, Scratch
 
 ROOT = Path(__file__).parents[2]
 SQUARE = compile_kernel(
@@ -146,8 +147,9 @@ def test_a_forked_child_starts_its_own_workers() -> None:
 SCRIPT = """
 import os, sys, threading
 import numpy as np
-from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.launch import Plan, Step
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
+from codegen.call.launch import Plan, Step
 kernel = compile_kernel({source!r}, KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))))
 x, y = np.arange(1000.0), np.zeros(1000)
 plan = Plan([Step(kernel, 1000, (0, 1), 10)])

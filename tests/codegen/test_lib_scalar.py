@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.ulp import TABLE, worst_error
-from codegen.jit import KernelSignature, Param, kernel_assembly
-from codegen.machine_target import Target, host_target
-from codegen.probe import apply, elementwise_kernel, elementwise_source
+from codegen.native.jit import kernel_assembly
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import Target, host_target
+from codegen.tune.probe import apply, elementwise_kernel, elementwise_source
 from tests.machines import narrower_targets
 
 # the error in ulp that each function stays under, f32 and f64; benchmarks/ulp.py prints what a dense sample finds
@@ -191,7 +192,7 @@ def test_reductions_are_the_only_reassociated_ops() -> None:
         "def kernel(begin, end, x, out):\n    s = float32(0)\n    for i in range(begin, end):\n        s = {}\n    out[0] = s\n"
     )
     signature = KernelSignature((Param("x", "float32"), Param("out", "float32")))
-    from codegen.jit import kernel_ir
+    from codegen.native.jit import kernel_ir
 
     assert "vector.reduce.fadd" in kernel_ir(source.format("reduce_add(s, x[i])"), signature)
     assert "vector.reduce.fadd" in kernel_ir(source.format("reduce_fma(s, x[i], x[i])"), signature)

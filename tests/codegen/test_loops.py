@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen import launch, whole_loops
+from codegen.call import launch, whole_loops
 from codegen.supports import supports
 from tests.threads import in_threads
 

@@ -15,14 +15,14 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen import memory_safety
-from codegen.assembly import fusion_source
-from codegen.memory_safety import MemorySafetyWarning, memory_fault, written_schedule
+from codegen.call import memory_safety
+from codegen.call.assembly import fusion_source
+from codegen.call.memory_safety import MemorySafetyWarning, memory_fault, written_schedule
 from codegen.supports import supports
 from indexing.expr import Const
 from tests.codegen.test_transposed_convolutions import CASES, Transposed, arrays_for
 from tiling import Buffer, Contract, Fusion, Loop, Machine, Nest, Plan, Schedule, Scope, with_schedule
-from tiling.prove import prove_memory
+from tiling.proving.obligations import prove_memory
 
 MACHINE = Machine(vector_bytes=32, vector_registers=16, l2_bytes=512 << 10, cores=2)
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -192,7 +192,7 @@ def test_products_without_the_loop_around_them_are_refuted() -> None:
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
-@pytest.mark.filterwarnings("ignore::codegen.memory_safety.MemorySafetyWarning")
+@pytest.mark.filterwarnings("ignore::codegen.call.memory_safety.MemorySafetyWarning")
 def test_what_no_schedule_computes_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     """When every other schedule is refuted as well the evaluator runs the ops, and says why."""
     made = planned(TWO)

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import jit, library_objects
-from codegen.jit import KernelSignature, Param, compile_kernel, kernel_ir
-from codegen.probe import run
+from codegen.native import jit, library_objects
+from codegen.native.jit import compile_kernel, kernel_ir
+from codegen.native.signature import KernelSignature, Param
+from codegen.tune.probe import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +89,7 @@ def test_kernels_start_nothing_of_numbas_whole_target(tmp_path: Path) -> None:
     """scipy is what its linear algebra would import; the registries of arrays, lists and dictionaries cost 0.3 s."""
     script = (
         "import sys\n"
-        "from codegen.jit import KernelSignature, Param, compile_kernel\n"
+        "from codegen.native.jit import KernelSignature, Param, compile_kernel\n"
         "source = 'def kernel(begin, end, x):\\n    for i in range(begin, min(end, 7)):\\n        x[i] = exp(x[i])\\n'\n"
         "compile_kernel(source, KernelSignature((Param('x', 'float32', 4),)))\n"
         "assert 'numba' in sys.modules and 'scipy.linalg' not in sys.modules and 'numba.np.linalg' not in sys.modules\n"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import codegen
 import hlo
-from codegen import object_cache, plans
+from codegen.native import jit, object_cache
+from codegen.native.signature import KernelSignature
+from codegen.tune import remembered_plans as plans
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -21,16 +25,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    import tiling.planner
+    from tiling.planning import planner
 
     calls: list[int] = []
-    original = tiling.planner.best_tiles
+    original = planner.best_tiles
 
     def counted(*args, **kwargs):  # type: ignore[no-untyped-def]
         calls.append(1)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(tiling.planner, "best_tiles", counted)
+    monkeypatch.setattr(planner, "best_tiles", counted)
     return calls
 
 
@@ -97,7 +101,7 @@ def test_autotune_reaches_the_kernels_after_one_that_it_changed(folder: Path, mo
 
     import numpy as np
 
-    module_of_autotune = importlib.import_module("codegen.autotune")
+    module_of_autotune = importlib.import_module("codegen.tune.autotune")
 
     def the_last_is_fastest(base, number, sizes, arrays, repeat, deadline, entry):  # type: ignore[no-untyped-def]
         return {tried: 1.0 / (1 + k) for k, tried in enumerate(sizes)}
@@ -114,3 +118,64 @@ def test_autotune_reaches_the_kernels_after_one_that_it_changed(folder: Path, mo
     tried = {f.name: [t.tile_sizes for t in trials if t.fusion == f.name] for f in tuned.fusions}
     assert all(len(mine) > 1 for mine in tried.values()) and len(tried) == 2
     assert [f.tile_sizes for f in tuned.fusions] == [mine[-1] for mine in tried.values()]
+
+
+LOADED = """
+import pathlib, sys
+import numpy as np
+import codegen, hlo
+module = hlo.load(sys.argv[1])
+codegen.compile(module)
+for name, found in sorted(sys.modules.items()):
+    if name.partition(".")[0] in ("hlo", "indexing", "tiling", "codegen"):
+        print(found.__file__)
+"""
+
+
+def test_every_file_that_plans_and_compiles_is_in_the_digests(folder: Path) -> None:
+    """They once took the files of single folders by name, and missed the others."""
+    from codegen.native.source_digest import sources
+
+    command = [sys.executable, "-c", LOADED, str(EXAMPLES / "softmax.mlir")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=EXAMPLES.parent)
+    used = {Path(line) for line in done.stdout.split()}
+    assert len(used) > 100
+    kernel, *others = ({*sources(p).values()} for p in ("codegen", "tiling", "indexing", "hlo"))
+    planner = kernel.union(*others)
+    assert used <= planner
+    assert {p for p in used if "codegen" in p.parts} <= kernel
+    assert {*(EXAMPLES.parent / "hlo" / "decompositions").glob("*.py")} <= planner
+
+
+def test_the_digest_sees_every_change_of_a_file_and_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from codegen.native.source_digest import source_digest
+
+    monkeypatch.syspath_prepend(tmp_path)
+    room = tmp_path / "a_package" / "room"
+    room.mkdir(parents=True)
+    with pytest.raises(LookupError, match="a_package"):
+        source_digest(["a_package"])
+    first, second = tmp_path / "a_package" / "__init__.py", room / "deep.py"
+    seen = set()
+    for a, b in (("x = 1", "y = 2"), ("x = 1", "y = 3"), ("x = 2", "y = 3"), ("x = 2y", " = 3")):
+        first.write_text(a)
+        second.write_text(b)
+        seen.add(source_digest(["a_package"]))
+    second.rename(room / "other.py")
+    seen.add(source_digest(["a_package"]))
+    assert len(seen) == 5
+
+
+def test_keys_of_plans_and_kernels_follow_the_digest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hlo.load(EXAMPLES / "softmax.mlir")
+    machine = codegen.calibrated_machine()
+    signature, source = KernelSignature(()), "def kernel(begin, end):\n    pass\n"
+
+    def keys() -> set[str]:
+        return {plans._key(module, "main", machine), jit.kernel_key(source, signature, jit.default_target())}
+
+    before = keys()
+    assert keys() == before
+    monkeypatch.setattr(plans, "_planner_digest", lambda: "another")
+    monkeypatch.setattr(jit, "_generator_digest", lambda: "another")
+    assert not keys() & before

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import codegen
-import codegen.machine_target
+import codegen.target
 import hlo
 import interp
 from hlo.decompositions.quantized import quantized_form

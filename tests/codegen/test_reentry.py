@@ -12,7 +12,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen import quick
+from codegen.call import quick
 from tests.threads import in_threads
 
 SUM = """func.func @main(%x: tensor<{n}xf32>, %y: tensor<{n}xf32>) -> (tensor<{n}xf32>, tensor<{n}xf32>) {{

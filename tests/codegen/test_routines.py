@@ -187,7 +187,7 @@ def test_dots_of_bytes_are_exact(m: int, k: int, n: int) -> None:
 
 @pytest.mark.parametrize("target", narrower_targets())
 def test_dots_of_bytes_without_the_instruction(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from codegen.jit import forget_kernels
+    from codegen.native.jit import forget_kernels
 
     monkeypatch.setenv("TILEWRIGHT_TARGET", target)
     forget_kernels()

@@ -16,9 +16,10 @@ import pytest
 import codegen
 import hlo
 import tiling
-from codegen import launch
-from codegen.jit import KernelSignature, Param, compile_kernel
-from codegen.launch import Step
+from codegen.call import launch
+from codegen.call.launch import Step
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from tests.machines import narrower_targets
 from tests.threads import in_threads
 from tilewright.inputs import random_arrays

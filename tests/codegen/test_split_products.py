@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor
-from tiling.prove import prove
+from tiling.proving.obligations import prove
 
 
 def is_split(executable: codegen.Executable) -> bool:

@@ -11,9 +11,12 @@ from numba.core.errors import NumbaError
 
 import codegen
 import hlo
-from codegen import front, jit, native
-from codegen.jit import CompiledKernel, KernelSignature, Param, compile_kernel
-from codegen.launch import Plan, Step
+from codegen.call.launch import Plan, Step
+from codegen.native import front_numba as front
+from codegen.native import jit
+from codegen.native import lower as native
+from codegen.native.jit import CompiledKernel, compile_kernel
+from codegen.native.signature import KernelSignature, Param
 from tilewright.inputs import random_arrays
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.mlir"))
@@ -110,7 +113,7 @@ def test_the_walk_takes_every_kernel_of_the_examples(path: Path, numba_calls: li
 
 
 def test_the_walk_takes_the_launcher(numba_calls: list[str]) -> None:
-    from codegen import launch
+    from codegen.call import launch
 
     for source in (launch._WORKER_SOURCE, launch._RUN_SOURCE):
         compile_kernel(source, KernelSignature(()))

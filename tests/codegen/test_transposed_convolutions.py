@@ -10,11 +10,11 @@ import pytest
 import codegen
 import hlo
 import interp
-from tiling.element import Scalar
-from tiling.plan import Fusion
-from tiling.planner import plan
-from tiling.prove import prove
-from tiling.schedule import Contract, Nest
+from tiling.loops.element_ir import Scalar
+from tiling.loops.ir import Contract, Nest
+from tiling.planning.model import Fusion
+from tiling.planning.planner import plan
+from tiling.proving.obligations import prove
 
 
 @dataclass(frozen=True)

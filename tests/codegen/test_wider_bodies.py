@@ -12,7 +12,7 @@ import hlo
 import interp
 import tiling
 from hlo.types import ELEMENT_TYPES
-from tiling.promotion import promoted
+from tiling.program.promotion import promoted
 
 PAIRS = {
     ("i8", "i32"): 100, ("i16", "i32"): 30000, ("i32", "i64"): 2**31 - 1, ("ui8", "ui32"): 200, ("i4", "i32"): 7,

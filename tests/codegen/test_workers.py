@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import jit, library_objects, workers
-from codegen.jit import KernelSignature, Param, compile_kernels
-from codegen.probe import run
+from codegen.native import jit, library_objects, workers
+from codegen.native.jit import compile_kernels
+from codegen.native.signature import KernelSignature, Param
+from codegen.tune.probe import run
 
 SIGNATURE = KernelSignature((Param("x", "float32"), Param("y", "float32")))
 

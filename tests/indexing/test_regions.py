@@ -7,8 +7,9 @@ import random
 import pytest
 
 from indexing import Interval, parse_map
+from indexing.images import image, preimage
 from indexing.isl import full_relation
-from indexing.regions import Region, image, preimage
+from indexing.regions import Region
 from indexing.spans import Span
 
 MAPS = [

@@ -202,7 +202,7 @@ def test_formats() -> None:
 
 def test_shared_elements_are_shared() -> None:
     from tests.tiling.tile_checks import elements
-    from tiling.edges import shared_element
+    from tiling.planning.reasons import shared_element
 
     module = hlo.parse("""HloModule m
     ENTRY e { p = f32[8,9] parameter(0) n = f32[8,9] negate(p) t = f32[9,8] transpose(n), dimensions={1,0}

@@ -10,7 +10,7 @@ import interp
 from hlo import Block, Function, Module, Op
 from hlo.registry import definition
 from tests.random_programs import random_program
-from tiling.flatten import Program, flatten
+from tiling.program.flatten import Program, flatten
 
 
 def as_module(program: Program) -> Module:

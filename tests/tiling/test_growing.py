@@ -8,7 +8,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from tiling.growing import is_monoid
+from tiling.elements.monoids_by_samples import is_monoid
 
 LOG_ADD_EXP = """%m = stablehlo.maximum %a, %b : tensor<f32>
     %d = stablehlo.subtract %a, %b : tensor<f32>

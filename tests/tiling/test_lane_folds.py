@@ -10,8 +10,8 @@ import codegen
 import hlo
 import interp
 import tiling
-from tiling.order import order_loops
-from tiling.schedule import LoopKind, Nest
+from tiling.loops.ir import LoopKind, Nest
+from tiling.passes.order_loops import order_loops
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "ui8": np.uint8}

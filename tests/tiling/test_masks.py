@@ -12,8 +12,9 @@ import hlo
 import interp
 import tiling
 from tests.tiling.attention_programs import attention, bits, inputs
-from tiling import choose, lower
-from tiling.schedule import Contract, Nest
+from tiling.loops.ir import Contract, Nest
+from tiling.lower import fusion as lower
+from tiling.planning import forms as choose
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 

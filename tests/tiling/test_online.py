@@ -11,12 +11,12 @@ import interp
 import tiling
 from hlo.errors import Declined
 from tests.tiling.attention_programs import attention, bits, inputs
-from tiling import choose
-from tiling.lower import FusionRequest
-from tiling.lower_online import find_online
-from tiling.names import Names
-from tiling.schedule import Sequential
-from tiling.stages import find_stages
+from tiling.loops.ir import Sequential
+from tiling.loops.names import Names
+from tiling.lower.fusion import FusionRequest
+from tiling.lower.online import find_online
+from tiling.planning import forms as choose
+from tiling.planning.stages import find_stages
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 
@@ -127,7 +127,7 @@ def test_attention_with_numbers_that_overflow_or_are_none(monkeypatch: pytest.Mo
 def test_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     n, m = 40, 512
     text = rows_program(kind, n, m)
-    monkeypatch.setitem(__import__("tiling.lower_online", fromlist=["x"]).MOST_BLOCK_ELEMS, False, 64)
+    monkeypatch.setitem(__import__("tiling.lower.online", fromlist=["x"]).MOST_BLOCK_ELEMS, False, 64)
     plan = planned(text, monkeypatch, 8)
     assert is_online(plan), plan.explain()
     x = np.random.default_rng(0).standard_normal((n, m)).astype(np.float32) * 4

@@ -142,7 +142,7 @@ def test_a_value_that_two_kernels_need_is_stored_once() -> None:
 
 def test_equal_layers_are_lowered_once_while_fusions_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A known structure costs what it cost before: a layer is lowered for the plan, and once to look for shared values."""
-    from tiling import planner
+    from tiling.planning import planner
 
     lowered: list[int] = []
     known = planner.Planner._with_tiles

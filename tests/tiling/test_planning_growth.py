@@ -10,8 +10,8 @@ import pytest
 
 import hlo
 import tiling
+from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis
 from tiling.machine import Machine
-from tiling.neutral import MOST_READ_CONDITIONS, Analysis
 
 
 @contextmanager

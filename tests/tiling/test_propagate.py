@@ -18,7 +18,7 @@ from indexing import IndexingMap
 from tests.indexing.op_examples import EXAMPLES
 from tests.tiling.tile_checks import elements
 from tiling import DimensionKind, Tile, operand_tiles, result_tiles, symbolic_tile
-from tiling.walk import Walk
+from tiling.tiles.reads_of_fusion import Walk
 
 MOST_POINTS = 20_000
 

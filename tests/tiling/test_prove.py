@@ -16,7 +16,7 @@ import tiling
 from indexing.expr import Const, Expr, Var, as_expr, minimum, substitute
 from tests.random_programs import random_program
 from tiling import Buffer, Contract, Loop, Machine, Nest, Phase, Schedule, Scope, Store, prove
-from tiling.prove import Obligation, Proof, Verdict
+from tiling.proving.obligations import Obligation, Proof, Verdict
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MACHINE = Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
@@ -68,9 +68,9 @@ SOFTMAX = """func.func @main(%x: tensor<96x40xf32>) -> tensor<96x40xf32> {
 
 def softmax(sizes: tuple[int, ...] = (16, 40)) -> Schedule:
     """Softmax over several tasks, each with scratch of its own and the exponentials in the result's memory."""
-    from tiling.choose import lower
-    from tiling.lower import FusionRequest
-    from tiling.names import Names
+    from tiling.loops.names import Names
+    from tiling.lower.fusion import FusionRequest
+    from tiling.planning.forms import lower
 
     plan = planned(SOFTMAX)
     (fusion,) = plan.fusions
@@ -383,7 +383,7 @@ def test_programs(name: str) -> None:
 
 
 def test_a_guard_that_is_gone_lets_reads_out_of_bounds() -> None:
-    from tiling.element import Choose
+    from tiling.loops.element_ir import Choose
 
     (fusion,) = planned(PROGRAMS["concatenate and pad"]).fusions
 

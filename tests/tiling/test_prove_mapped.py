@@ -31,8 +31,8 @@ from tests.tiling.test_prove import (
     with_steps,
 )
 from tiling import Contract, Fusion, Loop, Nest, Phase, Schedule, Scope, prove
-from tiling.element import Apply, Choose, Load, Node
-from tiling.schedule import LoopKind, Turn
+from tiling.loops.element_ir import Apply, Choose, Load, Node
+from tiling.loops.ir import LoopKind, Turn
 
 
 def changed(node: Node, change: Callable[[Load], Load]) -> Node:

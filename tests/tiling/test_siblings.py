@@ -9,8 +9,8 @@ import codegen
 import hlo
 import interp
 from tiling import prove
-from tiling.schedule import Scope
-from tiling.siblings import PIECES, parts_of
+from tiling.loops.ir import Scope
+from tiling.lower.siblings import PIECES, parts_of
 
 SUM = """
   %{name} = stablehlo.reduce(%{x} init: %zero) applies stablehlo.add across dimensions = {axes}

@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 import tiling
-from tiling.sizes import MOST_KERNEL_NODES, MOST_NODES
+from tiling.planning.sizes import MOST_KERNEL_NODES, MOST_NODES
 
 pytestmark = pytest.mark.machine("avx512")
 

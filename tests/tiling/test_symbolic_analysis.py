@@ -11,7 +11,7 @@ from indexing.regions import Region
 from tests.random_programs import random_program
 from tests.tiling.tile_checks import elements
 from tiling import SymbolicTile, TileAnalysis, reached_tiles, tile_analysis
-from tiling.concrete import ConcreteTile
+from tiling.tiles.concrete import ConcreteTile
 
 MAXIMUM = "mx { a = f32[] parameter(0) b = f32[] parameter(1) ROOT m = f32[] maximum(a, b) }"
 DIAMOND = f"""HloModule m

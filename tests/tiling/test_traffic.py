@@ -8,8 +8,8 @@ import hlo
 import tiling
 from benchmarks.traffic import simulate
 from codegen.supports import supports
-from tiling.cost import estimate
 from tiling.machine import Machine
+from tiling.planning.cost import estimate
 
 ROW_SUM = """
 %0 = stablehlo.constant dense<0.0> : tensor<f32>

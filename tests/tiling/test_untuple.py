@@ -10,7 +10,7 @@ import interp
 import tiling
 from hlo.module import walk
 from hlo.types import TupleType
-from tiling.flatten import flatten
+from tiling.program.flatten import flatten
 
 LOOP = """HloModule loop
 

@@ -11,7 +11,7 @@ import numpy as np
 from hlo.errors import Declined
 from indexing import IndexingMap
 from tiling import SymbolicTile, symbolic_tile
-from tiling.symbolic import exact_tile
+from tiling.tiles.symbolic import exact_tile
 
 MOST_POINTS = 20_000
 

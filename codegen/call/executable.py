@@ -1,0 +1,496 @@
+"""Compiled programs: kernels, the memory between them, and the call.
+
+codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from codegen.call import launch, memory
+from codegen.call.assembly import below
+from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
+from codegen.call.lifetimes import Lifetime, place
+from codegen.call.linearise import linearise
+from codegen.call.memory_safety import safe_assembly
+from codegen.call.nodes import Compute
+from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
+from codegen.call.whole_loops import with_whole_loops
+from codegen.native.jit import CompiledKernel, compile_kernels, stats
+from codegen.native.signature import KernelSignature, Param, Scratch
+from codegen.supports import supports
+from codegen.tune.machine_memory import calibrated_machine
+from codegen.tune.remembered_plans import remembered_plan
+from hlo.errors import TilewrightError
+from hlo.module import DenseArray, Module, Value, as_module
+from hlo.registry import Literal
+from hlo.types import TensorType
+from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
+from tiling.show.html import source_to_html
+from tiling.show.text import summary
+from tiling.show.words import amount, count
+
+__all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
+
+
+SHORT_SECONDS = 4e-6
+LINE_BYTES = 64
+READ_AGAIN = 8  # times the size of an argument that a kernel which reads it goes through
+
+
+class ArgumentError(TilewrightError):
+    """An array that does not fit the program's argument."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One compiled phase of a fusion: `source` is the Python that was compiled, `function` runs it unmodified, step by step."""
+
+    name: str
+    fusion: Fusion
+    tasks: int
+    scratch_bytes: int  # of one thread
+    buffers: tuple[Buffer, ...]
+    compiled: CompiledKernel
+
+    @property
+    def source(self) -> str:
+        return self.compiled.source
+
+    @property
+    def _facts(self) -> str:
+        return f"{self.name}: {count(self.tasks, 'task')}, {amount(self.scratch_bytes)} of scratch a thread"
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self._facts}>"
+
+    def _repr_html_(self) -> str:
+        return source_to_html(self._facts, self.source, is_open=True)
+
+    @property
+    def function(self) -> Any:
+        """The source as a plain Python function of (begin, end, *flat arrays)."""
+        return self.compiled.python
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one step of a call took; `kind` is kernel, library, evaluator or copy."""
+
+    name: str
+    kind: str
+    seconds: float
+
+
+@dataclass
+class RunStats:
+    """Where the kernels came from, and what a call needs beside its arguments and results."""
+
+    compiled: int = 0
+    cache_hits: int = 0
+    compile_seconds: float = 0.0
+    scratch_bytes: int = 0
+
+
+@dataclass(eq=False)
+class Executable:
+    """A compiled program. Call it with one array for each argument; it may be called from several threads at once.
+
+    Results are arrays of their own, which may be written to.
+
+    `plan` says what is computed where, `kernels` and `source` show the code, `fallbacks` what runs in the evaluator, `stats`
+    what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
+    """
+
+    plan: Plan
+    threads: int | None = None
+    custom_calls: CustomCalls | None = None
+    stats: RunStats = field(default_factory=RunStats)
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads: expected a positive number, found {self.threads}")
+        self.whole = _whole_program_reason(self.plan)
+        if self.whole is None:
+            self.plan, assembly, reason = safe_assembly(self.plan)
+            if assembly is None:
+                self.whole = reason
+            else:
+                self._assembly = assembly
+        self._fixed: list[tuple[int, np.ndarray]] = []
+        self._quick: QuickCall | None = None
+        self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
+        self._kernels: list[Kernel] = []
+        self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
+        if self.whole is None:
+            before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
+            self._build()
+            self.stats.compiled = stats.compiled - before[0]
+            self.stats.cache_hits = stats.disk_hits + stats.memory_hits - before[1]
+            self.stats.compile_seconds = stats.compile_seconds - before[2]
+
+    # ------------------------------------------------------------ compile
+
+    def _build(self) -> None:
+        program = self.plan.program
+        nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
+        computes = [n for n in below(nodes) if isinstance(n, Compute)]
+        signatures = [self._signature(n) for n in computes]
+        compiled = compile_kernels([(n.source.source, s) for n, s in zip(computes, signatures, strict=True)])
+        self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
+        linear = linearise(nodes, self._kernel, self._assembly.exchanges)
+        self._launch = launch.Plan(linear.instructions)
+        self._evaluated = {
+            k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()
+        }
+        given = {self._slot(v) for v in program.arguments}
+        results = {self._slot(v) for v in program.results}
+        constants = self._constants(given)
+        sizes, lives = self._assembly.sizes, linear.lives
+        inner = [s for s in lives if s not in given and s not in results and s not in constants]
+        offsets, total = place([Lifetime(sizes[s], lives[s][0], lives[s][1]) for s in inner])
+        self._offsets = dict(zip(inner, offsets, strict=True))
+        total = self._place_copies(computes, total)
+        self._arena_bytes = total
+        threads = self.threads or self.plan.machine.cores
+        self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
+        self._addresses = np.zeros(self._assembly.count, np.int64)
+        for slot, a in self._fixed:
+            self._addresses[slot] = address_of(a)
+        self._arena_slots = np.array([*self._offsets], np.int64)
+        self._arena_offsets = np.array([*self._offsets.values()], np.int64)
+        self._given = [(self._slot(v), v.shape, v.tensor.dtype) for v in program.arguments]
+        self._made = [(self._slot(v), v) for v in program.results]
+        self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
+        sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
+        self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
+        self._quick = self._quick_call(total)
+        self._short = self._quick.call if self._quick is not None else None
+
+    def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
+        """Room in the arena, `total` bytes so far, for copies of small arguments that kernels read again and again.
+
+        NumPy aligns to 16 bytes: half of the vectors of such a row would be read from two cache lines each.
+        """
+        largest: dict[int, int] = {}
+        for n in computes:
+            most = max(b.size_bytes for b in n.source.buffers)
+            largest |= {slot: max(largest.get(slot, 0), most) for slot in n.slots}
+        self._copies: list[tuple[int, int, int]] = []  # memory, place in the arena, bytes
+        for v in self.plan.program.arguments:
+            slot, size = self._slot(v), v.tensor.size_bytes
+            if slot is not None and LINE_BYTES < size <= SMALL_BYTES and largest.get(slot, 0) >= READ_AGAIN * size:
+                self._copies.append((slot, total, size))
+                total += _in_lines(size)
+        return total
+
+    def _slot(self, v: Value) -> int | None:
+        """The number of the memory of a value; None for a value that no step touches."""
+        return self._assembly.known_slot(v)
+
+    def _quick_call(self, arena_bytes: int) -> QuickCall | None:
+        """The short way to call a small program, or None."""
+        program = self.plan.program
+        values = [*program.arguments, *program.results]
+        moved = arena_bytes + sum(v.tensor.size_bytes for v in values)
+        if not QuickCall.takes(self._launch, moved):
+            return None
+        slots = [self._slot(v) for v in values]
+        given, made = slots[: len(program.arguments)], slots[len(program.arguments) :]
+        fixed = {slot: address_of(a) for slot, a in self._fixed}
+        if None in made or len(set(made)) != len(made) or set(made) & {*given, *fixed}:
+            return None
+        rows = [(slot, v.shape, v.tensor.dtype) for slot, v in zip(slots, values, strict=True) if slot is not None]
+        count = len(program.arguments)
+        return QuickCall(rows[:count], rows[count:], fixed, self._offsets, arena_bytes, self._launch)
+
+    def _constants(self, given: set[int | None]) -> set[int]:
+        """Memories of constants that kernels or results read."""
+        found: set[int] = set()
+        for op in (op for p in self.plan.nested() for op in p.program.ops):
+            slot = self._slot(op.results[0]) if isinstance(op.definition.semantics, Literal) else None
+            if slot is not None and slot not in found:
+                dense: DenseArray = op.attr("value")
+                self._fixed.append((slot, memory.in_lines(dense.array)))
+                found.add(slot)
+        return {s for s in found if s not in given}
+
+    def _signature(self, node: Compute) -> KernelSignature:
+        """The arguments of a kernel of the tree."""
+        source = node.source
+        shared = self.plan.machine.l3_bytes
+        exceeds = sum(b.size_bytes for b in source.buffers) > shared
+        params = tuple(
+            Param(
+                b.name, b.element.dtype.name, _alignment(b),
+                # What the shared cache would not keep until it is read need not go through it.
+                stream=b in source.written and 2 * b.size_bytes >= shared and exceeds,
+                ahead=b in source.walked and 2 * b.size_bytes >= shared,
+            )
+            for b in source.buffers
+        )  # fmt: skip
+        offset, scratch = 0, []
+        for b in source.scratch:
+            scratch.append(Scratch(b.name, b.element.dtype.name, offset))
+            offset += _in_lines(b.size_bytes)
+        scratch += [Scratch(b.name, b.element.dtype.name, 0, stack_bytes=_in_lines(b.size_bytes)) for b in source.local]
+        return KernelSignature(params, tuple(scratch))
+
+    def _kernel(self, node: Compute) -> launch.Step:
+        """The launcher's step of a kernel of the tree."""
+        source, compiled = node.source, self._compiled[id(node)]
+        scratch_bytes = sum(_in_lines(b.size_bytes) for b in source.scratch)
+        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
+        chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
+        return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
+
+    # ------------------------------------------------------------ look
+
+    def __repr__(self) -> str:
+        return f"<Executable of @{self.plan.program.name}: {summary(self.plan)}>"
+
+    def _repr_html_(self) -> str:
+        """The plan, then each kernel's source."""
+        return self.plan._repr_html_() + "".join(source_to_html(k._facts, k.source) for k in self.kernels)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The compiled kernels, in the order in which they run."""
+        return list(self._kernels)
+
+    @property
+    def fallbacks(self) -> list[str]:
+        """What runs in the evaluator, with the reason."""
+        if self.whole is not None:
+            return [f"the whole program: {self.whole}"]
+        return [f"{s.op.name} (%{s.name}): {s.reason}" for s, prepared in self._evaluated.values() if not prepared.library]
+
+    @property
+    def library(self) -> list[str]:
+        """What a library runs, or a function that the caller gave."""
+        return [
+            f"{s.op.name} (%{s.name}): {s.library or s.op.attr('call_target_name')}"
+            for s, prepared in self._evaluated.values()
+            if prepared.library
+        ]
+
+    @property
+    def source(self) -> str:
+        """The source of all kernels."""
+        parts = [f"# {k.name}\n{k.source}" for k in self.kernels]
+        return "\n\n".join([*parts, *(f"# in the evaluator: {f}" for f in self.fallbacks)])
+
+    # ------------------------------------------------------------ run
+
+    def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
+        """Runs the program. Raises ArgumentError when an array has not the argument's shape and type."""
+        if self._short is not None:
+            results = self._short(*arrays)
+            if results is not None:
+                return results
+        return self._run(arrays, None)
+
+    def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
+        """(results, seconds of each of `kernels`)."""
+        spent = np.zeros(len(self._launch.steps) if self.whole is None else 0, np.int64)
+        results = self._run(arrays, spent)
+        return results, [float(spent[k]) * 1e-9 for k in self._launch.kernels] if self.whole is None else []
+
+    def timeline(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[StepTime]]:
+        """(results, the seconds of every step of one call): kernels, copies, libraries' functions, the evaluator's ops."""
+        if self.whole is not None:
+            began = time.perf_counter()
+            results = self._run(arrays, None)
+            return results, [StepTime("the whole program", "evaluator", time.perf_counter() - began)]
+        spent = np.zeros(len(self._launch.steps), np.int64)
+        results = self._run(arrays, spent)
+        names = iter(self._kernels)
+        rows = []
+        for number, (step, nanoseconds) in enumerate(zip(self._launch.steps, spent.tolist(), strict=True)):
+            if number in self._evaluated:
+                op, prepared = self._evaluated[number]
+                rows.append(StepTime(op.name, "library" if prepared.library else "evaluator", nanoseconds * 1e-9))
+            elif isinstance(step, launch.Step):
+                rows.append(StepTime(next(names).name, "kernel", nanoseconds * 1e-9))
+            elif isinstance(step, launch.Copy):
+                rows.append(StepTime("copy", "copy", nanoseconds * 1e-9))
+        return results, rows
+
+    def _run(self, arrays: Sequence[Any], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        program = self.plan.program
+        given = self._arguments(arrays)
+        if self.whole is not None:
+            return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
+        memory.pool.begin(self._need_bytes)
+        try:
+            return self._run_kernels(given, spent)
+        finally:
+            memory.pool.end(self._need_bytes)
+
+    def _run_kernels(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        addresses = self._addresses.copy()
+        for (slot, _, _), a in zip(self._given, given, strict=True):
+            if slot is not None:
+                addresses[slot] = address_of(a)
+        arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets or self._copies else None
+        if arena is not None:
+            addresses[self._arena_slots] = arena.address + self._arena_offsets
+            for slot, offset, size in self._copies:
+                if addresses[slot] % LINE_BYTES:
+                    ctypes.memmove(arena.address + offset, int(addresses[slot]), size)
+                    addresses[slot] = arena.address + offset
+        outputs: list[np.ndarray] = []
+        made: dict[int, np.ndarray] = {}
+        again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
+        for known, v in self._made:
+            if known is None:
+                outputs.append(_literal(v))
+                continue
+            if known in made:
+                again.append((len(outputs), known))
+                outputs.append(made[known])
+                continue
+            if known in self._kept_slots:
+                outputs.append(self._kept(known, given).copy())
+                continue
+            t = v.tensor
+            array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            addresses[known] = address_of(array)
+            made[known] = array
+            outputs.append(array)
+        self._launch.run(addresses, self.threads, spent, self._evaluate)
+        for number, known in again:  # each result is the caller's own: writing to one changes no other
+            outputs[number] = made[known].copy()
+        if arena is not None:
+            arena.release()
+        return tuple(outputs)
+
+    def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
+        """The argument or constant whose memory a result is."""
+        slots = [own for own, _, _ in self._given]
+        return given[slots.index(slot)] if slot in slots else dict(self._fixed)[slot]
+
+    def _evaluate(self, number: int, addresses: np.ndarray) -> None:
+        """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
+        step, prepared = self._evaluated[number]
+        reads = op_reads(step.op)
+        arrays = [_view(v, int(at)) for v, at in zip((*reads, *step.op.results), addresses, strict=True)]
+        for target, a in zip(arrays[len(reads) :], prepared(arrays[: len(reads)]), strict=True):
+            np.copyto(target, a, casting="same_kind")
+
+    def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
+        wanted = self.plan.program.arguments
+        if self.whole is None and len(arrays) == len(wanted):
+            for a, (_, shape, dtype) in zip(arrays, self._given, strict=True):
+                if type(a) is not np.ndarray or a.shape != shape or a.dtype != dtype:
+                    break
+                if not (a.flags.c_contiguous and a.flags.aligned):
+                    break
+            else:
+                return list(arrays)
+        if len(arrays) != len(wanted):
+            raise ArgumentError(f"expected {len(wanted)} array{'s' * (len(wanted) != 1)}, found {len(arrays)}")
+        given = []
+        for k, (v, a) in enumerate(zip(wanted, arrays, strict=True)):
+            t = v.type
+            if not isinstance(t, TensorType):
+                given.append(a)  # a token or a tuple: the evaluator runs such a program whole, and checks it
+                continue
+            a = np.asarray(a)
+            same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
+            if not same or a.dtype != t.dtype:
+                name = f" (%{v.name})" if v.name else ""
+                raise ArgumentError(
+                    f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}"
+                )
+            if not a.flags.c_contiguous or not a.flags.aligned:
+                a = np.array(a, order="C")
+            given.append(a)
+        return given
+
+
+def _in_lines(size_bytes: int) -> int:
+    return -(-size_bytes // 64) * 64
+
+
+def _alignment(b: Buffer) -> int:
+    """Bytes that a kernel may take a buffer to be aligned to."""
+    small = b.scope is Scope.RESULT and b.size_bytes <= SMALL_BYTES
+    return b.element.itemsize_bytes if small or b.scope is Scope.ARGUMENT else 64
+
+
+def _view(v: Value, address: int) -> np.ndarray:
+    """The elements of a value at an address; the memory stays the caller's."""
+    t = v.tensor
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * t.size_bytes).from_address(address))
+    array: np.ndarray = raw.view(t.dtype).reshape(t.static_shape)
+    return array
+
+
+def _literal(v: Value) -> np.ndarray:
+    assert v.op is not None
+    dense: DenseArray = v.op.attr("value")
+    return np.array(dense.array)
+
+
+def _is_short(fusion: Fusion) -> bool:
+    """True for a kernel that one thread has done by the time that another has heard of it."""
+    e = fusion.estimate
+    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds < SHORT_SECONDS
+
+
+def _chunk(tasks: int, threads: int) -> int:
+    """Tasks taken at a time: enough pieces that threads finish together, few enough that taking them costs nothing."""
+    return max(1, tasks // (threads * 32))
+
+
+def _whole_program_reason(made: Plan) -> str | None:
+    """Why the evaluator must run the whole program, or None: values that are no arrays of a fixed shape pass between its ops."""
+    for op in made.program.ops:
+        for v in (*op.operands, *op.results):
+            if not isinstance(v.type, TensorType):
+                return f"{op.name} has a value of type {v.type}"
+            if not v.type.is_static:
+                return f"{op.name} has a value whose shape is known only at run time, {v.type}"
+    for v in made.program.arguments:
+        if not isinstance(v.type, TensorType) or not v.type.is_static:
+            return f"an argument of type {v.type}"
+    return None
+
+
+def compile(
+    module_or_plan: Module | Plan,
+    entry: str = "main",
+    threads: int | None = None,
+    custom_calls: CustomCalls | None = None,
+    *,
+    excess_precision: bool | None = None,
+) -> Executable:
+    """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
+
+    `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
+    The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
+    `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
+    TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
+    Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread or
+    for `excess_precision` beside a plan.
+    """
+    if isinstance(module_or_plan, Plan):
+        given = module_or_plan
+        if excess_precision is not None:
+            raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
+        if all(supports(op) is None for f in given.fusions for op in f.ops):
+            return Executable(given, threads, custom_calls)
+        # A plan made without knowing what can be generated: made again with it.
+        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
+    machine = calibrated_machine()
+    if excess_precision is not None:
+        machine = replace(machine, excess_precision=excess_precision)
+    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls)

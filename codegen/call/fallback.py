@@ -1,0 +1,87 @@
+"""What no kernel covers runs in the evaluator: one op at a time, or the whole program.
+
+The only place of this package that knows the evaluator; it is imported when the first such op runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codegen.call.library import LIBRARY_STEPS
+from hlo.clone import captured_values, clone_block
+from hlo.foreign import given_to
+from hlo.module import Block, Function, Module, Op, Value
+from hlo.registry import definition
+from tiling import EvaluatorStep
+
+CustomCalls = Mapping[str, Callable[..., Any]]
+"""Target name -> function(op, *operands) that returns an array or a tuple of them, as the evaluator takes it."""
+
+__all__ = ["CustomCalls", "PreparedOp", "evaluate_program", "op_reads"]
+
+
+def op_reads(op: Op) -> list[Value]:
+    """What an op reads, each value once: its operands, and what its regions read from outside them."""
+    return list(dict.fromkeys([*op.operands, *(v for b in op.regions for v in captured_values(b))]))
+
+
+def evaluate_program(
+    module: Module, arrays: Sequence[np.ndarray], entry: str, custom_calls: CustomCalls | None = None
+) -> tuple[Any, ...]:
+    """The results of a whole function."""
+    import interp
+
+    return tuple(interp.evaluate(module, *arrays, entry=entry, custom_calls=custom_calls))
+
+
+class PreparedOp:
+    """One op of a flattened program that no kernel covers: `prepared(arrays)` gives its results.
+
+    `arrays` are the values of `op_reads(op)`. A library's function runs it where there is one, and a custom call is made
+    directly; the evaluator runs the rest, and whatever gives no result of the right type.
+    """
+
+    def __init__(self, module: Module, step: EvaluatorStep, custom_calls: CustomCalls | None) -> None:
+        op = self.op = step.op
+        self.custom_calls = custom_calls
+        self.direct: Callable[..., Any] | None = LIBRARY_STEPS[op.name] if step.library else None
+        if op.name == "stablehlo.custom_call":
+            self.direct = (custom_calls or {}).get(op.attr("call_target_name"))
+        reads = op_reads(op)
+        body = Block([v.type for v in reads], [f"arg{k}" for k in range(len(reads))])
+        environment = dict(zip(reads, body.arguments, strict=True))
+        copy = Op(op.definition, [environment[v] for v in op.operands], op.attributes,
+                  [clone_block(b, environment) for b in op.regions], [r.type for r in op.results], op.location,
+                  op.extra)  # fmt: skip
+        body.ops += [copy, Op(definition("func.return"), copy.results)]
+        self.name = "step"
+        while self.name in module.functions:
+            self.name += "_"
+        function = Function(self.name, body, result_types=tuple(r.type for r in op.results))
+        self.module = Module({**module.functions, self.name: function}, module.name)
+        self.places = [reads.index(v) for v in op.operands]
+
+    @property
+    def library(self) -> bool:
+        """True where the evaluator has no part in it."""
+        return self.direct is not None
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        if self.direct is not None:
+            with np.errstate(all="ignore"):
+                found = self.direct(self.op, *given_to(self.direct, tuple([arrays[k] for k in self.places])))
+            results = tuple(found) if isinstance(found, (tuple, list)) else () if found is None else (found,)
+            if len(results) == len(self.op.results) and all(map(_fits, results, self.op.results)):
+                return results
+            if self.op.name == "stablehlo.custom_call":  # it was called once; the evaluator says what is wrong with its results
+                target = self.op.attr("call_target_name")
+                return evaluate_program(self.module, arrays, self.name, {target: lambda op, *operands: found})
+        return evaluate_program(self.module, arrays, self.name, self.custom_calls)
+
+
+def _fits(a: Any, v: Value) -> bool:
+    a = np.asarray(a)
+    return a.shape == v.shape and (a.dtype == v.tensor.dtype or v.tensor.dtype.name in ("float16", "bfloat16"))

@@ -1,0 +1,117 @@
+"""No kernel runs that is refuted: every kernel of a plan is shown to touch its own memory only, before it is compiled.
+
+    Plan  ->  Plan whose kernels are proved, and their sources        between planning and compilation, always
+
+What is proved is each phase as it was written: after its nests were ordered, joined, cut and unrolled. A proof is remembered by
+what the source does and by the buffers' sizes, in this process and on disk: alike kernels and second processes pay nothing.
+A kernel that is refuted is replaced (other tiles, plain loops, its ops apart, at last the evaluator) and reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from codegen.call.assembly import Assembly, fusion_source
+from codegen.native import object_cache
+from codegen.source.emit import PhaseSource
+from codegen.supports import supports
+from codegen.tune.remembered_plans import planner_digest
+from tiling import Decision, Fusion, Obligation, Plan
+from tiling.loops.ir import Schedule
+from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step
+from tiling.proving.obligations import Verdict, prove_memory
+
+__all__ = ["MemorySafetyWarning", "memory_fault", "safe_assembly", "written_schedule"]
+
+MOST_REPLACED = 32  # kernels of one plan; beyond, the evaluator runs the whole program
+
+_proved: set[str] = set()
+_lock = threading.Lock()
+
+
+class MemorySafetyWarning(UserWarning):
+    """A planned kernel was refuted: it would have touched memory that is not its own. It does not run; another one does.
+
+    This is a fault of Tilewright's: please report it with the program.
+    """
+
+
+def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
+    """(the plan with nothing in it that is not proved, its assembly, ""); without an assembly the reason why no kernel runs."""
+    decisions: list[Decision] = []
+    for _ in range(MOST_REPLACED):
+        assembly = Assembly(plan)
+        faults = ((f, memory_fault(f, sources)) for f, sources in assembly.sources)
+        found = next(((f, fault) for f, fault in faults if fault is not None), None)
+        if found is None:
+            return (replace(plan, decisions=(*plan.decisions, *decisions)) if decisions else plan), assembly, ""
+        fusion, fault = found
+        made, how = _without(plan, fusion, fault)
+        decisions.append(Decision(fusion.name, how, False, str(fault)))
+        if fault.verdict is Verdict.REFUTED:
+            warnings.warn(f"{fusion.name} is refuted and replaced by {how}: {fault}", MemorySafetyWarning, stacklevel=4)
+        if made is None:
+            break
+        plan = made
+    return replace(plan, decisions=(*plan.decisions, *decisions)), None, f"{fusion.name} has no kernel that is proved: {fault}"
+
+
+def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation | None:
+    """The first obligation about memory that is refuted, or that could not be decided; None for a kernel that is proved."""
+    key = _key(fusion, sources)
+    with _lock:
+        known = key in _proved
+    if not known and object_cache.read(key) is None:
+        proof = prove_memory(written_schedule(fusion, sources))
+        bad = next(iter((*proof.refuted, *proof.undecided)), None)
+        if bad is not None:
+            return bad
+        object_cache.write(key, b"proved")
+    with _lock:
+        _proved.add(key)
+    return None
+
+
+def written_schedule(fusion: Fusion, sources: Sequence[PhaseSource]) -> Schedule:
+    """A fusion's schedule with its phases as they were written."""
+    phases = tuple(s.written_as or p for s, p in zip(sources, fusion.schedule.phases, strict=True))
+    return replace(fusion.schedule, phases=phases)
+
+
+def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
+    """sha256 over all that a kernel does to memory (its code without buffers' names, their sizes, the tasks), and the prover."""
+    number = {b.name: f"#{k}" for k, b in enumerate(fusion.schedule.buffers)}  # no name in the source looks so
+    digest = hashlib.sha256(f"memory {planner_digest()}".encode())
+    for b in fusion.schedule.buffers:
+        origin = [str(o) for o in b.origin]
+        digest.update(repr((b.scope.value, b.element.name, b.shape, b.strides, origin, b.size_elems)).encode())
+    for s in sources:
+        head, _, rest = s.source.partition('"""')
+        code = head + rest.partition('"""')[2]
+        names = [(number[b.name], b.name in head) for b in (*s.buffers, *s.scratch)]
+        digest.update(repr((s.tasks, names, _WORD.sub(lambda m: number.get(m[0], m[0]), code))).encode())
+    return digest.hexdigest()
+
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def _without(plan: Plan, fusion: Fusion, fault: Obligation) -> tuple[Plan | None, str]:
+    """The plan with something else in place of a kernel, and what that is; None where only the whole program can be evaluated."""
+    path, inside = next((at, p) for at, p in with_paths(plan) if any(f is fusion for f in p.fusions))
+    for other in other_schedules(fusion, plan.machine, inside.names):
+        if memory_fault(other, fusion_source(other, plan.machine.excess_precision)) is None:
+            return with_step(plan, fusion, (other,)), f"tiles {list(other.tile_sizes)}"
+    if len(fusion.stages) > 1:
+        made = apart(plan, path, fusion, supports)
+        if made is not None:
+            return made, f"{len(fusion.stages)} kernels"
+    steps = evaluated(fusion, inside, f"its kernel is not proved: {fault}")
+    if steps is not None:
+        return with_step(plan, fusion, steps), "the evaluator"
+    return None, "the evaluator, for the whole program"

@@ -1,0 +1,82 @@
+"""What a call does, as a tree: kernels, copies, loops and branches over numbered memories (`codegen.call.assembly` makes it).
+
+    Compute    one phase of a fusion             Exchange   two memories change names
+    Copy       one memory over another           Evaluate   an op of the evaluator's
+    Loop       while cond: body                  Choice     one of several lists, by a predicate or a number
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from codegen.source.emit import PhaseSource
+from tiling import EvaluatorStep, Fusion
+
+__all__ = ["Choice", "Compute", "Copy", "Evaluate", "Exchange", "Loop", "Node"]
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """A kernel: `slots` are the memories of its source's buffers, `writes` those that it stores to."""
+
+    name: str
+    fusion: Fusion
+    source: PhaseSource
+    slots: tuple[int, ...]
+    writes: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """`target` becomes equal to `source`; where it is `settled`, at the address that the target had at first."""
+
+    source: int
+    target: int
+    size_bytes: int
+    dtype: str
+    settled: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Each of two memories becomes the other."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate:
+    """An op that the evaluator runs."""
+
+    step: EvaluatorStep
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Loop:
+    """`cond` computes `predicate`; while it holds, `body` runs. `held` are the memories in use from one run to the next.
+
+    `trips` is how often the body runs, where that is known.
+    """
+
+    name: str
+    cond: list[Node]
+    predicate: int
+    body: list[Node]
+    held: frozenset[int] = frozenset()
+    trips: int | None = None
+
+
+@dataclass(eq=False)
+class Choice:
+    """Branch 0 where the predicate holds, else branch 1; or, `by_number`, the branch of that number, or the last."""
+
+    name: str
+    index: int
+    by_number: bool
+    branches: list[list[Node]] = field(default_factory=list)
+
+
+Node = Compute | Copy | Exchange | Evaluate | Loop | Choice

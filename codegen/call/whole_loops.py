@@ -1,0 +1,241 @@
+"""Loops of little work as one kernel: the sources of all that a loop consists of, written into one function.
+
+    Loop(cond, predicate, body)   ->   while True:
+                                           cond
+                                           if not predicate[0]:
+                                               break
+                                           body
+
+The launcher needs some nanoseconds for each instruction, an iteration over a few numbers has half a dozen of them, and values
+of a few bytes stay in registers only where the compiler sees the whole loop. Memories of up to `LOCAL_BYTES` that the loop
+writes are therefore the function's own, filled before the loop and copied back after it.
+
+Left to the launcher: loops with so much work in an iteration that its instructions do not count, or that more threads shorten;
+those that call back to Python or exchange memories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType
+
+from codegen.call.nodes import Choice, Compute, Copy, Loop, Node
+from codegen.source.emit import PhaseSource
+from codegen.source.writer import Writer
+from tiling import Buffer, Fusion, Scope
+
+__all__ = ["with_whole_loops"]
+
+LOCAL_BYTES = 64
+MOST_SECONDS = 2e-6  # of an iteration: from here on the launcher's instructions are lost in it
+MOST_LINES = 300  # LLVM's time grows faster than a function
+SHORT_SECONDS = 2e-5  # what a call may take with the interpreter's lock held
+ITERATION_SECONDS = 5e-9
+ASKED_SECONDS = 0.1  # a loop that takes longer, or has no known end, can be interrupted
+ASKED_TURNS = 1 << 14
+
+
+def with_whole_loops(nodes: Sequence[Node], sizes: Mapping[int, int]) -> list[Node]:
+    """The tree with each loop of little work as one kernel; `sizes` are the memories' bytes by slot."""
+    made: list[Node] = []
+    for n in nodes:
+        if isinstance(n, Loop):
+            whole = _Merger(sizes).kernel(n) if _fits(n) else None
+            if whole is None:
+                n.cond, n.body = with_whole_loops(n.cond, sizes), with_whole_loops(n.body, sizes)
+            made.append(whole or n)
+            continue
+        if isinstance(n, Choice):
+            n.branches = [with_whole_loops(b, sizes) for b in n.branches]
+        made.append(n)
+    return made
+
+
+def _fits(loop: Loop) -> bool:
+    """True for a loop of kernels, copies, loops and choices that one thread runs, with little to do in an iteration."""
+    found = list(_inside([loop]))
+    if not all(isinstance(n, (Compute, Copy, Loop, Choice)) for n in found):
+        return False
+    kernels = [n for n in found if isinstance(n, Compute)]
+    lines = sum(n.source.source.count("\n") for n in kernels)
+    return bool(kernels) and lines <= MOST_LINES and sum(_seconds(n.fusion) for n in kernels) <= MOST_SECONDS
+
+
+def _inside(nodes: Iterable[Node]) -> Iterable[Node]:
+    for n in nodes:
+        yield n
+        if isinstance(n, Loop):
+            yield from _inside([*n.cond, *n.body])
+        elif isinstance(n, Choice):
+            yield from _inside(x for b in n.branches for x in b)
+
+
+def _seconds(fusion: Fusion) -> float:
+    e = fusion.estimate
+    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds
+
+
+def _duration(nodes: Iterable[Node]) -> float:
+    """Predicted seconds; without end where a loop's iterations are not known."""
+    total = 0.0
+    for n in nodes:
+        if isinstance(n, Compute):
+            total += _seconds(n.fusion)
+        elif isinstance(n, Loop):
+            once = ITERATION_SECONDS + _duration([*n.cond, *n.body])
+            total += once * n.trips if n.trips is not None else float("inf")
+        elif isinstance(n, Choice):
+            total += max(map(_duration, n.branches), default=0.0)
+    return total
+
+
+@dataclass
+class _Merger:
+    """Writes one loop: a memory has one name in all of it, the variables of each kernel are its own."""
+
+    sizes: Mapping[int, int]
+    memories: dict[int, Buffer] = field(default_factory=dict)  # by slot
+    scratch: list[Buffer] = field(default_factory=list)
+    local: dict[int, Buffer] = field(default_factory=dict)
+    out: Writer = field(default_factory=Writer)
+    kernels: int = 0
+    loops: int = 0
+
+    def kernel(self, loop: Loop) -> Compute | None:
+        """The loop as one kernel of one task; None where one memory holds elements of several types."""
+        inside = list(_inside([loop]))
+        computes = [n for n in inside if isinstance(n, Compute)]
+        copies = [n for n in inside if isinstance(n, Copy)]
+        predicates = [n.predicate if isinstance(n, Loop) else n.index for n in inside if isinstance(n, (Loop, Choice))]
+        for n in computes:
+            for slot, b in zip(n.slots, n.source.buffers, strict=True):
+                if not self._name(slot, b):
+                    return None
+        for c in [*copies, *reversed(copies)]:  # what steps aside in a ring of copies is no kernel's
+            for slot, other in ((c.source, c.target), (c.target, c.source)):
+                if slot not in self.memories and other in self.memories:
+                    self._name(slot, replace(self.memories[other], scope=Scope.SHARED))
+        writes = {s for n in computes for s in n.writes} | {c.target for c in copies}
+        if any(s not in self.memories for s in (*predicates, *writes, *(c.source for c in copies))):
+            return None
+        for slot in sorted(writes):
+            if self.sizes[slot] <= LOCAL_BYTES:
+                b = self.memories[slot]
+                self.local[slot] = replace(b, name=b.name.replace("m", "x"), scope=Scope.THREAD)
+        self.out.depth = 1
+        for slot, b in self.local.items():
+            self._copied(b, self.memories[slot], slot)
+        self._write([loop])
+        for slot, b in self.local.items():
+            self._copied(self.memories[slot], b, slot)
+        buffers, local = tuple(self.memories.values()), tuple(self.local.values())
+        arguments = ["begin", "end", *(b.name for b in (*buffers, *self.scratch, *local))]
+        head = [f"def kernel({', '.join(arguments)}):", f'    """{loop.name}, all of it', ""]
+        head += [f"    {b.name}: {b.scope.value} {b.element}[{self._elems(s)}]" for s, b in self.memories.items()]
+        head += [f"    {b.name}: {b.scope.value} {b.element}[{b.size_elems}]" for b in self.scratch]
+        head += [f"    {b.name}: {self.memories[s].name} inside the loop" for s, b in self.local.items()]
+        text = "\n".join([*head, '    """', *self.out.lines, ""])
+        source = PhaseSource(text, buffers, tuple(self.scratch), 1, local=local, is_long=_duration([loop]) > SHORT_SECONDS)
+        longest = max(computes, key=lambda n: _seconds(n.fusion)).fusion
+        return Compute(loop.name, longest, source, tuple(self.memories), frozenset(writes))
+
+    def _name(self, slot: int, b: Buffer) -> bool:
+        known = self.memories.get(slot)
+        if known is None:
+            self.memories[slot] = replace(b, name=f"m{len(self.memories)}")
+            return True
+        if known.scope is Scope.ARGUMENT and b.scope is not Scope.ARGUMENT:
+            self.memories[slot] = replace(b, name=known.name)
+        return known.element == b.element
+
+    def _elems(self, slot: int) -> int:
+        return self.sizes[slot] // self.memories[slot].element.itemsize_bytes
+
+    def _at(self, slot: int) -> str:
+        return (self.local.get(slot) or self.memories[slot]).name
+
+    def _copied(self, target: Buffer, source: Buffer, slot: int) -> None:
+        n = self._elems(slot)
+        if n == 1:
+            self.out.line(f"{target.name}[0] = {source.name}[0]")
+        else:
+            self.out.line(f"for c in range({n}):")
+            self.out.line(f"    {target.name}[c] = {source.name}[c]")
+
+    def _write(self, nodes: Sequence[Node]) -> None:
+        out = self.out
+        if not nodes:
+            out.line("pass")
+        for n in nodes:
+            if isinstance(n, Compute):
+                self._kernel(n)
+            elif isinstance(n, Copy):
+                target, source = (self.local.get(s) or self.memories[s] for s in (n.target, n.source))
+                self._copied(target, source, n.target)
+            elif isinstance(n, Loop):
+                self._loop(n)
+            elif isinstance(n, Choice):
+                self._choice(n)
+
+    def _loop(self, n: Loop) -> None:
+        """A loop; one that may take long asks between batches of turns whether it is to stop, so that a turn costs nothing."""
+        out = self.out
+        depth = out.depth
+        asks = _duration([n]) > ASKED_SECONDS
+        self.loops += 1
+        ended = f"ended{self.loops}"
+        out.line("while True:")
+        out.depth += 1
+        if asks:
+            out.line(f"{ended} = False")
+            out.line(f"for turn{self.loops} in range({ASKED_TURNS}):")
+            out.depth += 1
+        self._write(n.cond)
+        out.line(f"if not {self._at(n.predicate)}[0]:")
+        if asks:
+            out.line(f"    {ended} = True")
+        out.line("    break")
+        self._write(n.body)
+        out.depth = depth
+        if asks:
+            out.line(f"    if {ended}:")
+            out.line("        break")
+            out.line("    if interrupted():")
+            out.line("        return")
+
+    def _choice(self, n: Choice) -> None:
+        out, last = self.out, len(n.branches) - 1
+        for k, branch in enumerate(n.branches):
+            at = f"{self._at(n.index)}[0]"
+            test = f"{at} == {k}" if n.by_number else at
+            if k == last:
+                out.line("else:" if last else "if True:")
+            else:
+                out.line(f"{'elif' if k else 'if'} {test}:")
+            out.depth += 1
+            self._write(branch)
+            out.depth -= 1
+
+    def _kernel(self, n: Compute) -> None:
+        """A kernel's lines for all its tasks, every name made its own."""
+        self.kernels += 1
+        source = n.source
+        names = {v: f"k{self.kernels}_{v}" for v in _variables(source.source)}
+        names |= {"begin": "0", "end": str(source.tasks)}
+        names |= {b.name: self._at(slot) for slot, b in zip(n.slots, source.buffers, strict=True)}
+        for b in source.scratch:
+            made = replace(b, name=names[b.name])
+            self.scratch.append(made)
+        lines = source.source.split("\n")
+        body = lines[lines.index('    """') + 1 :]
+        for line in body:
+            if line.strip():
+                self.out.line(re.sub(r"\b[A-Za-z_]\w*\b", lambda m: names.get(m[0], m[0]), line[4:]))
+
+
+def _variables(source: str) -> tuple[str, ...]:
+    """The local variables of a kernel, its arguments among them."""
+    code = next(c for c in compile(source, "<kernel>", "exec").co_consts if isinstance(c, CodeType) and c.co_name == "kernel")
+    return code.co_varnames

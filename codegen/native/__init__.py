@@ -1,0 +1,1 @@
+"""From kernel source to machine code: lowering, the cache of object code, compile helpers."""

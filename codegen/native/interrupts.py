@@ -1,0 +1,148 @@
+"""Signals in the middle of native loops: a loop asks now and then whether a handler has raised, and returns when one has.
+
+CPython's handlers run in the main thread, between two instructions of Python; compiled code that never returns would never be
+interrupted. `tilewright_interrupted`, a native function that compiled loops call every so many turns, has the pending handlers
+run (at most every `PERIOD_NANOSECONDS`, with the interpreter's lock), keeps what they raised, and answers 1 from then on. Whoever
+called the compiled code then calls `raise_pending`. In other threads the answer is always 0, and costs a comparison.
+
+Kernels ask where they hold a loop without a known end; a long kernel of any other kind is finished first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import threading
+from typing import Any
+
+from codegen.native import object_cache
+from codegen.target import clock_number, default_target
+
+__all__ = ["CELL", "SYMBOL", "provide", "raise_pending", "raised_word"]
+
+SYMBOL = "tilewright_interrupted"
+CELL = "tilewright_interrupts_cell"
+PERIOD_NANOSECONDS = 50_000_000
+# words of the cell: the main thread, when it last asked, what was raised (type, value, traceback)
+_MAIN, _LAST, _RAISED = 0, 1, 2
+
+_IR = f"""
+target triple = "{{triple}}"
+declare i64 @PyThread_get_thread_ident()
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare i32 @PyErr_CheckSignals()
+declare void @PyErr_Fetch(ptr, ptr, ptr)
+declare i32 @clock_gettime(i32, ptr)
+@cell = internal global [5 x i64] zeroinitializer, align 64
+
+define ptr @{CELL}() {{{{
+  ret ptr @cell
+}}}}
+
+define i32 @{SYMBOL}() {{{{
+entry:
+  %time = alloca [2 x i64]
+  %here = call i64 @PyThread_get_thread_ident()
+  %main = load i64, ptr @cell
+  %is_main = icmp eq i64 %here, %main
+  br i1 %is_main, label %pending, label %no
+pending:
+  %type_at = getelementptr i64, ptr @cell, i64 {_RAISED}
+  %value_at = getelementptr i64, ptr @cell, i64 {_RAISED + 1}
+  %trace_at = getelementptr i64, ptr @cell, i64 {_RAISED + 2}
+  %type = load i64, ptr %type_at
+  %has = icmp ne i64 %type, 0
+  br i1 %has, label %yes, label %when
+when:
+  %failed = call i32 @clock_gettime(i32 {{clock}}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_at
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %rest
+  %last_at = getelementptr i64, ptr @cell, i64 {_LAST}
+  %last = load i64, ptr %last_at
+  %gone = sub i64 %now, %last
+  %late = icmp sgt i64 %gone, {PERIOD_NANOSECONDS}
+  br i1 %late, label %ask, label %no
+ask:
+  store i64 %now, ptr %last_at
+  %state = call i32 @PyGILState_Ensure()
+  %found = call i32 @PyErr_CheckSignals()
+  %raised = icmp ne i32 %found, 0
+  br i1 %raised, label %keep, label %go_on
+keep:
+  call void @PyErr_Fetch(ptr %type_at, ptr %value_at, ptr %trace_at)
+  call void @PyGILState_Release(i32 %state)
+  br label %yes
+go_on:
+  call void @PyGILState_Release(i32 %state)
+  br label %no
+yes:
+  ret i32 1
+no:
+  ret i32 0
+}}}}
+"""
+_SILENT_IR = f"""
+target triple = "{{triple}}"
+define ptr @{CELL}() {{{{
+  ret ptr null
+}}}}
+define i32 @{SYMBOL}() {{{{
+  ret i32 0
+}}}}
+"""
+_PYTHONS = ("PyThread_get_thread_ident", "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
+
+
+@functools.cache
+def provide() -> Any:
+    """Lets code that is loaded from now on call the native function; returns its cell, None where Python cannot be asked."""
+    from codegen.native.lower import LoadedObject, is_provided, library_object, publish, target_machine
+
+    target = default_target()
+    asks = ctypes.sizeof(ctypes.c_void_p) == 8 and all(map(is_provided, _PYTHONS))
+    text = (_IR if asks else _SILENT_IR).format(triple=target.triple, clock=clock_number(target.triple))
+    key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
+    payload = object_cache.read(key)
+    if payload is None:
+        payload = library_object(text, target)
+        object_cache.write(key, payload)
+    loaded = LoadedObject(payload, target)
+    publish(SYMBOL, loaded.address(SYMBOL))
+    place = ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(CELL))()
+    cell = (ctypes.c_int64 * 5).from_address(place) if place else (ctypes.c_int64 * 5)()
+    cell[_MAIN] = threading.main_thread().ident or 0
+    return cell, loaded
+
+
+def raised_word() -> ctypes.c_int64:
+    """What is zero as long as `raise_pending` has nothing to do."""
+    cell, _ = provide()
+    return ctypes.c_int64.from_address(ctypes.addressof(cell) + 8 * _RAISED)
+
+
+def raise_pending() -> None:
+    """Raises what a signal's handler raised while compiled code ran in this thread; does nothing where nothing was."""
+    cell, _ = provide()
+    if not cell[_RAISED] or cell[_MAIN] != threading.get_ident():
+        return
+    raised = [ctypes.c_void_p(cell[k]) for k in range(_RAISED, _RAISED + 3)]
+    cell[_RAISED : _RAISED + 3] = [0, 0, 0]
+    restore = ctypes.pythonapi.PyErr_Restore
+    restore.restype, restore.argtypes = None, (ctypes.c_void_p,) * 3
+    restore(*raised)  # which ctypes raises, as it does for every function of Python's
+
+
+def _after_fork() -> None:
+    """The thread that forked is the child's main thread."""
+    if provide.cache_info().currsize:
+        provide()[0][_MAIN] = threading.get_ident()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

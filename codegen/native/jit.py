@@ -1,0 +1,296 @@
+"""Compile generated kernel source to native code, with an object cache in memory and on disk.
+
+A kernel is the text of one Python function::
+
+    def kernel(begin, end, x, y, e):
+        for t in range(begin, end):
+            ...
+
+``begin`` and ``end`` are the range of task numbers to run (int64); then come the signature's buffers and its scratch
+buffers, in order.  The machine code has the C interface ``void entry(int64 begin, int64 end, void **buffers, void
+*scratch)``, the same for every kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from codegen.native import library_objects, object_cache, workers
+from codegen.native.signature import KernelSignature, Param, Scratch
+from codegen.native.source_digest import source_digest
+from codegen.target import Target, default_target
+
+if TYPE_CHECKING:
+    from codegen.native.lower import LoadedObject
+
+# raise it whenever the lowering of unchanged source changes
+GENERATOR_VERSION = "4"
+
+
+@dataclass
+class CompileStats:
+    """Counts since the process started (or ``reset``): where kernels came from, and the seconds spent."""
+
+    compiled: int = 0
+    disk_hits: int = 0
+    memory_hits: int = 0
+    compile_seconds: float = 0.0
+    load_seconds: float = 0.0
+
+    def reset(self) -> None:
+        """Set every count to zero."""
+        self.compiled = self.disk_hits = self.memory_hits = 0
+        self.compile_seconds = self.load_seconds = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledKernel:
+    """Machine code of one kernel; ``entry`` is its address, valid as long as this object lives.
+
+    Kernels that differ in names alone share the code.
+    """
+
+    key: str
+    source: str
+    source_path: str
+    signature: KernelSignature
+    target: Target
+    entry: int
+    _loaded: Any = field(repr=False)
+
+    @functools.cached_property
+    def python(self) -> Any:
+        """The source as a plain Python function of (begin, end, *flat arrays), for stepping through."""
+        from codegen.native.lower import python_function
+
+        return python_function(self.source, self.source_path)
+
+
+stats = CompileStats()
+# Code lives as long as somebody uses it; the last ones made are kept for whoever comes next.
+_kernels: MutableMapping[str, LoadedObject] = weakref.WeakValueDictionary()
+_recent: deque[LoadedObject] = deque(maxlen=512)
+_lock = threading.Lock()
+_building: dict[str, threading.Lock] = {}
+
+
+def _after_fork() -> None:
+    """A lock that another thread held at the fork stays held in the child: start over with fresh ones."""
+    global _lock
+    _lock = threading.Lock()
+    _building.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@functools.cache
+def _versions() -> str:
+    return " ".join(
+        (
+            GENERATOR_VERSION,
+            importlib.metadata.version("numba"),
+            importlib.metadata.version("llvmlite"),
+            platform.python_version(),
+        )
+    )
+
+
+@functools.cache
+def _generator_digest() -> str:
+    """A digest of all of this package: kernels are lowered by it, and its library is inlined into them."""
+    return source_digest(["codegen"])
+
+
+def kernel_key(source: str, signature: KernelSignature, target: Target) -> str:
+    """sha256 over all that the machine code depends on: not the names of arguments and variables, nor the docstring.
+
+    Two kernels that differ in those alone (the layers of a network) have the same key. Raises SyntaxError for source that is
+    no Python, ValueError for one whose arguments are not the signature's.
+    """
+    parts = (_what_it_does(source, signature), _nameless(signature), target.key, _stamp())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _what_it_does(source: str, signature: KernelSignature) -> str:
+    """The byte code of ``kernel``: local variables are numbers in it."""
+    found = [c for c in compile(source, "<kernel>", "exec").co_consts if isinstance(c, CodeType) and c.co_name == "kernel"]
+    names = found[0].co_varnames[: found[0].co_argcount] if found else ()
+    if names != signature.names:
+        raise ValueError(f"kernel arguments: expected {signature.names}, found {names}")
+    code = found[0]
+    constants = list(code.co_consts)
+    if constants and isinstance(constants[0], str) and source.partition(":\n")[2].lstrip().startswith('"""'):
+        constants[0] = None  # the docstring
+    if any(isinstance(c, str | CodeType) for c in constants) or code.co_freevars or code.co_cellvars:
+        return source
+    return repr((code.co_argcount, code.co_nlocals, code.co_flags, code.co_code.hex(), constants, code.co_names))
+
+
+def _nameless(signature: KernelSignature) -> str:
+    """The signature with names and scopes as numbers."""
+    scopes: dict[str, int] = {}
+
+    def number(buffer: Param | Scratch) -> int:
+        return scopes.setdefault(buffer.scope or buffer.name, len(scopes))
+
+    params = [(p.dtype, p.align, number(p), p.stream, p.ahead) for p in signature.params]
+    return repr((params, [(s.dtype, s.offset_bytes, number(s), s.stack_bytes) for s in signature.scratch]))
+
+
+def _symbol(key: str) -> str:
+    return f"tilewright_{key[:24]}"
+
+
+def compile_kernel(source: str, signature: KernelSignature, target: Target | None = None) -> CompiledKernel:
+    """The compiled form of ``source``, from memory, from disk, or compiled now.
+
+    Raises SyntaxError or numba's errors for source that does not compile, and ValueError for an argument list that is not
+    the signature's.
+    """
+    target = target or default_target()
+    key = kernel_key(source, signature, target)
+    path = object_cache.write_source(source)
+    with _lock:
+        loaded = _kernels.get(key)
+        if loaded is not None:
+            stats.memory_hits += 1
+        gate = _building.setdefault(key, threading.Lock()) if loaded is None else None
+    if gate is not None:
+        with gate:
+            with _lock:
+                loaded = _kernels.get(key)
+            try:
+                if loaded is None:
+                    loaded = _obtain(key, source, path, signature, target)
+                    with _lock:
+                        _kernels[key] = loaded
+                        _recent.append(loaded)
+            finally:
+                with _lock:
+                    _building.pop(key, None)
+    assert loaded is not None
+    return CompiledKernel(key, source, path, signature, target, loaded.address(_symbol(key)), loaded)
+
+
+def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Target | None = None) -> list[CompiledKernel]:
+    """``compile_kernel`` of each, identical ones once; much work is shared by several processes (`codegen.native.workers`)."""
+    target = target or default_target()
+    missing: dict[str, workers.Job] = {}
+    for source, signature in kernels:
+        key = kernel_key(source, signature, target)
+        if key not in _kernels and key not in missing and not object_cache.has(key):
+            missing[key] = workers.Job(key, source, object_cache.write_source(source), signature, target)
+    jobs = list(missing.values())
+    helpers = workers.helpers_for(jobs)
+    if helpers:
+        held: list[LoadedObject] = []  # more kernels than are kept may arrive before the first is asked for
+
+        def arrived(job: workers.Job, made: workers.Made) -> None:
+            library_objects.deliver(made.library, job.target, _stamp())
+            loaded = LoadedObject(made.code, job.target)
+            object_cache.write(job.key, _pack(made.functions, made.code))
+            with _lock:
+                _kernels.setdefault(job.key, loaded)
+                _recent.append(loaded)
+                held.append(loaded)
+                stats.compiled += 1
+
+        def own(job: workers.Job) -> None:
+            held.append(compile_kernel(job.source, job.signature, job.target)._loaded)
+
+        from codegen.native.lower import LoadedObject
+
+        started = time.perf_counter()
+        before = stats.compile_seconds
+        workers.compile_jobs(jobs, helpers, arrived, own)
+        stats.compile_seconds = before + time.perf_counter() - started
+        with _lock:
+            stats.memory_hits -= len(jobs)  # what follows finds them there
+    return [compile_kernel(source, signature, target) for source, signature in kernels]
+
+
+def forget_kernels() -> None:
+    """Drop the in-memory cache; kernels in use stay valid."""
+    with _lock:
+        _kernels.clear()
+        _recent.clear()
+
+
+def _obtain(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
+    from codegen.native.lower import LoadedObject
+
+    started = time.perf_counter()
+    found = _unpack(object_cache.read(key))
+    hit = found is not None and library_objects.recall(found[0], target, _stamp())
+    if found is None or not hit:
+        found = build_object(key, source, path, signature, target)
+        object_cache.write(key, _pack(*found))
+    loaded = LoadedObject(found[1], target)
+    seconds = time.perf_counter() - started
+    with _lock:
+        if hit:
+            stats.disk_hits += 1
+            stats.load_seconds += seconds
+        else:
+            stats.compiled += 1
+            stats.compile_seconds += seconds
+    return loaded
+
+
+def build_object(
+    key: str, source: str, path: str, signature: KernelSignature, target: Target
+) -> tuple[tuple[str, ...], bytes]:
+    """(library functions that it calls, object code) of a kernel, compiled now; the functions are provided, too."""
+    from codegen.native import lower as native
+
+    functions: dict[str, str] = {}
+    module = native.build(source, path, signature, _symbol(key), target, functions)
+    code = native.emit_object(module, target, functions)
+    library_objects.provide(functions, target, _stamp())
+    return tuple(functions), code
+
+
+def _stamp() -> str:
+    return f"{_versions()} {_generator_digest()}"
+
+
+def _pack(functions: Sequence[str], code: bytes) -> bytes:
+    return " ".join(functions).encode() + b"\n" + code
+
+
+def _unpack(payload: bytes | None) -> tuple[tuple[str, ...], bytes] | None:
+    if payload is None:
+        return None
+    names, _, code = payload.partition(b"\n")
+    return tuple(names.decode().split()), code
+
+
+def kernel_ir(source: str, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:
+    """The LLVM IR of a kernel as text, for people."""
+    from codegen.native import lower as native
+
+    target = target or default_target()
+    build = native.build if optimised else native.lower
+    return str(build(source, "<kernel>", signature, "kernel_entry", target))
+
+
+def kernel_assembly(source: str, signature: KernelSignature, target: Target | None = None) -> str:
+    """The machine code of a kernel as assembly text, for people and for tests of vectorisation."""
+    from codegen.native import lower as native
+
+    target = target or default_target()
+    return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)

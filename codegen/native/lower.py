@@ -1,0 +1,412 @@
+"""Kernel source -> object code: numba types and lowers the Python function, LLVM optimises it for a ``Target``.
+
+Only numba's front end is used.  Its own optimisation, its wrappers and its machine-code step are left out: the module is
+linked with a C entry point, optimised once as a whole for the target asked for, and emitted as an object file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import logging
+import re
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from codegen.native import interrupts
+from codegen.native.signature import KernelSignature
+from codegen.target import Target, use_target
+
+_log = logging.getLogger("tilewright.codegen")
+_lock = threading.RLock()
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def target_machine(target: Target) -> Any:
+    """A fresh LLVM target machine (an execution engine takes ownership of the one it is given)."""
+    _initialise()
+    machine = llvm.Target.from_triple(target.triple)
+    # the large code model: constants may lie anywhere, as the execution engine maps sections apart
+    reloc = "static" if target.triple.startswith(("x86_64", "i")) else "default"
+    return machine.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
+    )
+
+
+_ASKS = interrupts.SYMBOL.encode()
+_ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
+
+
+class UnresolvedSymbolError(RuntimeError):
+    """Object code calls functions that the process does not provide; loading it would end the process."""
+
+
+@functools.cache
+def _process() -> Any:
+    return ctypes.CDLL(None)
+
+
+def is_provided(name: str) -> bool:
+    """Whether the process has a function of this name that object code can call."""
+    # the memory functions are checked like any other: musl and glibc both export them
+    if llvm.address_of_symbol(name):
+        return True
+    return hasattr(_process(), name)
+
+
+class LoadedObject:
+    """Object code mapped into the process; the code lives as long as this object."""
+
+    def __init__(self, payload: bytes, target: Target) -> None:
+        if _ASKS in payload and _ASKS_CELL not in payload:
+            interrupts.provide()
+        with _lock:
+            machine = target_machine(target)
+            module = llvm.parse_assembly(f'target triple = "{target.triple}"')
+            self._engine = llvm.create_mcjit_compiler(module, machine)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
+            self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        """The address of an exported function; KeyError when there is none."""
+        address = int(self._engine.get_function_address(symbol))
+        if not address:
+            raise KeyError(symbol)
+        return address
+
+
+def publish(name: str, address: int) -> None:
+    """Let object code that is loaded later call ``name``."""
+    llvm.add_symbol(name, address)
+
+
+def library_object(text: str, target: Target) -> bytes:
+    """Machine code of a library function's module (`codegen.lib.outline`)."""
+    with _lock:
+        _initialise()
+        module = llvm.parse_assembly(text)
+        module.data_layout = str(target_machine(target).target_data)
+        _vectorise(module, target)
+        _unroll(module, target)
+        return emit_object(module, target)
+
+
+def optimise(module: Any, target: Target) -> None:
+    """Run LLVM's pipelines for ``target`` over a parsed module, in place.
+
+    First the whole of O3 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
+    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers.
+    """
+    _vectorise(module, target)
+    builder = _pass_builder(target, 1, vectorise=False)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _vectorise(module: Any, target: Target) -> None:
+    builder = _pass_builder(target, 3, vectorise=True)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _pass_builder(target: Target, level: int, vectorise: bool) -> Any:
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    tuning.loop_vectorization = tuning.loop_interleaving = vectorise
+    tuning.loop_unrolling = not vectorise
+    tuning.slp_vectorization = False
+    return llvm.create_pass_builder(target_machine(target), tuning)
+
+
+def _unroll(module: Any, target: Target) -> None:
+    """What is left of O1 for library functions, whose vectors are written out: a quarter of the time, the same instructions."""
+    builder = _pass_builder(target, 1, vectorise=False)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_loop_unroll_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, builder)
+
+
+def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
+    """The optimised module with every aligned whole-vector store through ``scopes`` made non-temporal.
+
+    This is done to the text after vectorisation, because the vectoriser leaves loops alone whose scalar stores already carry
+    the mark.
+    """
+    text = str(module)
+    lists = _scope_lists(text, scopes)
+    fresh = 1 + max((int(n) for n in re.findall(r"^!(\d+) = ", text, re.MULTILINE)), default=-1)
+    store = re.compile(r"^ +store <(\d+) x (\w+)> .*, align (\d+), .*!alias\.scope (!\d+)")
+
+    def mark(line: str) -> str:
+        found = store.match(line)
+        if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
+            return line
+        return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]] else line
+
+    marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
+    return llvm.parse_assembly(f"{marked}\n!{fresh} = !{{i32 1}}\n")
+
+
+AHEAD_BYTES = 8192  # two pages: hardware that foresees a stream stops at the end of its page
+LINE_BYTES = 64
+
+
+def ask_ahead(module: Any, scopes: Sequence[str]) -> Any:
+    """The optimised module with the lines `AHEAD_BYTES` beyond each whole-vector load through ``scopes`` prefetched.
+
+    Only in innermost loops, where the loads walk through memory, and once for each line. As in ``mark_streams`` this is done
+    to the text: a prefetch in a scalar loop keeps it from being vectorised.
+    """
+    text = str(module)
+    lists = _scope_lists(text, scopes)
+    load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+)")
+    label = re.compile(r"^(\S+):(?: |$)")
+    lines: list[str] = []
+    block: list[str] = []
+    name = ""
+    count = 0
+
+    def close() -> None:
+        nonlocal count
+        bytes_asked: dict[str, int] = {}
+        own = name.strip('"')
+        loops = any(x.lstrip().startswith("br ") and re.search(rf'label %"?{re.escape(own)}"?(?:,|$)', x) for x in block[-3:])
+        for x in block:
+            lines.append(x)
+            found = load.match(x) if loops and "alias.scope" in x else None
+            if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
+                continue
+            asked = bytes_asked.get(found[4], 0)
+            size = int(found[1]) * _ITEM_BYTES[found[2]]
+            bytes_asked[found[4]] = asked + size
+            for k in range(-(asked // -LINE_BYTES), -((asked + size) // -LINE_BYTES)):
+                count += 1
+                at = AHEAD_BYTES + k * LINE_BYTES - asked
+                lines.append(f"  %ahead.{count} = getelementptr i8, ptr {found[3]}, i64 {at}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead.{count}, i32 0, i32 3, i32 1)")
+        block.clear()
+
+    for line in text.split("\n"):
+        found = label.match(line)
+        if found or line.startswith(("define ", "}")):
+            close()
+            name = found[1] if found else ""
+        block.append(line)
+    close()
+    if not count:
+        return module
+    if "@llvm.prefetch.p0(" not in text:
+        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    return llvm.parse_assembly("\n".join(lines))
+
+
+_ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
+
+
+def _scope_lists(text: str, scopes: Sequence[str]) -> set[str]:
+    """Names of the metadata lists that hold one of the scopes."""
+    nodes: set[str] = set()
+    for scope in scopes:
+        nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))
+    return {name for name, node in re.findall(r"^(!\d+) = !\{(!\d+)\}$", text, re.MULTILINE) if node in nodes}
+
+
+def build(
+    source: str,
+    filename: str,
+    signature: KernelSignature,
+    symbol: str,
+    target: Target,
+    functions: dict[str, str] | None = None,
+) -> Any:
+    """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
+    module = lower(source, filename, signature, symbol, target, functions)
+    optimise(module, target)
+    streams = [p.scope or p.name for p in signature.params if p.stream]
+    if streams:
+        module = mark_streams(module, streams)
+    ahead = [p.scope or p.name for p in signature.params if p.ahead]
+    return ask_ahead(module, ahead) if ahead else module
+
+
+def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> bytes:
+    """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers.
+
+    ``known`` are names that will be there when the code is loaded.
+    """
+    if any(f.name == interrupts.SYMBOL and f.is_declaration for f in module.functions):
+        interrupts.provide()
+    called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and f.name not in known]
+    missing = [name for name in called if not is_provided(name)]
+    if missing:
+        raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
+    return bytes(target_machine(target).emit_object(module))
+
+
+def emit_assembly(module: Any, target: Target) -> str:
+    """The same as assembly text."""
+    return str(target_machine(target).emit_assembly(module))
+
+
+def lower(
+    source: str,
+    filename: str,
+    signature: KernelSignature,
+    symbol: str,
+    target: Target,
+    functions: dict[str, str] | None = None,
+) -> Any:
+    """The unoptimised LLVM module of a kernel with its C entry ``symbol(begin, end, buffers, scratch)``.
+
+    With ``functions``, large library functions are called by name and put there (name -> module text); else all is in line.
+    Raises whatever numba raises for source that it cannot type; the message names the file and line.
+    """
+    from numba.core import types
+    from numba.core.compiler_lock import global_compiler_lock
+
+    from codegen.lib.buffer import Buf, use_scopes
+    from codegen.lib.outline import collect
+
+    buffers = [Buf(p.dtype, p.scope or p.name, p.align) for p in signature.params]
+    scratch = [Buf(s.dtype, s.scope or s.name, 64) for s in signature.scratch]
+    arguments = (types.int64, types.int64, *buffers, *scratch)
+    scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
+    outline = contextlib.nullcontext() if functions is None else collect(functions)
+    with _lock, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
+        _initialise()
+        module = _lower_structured(source, arguments, signature, symbol, target)
+        if module is None:
+            module = _lower_by_numba(source, filename, arguments, signature, symbol, target)
+    _internalise(module, symbol)
+    return module
+
+
+def _lower_structured(source: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target) -> Any:
+    """The module by one walk over the syntax tree; None for source that needs the whole of numba."""
+    from codegen.native.front_numba import entry_contexts
+    from codegen.native.front_walk import lower_structured
+
+    def entry(context: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+        builder, values = _entry(context, arguments, signature, symbol, target)
+        return builder, list(zip(arguments, values, strict=True))
+
+    try:
+        text = lower_structured(
+            source, _namespace(), entry_contexts(), entry, lambda builder: _finish(builder, signature, target)
+        )
+    except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
+        _log.debug("%s: numba's passes are needed: %s", symbol, reason)
+        return None
+    return llvm.parse_assembly(text)
+
+
+def _lower_by_numba(
+    source: str, filename: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
+) -> Any:
+    from codegen.native.front_numba import compile_function
+
+    result, context = compile_function(python_function(source, filename), arguments, symbol)
+    builder, values = _entry(context, arguments, signature, symbol, target)
+    from llvmlite import ir
+
+    fndesc = result.fndesc
+    kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
+    callee = ir.Function(builder.module, kind, fndesc.llvm_func_name)
+    context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, values)
+    _finish(builder, signature, target)
+    builder.ret_void()
+    module = llvm.parse_assembly(str(builder.module))
+    seen: list[Any] = []
+    _link(module, result.library, seen, top=True)
+    return module
+
+
+def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
+    if any(library is other for other in seen):
+        return
+    seen.append(library)
+    part = library._final_module if top else library._get_module_for_linking()
+    module.link_in(llvm.parse_bitcode(part.as_bitcode()))
+    for dependency in library._linking_libraries:
+        _link(module, dependency, seen, top=False)
+
+
+def _internalise(module: Any, symbol: str) -> None:
+    """Keep one entry point; everything else may be inlined and dropped."""
+    for function in module.functions:
+        if not function.is_declaration and function.name != symbol:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+
+
+def _entry(
+    context: Any, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
+) -> tuple[Any, list[Any]]:
+    """(builder in the C entry ``symbol`` of a new module, the values of the kernel's arguments)."""
+    from llvmlite import ir
+    from numba.core import types
+
+    i64, i8 = ir.IntType(64), ir.IntType(8)
+    module = ir.Module(symbol)
+    module.triple = target.triple
+    module.data_layout = str(target_machine(target).target_data)
+    pointer = i8.as_pointer()
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64, i64, pointer.as_pointer(), pointer]), symbol)
+    builder = ir.IRBuilder(entry.append_basic_block())
+    begin, end, table, scratch = entry.args
+    values = [begin, end]
+    for k, param in enumerate(signature.params):
+        load = builder.load(builder.gep(table, [ir.Constant(i64, k)]))
+        if param.align > 1:
+            load.set_metadata("align", module.add_metadata([ir.Constant(i64, param.align)]))
+            load.set_metadata("nonnull", module.add_metadata([]))
+        values.append(load)
+    for piece in signature.scratch:
+        if piece.stack_bytes:
+            frame = builder.alloca(ir.ArrayType(i8, piece.stack_bytes))
+            frame.align = 64
+            values.append(builder.bitcast(frame, pointer))
+            continue
+        values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
+    return builder, [
+        value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))
+        for value, kind in zip(values, arguments, strict=True)
+    ]
+
+
+def _finish(builder: Any, signature: KernelSignature, target: Target) -> None:
+    """What a kernel does before it returns."""
+    if any(p.stream for p in signature.params) and target.triple.startswith("x86_64"):
+        from llvmlite import ir
+
+        from codegen.lib.emit import intrinsic_function
+
+        builder.call(intrinsic_function(builder.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
+
+
+def python_function(source: str, filename: str) -> Any:
+    """Execute generated source in a namespace that holds the kernel library alone; returns its ``kernel``.
+
+    The text comes from the emitter, never from a program: names in it are the emitter's own.
+    """
+    namespace: dict[str, Any] = {"__name__": "tilewright_kernel", **_namespace()}
+    exec(compile(source, filename, "exec"), namespace)  # noqa: S102
+    return namespace["kernel"]
+
+
+def _namespace() -> dict[str, Any]:
+    """The names that kernels may use."""
+    from codegen.lib import NAMESPACE, threads
+
+    return {**NAMESPACE, **threads.NAMESPACE}

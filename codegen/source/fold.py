@@ -1,0 +1,237 @@
+"""How a fold's body becomes accumulator updates.
+
+A body that is one associative op becomes `a = reduce_add(a, x)`, which a loop may reassociate (so that it vectorises); any
+other body is written out op by op and runs in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from codegen.source.scalars import constant_source, convert_source, is_rounded, number_type, scalar_source
+from hlo.errors import Declined
+from hlo.module import Block, DenseArray, Op, Value
+from hlo.registry import Elementwise, Literal, SumOfProducts
+from hlo.types import ElementType, QuantizedType
+from tiling.loops.element_ir import Node, Scalar
+from tiling.loops.ir import FoldStep
+from tiling.passes.tighten_bounds import combined_function
+
+__all__ = ["FoldSource", "body_lines", "fold_source"]
+
+ASSOCIATIVE = {"add": "reduce_add", "multiply": "reduce_multiply", "maximum": "reduce_maximum", "minimum": "reduce_minimum",
+               "and": "bit_and", "or": "bit_or"}  # fmt: skip
+
+
+NEUTRAL = {"maximum": float("-inf"), "minimum": float("inf"), "multiply": 1.0}
+"""Float constants x with f(a, x) = a for every a, NaN included. (Adding 0 is none: -0 + 0 = +0.)"""
+
+
+@dataclass(frozen=True)
+class FoldSource:
+    """`combine(accumulators, values, fresh)` gives the lines of one step; `zero` starts a sum that has no initial value."""
+
+    combine: Callable[[Sequence[str], Sequence[str], Callable[[], str]], list[str]]
+    finish: Callable[[Sequence[str]], list[str]]
+    zero: str = ""
+    neutral: float | None = None
+    start: Callable[[str], Sequence[str]] = lambda value: (value,)  # of the initial value: its accumulators
+    parts: int = 1  # accumulators for each result
+    word: str = ""  # the function that combines, where it may combine values before they meet the accumulator
+    unsure: Callable[[Sequence[str]], str] | None = None  # a test of the accumulators, where `combine` may leave the last one
+    look_again: Callable[[Sequence[str], str], list[str]] | None = None  # to another loop, which this updates it in
+
+    def is_neutral(self, node: Node) -> bool:
+        """True when folding in this constant changes nothing."""
+        return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral
+
+
+def _is_rounded_each_time(function: str, element: ElementType | QuantizedType) -> bool:
+    """True for sums and products in a float of a byte and less: each step is rounded, as the specification's body says.
+
+    Wider floats are summed in f32 and rounded once; integers wrap around in any order.
+    """
+    return isinstance(element, ElementType) and element.is_float and element.bits <= 8 and is_rounded(function, element)
+
+
+def _same(accumulators: Sequence[str]) -> list[str]:
+    return list(accumulators)
+
+
+ORDERED = {"maximum": "max_key", "minimum": "min_key"}
+"""Functions whose running result can be an integer that orders as the floats do: one instruction a step, where NaN and the signs
+of zeros take six with floats."""
+
+BOUNDS = (("reduce_maximum", "signed_bits"), ("reduce_maximum", "unsigned_bits"), ("reduce_minimum", "unsigned_bits"))
+"""What of all elements' bits tells their maximum and their minimum: see `codegen.lib.scalar_bits.maximum_of_bounds`."""
+
+
+def fold_source(
+    f: FoldStep, in_registers: bool = False, is_long: bool = False, excess: bool = False
+) -> FoldSource | Declined:
+    """The updates of a fold step, or why there are none.
+
+    `in_registers`: its accumulators are variables, not memory; `is_long`: what is done once, after the loop, counts for little;
+    `excess`: numbers may keep more precision than they are stored with.
+    """
+    if isinstance(f.op.definition.semantics, SumOfProducts):
+        return _sum_of_products(f)
+    body = f.op.regions[0]
+    for v in (*body.arguments, *body.results):
+        element = v.tensor.element
+        if not isinstance(element, ElementType):
+            return Declined(f"a reduction of {v.type}")
+        number = number_type(element)
+        if isinstance(number, Declined):
+            return number
+    simple = combined_function(body)
+    if simple is not None and not _is_rounded_each_time(simple, body.arguments[0].tensor.element):
+        word = ASSOCIATIVE[simple]
+
+        def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+            return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
+
+        element = body.arguments[0].tensor.element
+        is_float = isinstance(element, ElementType) and element.is_float
+        if is_float and in_registers and is_long and simple in ORDERED:
+            return _bounded(simple, NEUTRAL[simple])
+        if is_float and in_registers and simple in ORDERED:
+            return _ordered(word, ORDERED[simple], NEUTRAL[simple])
+        return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None, word=word)
+    probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v", excess)
+    if isinstance(probe, Declined):
+        return probe
+
+    def general(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        lines = _written_out(f.op, body, accumulators, values, fresh, excess)
+        assert isinstance(lines, list)
+        return lines
+
+    return FoldSource(general, _same)
+
+
+def _ordered(word: str, key: str, neutral: float) -> FoldSource:
+    """A maximum or minimum of floats by keys: a = max(a, key(x)), and in the end the float whose key it is."""
+
+    def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        return [f"{accumulators[0]} = {word}({accumulators[0]}, {key}({values[0]}))"]
+
+    def finish(accumulators: Sequence[str]) -> list[str]:
+        return [f"key_float({accumulators[0]})"]
+
+    return FoldSource(combine, finish, neutral=neutral, start=lambda value: (f"{key}({value})",))
+
+
+def _bounded(name: str, neutral: float) -> FoldSource:
+    """A maximum or minimum of floats by three bounds of their bits: one instruction each, none waits for another.
+
+    max = the largest signed integer where one is >= 0, else the least unsigned one; a NaN where a bound lies beyond infinity's.
+    Given what each of the first two bounds reads, those alone are updated (`codegen.source.two_looks`).
+    """
+
+    def update(accumulators: Sequence[str], values: Sequence[str], bounds: Sequence[tuple[str, str]]) -> list[str]:
+        return [f"{a} = {word}({a}, {bits}({v}))" for a, v, (word, bits) in zip(accumulators, values, bounds, strict=True)]
+
+    def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        if len(values) == 2:
+            return update(accumulators[:2], values, BOUNDS[:2])
+        v = fresh()
+        return [f"{v} = {values[0]}", *update(accumulators, [v] * len(BOUNDS), BOUNDS)]
+
+    def unsure(accumulators: Sequence[str]) -> str:
+        return f"{accumulators[0]} < 0" if name == "maximum" else f"not has_sign({accumulators[1]})"
+
+    def look_again(accumulators: Sequence[str], value: str) -> list[str]:
+        return update(accumulators[2:], [value], BOUNDS[2:])
+
+    def finish(accumulators: Sequence[str]) -> list[str]:
+        return [f"{name}_of_bounds({', '.join(accumulators)})"]
+
+    def start(value: str) -> list[str]:
+        return [f"{bits}({value})" for _, bits in BOUNDS]
+
+    return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(BOUNDS), unsure=unsure, look_again=look_again)
+
+
+def body_lines(
+    op: Op, body: Block, names: dict[Value, str], fresh: Callable[[], str], wanted: Sequence[Value] | None = None,
+    excess: bool = False,
+) -> list[str] | Declined:
+    """The lines that compute a body's ops from its arguments, which `names` holds; `names` then holds the rest, too.
+
+    With `wanted`, only what those values need.
+    """
+    needed: set[int] | None = None
+    if wanted is not None:
+        needed, todo = set(), list(wanted)
+        while todo:
+            v = todo.pop()
+            if v.op is not None and id(v.op) not in needed:
+                needed.add(id(v.op))
+                todo.extend(v.op.operands)
+    lines: list[str] = []
+    for inner in body.ops[:-1]:
+        if needed is not None and id(inner) not in needed:
+            continue
+        semantics = inner.definition.semantics
+        if isinstance(semantics, Literal):
+            dense: DenseArray = inner.attr("value")
+            element = dense.type.element
+            assert isinstance(element, ElementType)
+            names[inner.results[0]] = constant_source(dense.array.reshape(-1)[0], element)
+            continue
+        if not isinstance(semantics, Elementwise) or any(v not in names for v in inner.operands):
+            return Declined(f"the body of {op.name} contains {inner.name}")
+        types = [v.tensor.element for v in inner.operands]
+        plain = [t for t in types if isinstance(t, ElementType)]
+        text = scalar_source(inner, semantics.function, [names[v] for v in inner.operands], plain, excess)
+        if isinstance(text, Declined):
+            return text
+        name = fresh()
+        lines.append(f"{name} = {text}")
+        names[inner.results[0]] = name
+    return lines
+
+
+def _written_out(
+    op: Op, body: Block, accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str], excess: bool
+) -> list[str] | Declined:
+    names: dict[Value, str] = dict(zip(body.arguments, [*accumulators, *values], strict=True))
+    lines = body_lines(op, body, names, fresh, excess=excess)
+    if isinstance(lines, Declined):
+        return lines
+    missing = [v for v in body.results if v not in names]
+    if missing:
+        return Declined(f"the body of {op.name} returns a value from outside")
+    kept = [(a, names[v]) for a, v in zip(accumulators, body.results, strict=True) if a != names[v]]
+    # All results are computed from the old accumulators before any is replaced.
+    if len(kept) > 1:
+        temporary = [fresh() for _ in kept]
+        lines += [f"{t} = {v}" for t, (_, v) in zip(temporary, kept, strict=True)]
+        lines += [f"{a} = {t}" for t, (a, _) in zip(temporary, kept, strict=True)]
+    else:
+        lines += [f"{a} = {v}" for a, v in kept]
+    return lines
+
+
+def _sum_of_products(f: FoldStep) -> FoldSource | Declined:
+    out = f.values[0].tensor.element
+    sources = [v.tensor.element for v in f.op.operands]
+    if not isinstance(out, ElementType) or not all(isinstance(s, ElementType) for s in sources):
+        return Declined("a contraction of quantized tensors")
+    plain = [s for s in sources if isinstance(s, ElementType)]
+    kind = number_type(out)
+    for s in plain:
+        other = number_type(s)
+        if isinstance(other, Declined):
+            return other
+    if isinstance(kind, Declined):
+        return kind
+
+    def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+        a, b = (convert_source(v, s, out) for v, s in zip(values, plain, strict=True))
+        return [f"{accumulators[0]} = reduce_fma({accumulators[0]}, {a}, {b})"]
+
+    zero = constant_source(0, out)
+    return FoldSource(combine, _same, zero)

@@ -1,0 +1,74 @@
+"""What the source of every step of a phase is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.source.writer import Writer, index_source
+from indexing.expr import Expr, Var
+from tiling.loops.accesses import buffers_by_value
+from tiling.loops.affine import address
+from tiling.loops.element_ir import Load
+from tiling.loops.ir import Buffer, Loop, Nest, Phase, Schedule
+
+__all__ = ["PhaseWriter"]
+
+
+class PhaseWriter:
+    """A phase while its source is written: the lines so far, the buffers that it takes, the names of its variables."""
+
+    def __init__(self, schedule: Schedule, phase: Phase, title: str, excess: bool = False) -> None:
+        self.schedule, self.phase, self.title, self.excess = schedule, phase, title, excess
+        self.by_value = buffers_by_value(schedule)
+        self.used: dict[Buffer, None] = {}
+        self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
+        self.walked: set[Buffer] = set()
+        self.views: dict[Buffer, str] = {}  # other names of buffers
+        self.variables: dict[Var, str] = {}
+        self.out = Writer()
+        self.counter = 0
+        self.nests: list[Nest] = []  # as they were written
+
+    def buffer_of(self, load: Load) -> Buffer:
+        return load.buffer or self.by_value[id(load.value)]
+
+    def name(self, v: Var) -> str:
+        """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
+        known = self.variables.get(v)
+        if known is None:
+            known = self.variables[v] = v.name.partition("_")[0]
+        return known
+
+    def expr(self, e: Expr) -> str:
+        for v in e.variables:
+            self.name(v)
+        return index_source(e, self.variables)
+
+    def count(self, upper: Expr) -> str:
+        """How many iterations a loop from 0 to `upper` has."""
+        return self.expr(upper + 1)
+
+    def open(self, loop: Loop) -> None:
+        """A loop's header; what follows is inside of it."""
+        lower, stop = self.expr(loop.lower), self.count(loop.upper)
+        self.out.line(f"for {self.name(loop.variable)} in range({stop if lower == '0' else f'{lower}, {stop}'}):")
+        self.out.depth += 1
+
+    def uses(self, *buffers: Buffer) -> None:
+        """The kernel takes these buffers, and does more with them than to write them element by element."""
+        self.used.update(dict.fromkeys(buffers))
+        self.read.update(buffers)
+
+    def view(self, buffer: Buffer) -> str:
+        """Another name of a buffer: what is read through both is read twice."""
+        if buffer not in self.views:
+            self.views[buffer] = self.fresh(f"{buffer.name}_again")
+        return self.views[buffer]
+
+    def fresh(self, stem: str = "v") -> str:
+        self.counter += 1
+        return f"{stem}{self.counter}"
+
+    def address(self, buffer: Buffer, index: Sequence[Expr]) -> str:
+        self.used[buffer] = None
+        return self.expr(address(buffer, index, self.schedule.ranges))

@@ -1,0 +1,60 @@
+"""Scans as loops: out[i] = f(out[i - 1], g(i)), i ascending.
+
+Where i is the innermost loop the running result stays in a variable, and several rows go side by side, since each step waits
+for the one before. Otherwise the step before is read back from the result.
+"""
+
+from __future__ import annotations
+
+from codegen.source.nest_view import NestView
+from indexing.expr import Const, as_expr
+from tiling.loops.element_ir import Renamer
+from tiling.loops.ir import FoldStep, LoopKind, Nest
+
+__all__ = ["scan_body", "scan_width"]
+
+SIDE_BY_SIDE = (8, 4, 2)
+
+
+def scan_width(nest: Nest) -> int:
+    """How many iterations of the loop around an innermost scan go side by side."""
+    if len(nest.loops) < 2 or nest.loops[-1].kind is not LoopKind.SCAN:
+        return 1
+    around = nest.loops[-2]
+    if around.kind is not LoopKind.PARALLEL or around.lower is not Const(0) or around.upper is not Const(around.extent - 1):
+        return 1
+    return next((w for w in SIDE_BY_SIDE if around.extent % w == 0), 1)
+
+
+def scan_body(emitter: NestView, width: int) -> list[str]:
+    """The innermost loop's lines; what comes before that loop is put where it belongs."""
+    nest, depth = emitter.nest, emitter.depth
+    (fold,) = nest.folds
+    source = emitter.fold_source(fold)
+    innermost = nest.loops[-1].kind is LoopKind.SCAN
+    body: list[str] = []
+    emitter.lines[depth] = body
+    for k in range(width):
+        f = _shifted(emitter, fold, k) if width > 1 else fold
+        name = emitter.phase.fresh("a")
+        emitter.use((*f.nodes, *f.inits))
+        start = emitter.number(f.inits[0], depth - 1)
+        at = [f"{b.name}[{emitter.phase.address(b, f.index)}]" for b in f.buffers]
+        if innermost:
+            emitter.lines[depth - 1].append(f"{name} = {start}")
+        else:
+            scan = next(x.variable for x in nest.loops if x.kind is LoopKind.SCAN)
+            rename = Renamer({scan: scan - 1}, emitter.phase.schedule.ranges, {})
+            before = emitter.phase.address(f.buffers[0], rename.index(f.index))
+            body += [f"{name} = {start}", f"if {emitter.phase.name(scan)} > 0:", f"    {name} = {f.buffers[0].name}[{before}]"]
+        values = [emitter.number(n, depth) for n in f.nodes]
+        body += source.combine([name], values, emitter.phase.fresh)
+        body.append(f"{at[0]} = {name}")
+    return body
+
+
+def _shifted(emitter: NestView, f: FoldStep, k: int) -> FoldStep:
+    """The fold `k` rows further down."""
+    row = emitter.nest.loops[-2].variable
+    rename = Renamer({row: as_expr(row) + k}, emitter.phase.schedule.ranges, {})
+    return FoldStep(f.values, f.buffers, rename.index(f.index), tuple(map(rename.node, f.nodes)), f.inits, f.op)

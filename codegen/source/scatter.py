@@ -1,0 +1,62 @@
+"""Scatters as loops: for each update in order, target[place] = f(target[place], update), where the place is inside."""
+
+from __future__ import annotations
+
+from codegen.source.fold import body_lines
+from codegen.source.nest import NestEmitter
+from codegen.source.scalars import place_source
+from hlo.errors import Declined
+from hlo.module import Value
+from indexing.expr import Expr
+from tiling.loops.element_ir import element_name
+from tiling.loops.ir import Scatter, Start
+
+__all__ = ["scatter_body"]
+
+
+def scatter_body(emitter: NestEmitter, s: Scatter) -> list[str]:
+    """The innermost loop's lines; the places, and the tests that skip an update, are put into the loop that chooses them."""
+    phase, level = emitter.phase, s.outer
+    emitter.use([*s.nodes, *(x.node for x in s.starts if not isinstance(x.node, Expr))])
+    tests = []
+    for start in s.starts:
+        if start.variable is None or isinstance(start.node, Expr):
+            tests.append(_test(emitter, start))
+            continue
+        name = phase.fresh("p")
+        value = place_source(emitter.number(start.node, level), element_name(start.node))
+        if start.clamps:
+            value = f"min(max({value}, {phase.expr(start.lower)}), {phase.expr(start.upper)})"
+        emitter.lines[level].append(f"{name} = {value}")
+        phase.variables[start.variable] = name
+        if not start.clamps:
+            tests.append(f"{phase.expr(start.lower)} <= {name} <= {phase.expr(start.upper)}")
+    if tests:
+        emitter.lines[level] += [f"if not ({' and '.join(tests)}):", "    continue"]
+    body: list[str] = emitter.lines[emitter.depth] if level == emitter.depth else []
+    emitter.lines[emitter.depth] = body
+    inner = [_test(emitter, t) for t in s.tests]
+    if inner:
+        body += [f"if not ({' and '.join(inner)}):", "    continue"]
+    at = [f"{t.name}[{phase.address(t, s.index)}]" for t in s.targets]
+    values = [emitter.number(n, emitter.depth) for n in s.nodes]
+    if s.op.regions:
+        block = s.op.regions[0]
+        names: dict[Value, str] = {}
+        for v, place, new in zip(block.arguments, [*at, *values], [True] * len(at) + [False] * len(values), strict=True):
+            names[v] = place
+            if new and any(v in op.operands for op in block.ops):
+                names[v] = phase.fresh("x")
+                body.append(f"{names[v]} = {place}")
+        lines = body_lines(s.op, block, names, phase.fresh, excess=phase.excess)
+        assert not isinstance(lines, Declined), "supports() has asked before"
+        body += lines
+        values = [names[v] for v in block.results]
+    body += [f"{place} = {value}" for place, value in zip(at, values, strict=True)]
+    return body
+
+
+def _test(emitter: NestEmitter, t: Start) -> str:
+    assert isinstance(t.node, Expr)
+    phase = emitter.phase
+    return f"{phase.expr(t.lower)} <= {phase.expr(t.node)} <= {phase.expr(t.upper)}"

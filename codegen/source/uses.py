@@ -1,0 +1,49 @@
+"""Who uses a node, and in which order nodes are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from codegen.source.scalars import REPEATS_OPERAND
+from tiling.loops.element_ir import Apply, Choose, Node, children
+
+__all__ = ["unwritten", "users_of"]
+
+
+def users_of(roots: Sequence[Node]) -> dict[int, list[Node | None]]:
+    """id of a node -> the nodes that use it, once for each use; None stands for a root's own use."""
+    users: dict[int, list[Node | None]] = {}
+    done: set[int] = set()
+    stack = list(roots)
+    for n in roots:
+        users.setdefault(id(n), []).append(None)
+    while stack:
+        n = stack.pop()
+        if id(n) in done:
+            continue
+        done.add(id(n))
+        # A rule that writes its operand twice counts twice.
+        repeat = 2 if isinstance(n, Apply) and n.function in REPEATS_OPERAND else 1
+        for c in children(n):
+            users.setdefault(id(c), []).extend([n] * repeat)
+            stack.append(c)
+    return users
+
+
+def unwritten(root: Node, known: Mapping[int, str]) -> list[Node]:
+    """Nodes below a root, operands first, without those already computed and without the inside of branches."""
+    order: list[Node] = []
+    done: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            order.append(n)
+            continue
+        if id(n) in done or id(n) in known:
+            continue
+        done.add(id(n))
+        stack.append((n, True))
+        inside = children(n) if not isinstance(n, Choose) else [r.node for r in n.runtimes]
+        stack.extend((c, False) for c in reversed(inside))
+    return order

@@ -1,0 +1,1 @@
+"""What was measured on this machine: calibration, tile sizes, remembered plans."""

@@ -1,0 +1,140 @@
+"""Plans that are remembered: a program that was planned before is planned again without searching.
+
+What is kept is the plan's pins (which stages form a fusion, with what tile sizes) and its decisions, keyed by the program's
+structure, the machine and the source of what decides on plans. A record that does not fit the program any more is not used.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from codegen.native import object_cache
+from codegen.native.source_digest import source_digest
+from codegen.supports import supports
+from codegen.tune.machine_memory import calibrated_machine
+from hlo.module import DenseArray, Module, Value
+from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
+from tiling.program.flatten import flatten, region_key
+
+__all__ = ["planner_digest", "remember", "remembered_plan"]
+
+
+def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
+    """`tiling.plan` with what this machine found before. Raises KeyError when there is no function `entry`."""
+    machine = machine or calibrated_machine()
+    key = _key(module, entry, machine)
+    record = _read(key)
+    if record is not None:
+        try:
+            made = plan(module, entry, machine, supports, record.all_pins())
+            return record.applied_to(made)
+        except ValueError:
+            pass  # the record is of another program after all
+    made = plan(module, entry, machine, supports)
+    _write(key, made)
+    return made
+
+
+def remember(module: Module, entry: str, made: Plan) -> None:
+    """Makes `made` the plan that `remembered_plan` gives for this program on its machine from now on."""
+    _write(_key(module, entry, made.machine), made)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is kept of a plan, and of those of its regions: one list for each op of control flow."""
+
+    pins: tuple[Pin, ...]
+    decisions: tuple[Decision, ...]
+    looked_at: tuple[int, ...]
+    regions: tuple[tuple[_Record, ...], ...]
+
+    def all_pins(self) -> tuple[Pin, ...]:
+        return (*self.pins, *(p for row in self.regions for r in row for p in r.all_pins()))
+
+    def applied_to(self, made: Plan) -> Plan:
+        """The plan with its decisions and counts. Raises ValueError where it is another program's."""
+        if len(made.fusions) != len(self.looked_at) or [len(c.regions) for c in made.controls] != [len(r) for r in self.regions]:
+            raise ValueError("the record has other steps")
+        counts = {id(f): n for f, n in zip(made.fusions, self.looked_at, strict=True)}
+        below = {id(c): row for c, row in zip(made.controls, self.regions, strict=True)}
+        steps: list[Fusion | EvaluatorStep | ControlStep] = []
+        for s in made.steps:
+            if isinstance(s, Fusion):
+                steps.append(replace(s, candidates=counts[id(s)]))
+            elif isinstance(s, ControlStep):
+                rows = zip(s.regions, below[id(s)], strict=True)
+                steps.append(replace(s, regions=tuple(replace(r, plan=record.applied_to(r.plan)) for r, record in rows)))
+            else:
+                steps.append(s)
+        return replace(made, steps=tuple(steps), decisions=self.decisions)
+
+
+def _write(key: str, made: Plan) -> None:
+    object_cache.write(key, json.dumps(_document(made, ())).encode())
+
+
+def _document(made: Plan, path: tuple[int, ...]) -> dict[str, object]:
+    number = {id(op): k for k, op in enumerate(made.program.ops)}
+    return {
+        "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path)] for p in made.pins() if not p.region],
+        "decisions": [asdict(d) for d in made.decisions],
+        "looked_at": [f.candidates for f in made.fusions],
+        "regions": [
+            [_document(r.plan, (*path, number[id(c.op)], k)) for k, r in enumerate(c.regions)] for c in made.controls
+        ],
+    }
+
+
+def _read(key: str) -> _Record | None:
+    payload = object_cache.read(key)
+    if payload is None:
+        return None
+    try:
+        return _parsed(json.loads(payload))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _parsed(document: dict[str, Any]) -> _Record:
+    pins = tuple(Pin(*(tuple(map(int, part)) for part in row)) for row in document["pins"])
+    decisions = tuple(Decision(**d) for d in document["decisions"])
+    looked_at = tuple(int(n) for n in document["looked_at"])
+    if len(looked_at) != len(pins):
+        raise ValueError("as many counts as fusions")
+    return _Record(pins, decisions, looked_at, tuple(tuple(map(_parsed, row)) for row in document["regions"]))
+
+
+@functools.cache
+def planner_digest() -> str:
+    """A digest of what decides on a plan: the planner, the maps, the ops' definitions, and what the generator has rules for."""
+    return source_digest(["tiling", "indexing", "hlo", "codegen"])
+
+
+def _key(module: Module, entry: str, machine: Machine) -> str:
+    """sha256 over the flattened program (constants by type, one repeated element by value), the machine and the planner."""
+    program = flatten(module, entry, supports)
+    digest = hashlib.sha256(f"plan {planner_digest()} {machine!r}".encode())
+    number: dict[Value, int] = {}
+    for v in program.arguments:
+        number[v] = len(number)
+        digest.update(str(v.type).encode())
+    for op in program.ops:
+        attributes = {k: _short(v) for k, v in op.attributes.items()}
+        text = [op.name, [number.get(v, -1) for v in op.operands], attributes, [region_key(b) for b in op.regions]]
+        for r in op.results:
+            number[r] = len(number)
+            text.append(str(r.type))
+        digest.update(repr(text).encode())
+    digest.update(repr([number.get(v, -1) for v in program.results]).encode())
+    return digest.hexdigest()
+
+
+def _short(value: object) -> object:
+    if isinstance(value, DenseArray):
+        return (str(value.type), value.array.reshape(-1)[0].tobytes() if value.is_splat else "…")
+    return value

@@ -1,0 +1,158 @@
+"""Where the factors of a sum of products lie for the micro-kernel: in place, in a window's tile, or packed.
+
+    left[m, k] at base + m * step + sum over the depth loops of k_v * steps[v]
+
+A window's tile keeps each element of a convolution's input once, its padding as zeros:
+
+    x[i s + w d - p] if it is inside, else 0     ->     tile[q], q = i s + w d        (i and w move the same dimension)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+from hlo.types import ElementType
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
+from tiling.loops.affine import address, linear
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
+from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Store
+
+__all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "window_tile"]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """An operand in memory: element at `base` + sum of variable * steps[variable]; `fill` puts it there."""
+
+    buffer: Buffer
+    base: Expr
+    steps: Mapping[Var, int]
+    fill: tuple[Nest, ...] = ()
+    made: tuple[Buffer, ...] = field(default=())
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Sums that are not made in their place: where they are made, what puts them there, and which element lies at which place."""
+
+    out: Block2D
+    store: Nest
+    places: tuple[Var, ...]
+    element: tuple[Expr, ...]
+
+
+def in_place(node: Node, buffer: Buffer | None, wanted: Sequence[Var], ranges: Mapping[Var, Interval]) -> Place | None:
+    """A node that is a load whose address is linear in the wanted variables; None for any other."""
+    if not isinstance(node, Load) or buffer is None:
+        return None
+    found = linear(address(buffer, node.index, ranges), wanted)
+    return None if found is None else Place(buffer, found[0], dict(zip(wanted, found[1], strict=True)))
+
+
+def _forms(e: Expr, local: frozenset[Var]) -> list[dict[Var, int]] | None:
+    """The linear parts in local variables that an expression consists of, those inside of divisions by themselves."""
+    own: dict[Var, int] = {}
+    found: list[dict[Var, int]] = []
+    for atom, k in e.terms:
+        if isinstance(atom, Var):
+            if atom in local:
+                own[atom] = k
+        elif any(v in local for v in atom.variables):
+            if not isinstance(atom, (FloorDiv, Mod)) or not isinstance(atom.divisor, int):
+                return None
+            inner = _forms(atom.numerator, local)
+            if inner is None:
+                return None
+            found += inner
+    return [own, *found] if own else found
+
+
+def expressions(root: Node) -> list[Expr]:
+    """Every index expression and condition below a node."""
+    return [e for n in all_nodes([root]) for e in own_expressions(n)]
+
+
+def _groups(node: Node, local: Sequence[Var]) -> list[dict[Var, int]] | None:
+    """Which variables move the node together, in which proportion; None where that differs from place to place."""
+    groups: list[dict[Var, int]] = []
+    for e in expressions(node):
+        forms = _forms(e, frozenset(local))
+        if forms is None:
+            return None
+        for form in forms:
+            common = gcd(*form.values())
+            one = {v: k // common for v, k in form.items()}
+            if min(one.values()) < 0:
+                one = {v: -k for v, k in one.items()}
+            same = [g for g in groups if g.keys() & one.keys()]
+            if any(g != one for g in same):
+                return None
+            if not same:
+                groups.append(one)
+    return groups if all(k > 0 for g in groups for k in g.values()) else None
+
+
+def window_tile(
+    name: str, tag: str, element: ElementType, node: Node, local: Sequence[Loop], buffers: Mapping[int, Buffer],
+    ranges: dict[Var, Interval], pad_elems: int, most_bytes: int,
+) -> Place | None:  # fmt: skip
+    """A tile of thread scratch that holds each element that the local loops read once; None where they do not overlap.
+
+    The loops' bounds must be constant from 0. `most_bytes` is the largest tile that is made.
+    """
+    moving = [x for x in local if x.extent > 1]
+    groups = _groups(node, [x.variable for x in moving])
+    extents = {x.variable: x.extent for x in moving}
+    if groups is None or not any(len(g) > 1 for g in groups):
+        return None
+    if any(1 not in g.values() for g in groups):
+        return None
+    read = next(iter(loads([node])), None)
+    if read is None:
+        return None
+    memory = address(read.buffer or buffers[id(read.value)], read.index, ranges)
+    step_of = {v: abs(k) for v, k in memory.terms if isinstance(v, Var)}
+    one_of = [next(v for v, k in g.items() if k == 1) for g in groups]
+    order = sorted(range(len(groups)), key=lambda i: -step_of.get(one_of[i], 1 << 62))
+    renaming: dict[Var, Expr] = {x.variable: Const(0) for x in local}
+    loops, sizes = [], []
+    for number, i in enumerate(order):
+        size = 1 + sum(k * (extents[v] - 1) for v, k in groups[i].items())
+        q = Var(f"w{number}_{tag}")
+        ranges[q] = Interval(0, size - 1)
+        renaming[one_of[i]] = as_expr(q)
+        loops.append(Loop(q, Const(0), Const(size - 1), size, LoopKind.PARALLEL))
+        sizes.append(size)
+    padded = list(sizes)
+    if len(padded) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0:
+        padded[-1] += pad_elems  # rows a power of two apart would fall into the same cache sets
+    buffer = make_buffer(name, Scope.THREAD, element, tuple(sizes), tuple(padded), (0,) * len(sizes))
+    if buffer.size_bytes > most_bytes:
+        return None
+    fill = Store(None, buffer, tuple(as_expr(x.variable) for x in loops), Renamer(renaming, ranges, {}).node(node))
+    steps = {v: k * buffer.strides[d] for d, i in enumerate(order) for v, k in groups[i].items()}
+    everywhere = {x.variable: steps.get(x.variable, 0) for x in local}
+    return Place(buffer, Const(0), everywhere, (Nest(tuple(loops), (fill,)),), (buffer,))
+
+
+def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:
+    """(groups, inside a group) of a loop that nodes divide by a number: i = g * size + j, so that i // size = g."""
+    sizes = {
+        atom.divisor
+        for n in nodes
+        for e in expressions(n)
+        for atom, _ in e.terms
+        if isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and loop.variable in atom.variables
+    }
+    if len(sizes) != 1 or loop.lower is not Const(0) or loop.upper is not Const(loop.extent - 1):
+        return None
+    size = next(iter(sizes))
+    if loop.extent % size or loop.extent == size:
+        return None
+    count = loop.extent // size
+    g, j = Var(f"g{loop.variable.name}"), Var(f"j{loop.variable.name}")
+    ranges.update({g: Interval(0, count - 1), j: Interval(0, size - 1)})
+    return Loop(g, Const(0), Const(count - 1), count), Loop(j, Const(0), Const(size - 1), size)

@@ -1,0 +1,290 @@
+"""Sums of products with holes, residue by residue: where every D-th element of a factor is one of a value and the rest is 0.
+
+    out[i] = sum over w of (x[(i + w) / D] if (i + w) mod D = 0 else 0) * k[w]
+    out[D q + r] = sum over u of x[q + u + (r + s) / D] * k[D u + s]     with r + s = 0 mod D, for each r in [0, D - 1]
+
+A transposed convolution, and so a strided one's gradient by its input, has holes. Each residue r reads whole windows without any.
+A product of a hole's zero with an infinity or NaN is NaN: whoever asks sees to it that the other factor has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import gcd, lcm, prod
+
+from hlo.access import Condition
+from hlo.types import ElementType, element_type
+from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
+from tiling.contract.operands import in_place
+from tiling.contract.roles import ContractionContext
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
+from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
+from tiling.lower.neutral import is_hole
+from tiling.passes.tighten_bounds import settled
+
+__all__ = ["Residues", "alike", "holes_in", "residues_of"]
+
+MOST_RESIDUES = 16  # each one is a product of its own in the kernel
+
+
+def holes_in(nodes: Sequence[Node]) -> tuple[Condition, ...]:
+    """The conditions at which one factor is 0 but for every D-th place."""
+    found: dict[Condition, None] = {}
+    for n in nodes:
+        if isinstance(n, Choose) and not n.runtimes and isinstance(n.otherwise, Scalar) and n.otherwise.value == 0:
+            found.update((c, None) for c in n.conditions if is_hole(c))
+    return tuple(found)
+
+
+def alike(steps: Sequence[Step]) -> list[Step]:
+    """The same contractions with equally many levels, so that they need one function of the micro-kernel between them."""
+    most = max((len(s.levels) for s in steps if isinstance(s, Contract)), default=0)
+
+    def padded(s: Contract) -> Contract:
+        return replace(s, levels=(*((1, 0, 0),) * (most - len(s.levels)), *s.levels), shares_code=True)
+
+    return [padded(s) if isinstance(s, Contract) and not s.in_quads and not s.along_depth else s for s in steps]
+
+
+@dataclass(frozen=True)
+class _Hole:
+    """sum of coefficient * variable + constant = 0 mod divisor."""
+
+    coefficients: Mapping[Var, int]
+    constant: int
+    divisor: int
+
+    def allows(self, at: Mapping[Var, int]) -> bool:
+        return (sum(k * at[v] for v, k in self.coefficients.items()) + self.constant) % self.divisor == 0
+
+
+def _hole(c: Condition, local: set[Var]) -> _Hole | None:
+    """A condition in a task's own loops; None where it also depends on the tile."""
+    assert isinstance(c.expression, Mod) and isinstance(c.expression.divisor, int)
+    divisor, found = c.expression.divisor, {}
+    for atom, k in c.expression.numerator.terms:
+        if isinstance(atom, Var) and atom in local:
+            found[atom] = k
+        elif k % divisor:
+            return None
+    return _Hole(found, c.expression.numerator.constant, divisor)
+
+
+@dataclass(frozen=True, eq=False)
+class Residues:
+    """A contraction for each residue of the result's index, or the zeros that it is; what they read is filled in before."""
+
+    parts: tuple[ContractionContext | Nest, ...]
+    fill: tuple[Nest, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+    ahead: tuple[Phase, ...] = ()
+
+
+def residues_of(c: ContractionContext) -> Residues | None:
+    """A contraction with holes by residues; None where that does not follow.
+
+    Tiles have to begin at the same residue, and each index of the result may meet one residue of the summed index only.
+    """
+    conditions = holes_in(c.nodes)
+    loops = {x.variable: x for x in (*c.loops, *c.depth)}
+    holes = [h for x in conditions if (h := _hole(x, set(loops))) is not None]
+    if not conditions or len(holes) < len(conditions) or has_runtimes(c.nodes):
+        return None
+    periods: dict[Var, int] = {}
+    for h in holes:
+        for v, k in h.coefficients.items():
+            periods[v] = lcm(periods.get(v, 1), h.divisor // gcd(h.divisor, k))
+    if any(loops[v].lower is not Const(0) for v in periods):
+        return None
+    outside = [x.variable for x in c.loops if x.variable in periods]
+    summed = [x.variable for x in c.depth if x.variable in periods]
+    if prod(periods[v] for v in outside) > MOST_RESIDUES:
+        return None
+    found: list[ContractionContext | Nest] = []
+    for at in _points(outside, periods, loops):
+        taken = [
+            {**at, **step} for step in _points(summed, periods, loops) if all(h.allows({**at, **step}) for h in holes)
+        ]
+        if len(taken) > 1:
+            return None
+        part = _Part(c, periods, taken[0] if taken else at, f"_{len(found)}")
+        found.append(part.contraction() if taken else part.zeros())
+    made = _with_one_tile(c, found)
+    return _with_one_copy(c, made, next(k for k, n in enumerate(c.nodes) if holes_in((n,)))) if len(found) > 1 else made
+
+
+def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | Nest]) -> Residues:
+    """The residues with one copy of what their windows read, if they read it with padding: zeros, as the padding is."""
+    contractions = [p for p in parts if isinstance(p, ContractionContext)]
+    plain = Residues(tuple(parts))
+    side = next(k for k, n in enumerate(c.nodes) if holes_in((n,)))
+    if not any(isinstance(p.nodes[side], Choose) for p in contractions):
+        return plain
+    reads = [_padded_read(p.nodes[side], c.ranges) for p in contractions]
+    first = reads[0]
+    local = {x.variable for p in contractions for x in (*p.loops, *p.depth)}
+    if first is None or any(r is None or r.value is not first.value for r in reads):
+        return plain
+    source = first.buffer or c.buffers[id(first.value)]
+    lows: list[Expr] = []
+    sizes: list[int] = []
+    for along in zip(*(r.index for r in reads if r is not None), strict=True):
+        spans, starts = [], set()
+        for e in along:
+            inside: Expr = as_expr(e.constant)
+            for atom, k in e.terms:
+                if atom in local:
+                    inside = inside + atom * k
+            if local & {*(e - inside).variables}:
+                return plain
+            spans.append(interval(inside, c.ranges))
+            starts.add(simplify(e - inside, c.ranges))
+        if len(starts) > 1:
+            return plain
+        low, high = min(s.lower for s in spans), max(s.upper for s in spans)
+        lows.append(simplify(starts.pop() + low, c.ranges))
+        sizes.append(high - low + 1)
+    element = element_type("f32") if source.element.name in ("bf16", "f16") else source.element
+    padded = list(sizes)
+    if len(padded) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0:
+        padded[-1] += c.machine.lanes(element.itemsize_bytes)  # rows a power of two apart would fall into the same cache sets
+    name = c.names.scratch(c.stage.values[0], "window")
+    tile = make_buffer(name, Scope.THREAD, element, tuple(sizes), tuple(padded), tuple(lows))
+    if tile.size_bytes > c.machine.l2_bytes // 2:
+        return plain
+    tag = c.names.stage(c.stage)
+    around, index = [], []
+    for k, (start, n) in enumerate(zip(lows, sizes, strict=True)):
+        v = Var(f"w{k}_{tag}")
+        c.ranges[v] = Interval(0, n - 1)
+        around.append(Loop(v, Const(0), Const(n - 1), n))
+        index.append(simplify(start + v, c.ranges))
+    inside_of = tuple(Condition(e, 0, n - 1) for e, n in zip(index, first.value.shape, strict=True))
+    zero = Scalar(source.element.dtype.type(0), source.element)
+    node = settled(Choose(inside_of, Load(first.value, tuple(index), first.buffer), zero), c.ranges)
+    fill = Nest(tuple(around), (Store(None, tile, tuple(index), node),))
+
+    def from_tile(p: ContractionContext, r: Load) -> ContractionContext:
+        read = Load(r.value, r.index, tile)
+        return replace(p, nodes=tuple(read if k == side else n for k, n in enumerate(p.nodes)))
+
+    made = iter(from_tile(p, r) for p, r in zip(contractions, reads, strict=True) if r is not None)
+    return Residues(tuple(next(made) if isinstance(p, ContractionContext) else p for p in parts), (fill,), (tile,))
+
+
+def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residues:
+    """The residues with one copy, made before all tasks, of the factor without holes, where no column of it is consecutive.
+
+    copy[k, n] = factor[k, n] for all summed indices k, those of every residue, and n last.
+    """
+    node, index, tag = c.nodes[1 - side], c.index, c.names.stage(c.stage)
+    if not isinstance(node, Load) or c.is_member(node.value) or node.buffer is not None:
+        return found
+    source, shape = c.buffers[id(node.value)], c.stage.values[0].shape
+    inside = node_variables(node, {})
+    moving = sorted((k for k, e in enumerate(index) if inside & {*e.variables} and shape[k] > 1), key=lambda k: shape[k])
+    place = in_place(node, source, [c.loops[k].variable for k in moving], c.ranges)
+    if not moving or place is None or 1 in place.steps.values():
+        return found
+    renaming: dict[Var, Expr] = {}
+    loops: list[Loop] = []
+    for k in moving:
+        v = Var(f"n{k}_{tag}_copy")
+        c.ranges[v] = Interval(0, shape[k] - 1)
+        renaming[c.loops[k].variable] = simplify(v - (index[k] - c.loops[k].variable), c.ranges)
+        loops.append(Loop(v, Const(0), Const(shape[k] - 1), shape[k]))
+    depth: list[Loop] = []
+    # The window's loops outside of the channels': rows of a residue then lie as near each other as they can.
+    split = {v for h in holes_in(c.nodes) for v in h.expression.variables}
+    summed = sorted(c.depth, key=lambda x: x.variable not in split)
+    for number, x in enumerate(summed):
+        v = Var(f"k{number}_{tag}_copy")
+        c.ranges[v] = Interval(0, x.extent - 1)
+        renaming[x.variable] = as_expr(v)
+        depth.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+    copied = Renamer(renaming, c.ranges, {}).node(node)
+    own = {x.variable for x in (*depth, *loops)}
+    if not own.issuperset(node_variables(copied, {})) or prod(x.extent for x in loops[-1:]) < c.machine.lanes(4):
+        return found
+    sizes = tuple(x.extent for x in (*depth, *loops))
+    copy = make_buffer(c.names.scratch(c.stage.values[0], "copy"), Scope.SHARED, source.element, sizes, sizes, (0,) * len(sizes))
+    at = tuple(as_expr(x.variable) for x in (*depth, *loops))
+    outer = max(depth, key=lambda x: x.extent)
+    nest = Nest(tuple(x for x in (*depth, *loops) if x is not outer), (Store(None, copy, at, copied),))
+    phase = Phase(((outer.variable, outer.extent),), (nest,))
+    parts: list[ContractionContext | Nest] = []
+    for p in found.parts:
+        if isinstance(p, ContractionContext):
+            where = (*(p.summed[x.variable] for x in summed), *(p.index[k] for k in moving))
+            read = Load(node.value, where, copy)
+            p = replace(p, nodes=tuple(n if k == side else read for k, n in enumerate(p.nodes)))
+        parts.append(p)
+    return replace(found, parts=tuple(parts), buffers=(*found.buffers, copy), ahead=(phase,))
+
+
+def _padded_read(node: Node, ranges: Mapping[Var, Interval]) -> Load | None:
+    """The load of a node that is an element of a value where the index is inside of it, and 0 elsewhere; None for any other."""
+    load = node.then if isinstance(node, Choose) else node
+    if not isinstance(load, Load):
+        return None
+    found = [interval(e, ranges) for e in load.index]
+    lows = [b.lower < 0 for b in found]
+    highs = [b.upper >= n for b, n in zip(found, load.value.shape, strict=True)]
+    for c in node.conditions if isinstance(node, Choose) else ():
+        along = next((k for k, e in enumerate(load.index) if isinstance(simplify(c.expression - e, ranges), Const)), None)
+        if along is None:
+            return None
+        shift, last = simplify(c.expression - load.index[along], ranges).constant, load.value.shape[along] - 1
+        if c.lower - shift > 0 or c.upper - shift < last:
+            return None  # it also leaves out elements inside
+        lows[along] &= c.lower - shift < 0
+        highs[along] &= c.upper - shift > last
+    return None if any(lows) or any(highs) else load
+
+
+def _points(variables: Sequence[Var], periods: Mapping[Var, int], loops: Mapping[Var, Loop]) -> Iterator[dict[Var, int]]:
+    """Every combination of residues that the loops reach."""
+    for at in product(*(range(min(periods[v], loops[v].extent)) for v in variables)):
+        yield dict(zip(variables, at, strict=True))
+
+
+class _Part:
+    """One residue: v = period * v' + residue for each of some loops."""
+
+    def __init__(self, c: ContractionContext, periods: Mapping[Var, int], at: Mapping[Var, int], suffix: str) -> None:
+        self.c, self.suffix = c, suffix
+        self.made: dict[Var, Loop] = {}
+        renaming: dict[Var, Expr] = {}
+        for x in (*c.loops, *c.depth):
+            if x.variable not in at:
+                continue
+            n, r, v = periods[x.variable], at[x.variable], Var(x.variable.name + suffix)
+            extent = (x.extent - 1 - r) // n + 1
+            c.ranges[v] = Interval(0, extent - 1)
+            self.made[x.variable] = replace(x, variable=v, upper=simplify((x.upper - r) // n, c.ranges), extent=extent)
+            renaming[x.variable] = (as_expr(v) if extent > 1 else Const(0)) * n + r
+        self.rename = Renamer(renaming, c.ranges, {})
+
+    def contraction(self) -> ContractionContext:
+        c = self.c
+        nodes = tuple(settled(self.rename.node(n), c.ranges) for n in c.nodes)
+        return replace(
+            c, loops=self._loops(c.loops), index=self.rename.index(c.index), depth=self._loops(c.depth), nodes=nodes,
+            flag=None, ends={}, suffix=self.suffix,
+            summed={x.variable: self.rename.index((as_expr(x.variable),))[0] for x in c.depth},
+        )  # fmt: skip
+
+    def zeros(self) -> Nest:
+        """What no product adds to."""
+        value = self.c.stage.values[0]
+        element = value.tensor.element
+        assert isinstance(element, ElementType)
+        zero = Scalar(element.dtype.type(0), element)
+        store = Store(value, self.c.buffers[id(value)], self.rename.index(self.c.index), zero)
+        return Nest(self._loops(self.c.loops), stores=(store,))
+
+    def _loops(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:
+        return tuple(self.made.get(x.variable, x) for x in loops)

@@ -1,0 +1,310 @@
+"""Which loop of a contraction is a row, a column, a depth, and in which order products are summed.
+
+The roles follow from the reads and from the result: n is the loop along which the result is consecutive, and the factor that it
+moves is the right one; m moves the other factor alone, b both. The blocks of k follow from the shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from hlo.module import Value
+from hlo.types import element_type
+from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.contract.operands import in_place, split_by_groups
+from tiling.loops.affine import address, linear
+from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
+from tiling.loops.ir import Buffer, Loop, LoopKind, Phase, Scope, Step
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
+from tiling.machine import Machine
+
+__all__ = ["ContractionContext", "LoweredContraction", "Roles"]
+
+DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
+DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
+LEAST_WINDOW_DEPTH = 128  # steps of k from which one row by a window runs over the micro-kernel
+MOST_WINDOW_DEPTH = 1536  # steps of k that are summed up at once where that saves packing by blocks
+
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredContraction:
+    """The steps of a task, the scratch that they need, and the phases that must run before all tasks."""
+
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    prepass: tuple[Phase, ...]
+    bounded: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)  # the loops that a mask bounds, and their ends
+    whole: tuple[Node, ...] = ()  # factors that the task packs whole
+
+
+@dataclass(frozen=True, eq=False)
+class ContractionContext:
+    """What the fusion around a contraction knows: its loops, the result's index, and the factors' nodes.
+
+    `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1.
+    """
+
+    stage: Stage
+    loops: tuple[Loop, ...]
+    index: tuple[Expr, ...]
+    depth: tuple[Loop, ...]
+    nodes: tuple[Node, ...]
+    buffers: Mapping[int, Buffer]
+    ranges: dict[Var, Interval]
+    machine: Machine
+    names: Names
+    is_member: Callable[[Value], bool]
+    flag: Var | None = None
+    ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
+    suffix: str = ""  # tells several contractions for one value apart: of loops' and buffers' names
+    summed: Mapping[Var, Expr] = field(default_factory=dict)  # and the whole one's depth variables in this one's
+
+
+class Roles:
+    """The roles of a contraction's loops; `choose` finds them."""
+
+    def __init__(self, c: ContractionContext) -> None:
+        self.c = self.given = c
+        self.value = c.stage.values[0]
+        self.loops = self.whole_loops = c.loops
+        self.new_buffers: list[Buffer] = []
+        self.prepass: list[Phase] = []
+        self.is_split = False
+        self.column_dimensions: tuple[int, ...] = ()  # of the result, where columns are more than one loop
+        self.bounded: dict[Var, tuple[Expr, Expr]] = {}
+        self.sums = element_type("f32")  # what products are summed in
+        self.tag = c.names.stage(c.stage) + c.suffix
+
+    def scratch(self, role: str) -> str:
+        """A name for scratch of this contraction."""
+        return self.c.names.scratch(self.value, role + self.c.suffix)
+
+    def _dimensions(self, *loops: Loop) -> tuple[int, ...]:
+        """The result's dimensions that loops run along; none for the parts of a cut loop."""
+        return tuple(k for k, x in enumerate(self.whole_loops) if any(x is y for y in loops))
+
+    def choose(self) -> bool:
+        """Chooses the rows' and the columns' loop; False where there are none."""
+        if self._chosen():
+            return True
+        return self._split() and self._chosen()
+
+    def merge_columns(self) -> bool:
+        """Makes one loop of few columns and the loop around them, where memory goes on from one to the other in both blocks.
+
+        An image of 7 x 7 elements then fills its vectors: it is one row of 49 columns.
+        """
+        c, n = self.c, self.n
+        lanes = c.machine.lanes(self.sums.itemsize_bytes)
+        few = n.extent % lanes and n.extent <= 2 * lanes
+        if c.ends or not few or self.out_steps[n.variable] != 1 or not isinstance(self.right, Load):
+            return False
+        depth = [x.variable for x in self.depth_loops if x.extent > 1]
+        for x in self.around:
+            place = in_place(self.right, self._buffer(self.right), [x.variable, n.variable, *depth], c.ranges)
+            whole = all(y.lower is Const(0) and y.upper is Const(y.extent - 1) for y in (x, n))
+            if place is None or not whole or not depth or x in self.row_loops:
+                continue
+            steps = place.steps
+            goes_on = self.out_steps[x.variable] == steps[x.variable] == n.extent and steps[n.variable] == 1
+            if not goes_on or abs(steps[depth[-1]]) * place.buffer.element.itemsize_bytes > DIRECT_ROW_BYTES:
+                continue
+            v = Var(f"m{n.variable.name}")
+            c.ranges[v] = Interval(0, x.extent * n.extent - 1)
+            both = Loop(v, Const(0), Const(x.extent * n.extent - 1), x.extent * n.extent)
+            rename = Renamer({x.variable: v // n.extent, n.variable: v % n.extent}, c.ranges, {})
+            self.column_dimensions = self._dimensions(n)
+            self.loops = tuple(both if y is n else y for y in self.loops if y is not x)
+            self.is_split = True
+            self.c = replace(c, loops=self.loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            return True
+        return False
+
+    def _chosen(self) -> bool:
+        c = self.c
+        memo: dict[int, frozenset[Var]] = {}
+        reads = [node_variables(n, memo) for n in c.nodes]
+        found = linear(address(c.buffers[id(self.value)], c.index, c.ranges), [x.variable for x in self.loops])
+        if found is None:
+            return False
+        self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
+        alone = [
+            [x for x in self.loops if x.extent > 1 and x.variable in reads[k] and x.variable not in reads[1 - k]] for k in (0, 1)
+        ]
+        columns = [x for x in (*alone[0], *alone[1]) if self.out_steps[x.variable] == 1]
+        better = self._better_columns(alone, columns)
+        if not columns and better is None:
+            return False
+        self.n = better or columns[0]
+        self.swapped = self.n in alone[0]
+        rows = alone[1 if self.swapped else 0]
+        if not rows:
+            # One row by a window that is read again and again: still better kept in registers than summed in memory.
+            read = next(iter(loads([c.nodes[0 if self.swapped else 1]])), None)
+            steps = {} if read is None else dict(address(self._buffer(read), read.index, c.ranges).terms)
+            if sum(x.extent > 1 for x in c.depth) < 2 or prod(x.extent for x in c.depth) < LEAST_WINDOW_DEPTH:
+                return False
+            if steps.get(self.n.variable) != 1:
+                return False
+            rows = [self._single("row")]
+        self.m = max(rows, key=lambda x: x.extent)
+        self.row_loops = rows
+        self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
+        self.in_right = reads[0 if self.swapped else 1]
+        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and not x.runs_once)
+        self.depth = prod(x.extent for x in c.depth)
+        self.depth_loops = self._depth_order()
+        self._flatten()
+        return True
+
+    def _single(self, role: str) -> Loop:
+        """A loop of one iteration, for a side that has no loop of its own."""
+        v = Var(f"one_{role}_{self.tag}")
+        self.c.ranges[v] = Interval(0, 0)
+        self.out_steps[v] = 0
+        return Loop(v, Const(0), Const(0), 1)
+
+    def _better_columns(self, alone: Sequence[Sequence[Loop]], columns: Sequence[Loop]) -> Loop | None:
+        """The columns where the result is not consecutive along them, or along too few: its sums are put into place afterwards.
+
+        By the result's whole shape, so that tiles make no difference; None where the result's own columns fill the vectors.
+        """
+        lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
+
+        def filled(x: Loop) -> float:
+            n = self._whole_extent(x)
+            return n / (-(-n // lanes) * lanes)
+
+        def lies(x: Loop) -> tuple[bool, bool, int]:
+            """(consecutive in its factor, read in place, extent): the less it costs to lay out panels, the better.
+
+            A residue's window is of this task: rows of it are read in place, and the other factor's panels are made once for all.
+            """
+            node = self.c.nodes[0 if x in alone[0] else 1]
+            if self.c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
+                return False, False, 0
+            wanted = [x.variable, *(d.variable for d in self.c.depth)]
+            place = in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
+            return place is not None and place.steps[x.variable] == 1, place is not None, min(self._whole_extent(x), 4 * lanes)
+
+        if self.c.ends:
+            return None  # what a mask leaves out is left out in place
+        known = max((filled(x) for x in columns), default=0.0)
+        others = [x for k in (0, 1) for x in alone[k] if x not in columns and alone[1 - k] and filled(x) > max(1.5 * known, 0.5)]
+        # Few columns of a result are better than turning a whole factor.
+        found = [x for x in others if known < 0.5 or lies(x)[0]]
+        return max(found, key=lies, default=None)
+
+    def _whole_extent(self, loop: Loop) -> int:
+        """A loop's extent over the whole result, where it is not a part of a cut one."""
+        found = self._dimensions(loop)
+        return self.value.shape[found[0]] if found else loop.extent
+
+    def _split(self) -> bool:
+        """Cuts a loop that runs through groups (one factor reads its index divided) into groups and their members."""
+        c = self.c
+        for x in self.loops:
+            parts = split_by_groups(x, c.nodes, c.ranges) if x.extent > 1 else None
+            if parts is None:
+                continue
+            g, j = parts
+            rename = Renamer({x.variable: g.variable * j.extent + j.variable}, c.ranges, {})
+            loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
+            self.loops = loops
+            self.is_split = True
+            self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            return True
+        return False
+
+    def _depth_order(self) -> tuple[Loop, ...]:
+        """The depth loops, the one with the smallest step in the left operand last: a flat depth index walks along memory."""
+        c = self.c
+        found = next(iter(loads([self.left])), None)
+        if found is None or len(c.depth) < 2:
+            return c.depth
+        steps = dict(address(self._buffer(found), found.index, c.ranges).terms)
+        return tuple(sorted(c.depth, key=lambda x: -abs(steps.get(x.variable, 0))))
+
+    def _flatten(self) -> None:
+        """Makes one loop of several depth loops that both factors walk through as one run of memory."""
+        c = self.c
+        loops = [x for x in self.depth_loops if x.extent > 1]
+        self.flat: dict[Var, Expr] = {x.variable: as_expr(x.variable) if x.extent > 1 else Const(0) for x in self.depth_loops}
+        variables = [x.variable for x in loops]
+        steps = []
+        for node in (self.left, self.right) if len(loops) > 1 else ():
+            place = in_place(node, self._buffer(node), variables, c.ranges) if isinstance(node, Load) else None
+            if place is None or place.buffer.scope is Scope.THREAD:
+                return
+            steps.append([place.steps[v] for v in variables])
+        if not steps or any(s[k] != s[k + 1] * loops[k + 1].extent for s in steps for k in range(len(loops) - 1)):
+            return
+        v = Var(f"kf_{self.tag}")
+        c.ranges[v] = Interval(0, self.depth - 1)
+        self.flat = self._depth_index(as_expr(v))
+        self.depth_loops = (Loop(v, Const(0), Const(self.depth - 1), self.depth, LoopKind.REDUCTION),)
+        rename = Renamer(self.flat, c.ranges, {})
+        self.left, self.right = rename.node(self.left), rename.node(self.right)
+
+    def _cut_depth(self) -> None:
+        """Blocks of k, from the shapes alone: sums are made in the same order whatever the tiles are."""
+        loops = [x for x in self.depth_loops if x.extent > 1]
+        self.k_loop = loops[-1]
+        k, around = self.k_loop.extent, self.depth // self.k_loop.extent
+        if self.depth <= (MOST_WINDOW_DEPTH if around > 1 else DEPTH_BLOCK):
+            self.k_block = k
+        else:
+            blocks = max(1, min(-(-self.depth // DEPTH_BLOCK), k // 64))
+            self.k_block = min(k, (k // blocks + 8) // 8 * 8)
+        self.blocks = -(-k // self.k_block)
+        self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
+        self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)
+        self.c.ranges[self.k] = Interval(0, self.k_block - 1)
+        self.packs_left = False
+
+    def _buffer(self, load: Load) -> Buffer:
+        return load.buffer or self.c.buffers[id(load.value)]
+
+    # ------------------------------------------------------------ the depth
+
+    def _levels(
+        self, left: Mapping[Var, int], right: Mapping[Var, int]
+    ) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, int, int]]:
+        """The depth loops as (count, step in left, step in right), merged where memory goes on; the last one apart."""
+        merged: list[tuple[int, int, int]] = []
+        for x in self.depth_loops:
+            if x.extent == 1:
+                continue
+            here = (x.extent, left[x.variable], right[x.variable])
+            whole = self.blocks == 1 or x is not self.k_loop
+            if whole and merged and merged[-1][1:] == (here[0] * here[1], here[0] * here[2]):
+                here = (merged.pop()[0] * here[0], *here[1:])
+            merged.append(here)
+        return tuple(merged[:-1]), merged[-1]
+
+    def _depth_index(self, k: Expr) -> dict[Var, Expr]:
+        """The depth variables in terms of one flat index."""
+        found: dict[Var, Expr] = {}
+        step = 1
+        for loop in reversed(self.depth_loops):
+            part = k // step
+            found[loop.variable] = part % loop.extent if step * loop.extent < self.depth else part
+            step *= loop.extent
+        return found
+
+    def _row_major(self, unit: int, block: int = 0) -> dict[Var, int]:
+        """The depth loops' steps in a packed operand whose rows of k lie `unit` apart, `block` of k where not all of it."""
+        steps: dict[Var, int] = {}
+        for x in reversed(self.depth_loops):
+            steps[x.variable] = unit
+            unit *= block if block and x is self.k_loop else x.extent
+        return steps
+
+    def _flat(self, block: int = 0) -> Expr:
+        """The depth loops' place in a packed operand, counted in rows of k."""
+        steps = self._row_major(1, block)
+        return sum((steps[x.variable] * as_expr(x.variable) for x in self.depth_loops if x.extent > 1), as_expr(0))

@@ -1,0 +1,189 @@
+"""Rewrites of element expressions, each `before -> after` with its reason. None changes a value's bits, but for tanh and erf.
+
+f(index e1, index e2)            -> index e                  integer arithmetic that cannot overflow stays an index
+compare(index e1, index e2)      -> test(e1 - e2 in [..])    a mask is a condition on indices, not on data
+select(test, a, b)               -> choose(test, a, b)       so that loops can be split where it changes
+select(p, true, false)           -> p
+select(true, a, b)               -> a
+maximum(-inf, x)                 -> x                        also for NaN: the maximum of NaN is NaN
+x / c                            -> x * (1 / c)              c a power of two: both round the same real number
+convert to the same type         -> x
+tanh(x) + c                      -> fast_tanh(x) + c         f32, |c| >= 1: the difference is at most 3 ulp of 1; erf likewise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import frexp, isinf
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Op
+from hlo.types import ElementType
+from hlo.types import default_storage_range as integer_range
+from indexing.expr import EVERYTHING, Expr, Interval, Var, as_expr, interval, simplify
+from tiling.loops.element_ir import Apply, Choose, IndexNode, Node, Scalar, Test
+
+__all__ = ["simplify_node"]
+
+Ranges = Mapping[Var, Interval]
+Rule = Callable[[Apply, Ranges], Node | None]
+
+
+def simplify_node(node: Apply, ranges: Ranges) -> Node:
+    """The node, or what a rule for its function makes of it."""
+    rule = _RULES.get(node.function)
+    return (rule(node, ranges) if rule is not None else None) or node
+
+
+def _result_element(op: Op) -> ElementType | None:
+    element = op.results[0].tensor.element
+    return element if isinstance(element, ElementType) else None
+
+
+def _as_index(node: Node) -> Expr | None:
+    """An integer node as an index expression, where it has no runtime variables: those belong to their node."""
+    if isinstance(node, IndexNode) and node.element.is_integer and not node.runtimes:
+        return node.expression
+    if isinstance(node, Scalar) and node.element.is_integer:
+        return as_expr(int(node.value))
+    return None
+
+
+def _index_arithmetic(combine: Callable[[Expr, Expr], Expr]) -> Rule:
+    def rule(node: Apply, ranges: Ranges) -> Node | None:
+        a, b = (_as_index(x) for x in node.arguments)
+        element = _result_element(node.op)
+        if a is None or b is None or element is None or not (a.terms or b.terms):
+            return None
+        e = simplify(combine(a, b), ranges)
+        bounds, (low, high) = interval(e, ranges), integer_range(element)
+        return IndexNode(e, element) if low <= bounds.lower and bounds.upper <= high else None
+
+    return rule
+
+
+def _add(node: Apply, ranges: Ranges) -> Node | None:
+    for x, y in (node.arguments, node.arguments[::-1]):
+        near_one = isinstance(y, Scalar) and y.element.name == "f32" and abs(float(y.value)) >= 1.0
+        if near_one and isinstance(x, Apply) and x.function in ("tanh", "erf"):
+            # What the cheaper formula is off by is below what the sum is rounded by.
+            return Apply(node.op, "add", (Apply(x.op, f"fast_{x.function}", x.arguments), y))
+    return _index_arithmetic(lambda a, b: a + b)(node, ranges)
+
+
+_FAR = EVERYTHING.upper
+
+
+def _compare(node: Apply, ranges: Ranges) -> Node | None:
+    a, b = (_as_index(x) for x in node.arguments)
+    if a is None or b is None:
+        return None
+    difference = simplify(a - b, ranges)
+    allowed = {"EQ": (0, 0), "GE": (0, _FAR), "GT": (1, _FAR), "LE": (-_FAR, 0), "LT": (-_FAR, -1)}
+    span = allowed.get(node.op.attr("comparison_direction"))
+    if span is None:
+        return None
+    bounds = interval(difference, ranges)
+    if span[0] <= bounds.lower and bounds.upper <= span[1]:
+        return _truth(True, node.op)
+    if bounds.upper < span[0] or span[1] < bounds.lower:
+        return _truth(False, node.op)
+    return Test((Condition(difference, *span),))
+
+
+def _truth(value: bool, op: Op) -> Node | None:
+    element = _result_element(op)
+    return Scalar(np.bool_(value), element) if element is not None and element.is_boolean else None
+
+
+def _is(node: Node, value: bool) -> bool:
+    return isinstance(node, Scalar) and node.element.is_boolean and bool(node.value) is value
+
+
+def _select(node: Apply, ranges: Ranges) -> Node | None:
+    predicate, a, b = node.arguments
+    if _is(predicate, True):
+        return a
+    if _is(predicate, False):
+        return b
+    if _is(a, True) and _is(b, False):
+        return predicate
+    if isinstance(predicate, Test):
+        return Choose(predicate.conditions, a, b)
+    return None
+
+
+def _and(node: Apply, ranges: Ranges) -> Node | None:
+    a, b = node.arguments
+    for x, y in ((a, b), (b, a)):
+        if _is(x, True):
+            return y
+        if _is(x, False):
+            return x
+    if isinstance(a, Test) and isinstance(b, Test):
+        return Test((*a.conditions, *b.conditions))
+    return None
+
+
+def _extremum(neutral_is_negative: bool) -> Rule:
+    def rule(node: Apply, ranges: Ranges) -> Node | None:
+        a, b = node.arguments
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, Scalar) and x.element.is_float:
+                value = float(x.value)
+                if isinf(value) and (value < 0) is neutral_is_negative:
+                    return y
+        return None
+
+    return rule
+
+
+def _divide(node: Apply, ranges: Ranges) -> Node | None:
+    a, b = node.arguments
+    if not isinstance(b, Scalar) or b.element.name not in ("f32", "f64"):
+        return None
+    value = float(b.value)
+    mantissa, exponent = frexp(value)
+    if abs(mantissa) != 0.5 or abs(exponent) > 100:
+        return None
+    return Apply(node.op, "multiply", (a, Scalar(type(b.value)(1 / value), b.element)))
+
+
+def _convert(node: Apply, ranges: Ranges) -> Node | None:
+    (a,) = node.arguments
+    element = _result_element(node.op)
+    if element is None:
+        return None
+    if isinstance(a, IndexNode) and element.is_integer and a.element.is_integer:
+        bounds, (low, high) = interval(a.expression, ranges), integer_range(element)
+        return IndexNode(a.expression, element, a.runtimes) if low <= bounds.lower and bounds.upper <= high else None
+    if isinstance(a, Scalar) and a.element.is_integer and (element.name in ("f32", "f64") or element.is_integer):
+        value = int(a.value)
+        exact = (
+            abs(value) < 2**24
+            if element.is_float
+            else integer_range(element)[0] <= value <= integer_range(element)[1]
+        )
+        return Scalar(element.dtype.type(value), element) if exact else None
+    return None
+
+
+_RULES: dict[str, Rule] = {
+    "add": _add,
+    "subtract": _index_arithmetic(lambda a, b: a - b),
+    "multiply": _index_arithmetic(lambda a, b: a * b),
+    "compare": _compare,
+    "select": _select,
+    "and": _and,
+    "maximum": _extremum(True),
+    "minimum": _extremum(False),
+    "divide": _divide,
+    "convert": _convert,
+}
+
+
+def rules() -> Sequence[str]:
+    """The scalar functions that have a rule."""
+    return sorted(_RULES)

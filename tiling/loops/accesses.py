@@ -1,0 +1,501 @@
+"""What a schedule reads and writes: every access with its iterations, its guards and its place in a buffer.
+
+    access = {(tile numbers, loops) -> position in the buffer : loop bounds and conditions hold}, at a step of a phase
+
+Positions count from a buffer's first element along each of its dimensions, so that values that share a buffer can be compared.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+
+from hlo.access import Condition
+from hlo.module import Op, Value
+from indexing.expr import (
+    Const,
+    Expr,
+    Interval,
+    Maximum,
+    Minimum,
+    Var,
+    as_expr,
+    interval,
+    maximum,
+    minimum,
+    simplify,
+    substitute,
+)
+from tiling.loops.element_ir import Choose, IndexNode, Load, Node, children, runtimes_of
+from tiling.loops.ir import (
+    Block2D,
+    Buffer,
+    Contract,
+    FoldStep,
+    Loop,
+    LoopKind,
+    Measure,
+    Nest,
+    Ordering,
+    Phase,
+    Scatter,
+    Schedule,
+    Selection,
+    Sequential,
+    Skip,
+    Step,
+    Transform,
+    Turn,
+)
+from tiling.loops.positions import positions
+
+__all__ = [
+    "Access",
+    "Domain",
+    "Kind",
+    "Reader",
+    "Unmodelled",
+    "accesses_of",
+    "buffers_by_value",
+    "flag_values",
+]
+
+GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
+
+
+class Kind(enum.Enum):
+    READ = "reads"
+    WRITE = "writes"
+    UPDATE = "updates"  # changes what is there, any number of times
+
+
+class Unmodelled(Exception):
+    """Carries the reason why a step's accesses are not known."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Iterations: `variables` in their intervals, where all of `held` hold and not all of any group in `failed`.
+
+    The first `shared` variables are the phase's tile numbers.
+    """
+
+    variables: tuple[tuple[Var, Interval], ...]
+    held: tuple[Condition, ...]
+    failed: tuple[tuple[Condition, ...], ...] = ()
+    shared: int = 0
+    blocks: int = 0  # how many variables after those are sequential loops around several steps
+
+    @property
+    def ranges(self) -> dict[Var, Interval]:
+        return dict(self.variables)
+
+    def with_guard(self, held: Iterable[Condition], failed: Iterable[tuple[Condition, ...]]) -> Domain:
+        return replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
+
+    def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
+        """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
+        have = self.ranges
+        new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
+        return replace(self, variables=(*self.variables, *new))
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access in one step. `order` is (phase, step, part, store): what happens earlier compares less.
+
+    `index` is the element of `value` where the schedule says so; `at` the position in the buffer. `around` is how many of the
+    domain's variables stand for loops around all parts of a step (blocks of a contraction) after the tile numbers.
+    """
+
+    kind: Kind
+    buffer: Buffer
+    at: tuple[Expr, ...]
+    domain: Domain
+    order: tuple[int, int, int, int]
+    value: Value | None
+    index: tuple[Expr, ...] | None
+    label: str
+    around: int = 0
+    is_fold: bool = False
+
+    def __str__(self) -> str:
+        where = self.index if self.index is not None else self.at
+        return f"{self.label} {self.kind.value} {self.buffer.name}[{', '.join(map(str, where))}]"
+
+
+def flag_values(schedule: Schedule) -> list[Schedule]:
+    """The schedule once for each value of its flags, which are then in no doubt: their ranges are points."""
+    flags = [f.variable for p in schedule.phases for f in p.flags]
+    values = product(*((0, 1) for _ in flags))
+    return [
+        replace(schedule, ranges={**schedule.ranges, **{v: Interval(x, x) for v, x in zip(flags, at, strict=True)}})
+        for at in values
+    ]
+
+
+def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
+    """Every access of a schedule; (step, reason) for a step that is not modelled."""
+    by_value = buffers_by_value(schedule)
+    for number, phase in enumerate(schedule.phases):
+        for k, step in enumerate((*phase.before, *phase.steps)):
+            label = f"phase {number} step {k}"
+            reader = Reader(schedule, by_value, phase, (number, k), label)
+            try:
+                yield from list(reader.step(step))
+            except Unmodelled as reason:
+                yield label, str(reason)
+
+
+def buffers_by_value(schedule: Schedule) -> dict[int, Buffer]:
+    """Where each value is kept, as the code generator sees it: a buffer used in place belongs to several values."""
+    found = {id(b.value): b for b in schedule.buffers if b.value is not None}
+    for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
+        if isinstance(step, Contract):
+            found.setdefault(id(step.value), step.out.buffer)
+        elif isinstance(step, Nest):
+            found.update({id(s.value): s.buffer for s in step.stores if s.value is not None})
+            found.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
+    return found
+
+
+def bounds_of(loops: Sequence[Loop], known: Mapping[Var, Interval]) -> list[tuple[Var, Interval]]:
+    """Each loop's variable with an interval that covers its iterations, from the bounds' own ranges."""
+    ranges = dict(known)
+    found: list[tuple[Var, Interval]] = []
+    for x in loops:
+        span = Interval(interval(x.lower, ranges).lower, interval(x.upper, ranges).upper)
+        ranges[x.variable] = span
+        found.append((x.variable, span))
+    return found
+
+
+def _loop_conditions(loops: Sequence[Loop], ranges: Mapping[Var, Interval]) -> list[Condition]:
+    """lower <= variable <= upper, where the intervals do not say it already; each part of a minimum by itself."""
+    found: list[Condition] = []
+    for x in loops:
+        lowers = x.lower.arguments if isinstance(x.lower, Maximum) else (x.lower,)
+        uppers = x.upper.arguments if isinstance(x.upper, Minimum) else (x.upper,)
+        for e in (*(x.variable - a for a in lowers), *(b - x.variable for b in uppers)):
+            span = interval(e, ranges)
+            if span.lower < 0:
+                found.append(Condition(e, 0, max(span.upper, 0)))
+    return found
+
+
+class Reader:
+    """Collects the accesses of one step."""
+
+    def __init__(self, schedule: Schedule, by_value: Mapping[int, Buffer], phase: Phase, at: tuple[int, int], label: str) -> None:
+        self.schedule, self.by_value, self.at, self.label = schedule, by_value, at, label
+        self.inside: Domain | None = None  # the sequential loop that the steps are in
+        self.first_part = 0
+        self.tiles = [(v, Interval(0, n - 1)) for v, n in phase.tiles]
+        # Flags are one value at a time: whoever asks gives each its own range (`flag_values`).
+        spans = [(f.variable, schedule.ranges[f.variable]) for f in phase.flags]
+        self.flags: dict[Var, Expr] = {v: Const(b.lower) for v, b in spans}
+
+    def step(self, step: Step) -> Iterator[Access]:
+        for kind, method in self._models().items():
+            if isinstance(step, kind):
+                yield from method(step)
+                return
+        raise Unmodelled(f"there is no model of {type(step).__name__} steps")
+
+    def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
+        return {
+            Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
+            Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
+        }  # fmt: skip
+
+    def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
+        """The iterations of loops, inside the context's or a task's."""
+        base = context or self.inside or Domain(tuple(self.tiles), (), (), len(self.tiles))
+        if self.flags:
+            loops = [replace(x, lower=self._settled(x.lower), upper=self._settled(x.upper)) for x in loops]
+        variables = (*base.variables, *bounds_of(loops, base.ranges))
+        held = (*base.held, *_loop_conditions(loops, dict(variables)), *also)
+        return Domain(variables, held, (), base.shared, base.blocks)
+
+    def _settled(self, e: Expr) -> Expr:
+        """An expression with the flags' values in it."""
+        return simplify(substitute(e, self.flags), self.schedule.ranges) if self.flags else e
+
+    def access(
+        self, kind: Kind, buffer: Buffer, index: Sequence[Expr], domain: Domain, value: Value | None, part: int = 0,
+        place: int = 0, around: int = 0, is_fold: bool = False,
+    ) -> Access:  # fmt: skip
+        if len(index) != len(buffer.origin):
+            raise Unmodelled(f"{buffer.name} has {len(buffer.origin)} dimensions, an access has {len(index)}")
+        used = [v for e in (*index, *(o for o in buffer.origin if isinstance(o, Expr))) for v in e.variables]
+        domain = domain.with_variables(used, self.schedule.ranges)
+        ranges = domain.ranges
+        missing = [v for v in used if v not in ranges]
+        if missing:
+            raise Unmodelled(f"the variable {missing[0]} has no range")
+        at = tuple(simplify(as_expr(i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
+        order = (*self.at, self.first_part + part, place)
+        around += self.inside is not None
+        return Access(kind, buffer, at, domain, order, value, tuple(index), self.label, around, is_fold)
+
+    # ------------------------------------------------------------ nests
+
+    def nest(self, nest: Nest, part: int = 0, context: Domain | None = None) -> Iterator[Access]:
+        skip = nest.skip if nest.skip is not None and self.flags.get(nest.skip.flag) is Const(1) else None
+        whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
+        outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
+        n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
+        yield from self.reads([s.node for s in nest.stores], whole, part, n)
+        for f in nest.folds:
+            yield from self.reads(f.nodes, whole, part, n)
+            yield from self.reads(f.inits, outer, part, n)
+        for k, s in enumerate(nest.stores):
+            yield self.access(Kind.WRITE, s.buffer, s.index, whole, s.value, part, 1 + k, n)
+            if skip is not None and skip.fill is not None:
+                zeros = self._filled(nest, skip, context)
+                yield self.access(Kind.WRITE, s.buffer, s.index, zeros, s.value, part, 1 + k, n)
+        for k, f in enumerate(nest.folds):
+            yield from self._folded(f, outer, part, 1 + len(nest.stores) + k, n)
+
+    def _filled(self, nest: Nest, skip: Skip, context: Domain | None) -> Domain:
+        """Where a nest stores zeros in place of what it leaves out."""
+        assert skip.fill is not None
+        first, last = skip.fill
+        loops = [
+            replace(x, lower=maximum(x.lower, first), upper=minimum(x.upper, last)) if x.variable is skip.variable else x
+            for x in nest.loops
+        ]
+        return self.domain(loops, context).with_guard((), [skip.conditions])
+
+    def _folded(self, f: FoldStep, outer: Domain, part: int, place: int, around: int) -> Iterator[Access]:
+        for v, b in zip(f.values, f.buffers, strict=True):
+            kind = Kind.UPDATE if f.carried else Kind.WRITE
+            yield self.access(kind, b, f.index, outer, v, part, place, around, is_fold=True)
+
+    def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
+        """The loads below some nodes, each under what must hold for it to be made."""
+        for load, guards in _guarded(roots):
+            buffer = load.buffer or self.by_value.get(id(load.value))
+            if buffer is None:
+                raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
+            for held, failed in guards:
+                needed = [v for c in (*held, *(c for g in failed for c in g)) for v in c.expression.variables]
+                where = domain.with_variables(needed, self.schedule.ranges).with_guard(held, failed)
+                value = load.value if load.buffer is None else None
+                yield self.access(Kind.READ, buffer, load.index, where, value, part, 0, around)
+
+    # ------------------------------------------------------------ steps of other kinds
+
+    def contract(self, c: Contract) -> Iterator[Access]:
+        """Blocks of k one after the other: packs, then the products; `k_start` is a loop around all of it."""
+        if self.flags:
+            c = replace(
+                c, columns_lower=self._settled(c.columns_lower), columns_upper=self._settled(c.columns_upper),
+                depth_lower=self._settled(c.depth_lower), depth_upper=self._settled(c.last_depth),
+            )  # fmt: skip
+        depth = -(-c.k // c.k_block)
+        base = self.domain(c.loops)
+        multiple = [Condition(c.k_start % c.k_block, 0, 0)] if depth > 1 else []
+        spans = (*base.variables, (c.k_start, Interval(0, (depth - 1) * c.k_block)))
+        context = Domain(spans, (*base.held, *multiple), (), base.shared, base.blocks)
+        around = len(c.loops) + 1
+        for part, nest in enumerate(c.pack):
+            yield from self.nest(nest, part, context)
+        i, j, k = (Var(f"{c.k_start.name}_{n}") for n in ("row", "column", "depth"))
+        row = Loop(i, Const(0), c.rows_upper, c.m)
+        column = Loop(j, c.columns_lower, c.columns_upper, c.n)
+        inner = Loop(k, Const(0), Const(min(c.k, c.k_block) - 1), c.k_block)
+        tail = [Condition(c.k - 1 - c.k_start - k, 0, c.k)] if depth > 1 and c.k % c.k_block else []
+        if c.depth_lower is not Const(0) or c.last_depth is not Const(c.k - 1):
+            tail += [Condition(c.k_start + k - c.depth_lower, 0, c.k), Condition(c.last_depth - c.k_start - k, 0, c.k)]
+        part = len(c.pack)
+        levels = [Loop(Var(f"{k.name}{n}"), Const(0), Const(x[0] - 1), x[0]) for n, x in enumerate(c.levels)]
+        steps = list(zip(levels, c.levels, strict=True))
+        place = c.left.base + i * c.left.row_stride + k * c.left.column_stride
+        for x, (_, step, _) in steps:
+            place = place + x.variable * step
+        numbers = (1, 0) if c.is_swapped else (0, 1)
+        left, right = (self._operand(c.op, n, b.buffer) for n, b in zip(numbers, (c.left, c.right), strict=True))
+        yield from self._block(Kind.READ, c.left, place, self.domain((row, *levels, inner), context, tail), part, around, left)
+        column_of_panel = j % c.columns
+        if c.in_quads:  # four steps of k side by side
+            place = c.right.base + (j // c.columns) * c.panel_stride + k // 4 * (4 * c.columns) + column_of_panel * 4 + k % 4
+        else:
+            panel = j if c.panel_stride == c.columns else (j // c.columns) * c.panel_stride + column_of_panel
+            place = c.right.base + panel + (c.k_start + k) * c.right.row_stride
+        for x, (_, _, step) in steps:
+            place = place + x.variable * step
+        domain = self.domain((column, *levels, inner), context, tail)
+        yield from self._block(Kind.READ, c.right, place, domain, part, around, right)
+        outer = self.domain((*c.loops, row, column))
+        place = c.out.base + i * c.out.row_stride + j * c.out.column_stride
+        for a in self._block(Kind.WRITE, c.out, place, outer, part, len(c.loops), c.value):
+            at = dict(zip(c.places, a.at, strict=True)) if c.element else {}
+            yield replace(a, index=tuple(substitute(e, at) for e in c.element)) if c.element else a
+
+    def _operand(self, op: Op, number: int, buffer: Buffer) -> Value | None:
+        """The value in a buffer that an operand is made of; None for a buffer of copies."""
+        todo = [op.operands[number]] if number < len(op.operands) else []
+        seen: set[int] = set()
+        while todo:
+            v = todo.pop()
+            kept = self.by_value.get(id(v))
+            if kept is buffer:
+                return v
+            if id(v) not in seen and kept is None and v.op is not None:
+                todo.extend(v.op.operands)
+            seen.add(id(v))
+        return None
+
+    def sequential(self, s: Sequential) -> Iterator[Access]:
+        """Each step is a part of one step, inside the loop over blocks."""
+        with self.within(s):
+            for step in s.steps:
+                made = list(self.step(step))
+                yield from made
+                self.first_part = 1 + max((a.order[2] for a in made), default=self.first_part)
+
+    @contextmanager
+    def within(self, s: Sequential) -> Iterator[None]:
+        """Steps that are read meanwhile are inside the loop over blocks."""
+        self.inside, self.first_part = replace(self.domain((s.loop,)), blocks=1), 0
+        try:
+            yield
+        finally:
+            self.inside, self.first_part = None, 0
+
+    def measure(self, m: Measure) -> Iterator[Access]:
+        i = Var(f"{m.piece.name}_element")
+        n = m.source.size_elems
+        loop = Loop(i, Const(0), minimum(m.size - 1, n - 1 - m.piece * m.size), m.size)
+        place = m.piece * m.size + i
+        yield from self._block(Kind.READ, Block2D(m.source, place, 0, 1), place, self.domain((loop,)), 0, 0, m.source.value)
+        yield self.access(Kind.WRITE, m.target, (m.piece,), self.domain(()), None, 0, 1)
+
+    def turn(self, t: Turn) -> Iterator[Access]:
+        r, c = t.rows.variable, t.columns.variable
+        domain = self.domain((t.rows, t.columns))
+        read = t.value if self.by_value.get(id(t.value)) is t.source.buffer else None
+        yield from self._block(Kind.READ, t.source, t.source.base + r * t.source.row_stride + c, domain, 0, 0, read)
+        # A turned tile in scratch is no value of its own; one that goes to memory is that buffer's value.
+        yield from self._block(
+            Kind.WRITE, t.target, t.target.base + c * t.target.row_stride + r, domain, 0, 0, t.target.buffer.value
+        )
+
+    def ordering(self, o: Ordering) -> Iterator[Access]:
+        i = Var("ordered")
+        read = self.domain((Loop(i, Const(0), Const(o.count - 1), o.count),))
+        kept = self.domain((Loop(i, Const(0), Const(o.kept - 1), o.kept),))
+        for b in o.sources:
+            yield from self._block(Kind.READ, Block2D(b, o.start, 0, o.step), o.start + i * o.step, read, 0, 0)
+        for b in (*o.targets, *([o.places] if o.places is not None else [])):
+            place = o.target_start + i * o.step
+            yield from self._block(Kind.WRITE, Block2D(b, o.target_start, 0, o.step), place, kept, 0, 0, b.value)
+
+    def transform(self, t: Transform) -> Iterator[Access]:
+        for kind, block, n in zip((Kind.READ, Kind.WRITE), (t.source, t.target), t.sizes, strict=True):
+            domain = self.domain((t.lanes, Loop(t.element, Const(0), Const(n - 1), n)))
+            place = block.base + t.lanes.variable * block.row_stride + t.element * block.column_stride
+            # A later axis is transformed where the earlier ones were stored.
+            again = kind is Kind.WRITE and block.buffer is t.source.buffer
+            value = block.buffer.value if kind is Kind.WRITE else None
+            yield from self._block(Kind.UPDATE if again else kind, block, place, domain, 0, 0, value)
+        if t.roots is not None:
+            k = Var("root")
+            every = self.domain((Loop(k, Const(0), Const(t.roots.size_elems - 1), t.roots.size_elems),))
+            yield from self._block(Kind.READ, Block2D(t.roots, Const(0), 0, 1), as_expr(k), every, 0, 0)
+
+    def scatter(self, s: Scatter) -> Iterator[Access]:
+        outer = self.domain(s.loops[: s.outer])
+        whole = self.domain(s.loops)
+        tests: list[Condition] = []
+        for start in (*s.starts, *s.tests):
+            subject = start.node if isinstance(start.node, Expr) else start.variable
+            if subject is None:
+                raise Unmodelled("a scatter tests a place that has no name")
+            for e in (subject - start.lower, start.upper - subject):
+                ranges = {**self.schedule.ranges, **whole.ranges}
+                tests.append(Condition(e, 0, max(0, interval(e, ranges).upper)))
+            if not isinstance(start.node, Expr):
+                yield from self.reads([start.node], outer)
+        needed = [v for c in tests for v in c.expression.variables]
+        taken = whole.with_variables(needed, self.schedule.ranges).with_guard(tests, ())
+        yield from self.reads(s.nodes, taken)
+        for target in s.targets:
+            yield self.access(Kind.UPDATE, target, s.index, taken, None, 0, 1)
+
+    def selection(self, s: Selection) -> Iterator[Access]:
+        """Every place of a window may be the chosen one; a place of the operand is the same address in the target."""
+        whole = self.domain((*s.loops, *s.window), also=s.tests)
+        yield self.access(Kind.READ, s.operand, s.index, whole, s.operand.value)
+        yield from self.reads([s.node], self.domain(s.loops))
+        yield self.access(Kind.UPDATE, s.target, s.index, whole, None, 0, 1)
+
+    def _block(
+        self, kind: Kind, block: Block2D, place: Expr, domain: Domain, part: int, around: int, value: Value | None = None
+    ) -> Iterator[Access]:
+        """An access by address: its position along each dimension of the buffer is recovered from the strides."""
+        used = domain.with_variables(place.variables, self.schedule.ranges)
+        at = positions(block.buffer, place, used.variables, used.held)
+        order = (*self.at, self.first_part + part, 1 if kind is Kind.WRITE else 0)
+        yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
+
+
+# ---------------------------------------------------------------- guards
+
+
+Guard = tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]
+ALWAYS: Guard = ((), ())
+
+
+def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
+    """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
+    ways: dict[int, dict[Guard, None]] = {}
+    order = _topological(roots)
+    for n in roots:
+        ways.setdefault(id(n), {})[ALWAYS] = None
+    found: list[tuple[Load, list[Guard]]] = []
+    for n in order:
+        mine = ways[id(n)]
+        if ALWAYS in mine or len(mine) > GUARDS_LIMIT:
+            mine = {ALWAYS: None}
+        if isinstance(n, Load):
+            found.append((n, list(mine)))
+        inner = {id(r.node) for r in runtimes_of(n)}
+        for c in children(n):
+            target = ways.setdefault(id(c), {})
+            for held, failed in mine:
+                way: Guard = (held, failed)
+                if isinstance(n, Choose) and id(c) not in inner:
+                    if c is n.then:
+                        target[tuple(dict.fromkeys((*held, *n.conditions))), failed] = None
+                    if c is n.otherwise:
+                        target[held, tuple(dict.fromkeys((*failed, n.conditions)))] = None
+                else:
+                    target[way] = None
+    return found
+
+
+def _topological(roots: Sequence[Node]) -> list[Node]:
+    """Nodes before what they are computed from."""
+    order: list[Node] = []
+    done: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(n, False) for n in roots]
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            order.append(n)
+            continue
+        if id(n) in done or _is_leaf(n):
+            continue
+        done.add(id(n))
+        stack.append((n, True))
+        stack.extend((c, False) for c in children(n) if not _is_leaf(c))
+    return order[::-1]
+
+
+def _is_leaf(n: Node) -> bool:
+    return isinstance(n, IndexNode) and not n.runtimes

@@ -1,0 +1,66 @@
+"""Addresses, and expressions taken apart into a linear part and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
+from tiling.loops.ir import Buffer
+
+__all__ = ["address", "linear", "never_empty", "step_along", "when"]
+
+
+def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
+    """Where element `index` lies in the buffer: sum of (index_k - origin_k) * stride_k, simplified."""
+    total: Expr = Const(0)
+    for i, o, s in zip(index, buffer.origin, buffer.strides, strict=True):
+        total = total + simplify(i - o, ranges) * s
+    return simplify(total, ranges)
+
+
+def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:
+    """address(variable + 1) - address(variable) in elements, where address = sum of index_k * stride_k.
+
+    None where that differs from place to place. Divisions by `flat` or more count as constant: they seldom change.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> step_along((i * 2 + j, i), (10, 1), i), step_along((i // 8, i), (10, 1), i), step_along((i // 8, i), (10, 1), i, 8)
+    (21, None, 1)
+    """
+    step = 0
+    for e, s in zip(index, strides, strict=True):
+        for atom, k in e.terms:
+            if atom is variable:
+                step += k * s
+            elif flat is not None and isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and atom.divisor >= flat:
+                continue
+            elif variable in atom.variables:
+                return None
+    return step
+
+
+def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | None:
+    """(rest, coefficients) with e = rest + sum of coefficient * variable, or None when some variable occurs otherwise."""
+    counts = dict.fromkeys(wanted, 0)
+    rest: Expr = Const(e.constant)
+    for atom, k in e.terms:
+        if isinstance(atom, Var) and atom in counts:
+            counts[atom] = k
+        elif any(v in counts for v in atom.variables):
+            return None
+        else:
+            rest = rest + atom * k
+    return rest, tuple(counts.values())
+
+
+def never_empty(lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> bool:
+    """True when lower <= upper follows from the ranges: each part of a maximum against each part of a minimum."""
+    lowers = lower.arguments if isinstance(lower, Maximum) else (lower,)
+    uppers = upper.arguments if isinstance(upper, Minimum) else (upper,)
+    return all(interval(simplify(u - x, ranges), ranges).lower >= 0 for u in uppers for x in lowers)
+
+
+def when(flag: Var, ends: tuple[Expr, Expr], extent: int) -> tuple[Expr, Expr]:
+    """[lower, upper] while the flag is 1, and [0, extent - 1] while it is 0. Neither end leaves that range."""
+    lower = ends[0] if ends[0] is Const(0) else minimum(ends[0], flag * extent)
+    return lower, maximum(ends[1], extent - 1 - flag * extent)

@@ -1,0 +1,243 @@
+"""Element expressions: one element of a tensor as a scalar computation over loads.
+
+    element(v, index) = Load(v, index)                          when v is in memory (an argument, a stored or scratch value)
+                      = f(element(a, …), element(b, …))          when v = f(a, b) is computed where it is read
+
+Nodes form a graph: a value read twice at the same index is one node, computed once. `tiling.elements.build` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Op, Value
+from hlo.types import ElementType
+from indexing.expr import Expr, Interval, Var, simplify, substitute
+from tiling.loops.buffers import Buffer
+
+__all__ = [
+    "Apply",
+    "Choose",
+    "IndexNode",
+    "Load",
+    "Node",
+    "Renamer",
+    "Runtime",
+    "Scalar",
+    "Test",
+    "all_nodes",
+    "children",
+    "element_name",
+    "has_runtimes",
+    "loads",
+    "node_variables",
+    "operands_first",
+    "own_expressions",
+    "rebuild",
+    "runtimes_of",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runtime:
+    """A runtime variable: in index expressions `variable` stands for the integer `node`, clamped to [lower, upper]."""
+
+    variable: Var
+    node: Node
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of a value in memory: in the buffer that the fusion keeps the value in, or in `buffer` where one is named."""
+
+    value: Value
+    index: tuple[Expr, ...]
+    buffer: Buffer | None = None
+    runtimes: tuple[Runtime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apply:
+    """A scalar function of other nodes: the op names it and carries its attributes."""
+
+    op: Op
+    function: str
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choose:
+    """`then` where all conditions hold, else `otherwise`. `then` is evaluated only there (its loads may be out of bounds)."""
+
+    conditions: tuple[Condition, ...]
+    then: Node
+    otherwise: Node
+    runtimes: tuple[Runtime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """The truth of conditions on indices: all of them hold."""
+
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexNode:
+    """An index expression as a number of an element type."""
+
+    expression: Expr
+    element: ElementType
+    runtimes: tuple[Runtime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A constant of an element type."""
+
+    value: np.generic
+    element: ElementType
+
+
+Node = Load | Apply | Choose | Test | IndexNode | Scalar
+
+
+def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:
+    """Some nodes and all that they are computed from, each once: a node before its operands, operands from left to right."""
+    seen: set[int] = set()
+    stack = list(reversed(roots))
+    while stack:
+        n = stack.pop()
+        if id(n) not in seen:
+            seen.add(id(n))
+            yield n
+            stack.extend(reversed(children(n)))
+
+
+def loads(roots: Sequence[Node]) -> list[Load]:
+    """Every distinct load below some nodes, in the order of `all_nodes`."""
+    return list(dict.fromkeys(n for n in all_nodes(roots) if isinstance(n, Load)))
+
+
+def operands_first(root: Node, memo: Mapping[int, object]) -> Iterator[Node]:
+    """What a node is computed from and the node itself, operands first, without those whose ids are in `memo`.
+
+    Whoever asks puts a node into `memo` before asking for the next one.
+    """
+    stack = [root]
+    while stack:
+        n = stack[-1]
+        waiting = [c for c in children(n) if id(c) not in memo] if id(n) not in memo else ()
+        stack.extend(waiting)
+        if not waiting:
+            stack.pop()
+            if id(n) not in memo:
+                yield n
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes that a node is computed from, those of its runtime variables first."""
+    if isinstance(node, Apply):
+        return node.arguments
+    if isinstance(node, Choose):
+        return (*(r.node for r in node.runtimes), node.then, node.otherwise)
+    return tuple(r.node for r in node.runtimes) if isinstance(node, (Load, IndexNode)) and node.runtimes else ()
+
+
+def runtimes_of(node: Node) -> tuple[Runtime, ...]:
+    """The runtime variables in a node's own index expressions."""
+    return node.runtimes if isinstance(node, (Load, Choose, IndexNode)) else ()
+
+
+def own_expressions(node: Node) -> tuple[Expr, ...]:
+    """The index expressions of a node itself: a load's index, an index as a number, the sides of conditions."""
+    if isinstance(node, Load):
+        return node.index
+    if isinstance(node, IndexNode):
+        return (node.expression,)
+    return tuple(c.expression for c in node.conditions) if isinstance(node, (Choose, Test)) else ()
+
+
+def node_variables(node: Node, memo: dict[int, frozenset[Var]]) -> frozenset[Var]:
+    """The loop variables that a node's value depends on."""
+    for n in operands_first(node, memo):
+        own = frozenset(x for e in own_expressions(n) for x in e.variables)
+        memo[id(n)] = own.union(*(memo[id(c)] for c in children(n)))
+    return memo[id(node)]
+
+
+def rebuild(
+    root: Node,
+    leaf: Callable[[Load], Node],
+    index: Callable[[Sequence[Expr]], tuple[Expr, ...]],
+    memo: dict[int, Node],
+    keep: list[Node],
+    settle: Callable[[Node], Node] = lambda n: n,
+) -> Node:
+    """A copy of a node with every load passed through `leaf`, every other index expression through `index`, and then every
+    copied node through `settle`. What does not change is not copied.
+
+    Nodes with runtime variables are not copied (`has_runtimes` tells): their variables stand for the original's values.
+    `memo` (by id) and `keep` (what the ids belong to) let several roots share their copies.
+    """
+    for n in operands_first(root, memo):
+        new: Node = n
+        if isinstance(n, Load):
+            new = leaf(n)
+        elif isinstance(n, IndexNode):
+            new = IndexNode(index((n.expression,))[0], n.element, n.runtimes)
+        elif isinstance(n, Apply):
+            if any(memo[id(a)] is not a for a in n.arguments):
+                new = Apply(n.op, n.function, tuple(memo[id(a)] for a in n.arguments))
+        elif isinstance(n, Choose):
+            conditions = tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions)
+            then, otherwise = memo[id(n.then)], memo[id(n.otherwise)]
+            if conditions != n.conditions or then is not n.then or otherwise is not n.otherwise:
+                new = Choose(conditions, then, otherwise, n.runtimes)
+        elif isinstance(n, Test):
+            new = Test(tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions))
+        memo[id(n)] = settle(new)
+        keep.extend((n, new))
+    return memo[id(root)]
+
+
+def has_runtimes(roots: Sequence[Node]) -> bool:
+    """True when an index below some nodes depends on values known only at run time."""
+    return any(runtimes_of(n) for n in all_nodes(roots))
+
+
+def element_name(n: Node) -> str | None:
+    """The element type of a node's value, where the node tells."""
+    if isinstance(n, Load):
+        return str(n.value.tensor.element)
+    if isinstance(n, Apply):
+        return str(n.op.results[0].tensor.element)
+    if isinstance(n, Choose):
+        return element_name(n.then) or element_name(n.otherwise)
+    return str(n.element) if isinstance(n, (IndexNode, Scalar)) else None
+
+
+class Renamer:
+    """Copies nodes with variables replaced and loads of just-computed values replaced by what computes them."""
+
+    def __init__(
+        self, renaming: Mapping[Var, Expr], ranges: Mapping[Var, Interval], computed: Mapping[int, Node]
+    ) -> None:
+        self.renaming, self.ranges, self.computed = renaming, ranges, computed
+        self._memo: dict[int, Node] = {}
+        self._keep: list[Node] = []
+
+    def index(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(simplify(substitute(e, self.renaming), self.ranges) for e in index)
+
+    def node(self, node: Node) -> Node:
+        return rebuild(node, self._leaf, self.index, self._memo, self._keep)
+
+    def _leaf(self, load: Load) -> Node:
+        return self.computed.get(id(load.value)) or Load(load.value, self.index(load.index), load.buffer)

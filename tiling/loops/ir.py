@@ -1,0 +1,440 @@
+"""Schedules: what a fusion computes where, in which loops, into which buffers. Plain data that prints.
+
+    Schedule   = buffers + phases, one after the other
+    Phase      = a grid of tasks that may run in parallel + the steps of one task
+    Nest       = loops around stores and folds
+    Contract   = a sum of products over a register-blocked micro-kernel
+    Turn       = a tile transposed in registers
+    Ordering   = a row sorted, or its largest elements
+    Scatter    = updates folded in at places that values name
+    Selection  = updates folded in at places that windows choose
+    Measure    = the greatest magnitude in each piece of a buffer
+    Sequential = steps that run block by block along a reduction's dimension
+
+A phase's flags are 1 where inputs are within limits; then a nest's `skip` says where nothing need be computed.
+All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from math import prod
+
+from hlo.access import Condition
+from hlo.display import as_html, as_text
+from hlo.module import Op, Value
+from indexing.expr import Const, Expr, Interval, Var
+from tiling.loops.buffers import Buffer, Scope
+from tiling.loops.element_ir import Node
+
+__all__ = [
+    "Block2D",
+    "Buffer",
+    "Contract",
+    "Flag",
+    "FoldStep",
+    "Loop",
+    "LoopKind",
+    "Measure",
+    "Nest",
+    "Ordering",
+    "Phase",
+    "Scatter",
+    "Schedule",
+    "Scope",
+    "Selection",
+    "Sequential",
+    "Skip",
+    "Start",
+    "Store",
+    "Transform",
+    "Turn",
+]
+
+
+ZERO = Const(0)
+
+
+class LoopKind(enum.Enum):
+    """What order a loop's iterations may run in."""
+
+    PARALLEL = "parallel"
+    REDUCTION = "reduction"
+    SCAN = "scan"  # ascending: an iteration's result starts from the one before
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`variable` runs over [lower, upper]; `extent` is the most iterations that it has."""
+
+    variable: Var
+    lower: Expr
+    upper: Expr
+    extent: int
+    kind: LoopKind = LoopKind.PARALLEL
+
+    @property
+    def runs_once(self) -> bool:
+        """True for exactly one iteration. An extent of 1 does not say that: the loop may have none where a tile is cut."""
+        return self.lower is self.upper and isinstance(self.lower, Const)
+
+    def __str__(self) -> str:
+        return f"for {self.variable} in [{self.lower}, {self.upper}]" + (
+            f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """buffer[index] = node, once for each iteration. `value` is None for a copy in another layout (a packed operand)."""
+
+    value: Value | None
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class FoldStep:
+    """buffers[index] = fold of the op's body over the nest's reduction loops, from `inits`.
+
+    For a sum of products that runs without the micro-kernel, `body` is None and the nodes' product is summed from zero.
+    A fold that is `carried` goes on from what the buffers hold.
+    """
+
+    values: tuple[Value, ...]
+    buffers: tuple[Buffer, ...]
+    index: tuple[Expr, ...]
+    nodes: tuple[Node, ...]
+    inits: tuple[Node, ...]
+    op: Op
+    carried: bool = False
+
+
+@dataclass(frozen=True)
+class Skip:
+    """While `flag` is 1 nothing is computed where one of `conditions` fails: folds would fold in what changes nothing there.
+
+    Stores would store zeros: they do so where the innermost loop's `variable` is in [first, last] of `fill`, or not at all.
+    """
+
+    flag: Var
+    variable: Var
+    conditions: tuple[Condition, ...]
+    fill: tuple[Expr, Expr] | None = None
+
+    def __str__(self) -> str:
+        where = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in self.conditions)
+        zeros = f", zeros for {self.variable} in [{self.fill[0]}, {self.fill[1]}]" if self.fill is not None else ""
+        return f"while {self.flag} only where {where}{zeros}"
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """Loops, outermost first, around stores and folds over one domain.
+
+    The code generator may reorder them for the sake of strides, unless `order_is_fixed`.
+    """
+
+    loops: tuple[Loop, ...]
+    stores: tuple[Store, ...] = ()
+    folds: tuple[FoldStep, ...] = ()
+    order_is_fixed: bool = False
+    skip: Skip | None = None
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        stored = tuple(s.value for s in self.stores if s.value is not None)
+        return stored + tuple(v for f in self.folds for v in f.values)
+
+
+@dataclass(frozen=True)
+class Block2D:
+    """A matrix inside a buffer: element (i, j) lies at base + i * row_stride + j * column_stride."""
+
+    buffer: Buffer
+    base: Expr
+    row_stride: int
+    column_stride: int
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """out[m, n] = sum over k of left[m, k] * right[k, n], in blocks of `k_block` along k.
+
+    `right` is read in panels of `columns` columns: panel p starts at base + p * panel_stride, its row k at + k * row_stride.
+    `pack` steps run before each block of k, with `k_start` as the block's first k; they fill `left`.
+    `rows` x `columns` is the register block. `loops` are around it all (batch dimensions). Where a mask bounds it only the
+    columns from `columns_lower` on, and k in [`depth_lower`, `depth_upper`], are computed.
+    `levels` are (count, step in left, step in right) of loops around k, outermost first, that sum into the same block: a window's
+    rows. The whole depth is `depth`. `left` steps by its column stride along k. Where `is_swapped`, `left` is the op's second
+    operand. `row_dimensions` and `column_dimension` are the result's dimensions that only the left, only the right operand has.
+    Sums that are kept apart, at positions `places` of their buffer, are the elements `element` of the result.
+    """
+
+    op: Op
+    value: Value
+    loops: tuple[Loop, ...]
+    rows_upper: Expr  # how many rows and columns this task has
+    columns_upper: Expr
+    m: int
+    n: int
+    k: int
+    k_block: int
+    left: Block2D
+    right: Block2D
+    panel_stride: int
+    out: Block2D
+    rows: int
+    columns: int
+    k_start: Var
+    pack: tuple[Nest, ...] = ()
+    columns_lower: Expr = ZERO
+    depth_lower: Expr = ZERO
+    depth_upper: Expr | None = None  # k - 1 where it is None
+    levels: tuple[tuple[int, int, int], ...] = ()
+    is_swapped: bool = False
+    row_dimensions: tuple[int, ...] = ()
+    column_dimension: tuple[int, ...] = ()
+    in_quads: bool = False  # bytes, four steps of k side by side in `right`
+    along_depth: bool = False  # k is consecutive in both factors: sums in lanes; each column is a panel
+    accumulate: bool = False  # add to what is in `out`
+    places: tuple[Var, ...] = ()
+    element: tuple[Expr, ...] = ()
+    shares_code: bool = False  # levels are passed at run time: contractions that differ in nothing else are one function
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
+    @property
+    def last_depth(self) -> Expr:
+        """The last k that is summed up to."""
+        return Const(self.k - 1) if self.depth_upper is None else self.depth_upper
+
+    @property
+    def depth(self) -> int:
+        """How many products make up a sum."""
+        return self.k * prod(n for n, _, _ in self.levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """target[c, r] = source[r, c], r over the loop `rows`, c over the loop `columns`: a tile transposed in registers."""
+
+    value: Value
+    rows: Loop
+    columns: Loop
+    source: Block2D
+    target: Block2D
+
+
+@dataclass(frozen=True, eq=False)
+class Ordering:
+    """A row of `count` elements, `step` apart, put into the order of the op's comparator; the first `kept` are stored.
+
+    The row starts at `start` in the sources and at `target_start` in the targets; `places` (or None) takes the elements' old
+    numbers. `scratch` is keys, room for them, and counts.
+    """
+
+    op: Op
+    row: Var
+    start: Expr
+    target_start: Expr
+    count: int
+    step: int
+    kept: int
+    sources: tuple[Buffer, ...]
+    targets: tuple[Buffer, ...]
+    places: Buffer | None
+    scratch: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """`variable` is the integer `node`; an update outside of [lower, upper] is left out. An expression is only tested.
+
+    A start that `clamps` is moved into [lower, upper] instead.
+    """
+
+    variable: Var | None
+    node: Node | Expr
+    lower: Expr
+    upper: Expr
+    clamps: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """target[index] = body(target[index], node) for each update in order; the first `outer` loops choose the places.
+
+    `more` are further targets and nodes, folded together with the first; `tests` hold for an update that has any effect.
+    """
+
+    op: Op
+    loops: tuple[Loop, ...]
+    outer: int
+    starts: tuple[Start, ...]
+    target: Buffer
+    index: tuple[Expr, ...]
+    node: Node
+    more: tuple[tuple[Buffer, Node], ...] = ()
+    tests: tuple[Start, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Buffer, ...]:
+        return (self.target, *(b for b, _ in self.more))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.node, *(n for _, n in self.more))
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """target[piece] = the greatest |x| of the elements [piece * size, piece * size + size - 1] of `source`; NaN where one is."""
+
+    source: Buffer
+    target: Buffer
+    piece: Var
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Flag:
+    """`variable` is 1 when every element of each buffer is at most the limit beside it, else 0 (also for a NaN)."""
+
+    variable: Var
+    limits: tuple[tuple[Buffer, float], ...]
+
+    def __str__(self) -> str:
+        return f"{self.variable} = " + " and ".join(f"{b.name} <= {limit:.6g}" for b, limit in self.limits)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """target[chosen] = body(target[chosen], node), where `chosen` is the place in its window that the op's comparison prefers.
+
+    For each element of the loops the window's loops run over operand[index]; where a test fails there is only padding.
+    """
+
+    op: Op
+    loops: tuple[Loop, ...]
+    window: tuple[Loop, ...]
+    tests: tuple[Condition, ...]
+    operand: Buffer
+    index: tuple[Expr, ...]
+    target: Buffer
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Sequential:
+    """`steps` once for each block number that `loop` runs over, in order; what they keep in scratch goes from block to block."""
+
+    loop: Loop
+    steps: tuple[Nest | Contract, ...]
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """target = Fourier transforms of source: one for each line of the loop `lanes`.
+
+    Element k of line i lies at base + i * row_stride + k * column_stride. `form` is complex, to half (real lines of `size`
+    elements become size // 2 + 1 complex ones) or from half. Where lines are the columns of one that was cut in `columns`, the
+    first of them number `column`, each element is turned by its angle as well. `scratch` is room for complex lines, for real
+    ones, and twice for parts.
+    """
+
+    op: Op
+    form: str
+    size: int
+    sign: int
+    scale: float
+    lanes: Loop
+    element: Var
+    source: Block2D
+    target: Block2D
+    roots: Buffer | None
+    column: Expr | None
+    columns: int
+    scratch: tuple[Buffer, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Elements of a line in the source and in the target."""
+        half = self.size // 2 + 1
+        return (half if self.form == "from half" else self.size), (half if self.form == "to half" else self.size)
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential | Transform
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Tasks over a grid of tile numbers, and what one task does. Tiles of `descending` numbers are taken from the last one.
+
+    With a `group`, a task takes that many tiles in order: first `before`, on the number of its first tile, then for each tile the
+    steps. A phase that is `rest` only puts together what an earlier one made in parts.
+    """
+
+    tiles: tuple[tuple[Var, int], ...]
+    steps: tuple[Step, ...]
+    flags: tuple[Flag, ...] = ()
+    descending: tuple[Var, ...] = ()
+    group: int = 1
+    before: tuple[Step, ...] = ()
+    rest: bool = False
+
+    @property
+    def tasks(self) -> int:
+        return -(-prod(n for _, n in self.tiles) // self.group)
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps, those inside sequential loops in place of the loops."""
+        return tuple(x for s in self.steps for x in (s.steps if isinstance(s, Sequential) else (s,)))
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A fusion's whole computation. `ranges` bounds every variable that occurs; `notes` say why it has this form."""
+
+    phases: tuple[Phase, ...]
+    buffers: tuple[Buffer, ...]
+    tile_sizes: tuple[int, ...]
+    ranges: dict[Var, Interval] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def main(self) -> Phase:
+        """The phase that computes the root's tiles."""
+        return next(p for p in reversed(self.phases) if not p.rest)
+
+    def buffers_in(self, scope: Scope) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.buffers if b.scope is scope)
+
+    @property
+    def thread_scratch_bytes(self) -> int:
+        """Scratch of one thread, each buffer on a cache line of its own."""
+        return sum(-(-b.size_bytes // 64) * 64 for b in self.buffers_in(Scope.THREAD))
+
+    @property
+    def shared_scratch_bytes(self) -> int:
+        return sum(-(-b.size_bytes // 64) * 64 for b in self.buffers_in(Scope.SHARED))
+
+    def scratch_bytes(self, threads: int) -> int:
+        """All scratch that `threads` threads need together."""
+        return self.shared_scratch_bytes + threads * self.thread_scratch_bytes
+
+    def __repr__(self) -> str:
+        tasks, buffers = ", ".join(str(p.tasks) for p in self.phases), ", ".join(b.name for b in self.buffers)
+        return f"<Schedule: tiles {list(self.tile_sizes)}, tasks by phase {tasks}, buffers {buffers}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def __str__(self) -> str:
+        return as_text(self)

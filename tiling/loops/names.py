@@ -1,0 +1,109 @@
+"""Names that the fusions of one plan share. No name comes from the program's text without being made harmless."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable
+
+from hlo.errors import Declined
+from hlo.module import DenseArray, Value
+from hlo.registry import Literal
+from hlo.types import ElementType
+from tiling.elements.monoids import Monoid
+from tiling.loops.buffers import Buffer, Scope, make_buffer
+from tiling.loops.stage import Stage
+
+__all__ = ["Names"]
+
+
+class Names:
+    """Unique, readable identifiers for values: `x`, `v12`, `dot_3`."""
+
+    def __init__(self, in_memory: Iterable[Value]) -> None:
+        self.in_memory = {id(v): v for v in in_memory}
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._values: list[Value] = []
+        self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
+        # Found once for a fusion, whatever its tiles.
+        self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
+        for v in self.in_memory.values():
+            self.of(v)  # in program order, so that the same program always gets the same names
+
+    def of(self, v: Value) -> str:
+        """A value's identifier, the same whenever it is asked for."""
+        known = self._names.get(id(v))
+        if known is not None:
+            return known
+        # Words always get a number, so that none hides a function or type of the kernel library (`%float32`, `select`).
+        if v.name and _HIDES_NOTHING.fullmatch(v.name):
+            name = self._unique(v.name)
+        elif v.name and not v.name[0].isdigit():
+            name = self._unique(_harmless(v.name) + "_1")
+        else:
+            name = self._unique((_harmless(v.op.definition.mnemonic) if v.op is not None else "arg") + "_1")
+        self._names[id(v)] = name
+        self._values.append(v)
+        return name
+
+    def _unique(self, wanted: str) -> str:
+        name = wanted
+        stem, _, number = wanted.rpartition("_")
+        count = int(number) if stem and number.isdigit() else 1
+        stem = stem if stem and number.isdigit() else wanted
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._taken.add(name)
+        return name
+
+    def stage(self, stage: Stage) -> str:
+        return self.of(stage.values[0]) if stage.values else stage.op.definition.mnemonic
+
+    def scratch(self, v: Value, role: str = "tile") -> str:
+        """A name for scratch that holds (a part of) a value."""
+        return f"{self.of(v)}_{role}"
+
+    def is_stored_constant(self, v: Value) -> bool:
+        """True for a constant that is more than one repeated element: it lies in memory like an argument."""
+        if v.op is None or not isinstance(v.op.definition.semantics, Literal):
+            return False
+        dense: DenseArray = v.op.attr("value")
+        return not dense.is_splat
+
+    def global_buffer(self, v: Value, scope: Scope) -> Buffer:
+        """The dense row-major buffer of a whole value."""
+        element = v.tensor.element
+        if not isinstance(element, ElementType):
+            raise LookupError(f"{v.type} is quantized")
+        return make_buffer(self.of(v), scope, element, v.shape, v.shape, (0,) * v.rank, v)
+
+
+_HIDES_NOTHING = re.compile(r"[a-z]|arg[0-9]{1,9}")
+
+
+def _harmless(name: str) -> str:
+    """An identifier made of the letters, digits and underscores of a name; generated code contains no other part of it."""
+    kept = re.sub(r"[^A-Za-z0-9_]+", "_", name)[:24].strip("_").lower()
+    if not kept or kept[0].isdigit():
+        kept = f"v{kept}"
+    return f"{kept}_" if keyword.iskeyword(kept) or kept in _RESERVED else kept
+
+
+_RESERVED = {
+    "begin",
+    "end",
+    "task",
+    "range",
+    "min",
+    "max",
+    "kernel",
+    "scratch",
+    "int",
+    "float",
+    "bool",
+    "exp",
+    "log",
+    "sum",
+}

@@ -1,0 +1,1 @@
+"""From a tiled fusion to loops."""

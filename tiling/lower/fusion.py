@@ -1,0 +1,491 @@
+"""From a set of stages and tile sizes to a schedule: tiles are propagated through the reads, loops and buffers follow.
+
+A fusion's tasks tile the output of its root stage. Every other member is computed inside the task, on the box of elements that
+the task's later stages read from it: the image of their loops under their index maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hlo.errors import Declined
+from hlo.module import Value
+from hlo.registry import Fold, SumOfProducts
+from hlo.types import ElementType, element_type
+from indexing.expr import Const, Expr, Interval, Var, interval, simplify
+from tiling.contract.micro_kernels import lower_contraction
+from tiling.contract.residues import alike, holes_in, residues_of
+from tiling.contract.roles import ContractionContext, LoweredContraction
+from tiling.elements.build import ElementBuilder
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Choose, Load, Node, Scalar, has_runtimes, loads, node_variables
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage, is_inlinable
+from tiling.lower.box import Box, Span, covers, full_box, hull, image
+from tiling.lower.masks import Masks, find_limits, may_be_masked
+from tiling.lower.member import Member
+from tiling.lower.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
+from tiling.machine import Machine
+from tiling.passes.lane_folds import lane_folds
+from tiling.passes.merge_nests import merge_nests
+from tiling.passes.order_loops import order_loops
+from tiling.passes.split_fold import split_fold
+from tiling.passes.split_product import split_product
+from tiling.passes.tighten_bounds import tighten
+from tiling.passes.turn_tiles import turn_loads
+from tiling.passes.wide_sums import wide_sums
+from tiling.routines.table import routine_of
+
+__all__ = ["FusionRequest", "Lowering"]
+
+
+@dataclass(frozen=True, eq=False)
+class FusionRequest:
+    """What to lower: stages in dependency order, the last one the root, and which values others need in memory."""
+
+    stages: tuple[Stage, ...]
+    stored: frozenset[int]  # ids of values that are results of the fusion
+    tile_sizes: tuple[int, ...]  # one for each dimension of the root's (first) value
+    masks: bool = True  # whether what a mask makes neutral is left out
+    inlined: frozenset[int] = frozenset()  # ids of values that are computed where they are read, though they have a stage
+
+    @property
+    def root(self) -> Stage:
+        return self.stages[-1]
+
+
+class Lowering:
+    """The lowering of one fusion; `run` gives its schedule. Raises LookupError with the reason where it has none."""
+
+    def __init__(self, request: FusionRequest, machine: Machine, names: Names) -> None:
+        self.request = request
+        self.machine = machine
+        self.names = names
+        self.ranges: dict[Var, Interval] = {}
+        self.plans = [Member(s) for s in request.stages]
+        self.root = self.plans[-1]
+        self.parts: Parts | None = None
+        self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
+        self.inlined = self._inlined_values()
+        self.buffers: dict[int, Buffer] = {}
+        self.tiles: list[tuple[Var, int]] = []
+        self.moving: frozenset[Var] = frozenset()  # numbers of blocks inside a task: they place boxes as tile numbers do
+        self.extra_buffers: list[Buffer] = []
+        self.prepass: list[Phase] = []
+        self.contractions: dict[int, tuple[LoweredContraction, ...]] = {}
+        self.masks: Masks | None = None
+        self.notes: list[str] = []
+
+    def run(self) -> Schedule:
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        core = self._closure()
+        others = [p for p in self.plans if not any(p is c for c in core)]
+        self.plans = [*core, *others]
+        for plan in reversed(core):
+            self.shape(plan)
+        if others:
+            self.parts = shape_beside(self, core, others)
+        if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
+            return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).run()
+        self._allocate()
+        self.masks = None if others else self.find_masks()
+        emitted: dict[int, list[Step]] = {}
+        for plan in reversed(self.plans):  # what a stage computes is what its readers still need
+            emitted[id(plan)] = [] if plan.late else self.emit(plan)
+        steps: list[Step] = []
+        for plan in self.plans:
+            steps.extend(emitted[id(plan)])
+            for lowered in self.contractions.get(id(plan), ()):
+                self.extra_buffers.extend(lowered.buffers)
+                self.prepass.extend(lowered.prepass)
+        lanes = self.machine.lanes(4)
+        merged = merge_nests(steps, self.ranges, self._buffer_of)
+        turned, scratch = turn_loads(merged, self._buffer_of, self.ranges, self.names, lanes)
+        before = tuple(x for p in others for x in start_steps(self, p))
+        main = Phase(tuple(self.tiles), tuple(turned), group=self.parts.group if self.parts else 1, before=before)
+        last = merge_nests([x for p in others for x in last_steps(self, p)], self.ranges, self._buffer_of)
+        if self.masks is not None and self.masks.is_used:
+            main = self._flagged(main, self.masks)
+        buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
+        phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
+        made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges, tuple(self.notes))
+        split = split_fold(made, self.names) or split_product(made, self.names) or made
+        return wide_sums(lane_folds(split, self.names, self._buffer_of), self.names, self._buffer_of)
+
+    def inside(self, plan: Member) -> list[Member]:
+        """The members that a member reads, through what is computed in place."""
+        found: dict[int, Member] = {}
+        seen: set[int] = set()
+        todo = list(plan.stage.op.operands)
+        while todo:
+            v = todo.pop()
+            if id(v) in seen:
+                continue
+            seen.add(id(v))
+            producer = self.plan_of.get(id(v))
+            if producer is not None:
+                found[id(producer)] = producer
+            elif id(v) in self.inlined and v.op is not None:
+                todo.extend(v.op.operands)
+        return list(found.values())
+
+    def _closure(self) -> list[Member]:
+        """The root and what it is computed from, in order."""
+        kept = {id(self.root)}
+        for p in reversed(self.plans):
+            if id(p) in kept:
+                kept |= {id(x) for x in self.inside(p)}
+        return [p for p in self.plans if id(p) in kept]
+
+    def _sizes(self, parts: Parts) -> tuple[int, ...]:
+        cut = [bool(s.lower.variables) for s in self.root.box or ()]
+        return tuple(parts.size if c else n for c, n in zip(cut, self.request.tile_sizes, strict=True))
+
+    def shape_all(self) -> None:
+        """Gives every member its box, its loops and its nodes, where the root's tiles reach all of them."""
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        for plan in reversed(self.plans):
+            self.shape(plan)
+
+    def find_masks(self) -> Masks | None:
+        """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
+        if not self.request.masks or not may_be_masked(self.plans):
+            return None
+        key = tuple(p.stage for p in self.plans)
+        if key not in self.names.limits:
+            self.names.limits[key] = find_limits(self.plans, self.ranges)
+        limits = self.names.limits[key]
+        if isinstance(limits, Declined):
+            self.notes.append(f"no loops bounded by masks: {limits.reason}")
+            return None
+        if limits is None or all(x is None for x in limits.values()):
+            return None  # the flag would have nothing to measure
+        return Masks(self.plans, self.ranges, self.tiles, limits, self.request.stored, self.names)
+
+    def _flagged(self, main: Phase, masks: Masks) -> Phase:
+        """The main phase with the flag that its bounds depend on, computed by phases before it."""
+        phase, flag, made = masks.measures(self.buffers, self.names.stage(self.request.root))
+        if phase.steps:  # integers and booleans have limits that need not be measured
+            self.prepass.append(phase)
+        self.extra_buffers.extend(made)
+        descending = tuple(v for v, _ in self.tiles if masks.grows_with(v))
+        return replace(main, flags=(flag,), descending=descending)
+
+    def routine(self) -> Schedule:
+        """The schedule of an op that is a routine: it shares its kernel with no other stage."""
+        if len(self.request.stages) > 1:
+            raise LookupError(f"{self.request.root.op.name} runs in a kernel of its own")
+        op = self.request.root.op
+        found = routine_of(op)
+        assert found is not None
+        return found.lower(op, lambda ranges: ElementBuilder(ranges, self._is_in_memory), self.names)
+
+    def _buffer_of(self, load: Load) -> Buffer:
+        return load.buffer or self.buffers[id(load.value)]
+
+    # ------------------------------------------------------------ tiles
+
+    def _tile_root(self, value: Value) -> Box:
+        spans = []
+        for k, (n, t) in enumerate(zip(value.shape, self.request.tile_sizes, strict=True)):
+            count = -(-n // t) if n else 0
+            if count <= 1:
+                spans.append(Span(Const(0), n, n))
+            if count != 1:
+                v = Var(f"t{k}")
+                self.ranges[v] = Interval(0, max(count - 1, 0))
+                self.tiles.append((v, count))
+            if count > 1:
+                spans.append(Span(v * t, t, n))
+        return tuple(spans)
+
+    def shape(self, plan: Member) -> None:
+        """Gives a stage its loops and nodes, and its producers the box that those read."""
+        self._build(plan)
+        for load in plan.reads:
+            producer = self.plan_of.get(id(load.value))
+            if producer is not None:
+                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles} | self.moving)
+                producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
+
+    def trial(self, plan: Member) -> Member:
+        """The stage with loops over all of its result, to see what they read."""
+        found = Member(plan.stage, full_box(plan.stage.values[0].shape))
+        self._build(found)
+        return found
+
+    def _build(self, plan: Member) -> None:
+        first = plan.stage.values[0]
+        if plan.box is None:
+            raise LookupError(f"nothing in the fusion reads {plan.stage.op.name}")
+        tag = self.names.stage(plan.stage)
+        loops, index = [], []
+        for k, span in enumerate(plan.box):
+            v = Var(f"i{k}_{tag}")
+            self.ranges[v] = Interval(0, max(span.size - 1, 0))
+            loops.append(Loop(v, Const(0), span.last_local(self.ranges), span.size))
+            index.append(simplify(span.lower + v, self.ranges))
+        plan.loops, plan.index = tuple(loops), tuple(index)
+        op = plan.stage.op
+        semantics = op.definition.semantics
+        if isinstance(semantics, (Fold, SumOfProducts)):
+            reduction: list[Loop] = []
+
+            def provide(size: int) -> Expr:
+                span = plan.spans[len(reduction)] if plan.spans else None
+                made, at = self.reduction_loop(plan, Var(f"r{len(reduction)}_{tag}"), size, span)
+                reduction.append(made)
+                return at
+
+            nodes = tuple(self._reads(plan.stage, plan.index, provide))
+            plan.reduction = tuple(reduction)
+            count = len(op.operands) // 2 if isinstance(semantics, Fold) else len(nodes)
+            plan.nodes, plan.inits = nodes[:count], nodes[count:]
+        else:
+            plan.nodes = (self._own_node(first, plan.index),)
+        plan.reads = loads((*plan.nodes, *plan.inits))
+
+    def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
+        """The loop over a reduction's dimension (or a task's part of it), and where it stands in it."""
+        span = part or Span(Const(0), size, size)
+        self.ranges[r] = Interval(0, max(span.size - 1, 0))
+        return Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION), span.lower + r
+
+    def _reads(self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
+        """What a reduction or contraction reads; outside of its input it reads the initial value, or zero in a product."""
+        builder, op = ElementBuilder(self.ranges, self._is_in_memory), stage.op
+
+        def padding(operand: int) -> Node:
+            if isinstance(op.definition.semantics, Fold):
+                return builder.at(op.operands[operand + len(op.operands) // 2], ())
+            element = op.operands[operand].tensor.element
+            assert isinstance(element, ElementType)
+            return Scalar(element.dtype.type(0), element)
+
+        nodes = builder.reads(op, stage.values[0].index, index, provide, padding)
+        if isinstance(op.definition.semantics, Fold):
+            return nodes
+        return self._without_repeats(nodes, dict(zip(index, stage.values[0].shape, strict=True)))
+
+    def _without_repeats(self, nodes: list[Node], within: Mapping[Expr, int]) -> list[Node]:
+        """A product's factors: where one factor is zero outside of some conditions, the others need not test them as well."""
+        first = nodes[0]
+        if not isinstance(first, Choose):
+            return nodes
+        for k, n in enumerate(nodes[1:], 1):
+            if isinstance(n, Choose) and n.conditions == first.conditions and _always_inside(n.then, self.ranges, within):
+                nodes[k] = n.then
+        return nodes
+
+    def _own_node(self, value: Value, index: tuple[Expr, ...]) -> Node:
+        """The node that computes a stage's element; the stage itself counts as not in memory here."""
+        return ElementBuilder(self.ranges, lambda v: v is not value and self._is_in_memory(v)).at(value, index)
+
+    def _is_in_memory(self, v: Value) -> bool:
+        return id(v) not in self.inlined
+
+    def _inlined_values(self) -> set[int]:
+        """Values that are computed where they are read: all between the stages and what is in memory."""
+        inlined: set[int] = set()
+        todo = [v for p in self.request.stages for v in p.op.operands]
+        while todo:
+            v = todo.pop()
+            kept = id(v) in self.plan_of or (id(v) in self.names.in_memory and id(v) not in self.request.inlined)
+            if id(v) in inlined or v.op is None or kept:
+                continue
+            if is_inlinable(v.op) is not None:
+                raise LookupError(f"{v.op.name} is computed by another fusion")
+            if self.names.is_stored_constant(v):
+                continue
+            inlined.add(id(v))
+            todo.extend(v.op.operands)
+        return inlined
+
+    # ------------------------------------------------------------ buffers
+
+    def _allocate(self) -> None:
+        for plan in self.plans:
+            assert plan.box is not None
+            after = plan.late or plan.part is not None
+            for v in plan.stage.values:
+                if plan is self.root or id(v) in self.request.stored:
+                    if plan is not self.root and not after and not covers(plan.box, v.shape, self.tiles):
+                        raise LookupError(f"%{self.names.of(v)} is stored, but several tasks would compute the same part of it")
+                    self.buffers[id(v)] = self.names.global_buffer(v, Scope.RESULT)
+        for plan in reversed(self.plans):
+            for v in plan.stage.values:
+                if id(v) not in self.buffers:
+                    self.buffers[id(v)] = self._in_place(plan, v) or self._scratch(plan, v)
+        for plan in self.plans:
+            for load in plan.reads:
+                if id(load.value) not in self.buffers:
+                    self.buffers[id(load.value)] = self.names.global_buffer(load.value, Scope.ARGUMENT)
+
+    def _in_place(self, plan: Member, v: Value) -> Buffer | None:
+        """A later value's buffer that `v` may live in: the only later reader of `v`'s elements overwrites each as it reads it."""
+        assert plan.box is not None
+        position = self.plans.index(plan)
+        readers = [p for p in self.plans[position + 1 :] if any(load.value is v for load in p.reads)]
+        if not readers:
+            return None
+        last = readers[-1]
+        if last.reduction or len(last.stage.values) != 1:
+            return None
+        target = self.buffers.get(id(last.stage.values[0]))
+        w = last.stage.values[0]
+        mine = [load for load in last.reads if load.value is v]
+        same = (
+            target is not None
+            and v.shape == w.shape
+            and v.tensor.element == w.tensor.element
+            and plan.box == last.box
+            and all(load.index == last.index for load in mine)
+        )
+        if not same or target is None:
+            return None
+        # Nothing in between may write to the target.
+        between = self.plans[position + 1 : self.plans.index(last)]
+        return None if any(self.buffers.get(id(x)) is target for p in between for x in p.stage.values) else target
+
+    def _scratch(self, plan: Member, v: Value) -> Buffer:
+        assert plan.box is not None
+        element = v.tensor.element
+        assert isinstance(element, ElementType)
+        shape = [s.size for s in plan.box]
+        padded = list(shape)
+        lanes = self.machine.lanes(element.itemsize_bytes)
+        if len(shape) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0 and padded[-1] > 1:
+            padded[-1] += lanes  # rows a power of two apart would fall into the same cache sets
+        origin = tuple(s.lower for s in plan.box)
+        order = self._reading_order(plan, v)
+        if order is None:
+            return make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(padded), origin, v)
+        made = make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(shape[k] for k in order), origin, v)
+        strides = dict(zip(order, made.strides, strict=True))
+        return replace(made, strides=tuple(strides[k] for k in range(len(shape))))
+
+    def _reading_order(self, plan: Member, v: Value) -> list[int] | None:
+        """The order of a product's dimensions, outermost first, in which its only reader walks through it; None for its own.
+
+        For products that run along a dimension of both factors, which is the first one of a result and often the last one of
+        its reader's: along memory in the factors too.
+        """
+        readers = [(p, load) for p in self.plans for load in p.reads if load.value is v]
+        if not isinstance(plan.stage.op.definition.semantics, SumOfProducts) or len(readers) != 1 or len(plan.loops) < 2:
+            return None
+        reader, load = readers[0]
+        memo: dict[int, frozenset[Var]] = {}
+        at = {x.variable: k for k, x in enumerate(reader.loops)}
+        places = []
+        for e in load.index:
+            inside = [at[u] for u in e.variables if u in at]
+            if len(inside) > 1 or any(u not in at and u not in {t for t, _ in self.tiles} for u in e.variables):
+                return None
+            places.append(inside[0] if inside else -1)
+        order = sorted(range(len(places)), key=lambda k: places[k])
+        last = plan.loops[order[-1]].variable
+        in_both = all(last in node_variables(n, memo) for n in plan.nodes)
+        shared = in_both or not plan.reduction
+        return order if shared and order != sorted(order) and -1 not in places else None
+
+    # ------------------------------------------------------------ steps
+
+    def emit(self, plan: Member) -> list[Step]:
+        """The steps that compute a stage, once its buffers are known."""
+        semantics = plan.stage.op.definition.semantics
+        if isinstance(semantics, SumOfProducts):
+            flag, ends = self._ends(plan)
+            context = ContractionContext(
+                plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, self.buffers, self.ranges,
+                self.machine, self.names, lambda v: id(v) in self.plan_of, flag, ends,
+            )  # fmt: skip
+            return self._by_residues(plan, context) or self._contracted(plan, context) or self._in_loops(plan, context)
+        if isinstance(semantics, Fold):
+            values = plan.stage.values
+            if plan.part is not None:
+                return [Nest((*plan.loops, *plan.reduction), folds=(carried_fold(self, plan),))]
+            fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
+            return [self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))]
+        (v,) = plan.stage.values
+        nest = Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))
+        return [self._masked(plan, nest)]
+
+    def _is_narrow(self, v: Value) -> bool:
+        return isinstance(v.tensor.element, ElementType) and v.tensor.element.name in ("bf16", "f16")
+
+    def _contracted(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products over the micro-kernel; nothing where plain loops do as well."""
+        lowered = lower_contraction(c)
+        if lowered is None:
+            return []
+        self.contractions[id(plan)] = (*self.contractions.get(id(plan), ()), lowered)
+        if self.masks is not None:
+            self.masks.note(plan, lowered.bounded, (), loads(lowered.whole))
+            self.masks.is_used |= bool(lowered.bounded)
+        return list(lowered.steps)
+
+    def _in_loops(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products in plain loops; also one over nothing, an outer product. Sums of 16-bit floats are kept in f32 while
+        they grow, and rounded once."""
+        (v,), target = plan.stage.values, self.buffers[id(plan.stage.values[0])]
+        after: list[Step] = []
+        if self._is_narrow(v):
+            shape = tuple(s.size for s in plan.box or ())
+            name, origin = self.names.scratch(v, "sums" + c.suffix), tuple(s.lower for s in plan.box or ())
+            sums = make_buffer(name, Scope.THREAD, element_type("f32"), shape, shape, origin)
+            self.extra_buffers.append(sums)
+            after = [Nest(c.loops, stores=(Store(v, target, c.index, Load(v, c.index, sums)),))]
+            target = sums
+        fold = FoldStep((v,), (target,), c.index, c.nodes, (), plan.stage.op)
+        nest = tighten(Nest((*c.loops, *c.depth), folds=(fold,)), self.ranges)
+        return [self._masked(plan, nest) if not c.suffix else nest, *after]
+
+    def _by_residues(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products with holes, residue by residue, in loops over everything while an input is not finite; or nothing."""
+        holes = holes_in(c.nodes)
+        element = plan.stage.values[0].tensor.element
+        exact = isinstance(element, ElementType) and element.is_integer
+        if not holes or not (exact or (self.masks is not None and self.masks.are_zero(plan, holes))):
+            return []
+        found = residues_of(c)
+        if found is None:
+            return []
+        self.extra_buffers.extend(found.buffers)
+        self.prepass.extend(found.ahead)
+        steps: list[Step] = [*found.fill]
+        for part in found.parts:
+            steps += [part] if isinstance(part, Nest) else self._contracted(plan, part) or self._in_loops(plan, part)
+        steps = alike(steps)
+        if exact or self.masks is None:
+            return steps
+        return self.masks.either(steps, self._in_loops(plan, replace(c, suffix="_whole", ends={})), c.suffix)
+
+    def _masked(self, plan: Member, nest: Nest) -> Nest:
+        if self.masks is None:
+            return nest
+        innermost = order_loops(nest, self._buffer_of).loops[-1].variable if nest.loops else None
+        return self.masks.nest(plan, nest, innermost)
+
+    def _ends(self, plan: Member) -> tuple[Var | None, dict[Var, tuple[Expr, Expr]]]:
+        """The flag, and the ends of a contraction's loops while it is 1."""
+        if self.masks is None:
+            return None, {}
+        found = self.masks.needed(plan)
+        for r in plan.reduction:
+            ends = self.masks.ends(plan, r)
+            if ends is not None:
+                found[r.variable] = ends
+        return self.masks.flag, found
+
+
+def _always_inside(node: Node, ranges: Mapping[Var, Interval], within: Mapping[Expr, int]) -> bool:
+    """True for a node, perhaps computed, that loads from inside of its values wherever the loops are.
+
+    `within` are indices of the result with its extents: loops stop there, also in a tile that is cut.
+    """
+    if has_runtimes([node]):
+        return False
+    pairs = [(e, interval(e, ranges), n) for x in loads([node]) for e, n in zip(x.index, x.value.shape, strict=True)]
+    return all((b.lower >= 0 and b.upper < n) or within.get(e, n + 1) <= n for e, b, n in pairs)

@@ -1,0 +1,44 @@
+"""A stage while its fusion is lowered: the box that its task computes, its loops, and its element expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo.access import Condition
+from indexing.expr import Expr, Interval, Var, simplify, substitute
+from tiling.loops.element_ir import Load, Node
+from tiling.loops.ir import Buffer, Loop
+from tiling.loops.stage import Stage
+from tiling.lower.box import Box, Span
+
+__all__ = ["Member", "translated"]
+
+
+@dataclass
+class Member:
+    """What is known of a stage while its fusion is lowered."""
+
+    stage: Stage
+    box: Box | None = None
+    index: tuple[Expr, ...] = ()  # the element that its loops compute
+    loops: tuple[Loop, ...] = ()
+    reduction: tuple[Loop, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    inits: tuple[Node, ...] = ()
+    reads: list[Load] = field(default_factory=list)
+    spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
+    part: Buffer | None = None  # and each task's part of the result
+    late: bool = False  # computed from such folds, when all tasks are done
+
+    def at(self, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> dict[Var, Expr]:
+        """The loops' variables where they compute the element `index`."""
+        assert self.box is not None
+        return {x.variable: simplify(e - s.lower, ranges) for x, e, s in zip(self.loops, index, self.box, strict=True)}
+
+
+def translated(
+    c: Condition, at: Mapping[Var, Expr], ranges: Mapping[Var, Interval], parts: dict[Expr, Expr] | None = None
+) -> Condition:
+    """A condition with variables replaced; `parts` may be shared by conditions in which the same ones are."""
+    return Condition(simplify(substitute(c.expression, at, parts), ranges), c.lower, c.upper)

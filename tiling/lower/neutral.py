@@ -1,0 +1,469 @@
+"""Where a mask makes what a stage computes neutral: derived from the intervals of its values, not from the form of the program.
+
+    scores + (0 where i >= j else -1e9)        with |q|, |k| <= 2^12: nowhere above 2^22, and below -9e8 where i < j
+    maximum over j                             what lies below -9e8 changes nothing: some j has i >= j
+    exp(scores - maximum)                      is +0 where i < j
+    sum over j, product with v[j]              adds 0 there, as v is finite
+
+Intervals hold while the inputs are within limits, which a pass over them finds out at run time (`tiling.lower.masks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Value
+from hlo.registry import Fold, SumOfProducts
+from hlo.types import ElementType, default_storage_range
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Mod, Var, maximum, minimum
+from tiling.elements.ranges import Order, Span, hull, rounded, span_of, span_of_sum
+from tiling.loops.affine import linear, never_empty
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Renamer,
+    Scalar,
+    Test,
+    all_nodes,
+    children,
+    loads,
+    node_variables,
+    runtimes_of,
+)
+from tiling.lower.member import Member, translated
+from tiling.passes.tighten_bounds import combined_function, is_neutral
+
+__all__ = [
+    "MOST_READ_CONDITIONS",
+    "Analysis",
+    "Knowledge",
+    "Reading",
+    "bounds_by",
+    "inputs_of",
+    "is_hole",
+    "is_never_empty",
+    "same_node",
+]
+
+Limits = Mapping[Value, float | None]
+"""An input value -> the greatest magnitude of its elements, None where it may be anything."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What holds for a stage's value: its span; where it is zero (one of the conditions fails); what a fold need not read."""
+
+    span: Span | None
+    zero: tuple[Condition, ...] = ()
+    neutral: tuple[Condition, ...] = ()
+
+
+NOTHING = Knowledge(None)
+
+
+def bounds_by(c: Condition, variable: Var) -> tuple[Expr | None, Expr | None] | None:
+    """The first and the last value of a variable where a condition holds (None: no such end); None where that is not a range."""
+    parts = linear(c.expression, (variable,))
+    if parts is None or parts[1][0] not in (1, -1):
+        return None
+    rest, (sign,) = parts
+    low = None if c.lower <= EVERYTHING.lower else c.lower
+    high = None if c.upper >= EVERYTHING.upper else c.upper
+    if sign > 0:
+        return (None if low is None else low - rest), (None if high is None else high - rest)
+    return (None if high is None else rest - high), (None if low is None else rest - low)
+
+
+def is_hole(c: Condition) -> bool:
+    """True for a condition that holds at every D-th place: e mod D = 0."""
+    return isinstance(c.expression, Mod) and isinstance(c.expression.divisor, int) and c.lower == c.upper == 0
+
+
+def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, ranges: Mapping[Var, Interval]) -> bool:
+    """True when, wherever the other variables are, some value of the variable in [0, extent - 1] meets all conditions."""
+    lowers: list[Expr] = [Const(0)]
+    uppers: list[Expr] = [Const(extent - 1)]
+    for c in conditions:
+        ends = bounds_by(c, variable)
+        if ends is None:
+            return False
+        lowers += [ends[0]] if ends[0] is not None else []
+        uppers += [ends[1]] if ends[1] is not None else []
+    return never_empty(maximum(*lowers), minimum(*uppers), ranges)
+
+
+def inputs_of(members: Sequence[Member]) -> list[Value]:
+    """The float values that a fusion's stages load and do not make, in first-seen order."""
+    made = {v for m in members for v in m.stage.values}
+    found: dict[Value, None] = {}
+    for m in members:
+        for load in loads((*m.nodes, *m.inits)):
+            element = load.value.tensor.element
+            if load.value not in made and isinstance(element, ElementType) and element.is_float:
+                found[load.value] = None
+    return list(found)
+
+
+MOST_READ_CONDITIONS = 128
+"""On which a fusion's members may depend, taken together: fusions that gain from masks have some twenty, and a scan written out
+in slices and pads doubles them with each of its steps."""
+
+
+class Reading:
+    """What the members of a fusion read, and on which conditions: all of an analysis that does not depend on limits.
+
+    A condition of a member has a number there, and a set of conditions is an integer with their bits. `is_cut` says that there
+    are more than MOST_READ_CONDITIONS: then only the first members were looked at.
+    """
+
+    def __init__(self, members: Sequence[Member], ranges: Mapping[Var, Interval]) -> None:
+        self.members, self.ranges = members, ranges
+        self.member_of: dict[Value, Member] = {}
+        self.conditions: dict[Value, tuple[Condition, ...]] = {}  # on which a value that a member makes depends
+        self.sheets: dict[Value, Sheet] = {}
+        self._translations: dict[tuple[Value, tuple[Expr, ...]], dict[Condition, Condition]] = {}
+        self.is_cut = False
+        count = 0
+        for m in members:
+            if len(m.stage.values) == 1:
+                made = self.sheets[m.stage.values[0]] = Sheet(m, self)
+                count += len(made.conditions)
+                self.is_cut = count > MOST_READ_CONDITIONS
+                if self.is_cut:
+                    break
+            for v in m.stage.values:
+                self.conditions[v] = self.sheets[v].passed_on if v in self.sheets else ()
+                self.member_of[v] = m
+
+    def conditions_in(self, nodes: Sequence[Node]) -> list[Condition]:
+        """The conditions in some nodes, and those that what they read depends on, in their own loops' variables."""
+        found: dict[Condition, None] = {}
+        for n in all_nodes(nodes):
+            if isinstance(n, (Choose, Test)) and not (isinstance(n, Choose) and n.runtimes):
+                found.update(dict.fromkeys(n.conditions))
+            elif isinstance(n, Load) and self.conditions.get(n.value):
+                found.update(dict.fromkeys(self.translate(c, n) for c in self.conditions[n.value]))
+        return list(found)
+
+    def translate(self, c: Condition, load: Load) -> Condition:
+        """A condition on a member's loops as one on the loops of what loads it."""
+        key = (load.value, load.index)
+        known = self._translations.get(key)
+        if known is None:
+            at = self.member_of[load.value].at(load.index, self.ranges)
+            parts: dict[Expr, Expr] = {}
+            known = {x: translated(x, at, self.ranges, parts) for x in self.conditions[load.value]}
+            self._translations[key] = known
+        return known[c]
+
+
+class Sheet:
+    """A member's nodes in a row, operands first, and which of its conditions each of them depends on."""
+
+    def __init__(self, m: Member, reading: Reading) -> None:
+        self.member, self.reading = m, reading
+        semantics = m.stage.op.definition.semantics
+        element = m.stage.values[0].tensor.element
+        self.is_number = isinstance(element, ElementType) and (element.is_float or element.is_integer)
+        self.conditions = tuple(reading.conditions_in(m.nodes)) if self.is_number else ()
+        self.passed_on = () if isinstance(semantics, (Fold, SumOfProducts)) else self.conditions
+        self.bit = {c: 1 << k for k, c in enumerate(self.conditions)}
+        self.order = Order(m.nodes) if self.is_number else Order(())
+        self.below: dict[int, dict[int, int]] = {}  # for a place that loads a member's value: own bit -> bits over there
+        self.depends: list[int] = []
+        self.inputs = frozenset(n.value for n in self.order.nodes if isinstance(n, Load) and n.value not in reading.member_of)
+        for k, n in enumerate(self.order.nodes):
+            bits = 0
+            for j in self.order.operands[k]:
+                bits |= self.depends[j]
+            if isinstance(n, Choose):
+                for c in n.conditions:
+                    bits |= self.bit.get(c, 0)
+            elif isinstance(n, Load) and n.value in reading.member_of:
+                bits |= self._below(k, n)
+            self.depends.append(bits)
+        self._peaks: dict[int, Var | None] = {}
+
+    def _below(self, place: int, load: Load) -> int:
+        """The conditions that a loaded member's value depends on, and what they are called there."""
+        made = self.reading.sheets.get(load.value)
+        if made is None:
+            return 0
+        self.inputs |= made.inputs
+        there: dict[int, int] = {}
+        for c in made.passed_on:
+            bit = self.bit.get(self.reading.translate(c, load))
+            if bit is not None:
+                there[bit] = there.get(bit, 0) | made.bit[c]
+        self.below[place] = there
+        bits = 0
+        for bit in there:
+            bits |= bit
+        return bits
+
+    def peak(self, place: int) -> Var | None:
+        """For a difference x - y where y is a maximum in memory: the loop along which y is the greatest x, or None."""
+        if place not in self._peaks:
+            x, y = (self.order.nodes[k] for k in self.order.operands[place])
+            self._peaks[place] = _peak(self.reading, x, y)
+        return self._peaks[place]
+
+
+class Analysis:
+    """What is known of each member's value while the inputs are within `limits`.
+
+    `within` is an analysis for smaller limits: wider ones leave no more zero or neutral, so nothing else is asked about.
+    Where only the limit of the one input `changed` differs, all that does not depend on it is taken from there.
+    """
+
+    def __init__(
+        self, reading: Reading, limits: Limits, within: Analysis | None = None, changed: Value | None = None
+    ) -> None:
+        self.reading, self.ranges, self.limits = reading, reading.ranges, limits
+        self.known: dict[Value, Knowledge] = {}
+        self._spans: dict[tuple[Value, int, int], list[Span | None]] = {}
+        self._within, self._changed = within, changed
+
+    @classmethod
+    def whole(cls, reading: Reading, limits: Limits) -> Analysis:
+        """The analysis of all members."""
+        made = cls(reading, limits)
+        for _ in made.signature():
+            pass
+        return made
+
+    def of(self, m: Member) -> Knowledge:
+        return self.known[m.stage.values[0]]
+
+    def signature(self) -> Iterator[tuple[tuple[Condition, ...], tuple[Condition, ...]]]:
+        """(where it is zero, what a fold need not read) of each value that the members make, found as far as is asked for."""
+        for m in self.reading.members:
+            found = self._known_of(m)
+            for v in m.stage.values:
+                self.known[v] = found
+                yield found.zero, found.neutral
+
+    def _known_of(self, m: Member) -> Knowledge:
+        sheet = self.reading.sheets.get(m.stage.values[0])
+        if sheet is None or not sheet.is_number:
+            return NOTHING
+        return self._within.of(m) if self._within is not None and self._is_there(sheet) else self._member(sheet)
+
+    def _is_there(self, sheet: Sheet) -> bool:
+        """True for a member that has the same spans in the analysis `within`."""
+        return self._changed is not None and self._changed not in sheet.inputs
+
+    # ------------------------------------------------------------ one member
+
+    def _member(self, sheet: Sheet) -> Knowledge:
+        m, conditions = sheet.member, sheet.conditions
+        if self._within is not None:
+            before = self._within.of(m)
+            conditions = tuple(dict.fromkeys((*before.zero, *before.neutral)))
+        element = m.stage.values[0].tensor.element
+        assert isinstance(element, ElementType)
+        semantics = m.stage.op.definition.semantics
+        if isinstance(semantics, Fold):
+            return self._fold(sheet, conditions, element)
+        if isinstance(semantics, SumOfProducts):
+            return self._contraction(sheet, conditions, element)
+        zero = tuple(c for c in conditions if (s := self._where(sheet, (c,), False)) is not None and s.is_zero)
+        return Knowledge(self._where(sheet, (), False), zero)
+
+    def _where(self, sheet: Sheet, conditions: Sequence[Condition], holds: bool, root: int = 0) -> Span | None:
+        """The span of a member's node where all of some conditions hold, or fail."""
+        bits = 0
+        for c in conditions:
+            bits |= sheet.bit[c]
+        return self._evaluate(sheet, bits if holds else 0, 0 if holds else bits)[sheet.order.roots[root]]
+
+    def _evaluate(self, sheet: Sheet, true: int, false: int) -> list[Span | None]:
+        """The spans of all nodes of a member where the conditions with these bits hold, and those fail."""
+        value = sheet.member.stage.values[0]
+        if self._within is not None and self._is_there(sheet):
+            return self._within._evaluate(sheet, true, false)
+        known = self._spans.get((value, true, false))
+        if known is not None:
+            return known
+        asked = true | false
+        spans = list(self._evaluate(sheet, 0, 0)) if asked else []
+        for k, n in enumerate(sheet.order.nodes):
+            if not asked:
+                spans.append(None)
+            elif not sheet.depends[k] & asked:
+                continue
+            if isinstance(n, Load):
+                spans[k] = self._load(sheet, k, n, true, false)
+            else:
+                spans[k] = self._node(sheet, k, n, spans, true, false)
+        self._spans[value, true, false] = spans
+        return spans
+
+    def _node(self, sheet: Sheet, place: int, n: Node, spans: Sequence[Span | None], true: int, false: int) -> Span | None:
+        operands = [spans[k] for k in sheet.order.operands[place]]
+        if isinstance(n, Choose):
+            bits = [sheet.bit.get(c, 0) for c in n.conditions]
+            if any(b & false for b in bits):
+                return operands[-1]
+            return operands[-2] if all(b & true for b in bits) else hull(operands[-2], operands[-1])
+        return span_of(n, operands, self.ranges, lambda: sheet.peak(place))
+
+    def _load(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:
+        made = self.known.get(load.value)
+        if made is not None:
+            there = sheet.below.get(place)
+            found = made.span
+            if there:
+                over = [0, 0]
+                for bit, bits in there.items() if (true | false).bit_count() > 1 else self._one(there, true | false):
+                    over[0] |= bits if bit & true else 0
+                    over[1] |= bits if bit & false else 0
+                if over != [0, 0]:
+                    below = self.reading.sheets[load.value]
+                    found = self._evaluate(below, *over)[below.order.roots[0]]
+            return self._seen_by(load, found)
+        element = load.value.tensor.element
+        if not isinstance(element, ElementType):
+            return None
+        if element.is_boolean:
+            return Span(0.0, 1.0)
+        if element.is_integer:
+            least, greatest = default_storage_range(element)
+            return Span(float(least), float(greatest))
+        limit = self.limits.get(load.value)
+        return None if limit is None or not element.is_float else Span(-limit, limit)
+
+    def _one(self, there: Mapping[int, int], bit: int) -> Sequence[tuple[int, int]]:
+        return ((bit, there[bit]),) if bit in there else ()
+
+    def _fold(self, sheet: Sheet, conditions: Sequence[Condition], element: ElementType) -> Knowledge:
+        m = sheet.member
+        body = m.stage.op.regions[0]
+        function = combined_function(body)
+        if function is None or len(m.nodes) != 1 or not isinstance(m.inits[0], Scalar) or not element.is_float:
+            return NOTHING
+        start = m.inits[0]
+        mine = [(c, r) for c in conditions for r in m.reduction if bounds_by(c, r.variable) is not None]
+        if function in ("maximum", "minimum") and is_neutral(function, start.value, start.element):
+            return self._extremum(sheet, mine, 1.0 if function == "maximum" else -1.0)
+        if function != "add" or np.isnan(start.value) or (start.value == 0 and np.signbit(start.value)):
+            return NOTHING
+        neutral = tuple(c for c, _ in mine if (s := self._where(sheet, (c,), False)) is not None and s.is_zero)
+        term = self._where(sheet, (), False)
+        count = prod(x.extent for x in m.reduction)
+        total = None if term is None else span_of_sum(term, count, element, frozenset(x.variable for x in m.reduction))
+        begin = float(start.value)
+        span = None if total is None else rounded(total.low + begin, total.high + begin, element)
+        return Knowledge(span, (), neutral)
+
+    def _extremum(self, sheet: Sheet, mine: Sequence[tuple[Condition, object]], sign: float) -> Knowledge:
+        """A maximum (sign 1) or minimum (-1): neutral is what lies beyond some element that is always there."""
+
+        def best(s: Span) -> float:
+            return s.low if sign > 0 else -s.high
+
+        def worst(s: Span) -> float:
+            return s.high if sign > 0 else -s.low
+
+        m, whole = sheet.member, self._where(sheet, (), False)
+        if whole is None:
+            return NOTHING
+        chosen = [c for c, _ in mine]
+        while chosen:
+            held = self._where(sheet, chosen, True)
+            if held is None or not any(is_never_empty(chosen, r.variable, r.extent, self.ranges) for r in m.reduction):
+                chosen = []
+                break
+            kept = [
+                c for c in chosen if (s := self._where(sheet, (c,), False)) is not None and worst(s) < best(held)
+            ]
+            if kept == chosen:
+                low, high = (held.low, whole.high) if sign > 0 else (whole.low, held.high)
+                return Knowledge(Span(low, high), (), tuple(chosen))
+            chosen = kept
+        return Knowledge(Span(whole.low, whole.high))
+
+    def _contraction(self, sheet: Sheet, conditions: Sequence[Condition], element: ElementType) -> Knowledge:
+        m = sheet.member
+        mine = [c for c in conditions if is_hole(c) or any(bounds_by(c, r.variable) is not None for r in m.reduction)]
+        neutral = tuple(c for c in mine if (s := self._product(sheet, (c,), element)) is not None and s.is_zero)
+        term = self._product(sheet, (), element)
+        if term is None or not element.is_float:
+            return Knowledge(None, (), neutral)
+        return Knowledge(span_of_sum(term, prod(x.extent for x in m.reduction), element), (), neutral)
+
+    def _product(self, sheet: Sheet, fails: Sequence[Condition], element: ElementType) -> Span | None:
+        a, b = (self._where(sheet, fails, False, k) for k in range(2))
+        if a is None or b is None or float("inf") in (a.magnitude, b.magnitude):
+            return None
+        corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+        return rounded(min(corners), max(corners), element)
+
+    def _seen_by(self, load: Load, span: Span | None) -> Span | None:
+        """A member's span with the loop `along` which something is attained as the loop of what loads it."""
+        if span is None or span.attains is None:
+            return span
+        member = self.reading.member_of[load.value]
+        for x, e, s in zip(member.loops, load.index, member.box or (), strict=True):
+            if x.variable is span.along:
+                parts = [v for v in e.variables if e is v]
+                whole = s.size == s.extent and parts and self.ranges[parts[0]] == Interval(0, s.extent - 1)
+                return Span(span.low, span.high, span.attains, parts[0]) if whole else Span(span.low, span.high)
+        return Span(span.low, span.high)
+
+
+def _peak(reading: Reading, x: Node, y: Node) -> Var | None:
+    """The loop along which y, a maximum in memory, is the greatest x; None where it is something else."""
+    if not isinstance(y, Load) or y.value not in reading.member_of:
+        return None
+    m, ranges = reading.member_of[y.value], reading.ranges
+    if not isinstance(m.stage.op.definition.semantics, Fold) or combined_function(m.stage.op.regions[0]) != "maximum":
+        return None
+    (start,) = m.inits
+    reductions = [r for r in m.reduction if r.extent > 1]
+    if len(reductions) != 1 or not isinstance(start, Scalar) or not is_neutral("maximum", start.value, start.element):
+        return None
+    r = reductions[0]
+    at: dict[Var, Expr] = {**m.at(y.index, ranges), **{q.variable: Const(0) for q in m.reduction if q is not r}}
+    inside = node_variables(x, {})
+    for v in sorted(inside, key=lambda v: v.name):
+        if ranges.get(v) != ranges[r.variable] or any(v in e.variables for e in y.index):
+            continue
+        if same_node(x, Renamer({**at, r.variable: v}, ranges, {}).node(m.nodes[0])):
+            return v
+    return None
+
+
+def same_node(a: Node, b: Node) -> bool:
+    """Whether two nodes compute the same: the same functions of the same loads at the same indices."""
+    done: set[tuple[int, int]] = set()
+    stack = [(a, b)]
+    while stack:
+        x, y = stack.pop()
+        if x is y or (id(x), id(y)) in done:
+            continue
+        done.add((id(x), id(y)))
+        if type(x) is not type(y) or not _LOCALLY_SAME[type(x)](x, y) or len(children(x)) != len(children(y)):
+            return False
+        stack.extend(zip(children(x), children(y), strict=True))
+    return True
+
+
+_LOCALLY_SAME: Mapping[type, Callable[[Node, Node], bool]] = {
+    Load: lambda x, y: isinstance(x, Load) and isinstance(y, Load) and x.value is y.value and x.index == y.index
+    and x.buffer is y.buffer and not x.runtimes and not y.runtimes,
+    Apply: lambda x, y: isinstance(x, Apply) and isinstance(y, Apply) and x.op is y.op and x.function == y.function,
+    Choose: lambda x, y: isinstance(x, Choose) and isinstance(y, Choose) and x.conditions == y.conditions and not x.runtimes,
+    Test: lambda x, y: isinstance(x, Test) and isinstance(y, Test) and x.conditions == y.conditions,
+    IndexNode: lambda x, y: x == y and not runtimes_of(x),
+    Scalar: lambda x, y: isinstance(x, Scalar) and isinstance(y, Scalar) and x.element == y.element
+    and x.value.tobytes() == y.value.tobytes(),
+}  # fmt: skip

@@ -1,0 +1,497 @@
+"""The lowering with a sequential loop over blocks of a reduction's dimension: running results, rescaled when the maximum grows.
+
+    m, s, o = -inf, 0, 0
+    for each block of j:                        x: the block's part of the scores, and whatever else runs along j
+        m' = max(m, max of x);  a = g(m, m')
+        s = s a + sum of f(x, m')
+        o = o a + sum of f(x, m') v[j]
+        m = m'
+    then o / s, and what else reads the results
+
+While every x so far is -infinity, m' is one, too: f is then taken at 0, where it vanishes, and a is 1. A row that ends so gets
+its NaN from g(m, m) at the end. What is divided by the sum is divided after the loop; so that it cannot overflow before, f is
+scaled by a power of two that is at most the reciprocal of the number of terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log2
+
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import Fold, SumOfProducts, definition
+from hlo.types import ElementType, TensorType, element_type
+from indexing.expr import Const, Expr, Interval, Var, maximum, minimum, simplify
+from tiling.contract.micro_kernels import lower_contraction
+from tiling.contract.roles import ContractionContext
+from tiling.loops.affine import when
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
+from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
+from tiling.lower.box import Span
+from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.masks import Masks
+from tiling.lower.member import Member
+from tiling.lower.neutral import same_node
+from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
+from tiling.machine import Machine
+from tiling.passes.merge_nests import merge_nests
+from tiling.passes.tighten_bounds import combined_function, is_neutral
+
+__all__ = ["Online", "OnlineLowering", "find_online"]
+
+MOST_BLOCK_ELEMS = {True: 256, False: 4096}  # of the reduction's dimension: with a contraction inside, and without
+LEAST_BLOCK_ELEMS = 64
+NO_MAXIMUM = "an online form has one maximum that the other reductions read"
+
+
+@dataclass(frozen=True, eq=False)
+class Online:
+    """Which stages run along the dimension: the maximum, the sums with their rescaling, the contractions that are divided."""
+
+    request: FusionRequest  # without the stages that are computed where they are read
+    maximum: Stage
+    sums: Mapping[int, Rescaling]  # by id of the stage
+    divided: Mapping[int, Value | None]  # by id of a contraction's stage: the sum that it is divided by after the loop
+    extent: int
+    block: int
+    scale: float
+    masks: Masks | None
+    ends: tuple[Expr, Expr] | None  # the blocks that a mask leaves, while its flag is 1
+    reason: str
+
+
+def find_online(request: FusionRequest, machine: Machine, names: Names) -> Online | Declined:
+    """The online form of a fusion, or why there is none."""
+    stages = request.stages
+    maxima = [s for s in stages if _is_fold(s, "maximum")]
+    if len(maxima) != 1 or any(len(s.values) != 1 for s in stages):
+        return Declined(NO_MAXIMUM)
+    whole = Lowering(request, machine, names)
+    whole.shape_all()
+    return _Finder(request, whole, maxima[0]).run()
+
+
+def _is_fold(s: Stage, function: str) -> bool:
+    return isinstance(s.op.definition.semantics, Fold) and combined_function(s.op.regions[0]) == function
+
+
+class _Finder:
+    def __init__(self, request: FusionRequest, whole: Lowering, maximum: Stage) -> None:
+        self.request, self.whole, self.stage = request, whole, maximum
+        self.member = whole.plan_of[id(maximum.values[0])]
+        self.value = maximum.values[0]
+        self.along: dict[int, Var] = {}  # id of a stage -> its loop along the maximum's dimension
+
+    def run(self) -> Online | Declined:
+        m = self.member
+        reductions = [r for r in m.reduction if r.extent > 1]
+        start = m.inits[0] if m.inits else None
+        if len(reductions) != 1 or not isinstance(start, Scalar) or not is_neutral("maximum", start.value, start.element):
+            return Declined("the maximum runs over several dimensions, or does not start from -infinity")
+        if not start.element.is_float or start.element.name not in ("f32", "f64"):
+            return Declined(f"running results are kept in f32 and f64, not in {start.element}")
+        self.r = reductions[0]
+        dropped: dict[int, Stage] = {}
+        sums: dict[int, Rescaling] = {}
+        divided: dict[int, Value | None] = {}
+        kept: set[int] = set()
+        for p in self.whole.plans:
+            if p is m or not self._depends(p):
+                continue
+            found = self._classify(p, sums, divided, kept)
+            if isinstance(found, Declined):
+                return found
+            if found == "inlined":
+                dropped[id(p.stage)] = p.stage
+        if not sums:
+            return Declined(NO_MAXIMUM)
+        for s in kept:
+            dropped.pop(s, None)
+        if any(id(v) in self.request.stored for s in dropped.values() for v in s.values):
+            return Declined("what is computed where it is read is a result of the fusion, too")
+        contracted = bool(divided) or any(
+            isinstance(p.stage.op.definition.semantics, SumOfProducts) for p in self.whole.plans
+        )
+        block = _block(self.r.extent, MOST_BLOCK_ELEMS[contracted])
+        if block is None:
+            return Declined(f"{self.r.extent} has no divisor that makes a block")
+        scale = 2.0 ** -ceil(log2(self.r.extent)) if any(v is not None for v in divided.values()) else 1.0
+        request = replace(
+            self.request, stages=tuple(s for s in self.request.stages if id(s) not in dropped),
+            inlined=frozenset(id(v) for s in dropped.values() for v in s.values),
+        )  # fmt: skip
+        masks = self.whole.find_masks()
+        formulas = ", ".join(dict.fromkeys(r.formula for r in sums.values()))
+        return Online(
+            request, self.stage, sums, divided, self.r.extent, block, scale, masks, self._ends(masks, [*sums, *divided], block),
+            f"running results over {self.r.extent} are rescaled by {formulas} when the maximum m grows to m'",
+        )  # fmt: skip
+
+    def _depends(self, p: Member) -> bool:
+        """Whether a member reads the maximum, or what was made of it along its dimension."""
+        return any(load.value is self.value or id(load.value) in self.along for load in p.reads)
+
+    def _classify(
+        self, p: Member, sums: dict[int, Rescaling], divided: dict[int, Value | None], kept: set[int]
+    ) -> Declined | str:
+        semantics = p.stage.op.definition.semantics
+        nodes = [self._expanded(n) for n in p.nodes]
+        if isinstance(semantics, Fold):
+            return self._sum(p, nodes, sums)
+        if isinstance(semantics, SumOfProducts):
+            return self._contraction(p, nodes, divided, kept, sums)
+        found = self._folded_in(nodes[0], p)
+        if found is None:
+            return "after"  # it reads results alone
+        if p is not self.whole.plans[-1]:
+            self.along[id(p.stage.values[0])] = found[1]
+            return "inlined"
+        return "after"
+
+    def _sum(self, p: Member, nodes: Sequence[Node], sums: dict[int, Rescaling]) -> Declined | str:
+        start = p.inits[0] if p.inits else None
+        found = self._folded_in(nodes[0], p)
+        if found is None:
+            return "after"
+        if not _is_fold(p.stage, "add") or not isinstance(start, Scalar) or float(start.value) != 0.0:
+            return Declined(f"{p.stage.op.name} beside the maximum is no sum from zero")
+        if not any(r.variable is found[1] for r in p.reduction) or sum(r.extent > 1 for r in p.reduction) != 1:
+            return Declined("a sum runs over other dimensions than the maximum")
+        form = rescaling_of(nodes[0], self.value, found[0])
+        if isinstance(form, Declined):
+            return form
+        sums[id(p.stage)] = form
+        return "running"
+
+    def _contraction(
+        self, p: Member, nodes: Sequence[Node], divided: dict[int, Value | None], kept: set[int], sums: Mapping[int, Rescaling]
+    ) -> Declined | str:
+        found = self._folded_in(nodes[0], p)
+        if found is None or not any(r.variable is found[1] for r in p.reduction):
+            return Declined("a contraction reads the maximum otherwise than as its left operand along the maximum's dimension")
+        if self._folded_in(nodes[1], p) is not None or sum(r.extent > 1 for r in p.reduction) != 1:
+            return Declined("both operands of a contraction read the maximum")
+        node, divisor = nodes[0], None
+        if isinstance(node, Apply) and node.function == "divide":
+            node, below = node.arguments
+            if not isinstance(below, Load) or id(below.value) not in {id(s.values[0]) for s in self._stages(sums)}:
+                return Declined("a contraction's operand is divided by something other than a running sum")
+            divisor = below.value
+        form = rescaling_of(node, self.value, found[0])
+        if isinstance(form, Declined):
+            return form
+        if divisor is not None and not (form.peak_is_one and all(f.peak_is_one for f in sums.values())):
+            return Declined("the sum that a contraction is divided by is not known to be 1 at least")
+        made = [load.value for load in self._operand(p) if id(load.value) in self.along]
+        kept.update(id(s) for s in self.request.stages for v in made if s.values[0] is v)
+        divided[id(p.stage)] = divisor
+        return "running"
+
+    def _stages(self, ids: Mapping[int, object]) -> list[Stage]:
+        return [s for s in self.request.stages if id(s) in ids]
+
+    def _operand(self, p: Member) -> list[Load]:
+        """What the left operand of a contraction loads below its division: a stage that stays one."""
+        node = p.nodes[0]
+        if isinstance(node, Load) and id(node.value) in self.along:
+            inner = self.whole.plan_of[id(node.value)].nodes[0]
+            node = inner if isinstance(inner, Apply) and inner.function == "divide" else node
+        if isinstance(node, Apply) and node.function == "divide":
+            node = node.arguments[0]
+        return loads([node]) if not isinstance(node, Load) else [node]
+
+    def _expanded(self, node: Node) -> Node:
+        """The node with what is computed along the dimension in place of its loads."""
+        memo: dict[int, Node] = {}
+        keep: list[Node] = []
+
+        def leaf(load: Load) -> Node:
+            if id(load.value) not in self.along:
+                return load
+            made = self.whole.plan_of[id(load.value)]
+            inner = Renamer(made.at(load.index, self.whole.ranges), self.whole.ranges, {}).node(made.nodes[0])
+            return self._expanded(inner)
+
+        return rebuild(node, leaf, tuple, memo, keep)
+
+    def _folded_in(self, node: Node, p: Member) -> tuple[Node, Var] | None:
+        """(the node that the maximum runs over, p's loop along its dimension), where `node` reads both."""
+        ranges = self.whole.ranges
+        tops = [n for n in all_nodes([node]) if isinstance(n, Load) and n.value is self.value]
+        for top in tops:
+            at: dict[Var, Expr] = {
+                **self.member.at(top.index, ranges),
+                **{q.variable: Const(0) for q in self.member.reduction if q is not self.r},
+            }
+            for x in (*p.loops, *p.reduction):
+                if x.extent != self.r.extent or any(x.variable in e.variables for e in top.index):
+                    continue
+                wanted = Renamer({**at, self.r.variable: x.variable}, ranges, {}).node(self.member.nodes[0])
+                for n in all_nodes([node]):
+                    if same_node(n, wanted):
+                        return n, x.variable
+        return None
+
+    def _ends(self, masks: Masks | None, stages: Sequence[int], block: int) -> tuple[Expr, Expr] | None:
+        """The first and last block that some reduction needs while the flag is 1."""
+        if masks is None:
+            return None
+        lowers: list[Expr] = []
+        uppers: list[Expr] = []
+        for p in self.whole.plans:
+            if p is self.member or id(p.stage) in stages:
+                r = next(x for x in p.reduction if x.extent > 1)
+                ends = masks.ends(p, r)
+                if ends is None:
+                    return None
+                lowers.append(ends[0])
+                uppers.append(ends[1])
+        ranges = self.whole.ranges
+        return simplify(minimum(*lowers) // block, ranges), simplify(maximum(*uppers) // block, ranges)
+
+
+def _block(extent: int, most: int) -> int | None:
+    """The largest divisor of an extent, a multiple of LEAST_BLOCK_ELEMS, that leaves at least two blocks."""
+    sizes = [b for b in range(LEAST_BLOCK_ELEMS, min(most, extent // 2) + 1, LEAST_BLOCK_ELEMS) if extent % b == 0]
+    return max(sizes, default=None)
+
+
+class OnlineLowering(Lowering):
+    """The lowering of a fusion in its online form."""
+
+    def __init__(self, request: FusionRequest, machine: Machine, names: Names, online: Online) -> None:
+        super().__init__(online.request, machine, names)
+        self.online = online
+        self.count = online.extent // online.block
+        self.block = Var("b")
+        self.ranges[self.block] = Interval(0, self.count - 1)
+        self.moving = frozenset({self.block})
+        self.running = {id(online.maximum), *online.sums, *online.divided}
+        self.like = online.maximum.values[0]
+
+    def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
+        if id(plan.stage) not in self.running or size == 1:
+            return super().reduction_loop(plan, r, size, part)
+        self.ranges[r] = Interval(0, self.online.block - 1)
+        loop = Loop(r, Const(0), Const(self.online.block - 1), self.online.block, LoopKind.REDUCTION)
+        return loop, self.block * self.online.block + r
+
+    def run(self) -> Schedule:
+        self.shape_all()
+        self._allocate()
+        top = self.plan_of[id(self.like)]
+        self.state = {name: self._rows(top, name) for name in ("running", "next", "reference", "scale")}
+        before: list[Step] = [self._filled(top, self.state["running"], float("-inf"))]
+        inside: list[Step] = []
+        after: list[Step] = [self._final_maximum(top)]
+        self.results: dict[int, Buffer] = {}
+        for plan in self.plans:
+            if id(plan.stage) in self.online.sums or id(plan.stage) in self.online.divided:
+                self.results[id(plan.stage.values[0])] = made = self._rows(plan, "running")
+                before.append(self._filled(plan, made, 0.0))
+        later = self._later()
+        for plan in self.plans:
+            if plan is top:
+                inside += self._maximum(top)
+            elif id(plan.stage) in self.online.sums:
+                inside.append(self._sum(plan))
+                after.append(self._final_sum(plan))
+            elif id(plan.stage) in self.online.divided:
+                inside += self._product(plan)
+                after.append(self._final_product(plan))
+            elif self._is_along(plan):
+                if id(plan.stage.values[0]) in self.request.stored:
+                    raise LookupError("what runs along the online dimension is stored")
+                inside += self._scaled(plan)
+            else:
+                (after if id(plan.stage) in later else before).extend(self.emit(plan))
+        for lowered in (x for plan in self.plans for x in self.contractions.get(id(plan), ())):
+            self.extra_buffers.extend(lowered.buffers)
+            self.prepass.extend(lowered.prepass)
+        loop = self._loop(merge_nests(inside, self.ranges, self._buffer_of))
+        steps = [*merge_nests(before, self.ranges, self._buffer_of), loop, *merge_nests(after, self.ranges, self._buffer_of)]
+        main = Phase(tuple(self.tiles), tuple(steps))
+        if self.online.ends is not None and self.online.masks is not None:
+            main = self._flagged(main, self.online.masks)
+        buffers = (*dict.fromkeys(self.buffers.values()), *self.extra_buffers)
+        return Schedule((*self.prepass, main), buffers, self.request.tile_sizes, self.ranges)
+
+    def _loop(self, steps: Sequence[Step]) -> Sequential:
+        lower: Expr = Const(0)
+        upper: Expr = Const(self.count - 1)
+        masks = self.online.masks
+        if self.online.ends is not None and masks is not None:
+            self.ranges[masks.flag] = Interval(0, 1)
+            lower, upper = (simplify(e, self.ranges) for e in when(masks.flag, self.online.ends, self.count))
+        loop = Loop(self.block, lower, upper, self.count, LoopKind.REDUCTION)
+        return Sequential(loop, tuple(s for s in steps if isinstance(s, (Nest, Contract))), self.online.reason)
+
+    # ------------------------------------------------------------ who runs where
+
+    def _is_along(self, plan: Member) -> bool:
+        return any(self.block in s.lower.variables for s in plan.box or ())
+
+    def _later(self) -> set[int]:
+        """The stages that read results of the loop."""
+        late = {id(v) for p in self.plans if id(p.stage) in self.running for v in p.stage.values}
+        found: set[int] = set()
+        for p in self.plans:
+            reads = any(id(load.value) in late for load in p.reads)
+            if reads and id(p.stage) not in self.running and not self._is_along(p):
+                found.add(id(p.stage))
+                late.update(id(v) for v in p.stage.values)
+        return found
+
+    def _rows(self, plan: Member, role: str) -> Buffer:
+        """Scratch for one number for each element that a member computes."""
+        assert plan.box is not None
+        (v,) = plan.stage.values
+        element = v.tensor.element
+        assert isinstance(element, ElementType)
+        shape = tuple(s.size for s in plan.box)
+        origin = tuple(s.lower for s in plan.box)
+        made = make_buffer(self.names.scratch(v, role), Scope.THREAD, element, shape, shape, origin)
+        self.extra_buffers.append(made)
+        return made
+
+    # ------------------------------------------------------------ steps
+
+    def _filled(self, plan: Member, buffer: Buffer, value: float) -> Nest:
+        (v,) = plan.stage.values
+        return Nest(plan.loops, stores=(Store(None, buffer, plan.index, constant(value, v)),))
+
+    def _maximum(self, top: Member) -> list[Step]:
+        old, new = (Load(self.like, top.index, self.state[k]) for k in ("running", "next"))
+        fold = FoldStep(top.stage.values, (self.state["next"],), top.index, top.nodes, (old,), top.stage.op)
+        rescaling = next(iter(self.online.sums.values()))
+        if not all(r.is_like(rescaling) for r in self.online.sums.values()):
+            raise LookupError("the running sums are rescaled differently")
+        one, least = constant(1.0, self.like), constant(float("-inf"), self.like)
+        steady = _choice(_compared("EQ", self.like, old, new), one, rescaling.make(old, new, self.like))
+        steady = _choice(_compared("EQ", self.like, old, least), one, steady)  # nothing is there to be rescaled
+        none = _compared("EQ", self.like, new, least)
+        stores = (
+            Store(None, self.state["scale"], top.index, steady),
+            Store(None, self.state["reference"], top.index, _choice(none, constant(0.0, self.like), new)),
+            Store(None, self.state["running"], top.index, new),
+        )
+        return [Nest((*top.loops, *top.reduction), folds=(fold,)), Nest(top.loops, stores=stores)]
+
+    def _at_reference(self, node: Node) -> Node:
+        """The node with the maximum so far in place of the maximum; -infinity stands as 0 there."""
+
+        def leaf(load: Load) -> Node:
+            return Load(load.value, load.index, self.state["reference"]) if load.value is self.like else load
+
+        return rebuild(node, leaf, tuple, {}, [])
+
+    def _scale_at(self, plan: Member) -> Load:
+        """How much a member's running result shrinks: at the row of the maximum that it reads."""
+        tops = [load for load in plan.reads if load.value is self.like]
+        tops += [
+            load for made in self._made_along(plan) for load in loads([made]) if load.value is self.like
+        ]
+        if not tops:
+            raise LookupError("a running result does not say which maximum it reads")
+        return Load(self.like, tops[0].index, self.state["scale"])
+
+    def _made_along(self, plan: Member) -> list[Node]:
+        """The nodes of the stages along the dimension that a member loads, at the places where it does."""
+        found = []
+        for load in plan.reads:
+            made = self.plan_of.get(id(load.value))
+            if made is not None and self._is_along(made):
+                found.append(Renamer(made.at(load.index, self.ranges), self.ranges, {}).node(made.nodes[0]))
+        return found
+
+    def _scaled(self, plan: Member) -> list[Step]:
+        """A stage along the dimension, a block of it. What is made of the maximum is scaled down: then no product overflows."""
+        reads_top = any(load.value is self.like for load in plan.reads)
+        if not reads_top:
+            return self.emit(plan)
+        (v,) = plan.stage.values
+        node = self._at_reference(plan.nodes[0])
+        if self.online.scale != 1.0:
+            node = apply("multiply", v, node, constant(self.online.scale, v))
+        return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, node),))]
+
+    def _sum(self, plan: Member) -> Nest:
+        (v,) = plan.stage.values
+        running = self.results[id(v)]
+        start = apply("multiply", v, self._scale_at(plan), Load(v, plan.index, running))
+        node = self._at_reference(plan.nodes[0])
+        if self.online.scale != 1.0 and any(load.value is self.like for load in plan.reads):
+            node = apply("multiply", v, node, constant(self.online.scale, v))
+        fold = FoldStep(plan.stage.values, (running,), plan.index, (node,), (start,), plan.stage.op)
+        return Nest((*plan.loops, *plan.reduction), folds=(fold,))
+
+    def _product(self, plan: Member) -> list[Step]:
+        (v,) = plan.stage.values
+        running = self.results[id(v)]
+        node = plan.nodes[0]
+        if isinstance(node, Apply) and node.function == "divide":
+            node = node.arguments[0]
+        if not isinstance(node, Load):
+            raise LookupError("a contraction's operand is not in memory")
+        scaled = apply("multiply", v, self._scale_at(plan), Load(v, plan.index, running))
+        shrunk = Nest(plan.loops, stores=(Store(None, running, plan.index, scaled),))
+        lowered = lower_contraction(
+            ContractionContext(
+                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, id(v): running},
+                self.ranges, self.machine, self.names, lambda x: id(x) in self.plan_of,
+            )
+        )  # fmt: skip
+        last = lowered.steps[-1] if lowered is not None and lowered.steps else None
+        if lowered is None or lowered.prepass or not isinstance(last, Contract) or last.out.buffer is not running:
+            raise LookupError("a contraction does not run block by block over the micro-kernel")
+        if not all(isinstance(s, Nest) for s in lowered.steps[:-1]):
+            raise LookupError("a contraction's operand is turned first")
+        self.contractions[id(plan)] = (lowered,)
+        return [shrunk, *lowered.steps[:-1], replace(last, accumulate=True)]
+
+    def _final_maximum(self, top: Member) -> Nest:
+        node = Load(self.like, top.index, self.state["running"])
+        return Nest(top.loops, stores=(Store(self.like, self.buffers[id(self.like)], top.index, node),))
+
+    def _final_sum(self, plan: Member) -> Nest:
+        (v,) = plan.stage.values
+        total: Node = Load(v, plan.index, self.results[id(v)])
+        if self.online.scale != 1.0:
+            total = apply("multiply", v, total, constant(1.0 / self.online.scale, v))
+        return Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, self._settled(plan, total)),))
+
+    def _settled(self, plan: Member, node: Node) -> Node:
+        """A result times g(m, m): 1, or NaN where the maximum is no number."""
+        last = Load(self.like, self._scale_at(plan).index, self.state["running"])
+        (v,) = plan.stage.values
+        form = self.online.sums.get(id(plan.stage), next(iter(self.online.sums.values())))
+        return apply("multiply", v, node, form.make(last, last, v))
+
+    def _final_product(self, plan: Member) -> Nest:
+        (v,) = plan.stage.values
+        node: Node = Load(v, plan.index, self.results[id(v)])
+        divisor = self.online.divided[id(plan.stage)]
+        if divisor is None:
+            node = self._settled(plan, node)
+        else:
+            below = next(load for load in plan.reads if load.value is divisor)
+            node = apply("divide", v, node, Load(divisor, below.index, self.results[id(divisor)]))
+        return Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, node),))
+
+
+def _compared(direction: str, like: Value, a: Node, b: Node) -> Apply:
+    kind = TensorType(like.tensor.shape, element_type("i1"))
+    op = Op(definition("stablehlo.compare"), [like, like], {"comparison_direction": direction}, result_types=[kind])
+    return Apply(op, "compare", (a, b))
+
+
+def _choice(predicate: Node, a: Node, b: Node) -> Apply:
+    assert isinstance(predicate, Apply)
+    like = predicate.op.operands[0]
+    op = Op(definition("stablehlo.select"), [predicate.op.results[0], like, like], result_types=[like.type])
+    return Apply(op, "select", (predicate, a, b))

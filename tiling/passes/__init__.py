@@ -1,0 +1,1 @@
+"""Rewrites of loops: from a schedule to a schedule."""

@@ -1,0 +1,75 @@
+"""Loops that walk on through memory as one become one, so that short rows do not end the innermost loop.
+
+    for a in [0, m]: for b in [0, n - 1]: f(x[n a + b])   ->   for c in [0, n (m + 1) - 1]: f(x[c])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from indexing.expr import Const, Expr, Interval, Var, interval, simplify
+from tiling.loops.affine import address, linear
+from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, has_runtimes, own_expressions
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+
+__all__ = ["collapse_loops"]
+
+
+def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    """The nest with neighbouring loops of one kind made one wherever every address and every condition is linear in both
+    and steps on from the end of the inner one to the next iteration of the outer one. A nest of fixed order stays as it is."""
+    roots: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+    if len(nest.loops) < 2 or nest.order_is_fixed or has_runtimes(roots):
+        return nest
+    expressions: list[Expr] | None = None
+    k = len(nest.loops) - 2
+    while k >= 0:
+        outer, inner = nest.loops[k : k + 2]
+        if _may(nest, outer, inner):
+            expressions = expressions or _expressions(nest, buffer_of, ranges)
+            if all(_steps_on(e, outer, inner) for e in expressions):
+                nest = _joined(nest, k, ranges)
+                expressions = None
+        k -= 1
+    return nest
+
+
+def _may(nest: Nest, outer: Loop, inner: Loop) -> bool:
+    if outer.kind is not inner.kind or outer.kind is LoopKind.SCAN or min(outer.extent, inner.extent) < 2:
+        return False
+    bounds = [e for x in nest.loops for e in (x.lower, x.upper)]
+    used = any(v in e.variables for e in bounds for v in (outer.variable, inner.variable))
+    whole = inner.lower is Const(0) and inner.upper is Const(inner.extent - 1) and outer.lower is Const(0)
+    return whole and not used
+
+
+def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
+    """Every address and every index expression of a nest."""
+    found = [address(s.buffer, s.index, ranges) for s in nest.stores]
+    found += [address(b, f.index, ranges) for f in nest.folds for b in f.buffers]
+    roots: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
+    for n in all_nodes(roots):
+        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
+    return found
+
+
+def _steps_on(e: Expr, outer: Loop, inner: Loop) -> bool:
+    parts = linear(e, (outer.variable, inner.variable))
+    return parts is not None and parts[1][0] == parts[1][1] * inner.extent
+
+
+def _joined(nest: Nest, k: int, ranges: dict[Var, Interval]) -> Nest:
+    outer, inner = nest.loops[k : k + 2]
+    n = inner.extent
+    c = Var(f"{inner.variable.name}_on")
+    ranges[c] = Interval(0, outer.extent * n - 1)
+    upper = simplify(outer.upper * n + (n - 1), ranges)
+    loop = replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1)
+    rename = Renamer({outer.variable: c // n, inner.variable: c % n}, ranges, {})
+    stores = tuple(replace(s, index=rename.index(s.index), node=rename.node(s.node)) for s in nest.stores)
+    folds = tuple(
+        replace(f, index=rename.index(f.index), nodes=tuple(map(rename.node, f.nodes)), inits=tuple(map(rename.node, f.inits)))
+        for f in nest.folds
+    )
+    return replace(nest, loops=(*nest.loops[:k], loop, *nest.loops[k + 2 :]), stores=stores, folds=folds)

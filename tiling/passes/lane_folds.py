@@ -1,0 +1,120 @@
+"""Folds along memory of several results at once, in lanes: partial results side by side, folded last.
+
+    for r in [0, R - 1]: out = out o x[r]                    each step waits for the one before
+
+    for b in [0, R / L - 1], for l in [0, L - 1]: part[l] = part[l] o x[b L + l]          the inner loop becomes vectors
+    for l in [0, L - 1]: out = out * part[l]
+
+Right where the parts may be folded in any order (`tiling.elements.monoids` proves it from the body): the place of a maximum,
+and what else compares and chooses. Bodies that are one associative function are left to the code generator, which keeps lanes in
+registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from hlo.registry import Fold
+from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.elements.monoids import Monoid, monoid_of
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Load, Renamer, has_runtimes
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Step
+from tiling.loops.names import Names
+from tiling.passes.order_loops import order_loops
+from tiling.passes.tighten_bounds import combined_function
+
+__all__ = ["lane_folds"]
+
+MOST_LANES = 128
+LEAST_LANES = 32
+LEAST_STEPS = 4  # in each lane
+MOST_SCRATCH_BYTES = 1 << 16
+
+
+def lane_folds(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer]) -> Schedule:
+    """The schedule with such folds in lanes."""
+    made: list[Buffer] = []
+
+    def rewritten(steps: Sequence[Step]) -> tuple[Step, ...]:
+        found: list[Step] = []
+        for s in steps:
+            found += _in_lanes(s, schedule, names, buffer_of, made) if isinstance(s, Nest) and s.folds and not s.stores else [s]
+        return tuple(found)
+
+    phases = tuple(replace(p, steps=rewritten(p.steps)) for p in schedule.phases)
+    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made)) if made else schedule
+
+
+def _in_lanes(
+    nest: Nest, schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
+) -> list[Step]:
+    ordered = order_loops(nest, buffer_of)
+    reductions = [x for x in ordered.loops if x.kind is not LoopKind.PARALLEL]
+    if len(reductions) != 1 or ordered.loops[-1] is not reductions[0] or nest.skip is not None or nest.order_is_fixed:
+        return [nest]
+    (r,) = reductions
+    lanes = min(MOST_LANES, r.extent // LEAST_STEPS // LEAST_LANES * LEAST_LANES)
+    if r.kind is not LoopKind.REDUCTION or lanes < LEAST_LANES or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
+        return [nest]
+    rest: list[FoldStep] = []
+    steps: list[Step] = []
+    for f in nest.folds:
+        monoid = _monoid(f, r, schedule, names)
+        laned = None if monoid is None else _lane_nests(f, monoid, ordered, r, lanes, schedule, names, made)
+        if laned is None:
+            rest.append(f)
+        else:
+            steps += laned
+    return [*([replace(nest, folds=tuple(rest))] if rest else []), *steps]
+
+
+def _monoid(f: FoldStep, r: Loop, schedule: Schedule, names: Names) -> Monoid | None:
+    if not isinstance(f.op.definition.semantics, Fold) or f.carried or has_runtimes((*f.nodes, *f.inits)):
+        return None
+    return None if combined_function(f.op.regions[0]) is not None else monoid_of(f, r, schedule.ranges, names.monoids)
+
+
+def _lane_nests(
+    f: FoldStep, monoid: Monoid, nest: Nest, r: Loop, lanes: int, schedule: Schedule, names: Names, made: list[Buffer]
+) -> list[Step] | None:
+    ranges, tag = schedule.ranges, r.variable.name
+    around = [x for x in nest.loops if x is not r]
+    each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
+    lanes = min(lanes, MOST_SCRATCH_BYTES // each // LEAST_LANES * LEAST_LANES)
+    if lanes < LEAST_LANES:
+        return None
+    shape = (*(x.extent for x in around), lanes)
+    block, lane = Var(f"b{tag}"), Var(f"l{tag}")
+    count, left = divmod(r.extent, lanes)
+    ranges.update({block: Interval(0, count - 1), lane: Interval(0, lanes - 1)})
+    parts = tuple(
+        make_buffer(names.scratch(v, "lanes"), Scope.THREAD, b.element, shape, shape, (0,) * len(shape))
+        for v, b in zip(f.values, f.buffers, strict=True)
+    )
+    made += parts
+    at = (*(as_expr(x.variable) for x in around), as_expr(lane))
+    over = Loop(block, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
+    along = Loop(lane, Const(0), Const(lanes - 1), lanes)
+
+    def fold(place: Expr, carried: bool) -> FoldStep:
+        rename = Renamer({r.variable: place}, ranges, {})
+        return FoldStep(f.values, parts, at, tuple(map(rename.node, f.nodes)), f.inits, f.op, carried)
+
+    steps: list[Step] = [Nest((*around, over, along), folds=(fold(block * lanes + lane, False),), order_is_fixed=True)]
+    if left:
+        last = Var(f"e{tag}")
+        ranges[last] = Interval(0, left - 1)
+        one = Var(f"o{tag}")
+        ranges[one] = Interval(0, 0)
+        once = Loop(one, Const(0), Const(0), 1, LoopKind.REDUCTION)
+        few = Loop(last, Const(0), Const(left - 1), left)
+        whole = fold(last + count * lanes, True)
+        steps.append(Nest((*around, once, few), folds=(replace(whole, index=(*at[:-1], as_expr(last))),), order_is_fixed=True))
+    loads = tuple(Load(v, at, p) for v, p in zip(f.values, parts, strict=True))
+    final = FoldStep(f.values, f.buffers, f.index, loads, f.inits, monoid.folds_parts_of(f))
+    ends = Loop(lane, Const(0), Const(lanes - 1), lanes, LoopKind.REDUCTION)
+    steps.append(Nest((*around, ends), folds=(final,), order_is_fixed=True))
+    return steps

@@ -1,0 +1,128 @@
+"""Nests over one domain become one: what a nest stores and the next one reads stays in a register, and shared loads are one.
+
+    for i: a[i] = f(x[i])    for i: b[i] = g(a[i])    ->    for i: v = f(x[i]); a[i] = v; b[i] = g(v)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
+from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Skip, Step, Store
+from tiling.lower.member import translated
+
+__all__ = ["merge_nests"]
+
+
+def merge_nests(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
+    """Puts a nest into an earlier one where both run over the same domain and it needs only the same iteration's values.
+
+    Between the two may be nests that neither write what it touches nor touch what it writes.
+    """
+    done: list[Step] = []
+    for step in steps:
+        for k in reversed(range(len(done))):
+            other = done[k]
+            if not isinstance(step, Nest) or not isinstance(other, Nest):
+                done.append(step)
+                break
+            merged = None if _overtakes(step, other, ranges, buffer_of) else _merge_two(other, step, ranges)
+            if merged is not None:
+                done[k] = merged
+                break
+            if _meet(step, other, buffer_of):
+                done.append(step)
+                break
+        else:
+            done.append(step)
+    return done
+
+
+def _meet(a: Nest, b: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
+    """True when one of two nests writes a buffer that the other reads or writes."""
+    (reads, writes), (others, made) = _touched(a, buffer_of), _touched(b, buffer_of)
+    return bool(writes & (others | made) or made & reads)
+
+
+def _touched(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> tuple[set[Buffer], set[Buffer]]:
+    """(what a nest reads, what it writes)."""
+    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
+    writes = {s.buffer for s in nest.stores} | {b for f in nest.folds for b in f.buffers}
+    return {buffer_of(load) for load in loads(roots)}, writes
+
+
+def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> bool:
+    """True when `second` writes, in place, elements that a later iteration of `first` still reads: they may not be merged."""
+    written: dict[Buffer, list[tuple[Expr, ...]]] = {}
+    renaming = {b.variable: as_expr(a.variable) for a, b in zip(first.loops, second.loops, strict=False)}
+    for x in second.stores:
+        written.setdefault(x.buffer, []).append(tuple(simplify(substitute(e, renaming), ranges) for e in x.index))
+    for f in second.folds:
+        for b in f.buffers:
+            written.setdefault(b, []).append(())
+    roots = [x.node for x in first.stores] + [n for f in first.folds for n in (*f.nodes, *f.inits)]
+    return any(at != load.index for load in loads(roots) for at in written.get(buffer_of(load), ()))
+
+
+def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
+    if len(first.loops) != len(second.loops):
+        return None
+    skips = _one_skip(first, second, ranges)
+    if skips is None:
+        return None
+    renaming: dict[Var, Expr] = {}
+    for a, b in zip(first.loops, second.loops, strict=True):
+        if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
+            return None
+        renaming[b.variable] = as_expr(a.variable)
+    stored = {id(s.value): s for s in first.stores if s.value is not None}
+    folded = {id(v) for f in first.folds for v in f.values}
+    # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
+    kinds = [
+        LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
+        for a, b in zip(first.loops, second.loops, strict=True)
+    ]
+    if first.folds and any(a.kind is not b.kind for a, b in zip(first.loops, second.loops, strict=True)):
+        return None
+    if second.stores and any(k is LoopKind.REDUCTION for k in kinds):
+        return None
+    if any(x.kind is LoopKind.SCAN for x in (*first.loops, *second.loops)):
+        return None
+    roots = [s.node for s in second.stores] + [n for f in second.folds for n in (*f.nodes, *f.inits)]
+    if has_runtimes(roots):
+        return None
+    for load in loads(roots):
+        if id(load.value) in folded:
+            return None
+        if id(load.value) in stored:
+            at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
+            if at != stored[id(load.value)].index:
+                return None
+    renamer = Renamer(renaming, ranges, {k: s.node for k, s in stored.items()})
+    stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
+    folds = tuple(
+        replace(
+            f,
+            index=renamer.index(f.index),
+            nodes=tuple(map(renamer.node, f.nodes)),
+            inits=tuple(map(renamer.node, f.inits)),
+        )
+        for f in second.folds
+    )
+    loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
+    fixed = first.order_is_fixed or second.order_is_fixed
+    return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])
+
+
+def _one_skip(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
+    """What two nests leave out, when that is the same; None when it is not. Zeros are stored where either one stores them."""
+    a, b = first.skip, second.skip
+    if a is None or b is None:
+        return (None,) if a is b else None
+    renaming = {y.variable: as_expr(x.variable) for x, y in zip(first.loops, second.loops, strict=True)}
+    same = {translated(c, renaming, ranges) for c in b.conditions} == set(a.conditions)
+    if not same or renaming.get(b.variable) is not a.variable or (first.stores and second.stores and a.fill != b.fill):
+        return None
+    return (a if first.stores else Skip(a.flag, a.variable, a.conditions, b.fill),)

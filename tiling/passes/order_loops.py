@@ -1,0 +1,75 @@
+"""The order of a nest's loops: the innermost one should step through memory one element at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from hlo.registry import Fold
+from indexing.expr import Expr, Var
+from tiling.loops.affine import step_along
+from tiling.loops.element_ir import Load, loads, node_variables
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.passes.tighten_bounds import combined_function
+
+__all__ = ["order_loops"]
+
+LONG_FOLD = 128  # from here on a row is folded in lanes (tiling.passes.lane_folds)
+LEAST_BESIDE = 16
+
+
+def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
+    """The same nest with the loop innermost along which most accesses have stride 1.
+
+    for i, for r: out[i] += in[r, i]   ->   for r, for i: out[i] += in[r, i]
+
+    Other loops keep their order, parallel ones before reductions.
+    """
+    if len(nest.loops) < 2 or nest.order_is_fixed:
+        return nest
+    accesses: list[tuple[Buffer, tuple[Expr, ...], float]] = [(s.buffer, s.index, 1.1) for s in nest.stores]
+    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+    found = loads(roots)
+    accesses += [(buffer_of(x), x.index, 1.0) for x in found if not x.runtimes]
+    memo: dict[int, frozenset[Var]] = {}
+    looked_up = [(buffer_of(x), x.index, node_variables(x, memo)) for x in found if x.runtimes]
+
+    def score(variable: Var, extent: int) -> float:
+        if extent <= 1:
+            return -1.0
+        total = 0.0
+        for buffer, index, weight in accesses:
+            step = step_along(index, buffer.strides, variable)
+            total += weight if step == 1 else weight * 0.5 if step in (0, -1) else 0.0
+        for buffer, index, depends in looked_up:
+            named = any(variable in e.variables for e in index)
+            if named or variable not in depends:
+                total += 1.0 if step_along(index, buffer.strides, variable) == 1 else 0.5 if not named else 0.0
+        # A short innermost loop is worth less than its strides promise.
+        return total * min(1.0, extent / 16)
+
+    # A loop whose variable bounds another one stays outside of it.
+    movable = [x for x in nest.loops if not any(x.variable in e.variables for y in nest.loops for e in (y.lower, y.upper))]
+    best = max(reversed(movable), key=lambda x: score(x.variable, x.extent))
+    if best.kind is LoopKind.REDUCTION and best.extent < LONG_FOLD:
+        best = _beside(nest, movable) or best
+    parallel = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x is not best]
+    reduction = [x for x in nest.loops if x.kind is not LoopKind.PARALLEL and x is not best]
+    return replace(nest, loops=(*parallel, *reduction, best))
+
+
+def _beside(nest: Nest, movable: Sequence[Loop]) -> Loop | None:
+    """The loop along which the results of folds lie side by side, where those are what no vector instruction folds.
+
+    The place of a maximum waits for the one before it; beside each other sixteen rows are compared at a time.
+    """
+    if nest.stores or not nest.folds:
+        return None
+    if not all(isinstance(f.op.definition.semantics, Fold) and combined_function(f.op.regions[0]) is None for f in nest.folds):
+        return None
+    for x in movable:
+        if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_BESIDE and all(
+            step_along(f.index, b.strides, x.variable) == 1 for f in nest.folds for b in f.buffers
+        ):
+            return x
+    return None

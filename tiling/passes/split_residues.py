@@ -1,0 +1,139 @@
+"""Loops whose iterations take turns: one iteration does a whole turn, and nothing asks whose it is.
+
+    for i in [0, n]: y[i] = a[i // 2] if i % 2 == 0 else b[i // 2]   ->   for j in [0, n // 2]: y[2 j] = a[j]; y[2 j + 1] = b[j]
+    for c in [0, 1]: for i in [0, n]: y[2 i + c] = x[c, i]           ->   for i in [0, n]: y[2 i] = x[0, i]; y[2 i + 1] = x[1, i]
+
+The stores of one iteration lie side by side: vectors are interleaved in registers, and each line of memory is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import lcm
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.types import ELEMENT_TYPES
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
+from tiling.loops.affine import address, step_along
+from tiling.loops.element_ir import Choose, Load, Node, Scalar, Test, all_nodes, has_runtimes, own_expressions, rebuild
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Store
+
+__all__ = ["take_turns"]
+
+MOST_TURNS = 4
+MOST_NODES = 120  # of all stores of an iteration
+
+
+def take_turns(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
+    """Nests that do the same as one: itself, or one of whole turns and, where there is one, the rest."""
+    if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or not nest.loops:
+        return [nest]
+    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops) or has_runtimes([s.node for s in nest.stores]):
+        return [nest]
+    return _by_residue(_written_out(nest, buffer_of, ranges), buffer_of, ranges)
+
+
+def _by_residue(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
+    """Turns of the innermost loop."""
+    loop = nest.loops[-1]
+    turns = _turns(_expressions(nest, buffer_of, ranges), loop.variable)
+    if turns < 2 or loop.lower is not Const(0) or loop.extent < 2 * turns or _size(nest) * turns > MOST_NODES:
+        return [nest]
+    count = simplify((loop.upper + 1) // turns, ranges)
+    j = Var(f"{loop.variable.name}_turn{turns}")
+    ranges[j] = Interval(0, loop.extent // turns - 1)
+    made = tuple(_at(s, loop.variable, j * turns + r, ranges) for r in range(turns) for s in nest.stores)
+    whole = Loop(j, Const(0), simplify(count - 1, ranges), loop.extent // turns, loop.kind)
+    nests = [replace(nest, loops=(*nest.loops[:-1], whole), stores=made)]
+    first = simplify(count * turns, ranges)
+    if interval(simplify(loop.upper - first, ranges), ranges).upper >= 0:
+        rest = replace(loop, lower=first, extent=turns - 1)
+        nests.append(replace(nest, loops=(*nest.loops[:-1], rest)))
+    return nests
+
+
+def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
+    """Every address that is read, every condition, every index used as a number."""
+    found: list[Expr] = []
+    for n in all_nodes([s.node for s in nest.stores]):
+        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
+    return found
+
+
+def _turns(expressions: list[Expr], variable: Var) -> int:
+    """The common divisor by which the variable is divided, up to `MOST_TURNS`; 1 where there is none."""
+    found = {
+        atom.divisor
+        for e in expressions
+        for atom in _divisions(e)
+        if variable in atom.numerator.variables and isinstance(atom.divisor, int) and atom.divisor <= MOST_TURNS
+    }
+    common = lcm(*found) if found else 1
+    return common if common <= MOST_TURNS else max(found)
+
+
+def _divisions(e: Expr) -> list[FloorDiv | Mod]:
+    found: list[FloorDiv | Mod] = []
+    todo = [e]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, (FloorDiv, Mod)):
+            found.append(x)
+            todo.append(x.numerator)
+        elif not isinstance(x, (Var, Const)):
+            todo.extend(atom for atom, _ in x.terms if atom is not x)
+    return found
+
+
+def _written_out(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    """The nest without the loop around the innermost one, where that is short and steps from neighbour to neighbour."""
+    if len(nest.loops) < 2:
+        return nest
+    short, inner = nest.loops[-2:]
+    n = short.extent
+    whole = short.lower is Const(0) and short.upper is Const(n - 1) and short.variable not in inner.upper.variables
+    if not whole or not 2 <= n <= MOST_TURNS or inner.extent < 2 * n or short.variable in inner.lower.variables:
+        return nest
+    places = [(s.buffer, s.index) for s in nest.stores]
+    places += [(buffer_of(x), x.index) for x in all_nodes([s.node for s in nest.stores]) if isinstance(x, Load)]
+    steps = [tuple(step_along(index, b.strides, v) for v in (short.variable, inner.variable)) for b, index in places]
+    if (1, n) not in steps or _size(nest) * n > MOST_NODES:
+        return nest
+    made = tuple(_at(s, short.variable, as_expr(r), ranges) for r in range(n) for s in nest.stores)
+    return replace(nest, loops=(*nest.loops[:-2], inner), stores=made)
+
+
+def _size(nest: Nest) -> int:
+    return sum(1 for _ in all_nodes([s.node for s in nest.stores]))
+
+
+def _at(s: Store, variable: Var, value: Expr, ranges: dict[Var, Interval]) -> Store:
+    """A store with the variable replaced, and without the conditions that are decided by that."""
+
+    def index(e: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(simplify(substitute(x, {variable: value}), ranges) for x in e)
+
+    def leaf(load: Load) -> Node:
+        return Load(load.value, index(load.index), load.buffer)
+
+    def settle(n: Node) -> Node:
+        if not isinstance(n, (Choose, Test)):
+            return n
+        left: list[Condition] = []
+        for c in n.conditions:
+            found = interval(c.expression, ranges)
+            if found.upper < c.lower or found.lower > c.upper:
+                return n.otherwise if isinstance(n, Choose) else Scalar(np.bool_(False), ELEMENT_TYPES["i1"])
+            if not c.lower <= found.lower <= found.upper <= c.upper:
+                left.append(c)
+        if isinstance(n, Choose):
+            return Choose(tuple(left), n.then, n.otherwise) if left else n.then
+        return Test(tuple(left)) if left else Scalar(np.bool_(True), ELEMENT_TYPES["i1"])
+
+    memo: dict[int, Node] = {}
+    keep: list[Node] = []
+    node = rebuild(s.node, leaf, lambda e: index(tuple(e)), memo, keep, settle)
+    return Store(s.value, s.buffer, index(s.index), node)

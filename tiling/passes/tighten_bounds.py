@@ -1,0 +1,301 @@
+"""Reductions over windows: conditions on a reduction's variable become its bounds, and windows that grow become scans.
+
+    for r in [0, n - 1]: a = f(a, x[i + r - c] if i + r - c >= 0 else e)   ->   for r in [max(0, c - i), n - 1]: a = f(a, x[…])
+    out[i] = fold over j in [0, i] of g(j)                                 ->   out[i] = f(out[i - 1], g(i))
+
+The first holds where e is neutral for f (or is zero in a sum of products), the second where g does not depend on i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from math import gcd, prod
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Block, Op, Value
+from hlo.registry import Elementwise, Fold, SumOfProducts, definition
+from hlo.types import ElementType, TensorType, default_storage_range, element_type
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
+from tiling.elements.monoids_by_samples import is_monoid
+from tiling.elements.rules import simplify_node
+from tiling.loops.affine import linear, step_along
+from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
+from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
+
+__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "settled", "sums_element", "tighten"]
+
+MOST_WRITTEN_OUT = 16
+FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
+
+ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+
+
+def combined_function(body: Block) -> str | None:
+    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
+    if len(body.ops) != 2 or len(body.arguments) != 2:
+        return None
+    op = body.ops[0]
+    semantics = op.definition.semantics
+    if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
+        return None
+    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
+    return semantics.function if reads_both and body.results == op.results else None
+
+
+def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:
+    """True when f(a, value) = a for every a that a fold from `value` reaches (so +0 is neutral for a sum from +0)."""
+    if element.is_boolean:
+        return function in ("and", "or") and bool(value) is (function == "and")
+    if element.is_float:
+        wanted = {"add": 0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}
+        return function in wanted and float(value) == wanted[function]
+    if not element.is_integer:
+        return False
+    low, high = default_storage_range(element)
+    ones = -1 if low < 0 else high
+    exact = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": ones, "or": 0}
+    return int(value) == exact[function]
+
+
+def tighten(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
+    """The nest with conditions on reduction variables taken into their bounds; a scan where that leaves a growing window."""
+    if len(nest.folds) != 1 or nest.stores:
+        return nest
+    if _is_cut_along_rows(nest):
+        written = written_out(nest, ranges)
+        if written is not None:
+            return written
+    bounded = _bounded(nest, ranges)
+    return _scanned(bounded, ranges) or written_out(bounded, ranges) or bounded
+
+
+def _skippable(f: FoldStep) -> list[Choose]:
+    """The nodes whose `otherwise` changes nothing when it is folded in."""
+    chosen = [n for n in f.nodes if isinstance(n, Choose) and isinstance(n.otherwise, Scalar) and not n.runtimes]
+    if isinstance(f.op.definition.semantics, SumOfProducts):
+        return [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == 0 and _is_finite_beside(f, n)]
+    if not isinstance(f.op.definition.semantics, Fold) or len(f.nodes) != 1 or len(f.inits) != 1:
+        return []
+    function = combined_function(f.op.regions[0])
+    if function is None and not _is_monoid(f):
+        return []
+    kept = []
+    for n in chosen:
+        start, otherwise = f.inits[0], n.otherwise
+        same = isinstance(start, Scalar) and isinstance(otherwise, Scalar) and start.value == otherwise.value
+        known = function is None or (isinstance(otherwise, Scalar) and is_neutral(function, otherwise.value, otherwise.element))
+        if same and known:
+            kept.append(n)
+    return kept
+
+
+def _is_finite_beside(f: FoldStep, chosen: Choose) -> bool:
+    """Whether the other factors are finite wherever `chosen` is 0: 0 * w is NaN where w is an infinity or NaN."""
+    element = f.values[0].tensor.element
+    if not (isinstance(element, ElementType) and (element.is_float or element.is_complex)):
+        return True
+    others = [n for n in f.nodes if n is not chosen]
+    return all(isinstance(n, Scalar) and bool(np.isfinite(n.value)) for n in others)
+
+
+def _is_monoid(f: FoldStep) -> bool:
+    """Whether a body of several ops folds in any order from the initial value."""
+    return len(f.inits) == 1 and isinstance(f.inits[0], Scalar) and is_monoid(f.op.regions[0], float(f.inits[0].value))
+
+
+def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+    (f,) = nest.folds
+    chosen = _skippable(f)
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    bounds = {x.variable: (x.lower, x.upper) for x in reductions}
+    taken: set[Condition] = set()
+    for c in {c: None for n in chosen for c in n.conditions}:
+        parts = linear(c.expression, [x.variable for x in reductions])
+        if parts is None or sorted(map(abs, parts[1])) != [0] * (len(reductions) - 1) + [1]:
+            continue
+        rest, coefficients = parts
+        v, sign = next((x.variable, k) for x, k in zip(reductions, coefficients, strict=True) if k)
+        low = None if c.lower <= EVERYTHING.lower else c.lower
+        high = None if c.upper >= EVERYTHING.upper else c.upper
+        first, last = (
+            (None if low is None else low - rest, None if high is None else high - rest)
+            if sign > 0
+            else (None if high is None else rest - high, None if low is None else rest - low)
+        )
+        lower, upper = bounds[v]
+        if first is not None:
+            lower = simplify(maximum(lower, first), ranges)
+        if last is not None:
+            upper = simplify(minimum(upper, last), ranges)
+        bounds[v] = (lower, upper)
+        taken.add(c)
+    if not taken:
+        return nest
+
+    def without(n: Node) -> Node:
+        if not any(n is x for x in chosen) or not isinstance(n, Choose):
+            return n
+        left = tuple(c for c in n.conditions if c not in taken)
+        return Choose(left, n.then, n.otherwise, n.runtimes) if left else n.then
+
+    loops = tuple(
+        replace(x, lower=bounds[x.variable][0], upper=bounds[x.variable][1]) if x.variable in bounds else x
+        for x in nest.loops
+    )
+    return Nest(loops, folds=(replace(f, nodes=tuple(map(without, f.nodes))),))
+
+
+def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
+    (f,) = nest.folds
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
+    if len(reductions) != 1 or len(f.nodes) != 1 or has_runtimes(f.nodes):
+        return None
+    if not isinstance(f.op.definition.semantics, Fold) or not (combined_function(f.op.regions[0]) or _is_monoid(f)):
+        return None
+    (r,) = reductions
+    for i in nest.loops:
+        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or i.lower is not Const(0):
+            continue
+        last = Const(i.extent - 1)
+        if i.upper is not last:
+            continue
+        if r.upper is simplify(last, ranges) and r.lower is simplify(last - i.variable, ranges):
+            # j = i + r - last runs over [0, i]
+            shift, at_step = last - i.variable, as_expr(i.variable)
+        elif r.lower is Const(0) and r.upper is simplify(last - i.variable, ranges):
+            # j = i + r runs over [i, last]: counted from the end it is a growing window, too
+            shift, at_step = -1 * i.variable, last - i.variable
+        else:
+            continue
+        j = Var(f"j{r.variable.name}")
+        ranges[j] = Interval(0, i.extent - 1)
+        node = Renamer({r.variable: j + shift}, ranges, {}).node(f.nodes[0])
+        if i.variable in node_variables(node, {}):
+            continue
+        node = Renamer({j: at_step}, ranges, {}).node(node)
+        index = Renamer({i.variable: at_step}, ranges, {}).index(f.index)
+        others = [x for x in nest.loops if x is not i and x is not r]
+        return Nest((*others, replace(i, kind=LoopKind.SCAN)), folds=(replace(f, index=index, nodes=(node,)),))
+    return None
+
+
+def settled(n: Node, ranges: Mapping[Var, Interval]) -> Node:
+    """A choice without the sides of its conditions that always hold; one alternative where that leaves none, or none can."""
+    if not isinstance(n, Choose) or n.runtimes:
+        return n
+    left = []
+    for c in n.conditions:
+        bounds = interval(simplify(c.expression, ranges), ranges)
+        if bounds.upper < c.lower or c.upper < bounds.lower:
+            return n.otherwise
+        lower = EVERYTHING.lower if c.lower <= bounds.lower else c.lower
+        upper = EVERYTHING.upper if bounds.upper <= c.upper else c.upper
+        if (lower, upper) != (EVERYTHING.lower, EVERYTHING.upper):
+            left.append(reduced(Condition(c.expression, lower, upper)))
+    return Choose(tuple(left), n.then, n.otherwise) if left else n.then
+
+
+def _steps_far(nest: Nest) -> bool:
+    """Whether neighbouring results read memory too far apart for whole vectors, while the fold itself walks along it."""
+    (f,) = nest.folds
+    rows = [x.variable for x in nest.loops if step_along(f.index, f.buffers[0].strides, x.variable) == 1 and x.extent > 1]
+    for load in loads(f.nodes):
+        shape = load.value.shape if load.buffer is None else load.buffer.shape
+        strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
+        steps = {x.variable: step_along(load.index, strides, x.variable) for x in nest.loops}
+        walks = any(steps[x.variable] == 1 for x in nest.loops if x.kind is LoopKind.REDUCTION)
+        if walks and any(abs(steps[v] or 0) > FARTHEST for v in rows):
+            return True
+    return False
+
+
+def reduced(c: Condition) -> Condition:
+    """2 i + 3 <= 8 as i <= 2: without what all coefficients have in common."""
+    common, constant = gcd(*(k for _, k in c.expression.terms)), c.expression.constant
+    if common < 2:
+        return c
+    e: Expr = Const(0)
+    for atom, k in c.expression.terms:
+        e = e + atom * (k // common)
+    lower = c.lower if c.lower <= EVERYTHING.lower else -((constant - c.lower) // common)
+    upper = c.upper if c.upper >= EVERYTHING.upper else (c.upper - constant) // common
+    return Condition(e, lower, upper)
+
+
+def _is_cut_along_rows(nest: Nest) -> bool:
+    """Whether what is skipped differs between neighbours in memory: with bounds of its own no element has a neighbour's loop.
+
+    Written out, the choices cut the innermost loop into an inside without any and short edges (`codegen.source.split_innermost`).
+    """
+    (f,) = nest.folds
+    out = f.buffers[0].strides
+    around = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL]
+    rows = {v for v in around if step_along(f.index, out, v) == 1}
+    return any(rows.intersection(c.expression.variables) for n in _skippable(f) for c in n.conditions)
+
+
+def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
+    """A fold of few elements as one expression: f(f(init, x0), x1), so that the loops around it vectorise."""
+    (f,) = nest.folds
+    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    around = [x for x in nest.loops if x.kind is not LoopKind.REDUCTION]
+    if prod(x.extent for x in reductions) > MOST_WRITTEN_OUT or prod(x.extent for x in around) < 16:
+        return None
+    if not isinstance(f.op.definition.semantics, Fold) or len(f.inits) != 1 or has_runtimes((*f.nodes, *f.inits)):
+        return None
+    function = combined_function(f.op.regions[0])
+    steady = all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in reductions)
+    if function is None or not steady or _steps_far(nest):
+        return None
+    inner = f.op.regions[0].ops[0]
+    element = f.values[0].tensor.element
+    kept = sums_element(f, f.buffers[0].element)
+    if kept is not f.buffers[0].element:
+        inner = _of_element(inner, kept)
+    result = _converted(f.inits[0], f.values[0], kept)
+
+    def is_start(x: Scalar) -> bool:
+        start = f.inits[0]
+        same = isinstance(start, Scalar) and start.value == x.value
+        return same and isinstance(element, ElementType) and is_neutral(function, x.value, element)
+
+    for point in product(*(range(x.extent) for x in reductions)):
+        at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
+        x = settled(Renamer(at, ranges, {}).node(f.nodes[0]), ranges)
+        if isinstance(x, Scalar) and is_start(x):
+            continue
+        result = simplify_node(Apply(inner, function, (result, _converted(x, f.values[0], kept))), ranges)
+    if kept is not element:
+        back = Op(definition("stablehlo.convert"), [inner.operands[0]], result_types=[TensorType((), f.buffers[0].element)])
+        result = Apply(back, "convert", (result,))
+    return Nest(tuple(around), stores=(Store(f.values[0], f.buffers[0], f.index, result),))
+
+
+# ---------------------------------------------------------------- what sums are kept in
+
+
+def sums_element(f: FoldStep, element: ElementType) -> ElementType:
+    """The element type that a fold's running results are kept in: f32 for sums and products of 16-bit floats, rounded once."""
+    if element.name not in ("bf16", "f16") or not isinstance(f.op.definition.semantics, Fold):
+        return element
+    return element_type("f32") if combined_function(f.op.regions[0]) in ("add", "multiply") else element
+
+
+def _of_element(op: Op, element: ElementType) -> Op:
+    """A scalar op on numbers of another type."""
+    t = TensorType((), element)
+    return Op(op.definition, Block([t] * len(op.operands)).arguments, op.attributes, result_types=[t])
+
+
+def _converted(n: Node, like: Value, element: ElementType) -> Node:
+    """A number of the element type of `like` as one of a wider float type."""
+    if like.tensor.element is element:
+        return n
+    if isinstance(n, Scalar):
+        return Scalar(element.dtype.type(n.value), element)
+    op = Op(definition("stablehlo.convert"), [like], result_types=[TensorType((), element)])
+    return Apply(op, "convert", (n,))

@@ -1,0 +1,117 @@
+"""Loads that walk across the rows of memory: their tile is turned in registers first, and then read along its rows.
+
+    out[i, j] = f(x[j, i])   ->   turned[i, j] = x[j, i] by blocks;   out[i, j] = f(turned[i, j])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.loops.affine import address, linear
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Choose, Load, Node, children, has_runtimes, rebuild
+from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Step, Store, Turn
+from tiling.loops.names import Names
+from tiling.passes.order_loops import order_loops
+
+__all__ = ["across", "turn_loads"]
+
+LEAST_SIDE = 8  # shorter sides are not worth a block
+
+
+def across(
+    nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval], in_tile: bool = True
+) -> list[tuple[Load, Loop, Loop]]:
+    """(load, innermost loop, loop along whose variable the load is consecutive) for each load that walks across rows.
+
+    A tile that is turned has no third side (`in_tile`); without that, what would be turned in smaller tiles.
+    """
+    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+    if len(nest.loops) < 2 or has_runtimes(roots):
+        return []
+    inner = order_loops(nest, buffer_of).loops[-1]
+    found = []
+    for load in _unconditional(roots):
+        buffer = buffer_of(load)
+        at = linear(address(buffer, load.index, ranges), [x.variable for x in nest.loops])
+        if at is None or buffer.scope is Scope.THREAD:
+            continue
+        steps = dict(zip(nest.loops, at[1], strict=True))
+        rows = [x for x in nest.loops if steps[x] == 1 and x is not inner]
+        if abs(steps[inner]) < 2 or steps[inner] < 0 or not rows or min(inner.extent, rows[0].extent) < LEAST_SIDE:
+            continue
+        others = [x for x in nest.loops if x is not inner and x is not rows[0]]
+        if not in_tile or all(steps[x] == 0 or x.extent == 1 for x in others):
+            found.append((load, inner, rows[0]))
+    return found
+
+
+def turn_loads(
+    steps: Sequence[Step], buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval], names: Names, lanes: int
+) -> tuple[list[Step], list[Buffer]]:
+    """The steps with every load across rows replaced, and the scratch that holds the turned tiles."""
+    done: list[Step] = []
+    made: list[Buffer] = []
+    for step in steps:
+        found = across(step, buffer_of, ranges) if isinstance(step, Nest) else []
+        if not found or not isinstance(step, Nest):
+            done.append(step)
+            continue
+        new: dict[Load, Load] = {}
+        for load, inner, row in found:
+            source = buffer_of(load)
+            base, (across_step, _) = _known(linear(address(source, load.index, ranges), (inner.variable, row.variable)))
+            store = step.stores[0] if len(step.stores) == 1 and not step.folds and step.stores[0].node is load else None
+            if store is not None and source.element == store.buffer.element:
+                to = linear(address(store.buffer, store.index, ranges), (inner.variable, row.variable))
+                if to is not None and to[1][0] == 1 and len([x for x in step.loops if x.extent > 1]) == 2:
+                    target = Block2D(store.buffer, to[0], to[1][1], 1)
+                    done.append(Turn(load.value, inner, row, Block2D(source, base, across_step, 1), target))
+                    break
+            width = inner.extent + (lanes if inner.extent % 256 == 0 else 0)
+            buffer = make_buffer(
+                names.scratch(load.value, f"turned{len(made) or ''}"), Scope.THREAD, source.element,
+                (row.extent, inner.extent), (row.extent, width), (0, 0),
+            )  # fmt: skip
+            made.append(buffer)
+            done.append(Turn(load.value, inner, row, Block2D(source, base, across_step, 1), Block2D(buffer, Const(0), width, 1)))
+            new[load] = Load(load.value, (as_expr(row.variable), as_expr(inner.variable)), buffer)
+        else:
+            done.append(_replaced(step, new))
+    return done, made
+
+
+def _known(parts: tuple[Expr, tuple[int, ...]] | None) -> tuple[Expr, tuple[int, ...]]:
+    assert parts is not None, "the load was found to be linear before"
+    return parts
+
+
+def _unconditional(roots: Sequence[Node]) -> list[Load]:
+    """Loads that every iteration makes: those inside a choice may be out of bounds elsewhere."""
+    found: dict[Load, None] = {}
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        if isinstance(n, Load):
+            found[n] = None
+        elif not isinstance(n, Choose):
+            stack.extend(children(n))
+    return list(found)
+
+
+def _replaced(nest: Nest, new: Mapping[Load, Load]) -> Nest:
+    memo: dict[int, Node] = {}
+    keep: list[Node] = []
+
+    def node(n: Node) -> Node:
+        return rebuild(n, lambda load: new.get(load, load), tuple, memo, keep)
+
+    stores = tuple(Store(s.value, s.buffer, s.index, node(s.node)) for s in nest.stores)
+    folds = tuple(replace(f, nodes=tuple(map(node, f.nodes))) for f in nest.folds)
+    return replace(nest, stores=stores, folds=folds)

@@ -1,0 +1,1 @@
+"""The planner: stages, fusions, tile sizes, costs, and the reasons for each decision."""

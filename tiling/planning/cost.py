@@ -1,0 +1,443 @@
+"""The cost model: seconds that a schedule takes on a machine, from its loops, loads and stores.
+
+    seconds = sum over phases of max(arithmetic, traffic) / parallel efficiency + launches
+
+Rough by intent: it must rank fusions and tile sizes, and every figure in it can be printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd, log2, prod
+
+from indexing.expr import Expr, Var
+from tiling.loops.accesses import buffers_by_value
+from tiling.loops.affine import step_along
+from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, loads, node_variables
+from tiling.loops.ir import (
+    Block2D,
+    Buffer,
+    Contract,
+    FoldStep,
+    Loop,
+    LoopKind,
+    Measure,
+    Nest,
+    Ordering,
+    Phase,
+    Scatter,
+    Schedule,
+    Scope,
+    Selection,
+    Sequential,
+    Step,
+    Transform,
+    Turn,
+)
+from tiling.machine import Machine
+from tiling.passes.order_loops import order_loops
+from tiling.passes.tighten_bounds import combined_function
+from tiling.planning.averages import Averages
+from tiling.planning.stages import COST
+
+__all__ = ["Estimate", "estimate"]
+
+SCALAR_SECONDS = 1e-9  # an element that is moved by itself
+BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
+TASK_SECONDS = 1e-7  # taking one more task from the shared counter
+CALL_SECONDS = 1e-6  # a step that one thread runs by itself
+NEST_SECONDS = 10e-9
+LONG_RUN_BYTES = 2048  # and from here on they are long
+ONE_CORE_SLOWER = 1.6
+SEAMS = 1.1  # what blocks lose where one ends and the next begins
+IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
+SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
+NEAR_ELEMS = 8  # of elements this far apart every line is fetched
+RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
+PAGE_BYTES = 4096
+OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
+SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
+NOTHING: Mapping[Var, int] = {}
+LINE_BYTES, WAYS = 64, 16  # of the larger of a core's own caches
+LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
+IN_ORDER_CYCLES = 8  # a step of a fold that is no one function, from the one before
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Predicted seconds and what they consist of."""
+
+    seconds: float
+    arithmetic_seconds: float
+    traffic_seconds: float
+    memory_bytes: int
+    cache_bytes: int = 0  # from beyond the cores' own caches, memory included
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds * 1e6:.1f} us ({self.arithmetic_seconds * 1e6:.1f} us arithmetic, "
+            f"{self.traffic_seconds * 1e6:.1f} us traffic, {self.memory_bytes} bytes of memory)"
+        )
+
+
+def estimate(schedule: Schedule, machine: Machine) -> Estimate:
+    """The predicted cost of a schedule."""
+    total = arithmetic = traffic = 0.0
+    moved = beyond = 0
+    for phase in schedule.phases:
+        e = _Phase(phase, schedule, machine).estimate()
+        total += e.seconds
+        arithmetic += e.arithmetic_seconds
+        traffic += e.traffic_seconds
+        moved += e.memory_bytes
+        beyond += e.cache_bytes
+    return Estimate(total, arithmetic, traffic, moved, beyond)
+
+
+def _one_by_one(step: Ordering | Scatter | Selection) -> float:
+    """Seconds of what no vector instruction speeds up."""
+    around = (*step.loops, *step.window) if isinstance(step, Selection) else () if isinstance(step, Ordering) else step.loops
+    elements = step.count * 4 if isinstance(step, Ordering) else prod(x.extent for x in around)
+    return elements * SCALAR_SECONDS
+
+
+def _lanes_used(extent: int, lanes: int) -> float:
+    """Elements of an inner loop done at a time: whole vectors, and one by one what is left; 1 for a loop that never runs.
+
+    >>> _lanes_used(64, 16), _lanes_used(8, 16), _lanes_used(24, 16)
+    (16.0, 1.0, 2.6666666666666665)
+    """
+    return extent / (extent // lanes + extent % lanes) if extent else 1.0
+
+
+def _steps_of(f: FoldStep) -> int:
+    """Operations of one step of a fold."""
+    return max(len(f.nodes), len(f.op.regions[0].ops) - 1 if f.op.regions else 1)
+
+
+def _runs_in_order(f: FoldStep) -> bool:
+    """True where a fold along the innermost loop does not become vectors."""
+    return bool(f.op.regions) and combined_function(f.op.regions[0]) is None
+
+
+class _Phase:
+    def __init__(self, phase: Phase, schedule: Schedule, machine: Machine) -> None:
+        self.phase, self.schedule, self.machine = phase, schedule, machine
+        self.tiles = {v for v, n in phase.tiles if n > 1}
+        self.counts = dict(phase.tiles)
+        self.averages = Averages(phase, schedule.ranges)
+        self.memo: dict[int, frozenset[Var]] = {}
+        self.by_value = buffers_by_value(schedule)
+        self.scratch_bytes = schedule.thread_scratch_bytes
+        self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
+        self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
+        self.streamed: set[Buffer] = set()
+        self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
+
+    def estimate(self) -> Estimate:
+        m = self.machine
+        tasks = max(self.phase.tasks * self.phase.group, 1)
+        arithmetic = cached = 0.0
+        for step in self.phase.steps:
+            a, c = self._step(step)
+            arithmetic += a
+            cached += c
+        memory_bytes, cache_bytes, memory = self._memory(tasks)
+        threads = min(m.cores, tasks)
+        if threads < m.cores:
+            memory *= ONE_CORE_SLOWER  # one core does not use all of the bandwidth
+        waves = -(-tasks // threads)
+        compute = arithmetic * waves
+        local = cached * waves
+        # Arithmetic overlaps with loads; traffic beyond the cores' own caches is shared by all of them.
+        seconds = (
+            max(compute, local * 0.5 + memory)
+            + 0.3 * min(compute, memory)
+            + waves * TASK_SECONDS
+            + (m.launch_seconds if threads > 1 else CALL_SECONDS)
+        )
+        # Threads do not run equally fast: the fewer tasks each takes, the longer the others wait at the end.
+        if threads > 1:
+            seconds *= 1.0 + IMBALANCE / waves
+        return Estimate(seconds, compute, local + memory, memory_bytes, cache_bytes)
+
+    # ------------------------------------------------------------ one task
+
+    def _step(self, step: Step) -> tuple[float, float]:
+        """(arithmetic, cache traffic) seconds of one execution of a step."""
+        if isinstance(step, Sequential):
+            loop = step.loop
+            blocks = replace(loop, extent=self.averages.count(loop.lower, loop.upper, loop.extent))
+            found = [self._step(replace(s, loops=(blocks, *s.loops))) for s in step.steps]
+            return SEAMS * sum(a for a, _ in found), sum(c for _, c in found)
+        if isinstance(step, (Nest, Contract)) and self.phase.flags and self.averages.never_runs(step.loops):
+            return 0.0, 0.0
+        if isinstance(step, Contract):
+            return self._contract(step)
+        if isinstance(step, Turn):
+            return self._turn(step)
+        if isinstance(step, Nest):
+            return self._nest(step)
+        if isinstance(step, Measure):
+            return self._measure(step)
+        if isinstance(step, Transform):
+            return self._transform(step)
+        return _one_by_one(step), self._touch_all(step)
+
+    def _transform(self, t: Transform) -> tuple[float, float]:
+        """A vector instruction takes a step of all lines; each pass over them goes through the caches once."""
+        passes = max(1.0, log2(t.size))
+        arithmetic = BUTTERFLY_SECONDS * t.size * passes
+        sides = zip((t.source, t.target), t.sizes, strict=True)
+        return arithmetic, sum(self._touch(b.buffer, n * t.lanes.extent) for b, n in sides)
+
+    def _touch_all(self, step: Ordering | Scatter | Selection) -> float:
+        """Seconds of cache traffic of a step that walks its buffers by places, not by loops."""
+        if isinstance(step, Ordering):
+            reads = sum(self._touch(b, step.count) for b in step.sources)
+            return reads + sum(self._touch(b, step.kept) for b in step.targets)
+        updates = prod(x.extent for x in step.loops)
+        if isinstance(step, Selection):
+            return sum(self._touch(b, updates) for b in (step.operand, step.target))
+        sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self._buffer(load)) is not None}
+        return sum(self._touch(b, updates) for b in (step.target, *sources.values()))
+
+    def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
+        return prod(x.extent for x in loops if x.variable in variables)
+
+    def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
+        """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
+        m = self.machine
+        nest = order_loops(nest, lambda load: load.buffer or self.by_value[id(load.value)])
+        if self.phase.flags:
+            nest = replace(nest, loops=self.averages.loops(nest))
+        roots: list[Node] = [s.node for s in nest.stores]
+        for f in nest.folds:
+            roots += [*f.nodes, *f.inits]
+        inner = nest.loops[-1].variable if nest.loops else None
+        iterations = prod(x.extent for x in nest.loops)
+        operations = 0.0
+        for n in all_nodes(roots):
+            variables = node_variables(n, self.memo)
+            times = self._upto(nest.loops, variables)
+            if isinstance(n, Apply):
+                operations += COST.get(n.function, 1.0) * times
+            elif isinstance(n, Choose):
+                operations += 2.0 * times
+        operations += iterations * (sum(_steps_of(f) for f in nest.folds) + len(nest.stores))
+        itemsize = min((s.buffer.element.itemsize_bytes for s in nest.stores), default=4)
+        lanes = m.lanes(max(itemsize, 4))
+        strided = 0.0
+        traffic = 0.0
+        for load in loads(roots):
+            buffer = load.buffer or self._buffer(load)
+            if buffer is None:
+                continue
+            stride = self._stride(buffer, load.index, inner)
+            times = self._upto(nest.loops, node_variables(load, self.memo))
+            each = self._stride_seconds(buffer, stride)
+            strided += times * (SAME_SET_SECONDS if each and self._is_evicted(buffer, load.index, nest.loops) else each)
+            self._note_run(buffer, load.index, nest.loops)
+            extents = self._extents(nest.loops, node_variables(load, self.memo))
+            moved = prod(outside[v] for v in node_variables(load, self.memo) if v in outside)
+            traffic += self._touch(buffer, self._box_elems(buffer, load.index, nest.loops, extents), moved)
+        for s in nest.stores:
+            strided += iterations * self._stride_seconds(s.buffer, self._stride(s.buffer, s.index, inner))
+            self._note_run(s.buffer, s.index, nest.loops)
+            traffic += self._touch(s.buffer, iterations)
+        for f in nest.folds:
+            for b in f.buffers:
+                traffic += self._touch(b, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
+        rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
+        inner_extent = max(nest.loops[-1].extent, 1) if nest.loops else 1
+        seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
+        if nest.loops and nest.loops[-1].kind is LoopKind.REDUCTION and any(map(_runs_in_order, nest.folds)):
+            seconds += iterations * IN_ORDER_CYCLES / m.hertz
+        return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
+
+    def _stride_seconds(self, buffer: Buffer, stride: int) -> float:
+        """Seconds for one access of a loop that steps by `stride` elements: each in a line, a page or even a set of its own."""
+        size = stride * buffer.element.itemsize_bytes
+        if stride in (0, 1):
+            return 0.0
+        if size < PAGE_BYTES or buffer.size_bytes <= self.machine.l1_bytes // 2:
+            return 1.0 / self.machine.hertz
+        return SAME_SET_SECONDS if size % PAGE_BYTES == 0 else OTHER_PAGE_SECONDS
+
+    def _is_evicted(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> bool:
+        """Whether a line is gone from the core's own caches before the next of its elements is read.
+
+        Between the two lie all lines of the loops inside the one that steps from element to element. Where they lie a multiple of
+        many lines apart they share few of the cache's sets.
+        """
+        item = buffer.element.itemsize_bytes
+        steps = [step_along(index, buffer.strides, x.variable) for x in loops]
+        along = max((k for k, s in enumerate(steps) if s == 1 and loops[k].extent > 1), default=len(loops))
+        inside = [(s * item, x.extent) for s, x in zip(steps[along + 1 :], loops[along + 1 :], strict=True) if s]
+        way = self.machine.l2_bytes // WAYS
+        # A loop reaches as many sets as its step has multiples within a way, if it has as many iterations.
+        reached = prod(min(n, way // gcd(size, way)) for size, n in inside)
+        sets = min(reached, way // max(gcd(way, *(size for size, _ in inside)), LINE_BYTES))
+        return prod(n for _, n in inside) > WAYS * sets
+
+    def _box_elems(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop], elements: int) -> int:
+        """How many elements a task touches of a buffer with this access and the ones before: the box around all of them.
+
+        A window's accesses overlap, and lines hold what lies between steps of a few elements. Never more than all boxes' sum.
+        """
+        extents = {x.variable: x.extent for x in loops}
+        box: list[tuple[int, int]] = []
+        for e in index:
+            low, high, step = e.constant, e.constant, 1
+            for atom, k in e.terms:
+                if not isinstance(atom, Var):
+                    return elements
+                if atom in extents and extents[atom] > 1:
+                    low, high = low + min(0, k * (extents[atom] - 1)), high + max(0, k * (extents[atom] - 1))
+                    step = max(step, min(abs(k), NEAR_ELEMS))
+            box.append((low, high + step - 1))
+        known, total = self.boxes.get(buffer, (box, 0))
+        joined = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known, box, strict=True)]
+        total += prod(b - a + 1 for a, b in box)
+        self.boxes[buffer] = joined, total
+        around = prod(min(b - a + 1, n) for (a, b), n in zip(joined, buffer.shape, strict=True))
+        return max(elements, min(around, total))
+
+    def _contract(self, c: Contract) -> tuple[float, float]:
+        m = self.machine
+        if self.phase.flags:
+            n = self.averages.count(c.columns_lower, c.columns_upper, c.n)
+            c = replace(c, n=n, k=self.averages.count(c.depth_lower, c.last_depth, c.k))
+        around = prod(x.extent for x in c.loops)
+        rows = -(-c.m // c.rows) * c.rows
+        columns = -(-c.n // c.columns) * c.columns
+        item = c.out.buffer.element.itemsize_bytes
+        # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
+        block_depth = min(c.depth, c.k_block * (c.depth // c.k))
+        fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
+        seconds = 2.0 * rows * columns * c.depth / (m.peak_flops(item) * 0.92 * fill)
+        traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
+        traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
+        self.streamed.add(c.right.buffer)  # the next task has other columns
+        traffic += self._touch(c.out.buffer, c.m * c.n, self._moved(c, c.out))
+        blocks = -(-c.k // c.k_block)
+        traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
+        outside = {c.k_start: blocks, **{x.variable: x.extent for x in c.loops}}
+        for nest in c.pack:
+            a, t = self._nest(nest, outside)
+            seconds += a * blocks
+            traffic += t * blocks
+        return seconds * around, traffic * around
+
+    def _moved(self, c: Contract, block: Block2D) -> int:
+        """How many different blocks the loops around a contraction go through."""
+        return self._extents(c.loops, block.base.variables)
+
+    def _left_elems(self, c: Contract) -> int:
+        """The elements in the lines of the left operand that are read: read across, each step of k has lines of its own."""
+        item = c.left.buffer.element.itemsize_bytes
+        if c.left.buffer.scope is Scope.THREAD or c.left.row_stride != 1 or c.left.column_stride == 1:
+            return c.m * c.depth
+        size = c.m * item
+        aligned = size % LINE_BYTES == 0 and c.left.column_stride * item % LINE_BYTES == 0
+        return c.depth * (size if aligned else size + LINE_BYTES - item) // item
+
+    def _measure(self, s: Measure) -> tuple[float, float]:
+        self.runs[s.source] = s.size * s.source.element.itemsize_bytes
+        traffic = self._touch(s.source, s.size)
+        return s.size / (self.machine.lanes(s.source.element.itemsize_bytes) * self.machine.hertz), traffic
+
+    def _turn(self, t: Turn) -> tuple[float, float]:
+        m, item = self.machine, t.target.buffer.element.itemsize_bytes
+        elements = t.rows.extent * t.columns.extent
+        for buffer, run in ((t.source.buffer, t.columns.extent * item), (t.target.buffer, t.rows.extent * item)):
+            self.runs[buffer] = min(self.runs.get(buffer, run), run)
+        lanes = min(m.lanes(item), 16)
+        in_blocks = (t.rows.extent // lanes) * (t.columns.extent // lanes) * lanes * lanes
+        traffic = self._touch(t.source.buffer, elements) + self._touch(t.target.buffer, elements)
+        # log2(lanes) shuffles for each vector, a load and a store.
+        seconds = (in_blocks * 6.0 / lanes + (elements - in_blocks) * 2.0) / m.hertz
+        return seconds + NEST_SECONDS, traffic
+
+    def _upto(self, loops: Sequence[Loop], variables: frozenset[Var]) -> int:
+        """How often something that depends on these variables is computed: once in the innermost loop that it depends on."""
+        times = product = 1
+        for x in loops:
+            product *= x.extent
+            if x.variable in variables:
+                times = product
+        return times
+
+    def _buffer(self, load: Load) -> Buffer | None:
+        for b in self.schedule.buffers:
+            if b.value is load.value:
+                return b
+        return None
+
+    def _stride(self, buffer: Buffer, index: Sequence[Expr], inner: Var | None) -> int:
+        """The step in elements from one iteration of the innermost loop to the next; -1 when it is not constant."""
+        if inner is None:
+            return 0
+        # By division: the same for so many elements that the vectors are put together from few loads.
+        step = step_along(index, buffer.strides, inner, RUN_ELEMS)
+        return -1 if step is None else step
+
+    def _note_run(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> None:
+        """Records over how many consecutive bytes the loops walk: short runs far apart are slow to fetch."""
+        strides = [(self._stride(buffer, index, x.variable), x.extent) for x in loops]
+        run, grown = 1, True
+        while grown:
+            grown = False
+            for stride, extent in strides:
+                if stride == run and extent > 1:
+                    run, grown = run * extent, True
+        size = run * buffer.element.itemsize_bytes
+        self.runs[buffer] = min(self.runs.get(buffer, size), size)
+
+    def _touch(self, buffer: Buffer, elements: int, blocks: int = 1) -> float:
+        """Records that a task touches `elements` in each of some blocks; seconds from the core's own caches for one."""
+        m = self.machine
+        size = elements * buffer.element.itemsize_bytes
+        if buffer.scope is Scope.THREAD:
+            rate = (
+                m.l1_bytes_per_second
+                if self.scratch_bytes <= m.l1_bytes // 2
+                else m.l2_bytes_per_second
+                if self.scratch_bytes <= m.l2_bytes * 3 // 4
+                else m.memory_bytes_per_second / (2 * m.cores)  # it drives everything else out of the shared cache
+            )
+            return size / rate
+        known = self.task_bytes.get(buffer, 0)
+        self.task_bytes[buffer] = max(known, min(size * blocks, buffer.size_bytes))
+        if not known:
+            return 0.0
+        # Read a second time by the same task: from where it fits.
+        rate = m.l1_bytes_per_second if size <= m.l1_bytes // 2 else (
+            m.l2_bytes_per_second if size <= m.l2_bytes // 2 else m.l3_bytes_per_second
+        )  # fmt: skip
+        return size / rate
+
+    def _memory(self, tasks: int) -> tuple[int, int, float]:
+        """Bytes from memory, bytes from beyond the cores' own caches, and the seconds that both take."""
+        m = self.machine
+        moved, beyond, seconds = 0, 0, 0.0
+        shared = m.l3_bytes_per_second * min(m.cores, tasks)
+        for buffer, task_bytes in self.task_bytes.items():
+            whole = min(buffer.size_bytes, task_bytes * tasks)
+            again = task_bytes * tasks - whole
+            factor = 1.5 if buffer.scope is Scope.RESULT else 1.0  # a store reads the line first
+            if whole > m.l2_bytes and buffer in self.runs:
+                factor *= 1.0 + SHORT_RUN_BYTES * max(0.0, 1.0 / self.runs[buffer] - 1.0 / LONG_RUN_BYTES)
+            outside = whole > m.l3_bytes // 4
+            seconds += (
+                factor
+                * whole
+                / (m.memory_bytes_per_second if outside else min(shared, 2 * m.memory_bytes_per_second))
+            )
+            if again:
+                kept = buffer not in self.streamed and task_bytes <= m.l2_bytes // 4
+                seconds += again / (shared * (4 if kept else 1))
+                beyond += task_bytes * (min(m.cores, tasks) - 1) if kept else again
+            moved += whole
+        return moved, moved + beyond, seconds

@@ -1,0 +1,107 @@
+"""Kernels that read the same values become one, where that is cheaper than to read them twice.
+
+    z = sum over rows of x,  y = max over columns of x     ->   one kernel, x is read once
+
+Unlike a producer and its reader they need not depend on each other. `tiling.lower.siblings` says how they share the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from hlo.errors import Declined
+from hlo.module import Value
+from hlo.types import TensorType
+from tiling.loops.ir import Nest, Schedule, Scope, Turn
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
+from tiling.planning.model import Decision
+from tiling.planning.search import Candidate, Kernel, Weighed
+
+__all__ = ["join_siblings"]
+
+LEAST_BYTES = 1 << 16  # a smaller value is read a second time from a cache, for less than a fusion costs to try
+MOST_STAGES = 24
+NEAREST = 3  # of the kernels before that use the value
+
+
+class Planner(Protocol):
+    """What is used of the planner (`tiling.planning.planner`)."""
+
+    names: Names
+    decisions: list[Decision]
+
+    def values(self) -> Iterator[Value]: ...
+    def kernels(self) -> list[Kernel]: ...
+    def kernel_name(self, kernel: Kernel) -> str: ...
+    def schedule(self, kernel: Kernel) -> Schedule: ...
+    def stored(self, stages: Sequence[Stage]) -> frozenset[int]: ...
+    def best(self, stages: Sequence[Stage], stored: frozenset[int]) -> Candidate | Weighed | Declined: ...
+    def refusal(self, kernel: Kernel, target: Kernel) -> str | None: ...
+    def in_one(self, kernel: Kernel, target: Kernel) -> list[Stage]: ...
+    def replace(self, together: list[Stage], found: Candidate | Weighed) -> None: ...
+
+
+def join_siblings(planner: Planner) -> None:
+    """Joins kernels that share a large value, pair by pair, while the cost model finds them cheaper together."""
+    tried: set[tuple[int, int]] = set()
+    joined = True
+    while joined:
+        joined = False
+        for value, first, second in _pairs(planner):
+            if (id(first), id(second)) in tried:
+                continue
+            tried.add((id(first), id(second)))
+            if _join(planner, value, first, second):
+                joined = True
+                break
+
+
+def _pairs(planner: Planner) -> Iterator[tuple[Value, Kernel, Kernel]]:
+    """(the value, two kernels that read it, or of which one makes it), largest values first."""
+    sizes = (v.type.size_bytes for v in planner.values() if isinstance(v.type, TensorType) and v.type.is_static)
+    if not any(n >= LEAST_BYTES for n in sizes):
+        return
+    users: dict[int, tuple[Value, list[Kernel]]] = {}
+    for kernel in planner.kernels():
+        if kernel.pinned or len(kernel.stages) > MOST_STAGES:
+            continue
+        schedule = planner.schedule(kernel)
+        if not all(isinstance(s, (Nest, Turn)) for p in schedule.phases for s in p.steps):
+            continue
+        for b in (*schedule.buffers_in(Scope.ARGUMENT), *schedule.buffers_in(Scope.RESULT)):
+            if b.value is not None and b.size_bytes >= LEAST_BYTES:
+                users.setdefault(id(b.value), (b.value, []))[1].append(kernel)
+    for value, kernels in sorted(users.values(), key=lambda x: -x[0].tensor.size_bytes):
+        for k, second in enumerate(kernels[1:], 1):
+            for first in kernels[max(0, k - NEAREST) : k]:
+                yield value, first, second
+
+
+def _join(planner: Planner, value: Value, first: Kernel, second: Kernel) -> bool:
+    """Decides whether two kernels become one, with either's root as the root, and keeps the reason."""
+    name, other = (planner.kernel_name(k) for k in (second, first))
+    what = f"both use %{planner.names.of(value)}"
+    refusal = planner.refusal(second, first)
+    if refusal is not None:
+        planner.decisions.append(Decision(name, other, False, f"{what}; {refusal}"))
+        return False
+    apart = first.candidate.estimate.seconds + second.candidate.estimate.seconds
+    best, reason = None, ""
+    for stages in (planner.in_one(second, first), planner.in_one(first, second)):
+        found = planner.best(stages, planner.stored(stages))
+        if isinstance(found, Declined):
+            reason = reason or found.reason
+        elif best is None or found.estimate.seconds < best[1].estimate.seconds:
+            best = stages, found
+    if best is None:
+        planner.decisions.append(Decision(name, other, False, f"{what}; {reason}"))
+        return False
+    together = best[1].estimate.seconds
+    text = f"{what}; {together * 1e6:.1f} us together, {apart * 1e6:.1f} us apart"
+    planner.decisions.append(Decision(name, other, together < apart, text, together, apart))
+    if together >= apart:
+        return False
+    planner.replace(best[0], best[1])
+    return True

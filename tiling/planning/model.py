@@ -1,0 +1,299 @@
+"""Plans as data: the kernels of a program in the order in which they run, and the reason for every decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, singledispatch
+from typing import Any
+
+from hlo.display import as_document, as_html, as_text
+from hlo.module import Module, Op, Value
+from hlo.types import TensorType
+from tiling.loops.ir import Schedule, Scope
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
+from tiling.machine import Machine
+from tiling.planning.cost import Estimate
+from tiling.program.flatten import Program, Region
+from tiling.show.words import count, op_summary
+
+__all__ = ["Carry", "ControlStep", "Decision", "Edge", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """Ops that become one kernel.
+
+    `ops` are all ops computed in it (those computed where they are read included), `stages` those with loops of their own.
+    `bytes_unfused` is what the ops would move one by one, `bytes_fused` what the kernel reads and writes once each.
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    ops: tuple[Op, ...]
+    schedule: Schedule
+    estimate: Estimate
+    threads: int
+    candidates: int
+
+    def __repr__(self) -> str:
+        return f"<Fusion {self.name}: {op_summary(self.ops)}; tiles {list(self.tile_sizes)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return tuple(b.value for b in self.schedule.buffers_in(Scope.ARGUMENT) if b.value is not None)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return tuple(b.value for b in self.schedule.buffers_in(Scope.RESULT) if b.value is not None)
+
+    @property
+    def tile_sizes(self) -> tuple[int, ...]:
+        return self.schedule.tile_sizes
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.schedule.scratch_bytes(min(self.threads, max(p.tasks for p in self.schedule.phases)))
+
+    @cached_property
+    def bytes_unfused(self) -> int:
+        return sum(_bytes(v) for op in self.ops for v in (*op.operands, *op.results))
+
+    @property
+    def bytes_fused(self) -> int:
+        return sum(_bytes(v) for v in (*self.inputs, *self.outputs))
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatorStep:
+    """An op that no kernel covers: the evaluator runs it, or a `library` where one is named. `reason` says why."""
+
+    name: str
+    op: Op
+    reason: str
+    library: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Reuse:
+    """`target` is written over `source`, whose last reader makes it; where it is not `shared`, over a copy, for `reason`."""
+
+    source: Value
+    target: Value
+    shared: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """How a loop passes a value on: `argument` is the body's, `result` what it becomes.
+
+    how     invariant  it never changes: the loop reads what it was given
+            in place   the body writes the new value over the old one
+            exchanged  two memories take turns
+            copied     the new value is copied over the old one
+    `takes_over` says that the loop works in its initial value's own memory, which nobody reads later.
+    """
+
+    argument: Value
+    result: Value
+    how: str
+    takes_over: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPlan:
+    """A region of a control-flow op and the plan of its body."""
+
+    region: Region
+    plan: Plan
+
+
+@dataclass(frozen=True, eq=False)
+class ControlStep:
+    """A while, if or case whose regions are planned like programs.
+
+    A while's regions are its condition and its body; `carries` tells how each of its values is passed on, `trips` how often the
+    body runs where that can be read off the program.
+    """
+
+    name: str
+    op: Op
+    regions: tuple[RegionPlan, ...]
+    carries: tuple[Carry, ...] = ()
+    trips: int | None = None
+
+    @property
+    def is_loop(self) -> bool:
+        return self.op.name == "stablehlo.while"
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """What it reads: its operands, and what its regions read from outside."""
+        return tuple(dict.fromkeys([*self.op.operands, *(v for r in self.regions for v in r.region.captured)]))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a producer was computed inside its reader's kernel, and why.
+
+    `together` and `apart` are the cost model's seconds where it decided.
+    """
+
+    producer: str
+    consumer: str
+    fused: bool
+    reason: str
+    together: float | None = None
+    apart: float | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`consumer` reads `values`, which `producer` stored: names of steps and of values, and why they are not one kernel.
+
+    `kind` is one of: evaluator (one of them is no kernel), control (one of them is a loop or branch), rule (what forbids it),
+    order (something runs between them), estimate (it would take longer), untried. `together` and `apart` are the cost model's
+    seconds where there are any.
+    """
+
+    producer: str
+    consumer: str
+    values: tuple[str, ...]
+    size_bytes: int
+    kind: str
+    reason: str
+    witness: str = ""
+    together: float | None = None
+    apart: float | None = None
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.producer} -> {self.consumer} ({', '.join(self.values)}; {self.size_bytes} bytes): {self.reason}"
+        )
+        return what + (f" [{self.witness}]" if self.witness else "")
+
+
+@singledispatch
+def edges(plan: object) -> tuple[Edge, ...]:
+    """Every edge between two steps of a plan, with its reason: found by `tiling.planning.reasons`."""
+    raise TypeError(f"{type(plan).__name__} is no plan")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The kernels of a program, in the order in which they run, and the reasons for them."""
+
+    program: Program
+    machine: Machine
+    steps: tuple[Fusion | EvaluatorStep | ControlStep, ...]
+    decisions: tuple[Decision, ...]
+    names: Names
+    module: Module
+    reuses: tuple[Reuse, ...] = ()
+
+    @property
+    def fusions(self) -> tuple[Fusion, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Fusion))
+
+    @property
+    def fallbacks(self) -> tuple[EvaluatorStep, ...]:
+        """What the evaluator runs, in the program and in the regions of its control flow."""
+        return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep) and not s.library)
+
+    @property
+    def library(self) -> tuple[EvaluatorStep, ...]:
+        """What a library runs, there and in regions."""
+        return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep) and s.library)
+
+    @property
+    def controls(self) -> tuple[ControlStep, ...]:
+        return tuple(s for s in self.steps if isinstance(s, ControlStep))
+
+    def nested(self) -> Iterator[Plan]:
+        """This plan and those of all regions below it, outer before inner."""
+        todo = [self]
+        while todo:
+            plan = todo.pop()
+            yield plan
+            todo.extend(r.plan for c in reversed(plan.controls) for r in reversed(c.regions))
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every value that goes from one step to another through memory, with the reason why they are not one kernel."""
+        return edges(self)
+
+    def explain(self, format: str = "text") -> str:
+        """The plan for people: each kernel with its members, loops, tiles, scratch, traffic and time, each edge with its reason.
+
+        `format` is "text", "json" (the document of `to_json`) or "html". Raises ValueError for any other.
+        """
+        if format == "json":
+            return json.dumps(as_document(self), indent=2)
+        made = {"text": as_text, "html": as_html}.get(format)
+        if made is None:
+            raise ValueError(f"expected the format text, json or html, found {format!r}")
+        return made(self)
+
+    def pins(self) -> tuple[Pin, ...]:
+        """What makes `tiling.plan` give this plan again without searching; edit them to change it."""
+        pins: list[Pin] = []
+        todo: list[tuple[Plan, tuple[int, ...]]] = [(self, ())]
+        while todo:
+            plan, path = todo.pop()
+            number = {id(op): k for k, op in enumerate(plan.program.ops)}
+            pins += [Pin(tuple(number[id(s.op)] for s in f.stages), f.tile_sizes, path) for f in plan.fusions]
+            todo += [
+                (r.plan, (*path, number[id(c.op)], k))
+                for c in reversed(plan.controls)
+                for k, r in reversed(list(enumerate(c.regions)))
+            ]
+        return tuple(pins)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for programs: kernels, evaluator steps and decisions as plain lists and dictionaries."""
+        return as_document(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def __repr__(self) -> str:
+        return f"<Plan of @{self.program.name}: {summary(self)}>"
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A fusion that a person (or an earlier plan) wants: the rest is planned around it.
+
+    `ops` are the numbers, in the flattened program (`plan.program.ops`), of the ops with loops of their own that belong together;
+    `tile_sizes` are for the dimensions of the last one's result, None to have them searched. In a region, `region` leads there:
+    the number of the op and of its region, then those inside.
+    """
+
+    ops: tuple[int, ...]
+    tile_sizes: tuple[int, ...] | None = None
+    region: tuple[int, ...] = ()
+
+    @property
+    def inside(self) -> Pin:
+        """The pin as the region's own plan sees it."""
+        return Pin(self.ops, self.tile_sizes, self.region[2:])
+
+
+def summary(plan: Plan) -> str:
+    """How many kernels there are, and how many ops run elsewhere."""
+    kernels = sum(len(p.fusions) for p in plan.nested())
+    library = f", {len(plan.library)} in libraries" if plan.library else ""
+    return f"{count(kernels, 'kernel')}, {count(len(plan.fallbacks), 'op')} in the evaluator{library}"
+
+
+def _bytes(v: Value) -> int:
+    return v.type.size_bytes if isinstance(v.type, TensorType) and v.type.is_static else 0

@@ -1,0 +1,442 @@
+"""The planner: which stages are computed together, with what tiles, and why.
+
+Each stage starts as a kernel of its own. A kernel joins the one that reads its result when all readers are there, the tiles
+agree, and the cost model finds the two together cheaper than apart. Every decision is kept with its reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo.errors import Declined
+from hlo.module import Module, Op, Value, as_module
+from hlo.registry import Literal, SumOfProducts
+from tiling.loops.ir import Schedule
+from tiling.loops.names import Names
+from tiling.lower.fusion import FusionRequest
+from tiling.machine import Machine
+from tiling.planning.control import PlanRegion, plan_control, with_takeovers
+from tiling.planning.cost import estimate
+from tiling.planning.forms import lower
+from tiling.planning.join_siblings import join_siblings
+from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
+from tiling.planning.reuse import PlanStep, resolve_reuses
+from tiling.planning.same_structure import structure_key
+from tiling.planning.search import Candidate, Kernel, Weighed, best_tiles
+from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
+from tiling.planning.stages import Stage, find_stages
+from tiling.program.expand import Supports
+from tiling.program.flatten import Program, flatten
+from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
+from tiling.program.inputs import is_control, op_inputs
+from tiling.program.library_ops import library_of
+
+__all__ = ["Supports", "plan"]
+
+
+def plan(
+    module: Module,
+    entry: str = "main",
+    machine: Machine | None = None,
+    supports: Supports = lambda op: None,
+    pins: Sequence[Pin] = (),
+    budget_seconds: float | None = None,
+) -> Plan:
+    """Plans the fusions and tiles of a module's entry function.
+
+    `supports` tells which ops the code generator has rules for (`codegen.supports`); without it all that has maps is planned.
+    `pins` are fusions that are wanted as they are; the rest is planned around them. When `budget_seconds` are over, what has
+    not been decided stays apart, and its decisions say so.
+
+    Never fails on a verified module: what cannot be compiled becomes an `EvaluatorStep` with its reason.
+    Raises KeyError when the module has no function `entry`, ValueError for pins that name no stage, overlap, or have no schedule.
+
+    >>> import hlo
+    >>> p = plan(hlo.parse('''func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    ...   %0 = stablehlo.tanh %x : tensor<8x8xf32>
+    ...   %1 = stablehlo.add %0, %x : tensor<8x8xf32>
+    ...   return %1 : tensor<8x8xf32>
+    ... }'''))
+    >>> [len(f.ops) for f in p.fusions]
+    [2]
+    """
+    program = flatten(as_module(module), entry, supports)
+    machine = machine or Machine.detect()
+    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+    return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+
+
+def _plan_program(
+    plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
+    pins: tuple[Pin, ...], deadline: float | None, marks: bool = True,
+) -> Plan:  # fmt: skip
+    """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
+
+    def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, Value]) -> Plan:
+        path = (number[id(op)], k)
+        inside = tuple(p.inside for p in pins if p.region[:2] == path)
+        return _plan_program(region, passed, machine, module, supports, inside, deadline)
+
+    # Updates in place have no rule but their routine: where that is not to be had, none is marked.
+    takes = [name for name in UPDATES if marks]
+    program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
+    refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
+    number = {id(op): k for k, op in enumerate(program.ops)}
+    becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
+    own = tuple(p for p in pins if not p.region)
+    while True:
+        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes)
+        made = planner.run()
+        if not planner.newly_refused:
+            return made
+        if any(is_update(op) and id(op) in planner.newly_refused for op in program.ops):
+            return _plan_program(plain, passed_on, machine, module, supports, pins, deadline, marks=False)
+        # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
+        refused.update(planner.newly_refused)
+
+
+@dataclass(eq=False)
+class Planner:
+    program: Program
+    machine: Machine
+    module: Module
+    refused: Mapping[int, Declined]
+    pins: tuple[Pin, ...]
+    deadline: float | None
+    plan_region: PlanRegion
+    supports: Supports
+    passed_on: Mapping[Value, Value]
+    decisions: list[Decision] = field(default_factory=list)
+    newly_refused: dict[int, Declined] = field(default_factory=dict)
+    known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
+
+    def run(self) -> Plan:
+        self.stages = find_stages(self.program, self.refused)
+        self.order = {id(s): i for i, s in enumerate(self.stages)}
+        self.stage_of = {id(v): s for s in self.stages for v in s.values}
+        self.stage_by_op = {id(s.op): s for s in self.stages}  # an op may have no results: a callback, an assertion
+        self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
+        self.nodes: dict[int, int] = {}
+        self.needs = {id(s): self._needs(s) for s in self.stages}
+        self.number = {id(op): k for k, op in enumerate(self.program.ops)}
+        self.readers: dict[int, list[Stage]] = {id(s): [] for s in self.stages}
+        for s in self.stages:
+            for producer in self.needs[id(s)]:
+                self.readers[id(producer)].append(s)
+        self.results = {id(v) for v in self.program.results}
+        self.kernel_of: dict[int, Kernel | EvaluatorStep] = {}
+        self._pin()
+        for s in self.stages:
+            if id(s) not in self.kernel_of:
+                self.kernel_of[id(s)] = self._alone(s)
+        self._join_epilogues()
+        for s in reversed(self.stages):
+            self._try_join(s)
+        join_siblings(self)
+        steps: tuple[PlanStep, ...] = ()
+        reuses: tuple[Reuse, ...] = ()
+        if not self.newly_refused:
+            steps, reuses = resolve_reuses(self.program, self._steps(), self.passed_on)
+            steps = tuple(with_takeovers(s, reuses) if isinstance(s, ControlStep) else s for s in steps)
+        return Plan(self.program, self.machine, steps, tuple(self.decisions), self.names, self.module, reuses)
+
+    def _needs(self, stage: Stage) -> list[Stage]:
+        """The stages whose values a stage loads, through what is computed in place."""
+        found: dict[int, Stage] = {}
+        seen: set[int] = set()
+        inlined = 0
+        todo = op_inputs(stage.op)
+        while todo:
+            v = todo.pop()
+            if id(v) in seen or v.op is None:
+                continue
+            seen.add(id(v))
+            producer = self.stage_of.get(id(v))
+            if producer is not None:
+                found[id(producer)] = producer
+            else:
+                inlined += not isinstance(v.op.definition.semantics, Literal)
+                todo.extend(v.op.operands)
+        self.nodes[id(stage)] = weight_nodes(stage.op, inlined)
+        return sorted(found.values(), key=lambda s: self.order[id(s)])
+
+    def stored(self, stages: Sequence[Stage]) -> frozenset[int]:
+        """The values of a set of stages that are read outside of it, or are results of the program."""
+        inside = {id(s) for s in stages}
+        stored: set[int] = set()
+        for s in stages:
+            outside = any(id(r) not in inside for r in self.readers[id(s)])
+            stored.update(id(v) for v in s.values if outside or id(v) in self.results)
+        return frozenset(stored)
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Weighed | Declined:
+        """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
+        key = (structure_key(stages, stored, self.stage_of), thorough)
+        known = self.known_tiles.get(key)
+        if known is not None:
+            return known
+        found = best_tiles(stages, stored, self.machine, self.names, thorough)
+        self.known_tiles[key] = (
+            found if isinstance(found, Declined) else Weighed(found.schedule.tile_sizes, found.estimate, found.looked_at)
+        )
+        return found
+
+    def schedule(self, kernel: Kernel) -> Schedule:
+        """How a kernel so far is computed."""
+        kernel.candidate = self._scheduled(kernel.stages, self.stored(kernel.stages), kernel.candidate)
+        return kernel.candidate.schedule
+
+    def values(self) -> Iterator[Value]:
+        """What kernels may read from memory or write there."""
+        yield from self.program.arguments
+        yield from (v for s in self.stages for v in s.values)
+
+    def _scheduled(self, stages: Sequence[Stage], stored: frozenset[int], found: Candidate | Weighed) -> Candidate:
+        """The candidate with its schedule."""
+        if isinstance(found, Weighed):
+            made = self._with_tiles(stages, stored, found.tile_sizes, found.looked_at)
+            assert isinstance(made, Candidate), "a fusion that could be scheduled still can"
+            return made
+        return found
+
+    def _with_tiles(
+        self, stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], looked_at: int
+    ) -> Candidate | Declined:
+        schedule = lower(FusionRequest(tuple(stages), stored, sizes), self.machine, self.names)
+        return (
+            schedule
+            if isinstance(schedule, Declined)
+            else Candidate(schedule, estimate(schedule, self.machine), looked_at)
+        )
+
+    def _pin(self) -> None:
+        """Makes the pinned fusions. Raises ValueError for pins that cannot be."""
+        by_number = {k: s for k, op in enumerate(self.program.ops) for s in [self._stage_of_op(op)] if s is not None}
+        for pin in self.pins:
+            if not pin.ops or any(k not in by_number for k in pin.ops):
+                raise ValueError(
+                    f"pin {pin.ops}: expected numbers of ops with loops of their own, {sorted(by_number)}"
+                )
+            chosen = sorted(
+                {id(by_number[k]): by_number[k] for k in pin.ops}.values(), key=lambda s: self.order[id(s)]
+            )
+            if any(id(s) in self.kernel_of or s.declined is not None for s in chosen):
+                raise ValueError(f"pin {pin.ops}: an op is pinned twice, or runs in the evaluator")
+            if pin.ops[-1] in by_number and by_number[pin.ops[-1]] is not chosen[-1]:
+                chosen.remove(by_number[pin.ops[-1]])
+                chosen.append(by_number[pin.ops[-1]])
+            stored = self.stored(chosen)
+            found: Candidate | Weighed | Declined
+            if pin.tile_sizes is None:
+                found = self.best(chosen, stored, thorough=True)
+            elif len(pin.tile_sizes) != chosen[-1].values[0].rank or min(pin.tile_sizes, default=1) < 1:
+                raise ValueError(
+                    f"pin {pin.ops}: expected {chosen[-1].values[0].rank} positive tile sizes, found {pin.tile_sizes}"
+                )
+            else:
+                found = self._with_tiles(chosen, stored, pin.tile_sizes, 1)
+            if isinstance(found, Declined):
+                raise ValueError(f"pin {pin.ops}: {found.reason}")
+            kernel = Kernel(chosen, found, pinned=True)
+            for s in chosen:
+                self.kernel_of[id(s)] = kernel
+        for made in {id(k): k for k in self.kernel_of.values()}.values():
+            if isinstance(made, Kernel) and self._waits_for_itself(made.stages):
+                raise ValueError("a pinned fusion would wait for its own results")
+
+    def _stage_of_op(self, op: Op) -> Stage | None:
+        return self.stage_of.get(id(op.results[0])) if op.results else None
+
+    def _waits_for_itself(self, together: Sequence[Stage]) -> bool:
+        """True when something outside of these stages reads one of them and is, itself, needed by one of them."""
+        inside = {id(s) for s in together}
+        first = min(self.order[id(s)] for s in together)
+        seen: set[int] = set()
+        todo = [p for s in together for p in self.needs[id(s)] if id(p) not in inside]
+        while todo:
+            s = todo.pop()
+            if id(s) in seen or self.order[id(s)] < first:
+                continue
+            seen.add(id(s))
+            if id(s) in inside:
+                return True
+            kernel = self.kernel_of.get(id(s))
+            mates = kernel.stages if isinstance(kernel, Kernel) else [s]
+            todo.extend(p for m in mates for p in self.needs[id(m)])
+            todo.extend(m for m in mates if id(m) in inside)
+        return False
+
+    def _alone(self, stage: Stage) -> Kernel | EvaluatorStep:
+        if stage.declined is not None:
+            return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason, library_of(stage.op))
+        found = self.best([stage], frozenset(id(v) for v in stage.values))
+        if isinstance(found, Declined):
+            self.newly_refused[id(stage.op)] = found
+            return EvaluatorStep(self.names.stage(stage), stage.op, found.reason, library_of(stage.op))
+        return Kernel([stage], found)
+
+    # ------------------------------------------------------------ joining
+
+    def _join_epilogues(self) -> None:
+        """A contraction whose only reader is elementwise joins it first: the reader is its epilogue."""
+        for s in self.stages:
+            readers = self.readers[id(s)]
+            if isinstance(s.op.definition.semantics, SumOfProducts) and len(readers) == 1:
+                reader = readers[0]
+                if (
+                    reader.declined is None
+                    and not isinstance(reader.op.definition.semantics, SumOfProducts)
+                    and reader.values[0].shape == s.values[0].shape
+                ):
+                    self._try_join(s)
+
+    def _try_join(self, stage: Stage) -> None:
+        """Moves a kernel into one that reads its result: the first of its readers' for which that pays.
+
+        Where other kernels read it, too, it is also stored, by the kernel that now computes it.
+        """
+        kernel = self.kernel_of[id(stage)]
+        readers = self.readers[id(stage)]
+        if not readers or isinstance(kernel, EvaluatorStep) or kernel.stages[-1] is not stage:
+            return
+        targets = list({id(self.kernel_of[id(r)]): self.kernel_of[id(r)] for r in readers}.values())
+        for target in sorted(targets, key=self._position):
+            if target is not kernel and self._join(stage, kernel, target):
+                return
+
+    def _position(self, kernel: Kernel | EvaluatorStep) -> int:
+        last = kernel.stages[-1] if isinstance(kernel, Kernel) else self.stage_by_op[id(kernel.op)]
+        return self.order[id(last)]
+
+    def _join(self, stage: Stage, kernel: Kernel, target: Kernel | EvaluatorStep) -> bool:
+        """Decides whether `kernel`, whose root is `stage`, becomes a part of `target`, and keeps the reason."""
+        me, name = self.names.stage(stage), self.kernel_name(target)
+        refusal = self.refusal(kernel, target)
+        if isinstance(target, EvaluatorStep) or refusal is not None:
+            self.decisions.append(Decision(me, name, False, refusal or "its reader is no kernel"))
+            return False
+        together = self.in_one(kernel, target)
+        found = self.best(together, self.stored(together))
+        if isinstance(found, Declined):
+            self.decisions.append(Decision(me, name, False, found.reason))
+            return False
+        apart = kernel.candidate.estimate.seconds + target.candidate.estimate.seconds
+        cost = found.estimate.seconds
+        bytes_apart = kernel.candidate.estimate.memory_bytes + target.candidate.estimate.memory_bytes
+        reason = (
+            f"{cost * 1e6:.1f} us together, {apart * 1e6:.1f} us apart; "
+            f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
+        )
+        self.decisions.append(Decision(me, name, cost <= apart, reason, cost, apart))
+        if cost > apart:
+            return False
+        self.replace(together, found)
+        return True
+
+    def replace(self, together: list[Stage], found: Candidate | Weighed) -> None:
+        """Makes one kernel of some stages."""
+        joined = Kernel(together, found)
+        for s in together:
+            self.kernel_of[id(s)] = joined
+
+    def kernels(self) -> list[Kernel]:
+        """The kernels so far, in the order of their stages."""
+        found = {id(k): k for s in self.stages for k in [self.kernel_of[id(s)]] if isinstance(k, Kernel)}
+        return list(found.values())
+
+    def refusal(self, kernel: Kernel, target: Kernel | EvaluatorStep) -> str | None:
+        """Why two kernels must not become one, whatever it costs."""
+        if self._late():
+            return "not tried: the planner's time was over"
+        if isinstance(target, EvaluatorStep):
+            if is_control(target.op):
+                return "its reader is control flow"
+            return f"its reader runs in {target.library or 'the evaluator'}: {target.reason}"
+        if kernel.pinned or target.pinned:
+            return "one of them is pinned"
+        nodes = sum(self.nodes[id(s)] for s in (*kernel.stages, *target.stages))
+        if nodes > MOST_KERNEL_NODES:
+            return f"together they would be a kernel of {nodes} operations; {MOST_KERNEL_NODES} are the most that compile soon"
+        if self._waits_for_itself(self.in_one(kernel, target)):
+            return "another kernel reads one of their results and makes an input of the other"
+        return None
+
+    def in_one(self, kernel: Kernel, target: Kernel) -> list[Stage]:
+        """The stages of both in dependency order, the target's root last."""
+        root = target.stages[-1]
+        return [
+            *sorted((s for s in (*kernel.stages, *target.stages) if s is not root), key=lambda s: self.order[id(s)]),
+            root,
+        ]
+
+    def kernel_name(self, kernel: Kernel | EvaluatorStep) -> str:
+        return kernel.name if isinstance(kernel, EvaluatorStep) else self.names.stage(kernel.stages[-1])
+
+    # ------------------------------------------------------------ the result
+
+    def _steps(self) -> tuple[PlanStep, ...]:
+        kernels = list({id(k): k for k in self.kernel_of.values()}.values())
+        done: list[PlanStep] = []
+        for position, kernel in enumerate(_in_order(kernels, self)):
+            if isinstance(kernel, EvaluatorStep):
+                control = is_control(kernel.op)
+                made = (kernel.name, kernel.op, self.module, self.plan_region, self.supports)
+                done.append(plan_control(*made) if control else kernel)
+                continue
+            name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
+            best: Candidate | Weighed | Declined = kernel.candidate
+            stored = self.stored(kernel.stages)
+            if not kernel.pinned and not self._late():
+                best = self.best(kernel.stages, stored, thorough=True)
+            assert not isinstance(best, Declined), "a fusion that could be scheduled still can"
+            final = self._scheduled(kernel.stages, stored, best)
+            done.append(
+                Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,
+                       self.machine.cores, final.looked_at)
+            )  # fmt: skip
+        return tuple(done)
+
+    def _ops(self, stages: Sequence[Stage]) -> tuple[Op, ...]:
+        inside = {id(s.op) for s in stages}
+        todo = [v for s in stages for v in s.op.operands]
+        seen: set[int] = set()
+        while todo:
+            v = todo.pop()
+            if id(v) in seen or v.op is None or id(v) in self.stage_of:
+                continue
+            seen.add(id(v))
+            if not isinstance(v.op.definition.semantics, Literal):
+                inside.add(id(v.op))
+            todo.extend(v.op.operands)
+        return tuple(self.program.ops[k] for k in sorted(self.number[i] for i in inside))
+
+
+def _in_order(kernels: Sequence[Kernel | EvaluatorStep], planner: Planner) -> list[Kernel | EvaluatorStep]:
+    """Kernels so that each comes after those whose results it reads."""
+    members: dict[int, list[Stage]] = {id(k): [] for k in kernels}
+    for s in planner.stages:
+        members[id(planner.kernel_of[id(s)])].append(s)
+    waits: Mapping[int, set[int]] = {
+        id(k): {id(planner.kernel_of[id(p)]) for s in members[id(k)] for p in planner.needs[id(s)]} - {id(k)}
+        for k in kernels
+    }
+    order: list[Kernel | EvaluatorStep] = []
+    placed: set[int] = set()
+    waiting = sorted(kernels, key=lambda k: planner.order[id(members[id(k)][0])])
+    while waiting:
+        rest = []
+        for k in waiting:
+            if waits[id(k)] <= placed:
+                placed.add(id(k))
+                order.append(k)
+            else:
+                rest.append(k)
+        if len(rest) == len(waiting):
+            raise RuntimeError("kernels wait for each other: the planner joined what it must not")
+        waiting = rest
+    return order

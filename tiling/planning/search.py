@@ -1,0 +1,248 @@
+"""The search for tile sizes: few candidates, chosen by what the maps allow, ranked by the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from hlo.errors import Declined
+from hlo.registry import SumOfProducts
+from tiling.loops.accesses import buffers_by_value
+from tiling.loops.ir import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
+from tiling.lower.fusion import FusionRequest
+from tiling.machine import Machine
+from tiling.passes.turn_tiles import across
+from tiling.planning.cost import Estimate, estimate
+from tiling.planning.forms import lower
+
+__all__ = ["Candidate", "Kernel", "Weighed", "best_tiles", "ranked_tiles"]
+
+TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """Tile sizes of a fusion whose schedule nobody needs yet: its estimate, and how many others were looked at."""
+
+    tile_sizes: tuple[int, ...]
+    estimate: Estimate
+    looked_at: int
+
+SMALL_IMAGE = 256  # rows by columns that one task may take whole
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A schedule with its estimate, and how many others were looked at."""
+
+    schedule: Schedule
+    estimate: Estimate
+    looked_at: int = 1
+
+
+@dataclass(eq=False)
+class Kernel:
+    """Stages that are one kernel so far, with the best tiles found."""
+
+    stages: list[Stage]
+    candidate: Candidate | Weighed
+    pinned: bool = False
+
+
+def best_tiles(
+    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = False
+) -> Candidate | Declined:
+    """The cheapest schedule of a fusion over the tile sizes worth trying, or why it has none.
+
+    Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay.
+    """
+    ranked = ranked_tiles(stages, stored, machine, names, thorough)
+    return ranked if isinstance(ranked, Declined) else Candidate(ranked[0].schedule, ranked[0].estimate, len(ranked))
+
+
+def ranked_tiles(
+    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = True
+) -> list[Candidate] | Declined:
+    """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
+    shape = stages[-1].values[0].shape
+    whole = lower(FusionRequest(tuple(stages), stored, shape), machine, names)
+    if isinstance(whole, Declined):
+        return whole
+    found = [Candidate(whole, estimate(whole, machine))]
+    if any(isinstance(s, (Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
+        return found
+    if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
+        return found
+    contractions = any(isinstance(s.op.definition.semantics, SumOfProducts) for s in stages)
+    if not contractions and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
+        return found  # less than the least task: nothing to cut
+    free = _free_dimensions(stages, stored, machine, names)
+    tried = [*_candidates(whole, stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
+    for sizes in dict.fromkeys(tried):
+        if sizes == tuple(shape):
+            continue  # that is the whole, which was the first
+        schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
+        if not isinstance(schedule, Declined):
+            found.append(Candidate(schedule, estimate(schedule, machine)))
+    return sorted(found, key=lambda c: c.estimate.seconds)
+
+
+def _read_elems(stages: Sequence[Stage]) -> int:
+    """How many elements the largest operand of a stage has."""
+    return max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
+
+
+def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> list[int]:
+    """The root's dimensions that can be cut without computing another member's elements twice."""
+    shape = stages[-1].values[0].shape
+    free = []
+    for k, n in enumerate(shape):
+        if n <= 1:
+            continue
+        sizes = tuple(-(-n // 2) if i == k else m for i, m in enumerate(shape))
+        if len(stages) == 1 or not _recomputes(stages, stored, sizes, machine, names):
+            free.append(k)
+    return free
+
+
+def _recomputes(
+    stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names
+) -> bool:
+    found = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
+    if isinstance(found, Declined):
+        return True
+    tasks = found.main.tasks * found.main.group
+    for values, loops in computed(found):
+        size = values[0].tensor.size_elems
+        if prod(extent for _, extent in loops) * tasks > 1.5 * size:
+            return True
+    return False
+
+
+def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int]]]]:  # type: ignore[type-arg]
+    """(values, parallel loops) of each store, fold and contraction of the main phase."""
+    for step in schedule.main.all_steps:
+        if isinstance(step, Contract):
+            around = [(x.variable, x.extent) for x in step.loops]
+            yield step.values, [*around, (None, step.m), (None, step.n)]
+            continue
+        if not isinstance(step, Nest):
+            continue
+        for s in step.stores:
+            if s.value is not None:
+                yield (s.value,), [(x.variable, x.extent) for x in step.loops]
+        for f in step.folds:
+            if not f.carried:  # each tile adds its own part
+                yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is not LoopKind.REDUCTION]
+
+
+def _candidates(
+    whole: Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+) -> Iterator[tuple[int, ...]]:
+    contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
+    if contractions:
+        yield from _block_candidates(whole, contractions, shape, free, machine, thorough)
+    # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
+    reduced = _read_elems(stages)
+    per_element = max(1, reduced // max(prod(shape), 1))
+    for target in TASK_ELEMS if thorough else TASK_ELEMS[1::3]:
+        room = max(1, target // per_element)
+        sizes = list(shape)
+        inner = prod(n for k, n in enumerate(shape) if k not in free)
+        room = max(1, room // max(inner, 1))
+        for k in reversed(free):
+            sizes[k] = min(shape[k], max(room, 1))
+            room //= shape[k]
+        yield tuple(sizes)
+
+
+    # One dimension cut, so that rows stay long: reductions and scans over an outer dimension.
+    cut = not contractions and ((thorough and len(shape) > 1) or reduced > prod(shape))
+    for k in free if cut else []:
+        for pieces in (1, 2, 4, 16, 64):
+            size = -(-shape[k] // (machine.cores * pieces))
+            if size > 1:
+                yield tuple(size if i == k else n for i, n in enumerate(shape))
+
+
+def _is_split(schedule: Schedule) -> bool:
+    """True when the last phase only puts the pieces of a reduction together: which pieces must not depend on the machine."""
+    return all(isinstance(s, Nest) for p in schedule.phases for s in p.steps) and any(
+        f.buffers[0].scope is Scope.SHARED for s in schedule.phases[0].steps if isinstance(s, Nest) for f in s.folds
+    )
+
+
+def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Tiles with two long sides where something is read across its rows."""
+    pairs = [(t.rows, t.columns) for t in whole.main.steps if isinstance(t, Turn)]
+    if not pairs:
+        by_value = buffers_by_value(whole)
+        for step in whole.main.steps:
+            if isinstance(step, Nest):
+                found = across(step, lambda load: load.buffer or by_value[id(load.value)], whole.ranges, in_tile=False)
+                pairs += [(inner, row) for _, inner, row in found]
+    if not pairs or len(free) < 2:
+        return
+    names = [f"i{k}" for k in range(len(shape))]
+    sides = [x.variable.name.partition("_")[0] for x in pairs[-1]]
+    if not all(n in names and names.index(n) in free for n in sides):
+        return
+    for long, short in ((256, 64), (128, 32), (64, 64), (256, 16), (512, 32)):
+        sizes = [1 if k in free else n for k, n in enumerate(shape)]
+        for name, size in zip(sides, (long, short), strict=True):
+            sizes[names.index(name)] = min(size, shape[names.index(name)])
+        yield tuple(sizes)
+
+
+def _block_candidates(
+    whole: Schedule, contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+) -> Iterator[tuple[int, ...]]:
+    """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one, or few at a time."""
+    steps = [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
+    same = next((s for s in reversed(steps) if s.value.shape == tuple(shape) and s.column_dimension), None)
+    large = [k for k in free if shape[k] > 1]
+    column = same.column_dimension[0] if same is not None else len(shape) - 1
+    rows = [k for k in large if k != column and (same is None or k in same.row_dimensions)]
+    if same is None:
+        rows = rows[-1:]
+    others = [k for k in large if k != column and k not in rows]
+    item = max(contractions[-1].values[0].tensor.dtype.itemsize, 1)
+    mr, nr = machine.micro_tile(item if item > 2 else 4, shape[column] if shape else 1)
+    columns: list[int] = []
+    if column in large:
+        n = shape[column]
+        columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
+    row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
+    if same is not None and others and prod(shape[k] for k in rows) > row_sizes[-1]:
+        row_sizes.append(prod(shape[k] for k in rows))  # a window of the other factor is then filled once
+    few = (1, 2, 4, 8) if thorough else (1, 4)
+    if others and few[-1] < shape[others[-1]] and shape[others[-1]] * shape[column] <= SMALL_IMAGE:
+        few = (*few, shape[others[-1]])
+    if same is None and thorough:
+        # The root runs through the contraction's indices in another order: a batch may be its last dimension.
+        for k in large:
+            for pieces in (2, 8, 32):
+                yield tuple(max(1, n // pieces) if i == k else n for i, n in enumerate(shape))
+    for r, c, count in product(row_sizes if rows else [1], columns or [0], few if same is not None and others else (1,)):
+        sizes = list(shape)
+        for k in others:
+            sizes[k] = 1
+        if others and count > 1:
+            sizes[others[-1]] = _divisor(shape[others[-1]], count)
+        room = r
+        for k in reversed(rows):
+            sizes[k] = min(shape[k], max(1, room)) if len(rows) == 1 else _divisor(shape[k], max(1, room))
+            room //= shape[k]
+        if columns:
+            sizes[column] = c
+        yield tuple(sizes)
+
+
+def _divisor(n: int, most: int) -> int:
+    """The greatest divisor of n up to `most`, so that no tile is cut; `most` itself where that is less than half of it."""
+    found = next(d for d in range(min(n, most), 0, -1) if n % d == 0)
+    return found if 2 * found >= min(n, most) else min(n, most)

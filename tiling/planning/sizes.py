@@ -1,0 +1,97 @@
+"""How much code a fusion becomes, counted in the operations that its element expressions hold, and where it is cut.
+
+A value that is computed in place is written out at every index at which it is read: `x + shift(x)`, applied twenty times, is a
+million additions of one element. Loops are cut before that, and kernels stay of bounded size, so that the time that compiling
+takes is linear in the program's ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence, Set
+from dataclasses import dataclass, field
+
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import Elementwise, Generate, Literal, Move, SumOfProducts
+from tiling.program.flatten import Program, freeze_attributes
+
+__all__ = ["CONTRACTION_NODES", "MOST_KERNEL_NODES", "MOST_NODES", "InPlace", "below_moves", "weight_nodes"]
+
+MOST_NODES = 160
+"""Operations in one element's expression: a value that would have more is computed from values kept in memory."""
+
+MOST_KERNEL_NODES = 240
+"""Operations in one kernel, over all its stages."""
+
+CONTRACTION_NODES = 16
+"""A contraction compiles about as long as this many operations of an element."""
+
+
+def weight_nodes(op: Op, inlined: int) -> int:
+    """What a stage adds to its kernel's size: itself, and the `inlined` ops that it computes in place."""
+    return inlined + (CONTRACTION_NODES if isinstance(op.definition.semantics, SumOfProducts) else 1)
+
+
+def below_moves(v: Value) -> Value:
+    """The value that a chain of single-operand moves starts from."""
+    while v.op is not None and isinstance(v.op.definition.semantics, Move) and len(v.op.operands) == 1:
+        v = v.op.operands[0]
+    return v
+
+
+@dataclass
+class InPlace:
+    """For each value the operations of one element when all but `anchors` is computed in place; `cut` are the ops to keep.
+
+    An operation at another index is another operation: what a move reads is counted once for each different way of moving.
+    """
+
+    program: Program
+    anchors: Set[int]
+    cut: set[int] = field(default_factory=set)
+    _nodes: dict[int, frozenset[int]] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for v in self.program.arguments:
+            self._nodes[id(v)] = self._load(v)
+        for op in self.program.ops:
+            for r in op.results:
+                if id(op) in self.anchors:
+                    self._nodes[id(r)] = self._load(r)
+                else:
+                    self._nodes[id(r)] = frozenset() if isinstance(op.definition.semantics, Literal) else self._of(op)
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _load(self, v: Value) -> frozenset[int]:
+        return frozenset((self._number(("load", id(v))),))
+
+    def _of(self, op: Op) -> frozenset[int]:
+        parts = [self._nodes.get(id(v), frozenset()) for v in op.operands]
+        nodes = frozenset().union(*parts)
+        if len(nodes) >= MOST_NODES:
+            nodes = self._shortened(op.operands, parts)
+        if isinstance(op.definition.semantics, Move):
+            way = (op.name, freeze_attributes(op.attributes), op.results[0].type)
+            return frozenset(self._number((way, n)) for n in nodes)
+        return nodes | {self._number(id(op))}
+
+    def _shortened(self, operands: Sequence[Value], parts: list[frozenset[int]]) -> frozenset[int]:
+        """The nodes of the operands once the largest of them are kept in memory."""
+        for k in sorted(range(len(parts)), key=lambda k: -len(parts[k])):
+            below = below_moves(operands[k])
+            if below.op is None or len(parts[k]) <= 1 or not _can_be_kept(below.op):
+                continue
+            self.cut.add(id(below.op))
+            parts[k] = self._nodes[id(below)] = self._load(below)
+            nodes = frozenset().union(*parts)
+            if len(nodes) < MOST_NODES // 2:
+                break
+        return frozenset().union(*parts)
+
+
+def _can_be_kept(op: Op) -> bool:
+    semantics = op.definition.semantics
+    return isinstance(semantics, (Elementwise, Move)) and not isinstance(semantics, (Literal, Generate, Declined))

@@ -1,0 +1,204 @@
+"""Which values of a program get loops of their own: the stages. Everything else is computed where it is read.
+
+A value is a stage when
+  - it runs over a range (reductions, contractions), or only the evaluator can compute it;
+  - it is a result of the program;
+  - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue), or it lies at
+    places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
+  - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
+    it takes more bytes to read its inputs again than to read it;
+  - it is expensive, and is repeated along other dimensions while the innermost loop walks through it (angles of positions, for
+    each head), so that it cannot be moved out of the loops;
+  - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from hlo.clone import captured_values
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
+from hlo.types import ElementType, TensorType
+from indexing.expr import Expr, Interval, Var, as_expr
+from tiling.elements.build import RuntimeTable, reads_of
+from tiling.loops.stage import Stage, is_inlinable
+from tiling.planning.sizes import InPlace, below_moves
+from tiling.program.flatten import Program
+from tiling.program.inputs import op_inputs
+from tiling.routines.table import ROUTINES, routine_of
+
+__all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
+
+COST: dict[str, float] = {
+    "exponential": 10, "exponential_minus_one": 12, "log": 12, "log_plus_one": 12, "logistic": 12, "tanh": 12, "erf": 14,
+    "erfc": 16, "sine": 15, "cosine": 15, "tan": 20, "power": 25, "cbrt": 20, "atan2": 20, "divide": 4, "sqrt": 4, "rsqrt": 4,
+    "remainder": 8, "fast_tanh": 7, "fast_erf": 7,
+}  # fmt: skip
+"""What a scalar function costs in additions; 1 for what is not listed."""
+
+EXPENSIVE = 8.0
+WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
+WORTH_REPEATS = 4  # times that an expensive value is repeated,
+WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
+WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
+
+
+def compilable(op: Op) -> Declined | None:
+    """None when loops can be made for the op, else why only the evaluator runs it."""
+    definition = op.definition
+    if routine_of(op) is not None and not any(captured_values(b) for b in op.regions):
+        return None
+    if any(captured_values(b) for b in op.regions):
+        return Declined("its region reads values from outside")
+    routine = ROUTINES.get(op.name)
+    if routine is not None:
+        return routine.declines(op) or Declined("its routine does not take it")
+    if isinstance(definition.semantics, Declined):
+        return definition.semantics
+    if isinstance(definition.access, Declined):
+        return definition.access
+    for v in (*op.operands, *op.results):
+        if not isinstance(v.type, TensorType) or not v.type.is_static:
+            return Declined(f"{v.type} has no fixed shape")
+        if not isinstance(v.type.element, ElementType):
+            return Declined(f"{v.type} is quantized")
+    if isinstance(definition.semantics, Fold):
+        for inner in op.regions[0].ops[:-1]:
+            if not isinstance(inner.definition.semantics, (Elementwise, Literal)):
+                return Declined(f"its body contains {inner.name}, which is no scalar function")
+    return None
+
+
+def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage]:
+    """The stages of a program, in dependency order. Ops in `refused` (by id) are left to the evaluator."""
+    declined: dict[int, Declined | None] = {id(op): refused.get(id(op), compilable(op)) for op in program.ops}
+    anchors = {
+        id(op)
+        for op in program.ops
+        if declined[id(op)] is not None
+        or isinstance(op.definition.semantics, (Fold, SumOfProducts))
+        or routine_of(op) is not None
+    }
+    has_anchor: dict[int, bool] = {}
+    is_placed: set[int] = set()  # values that, computed in place, are read at places known at run time
+    weight: dict[int, float] = {}
+    sources: dict[int, dict[int, int]] = {}  # value -> {id of what it loads when computed in place: bytes}
+    in_place = InPlace(program, anchors)
+    for v in program.arguments:
+        sources[id(v)] = {id(v): _bytes(v)}
+    for op in program.ops:
+        for r in op.results:
+            if id(op) in anchors or id(op) in in_place.cut:
+                has_anchor[id(r)], weight[id(r)], sources[id(r)] = True, 0.0, {id(r): _bytes(r)}
+                continue
+            has_anchor[id(r)] = any(has_anchor.get(id(v), False) for v in op.operands)
+            if any(id(v) in is_placed for v in op.operands) or _is_placed(op, declined[id(op)]):
+                is_placed.add(id(r))
+            semantics = op.definition.semantics
+            own = COST.get(semantics.function, 1.0) if isinstance(semantics, Elementwise) else 0.0
+            # What is broadcast is hoisted out of the loop, so only operands of full size weigh in.
+            weight[id(r)] = own + sum(weight.get(id(v), 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(r))
+            merged: dict[int, int] = {}
+            for v in op.operands:
+                merged.update(sources.get(id(v), {}))
+            sources[id(r)] = merged
+
+    results = {id(v) for v in program.results}
+    wanted: set[int] = set()  # values that a contraction or the evaluator should find in memory
+    repeated: set[int] = set()  # expensive values that are read again and again
+    evaluators: dict[int, set[int]] = {}
+    stages: list[Stage] = []
+    for op in reversed(program.ops):
+        is_anchor = id(op) in anchors or id(op) in in_place.cut
+        users = {id(r): evaluators.get(id(r), set()) for r in op.results}
+        # A constant is in memory already, whoever reads it.
+        cut = is_anchor or (
+            any(id(r) in results for r in op.results) and not isinstance(op.definition.semantics, Literal)
+        )
+        if not cut and not isinstance(op.definition.semantics, Literal):
+            cut = any(id(r) in wanted or id(r) in repeated for r in op.results)
+        if not cut and not isinstance(op.definition.semantics, (Literal, Generate)):
+            r = op.results[0]
+            again = len(users[id(r)]) > 1 and isinstance(op.definition.semantics, Elementwise)
+            more_bytes = sum(sources[id(r)].values()) > 1.5 * _bytes(r) and _bytes(r) >= WORTH_STORING_BYTES
+            cut = again and (weight[id(r)] >= EXPENSIVE or more_bytes)
+        if cut:
+            stages.append(Stage(op, op.results, declined[id(op)]))
+        elif (low := _repeats(op)) is not None:
+            saved = (op.results[0].tensor.size_elems - low.tensor.size_elems) * weight[id(low)]
+            if weight[id(low)] >= EXPENSIVE and saved >= WORTH_SAVING:
+                repeated.add(id(low))
+        for v in op_inputs(op):
+            here = evaluators.setdefault(id(v), set())
+            here.update({id(op)} if cut else set().union(*users.values()))
+        routine = routine_of(op)
+        if declined[id(op)] is None and routine is not None:
+            wanted.update(id(v) for v in routine.in_memory(op))
+        elif declined[id(op)] is not None:
+            wanted.update(id(v) for v in op_inputs(op))
+        elif isinstance(op.definition.semantics, SumOfProducts):
+            for v in op.operands:
+                below = below_moves(v)
+                if below.op is None or id(below.op) in anchors:
+                    continue
+                if has_anchor.get(id(below), False) or (id(below) in is_placed and _uses(op, v) >= WORTH_STORING_USES):
+                    wanted.add(id(below))
+    stages.reverse()
+    return stages
+
+
+def _repeats(op: Op) -> Value | None:
+    """What a move repeats along leading dimensions, and not along the last one; None for other moves."""
+    if not isinstance(op.definition.semantics, Move) or len(op.operands) != 1 or not _bytes(op.results[0]):
+        return None
+    low = below_moves(op.operands[0])
+    if low.op is None or not isinstance(low.op.definition.semantics, Elementwise):
+        return None
+    if op.results[0].tensor.size_elems < WORTH_REPEATS * low.tensor.size_elems:
+        return None
+    return low if _walks_last(op) else None
+
+
+def _walks_last(op: Op) -> bool:
+    """Whether the last index of a move's result moves what it reads."""
+    index = [Var(f"d{k}") for k in range(op.results[0].rank)]
+    ranges = {v: Interval(0, max(0, n - 1)) for v, n in zip(index, op.results[0].shape, strict=True)}
+    found = reads_of(op, 0, tuple(map(as_expr, index)), ranges, as_expr)
+    return not isinstance(found, Declined) and any(index[-1] in e.variables for r in found.reads for e in r.index)
+
+
+def _is_placed(op: Op, declined: Declined | None) -> bool:
+    """True for a move whose places are operands of its own: a dynamic slice, a gather."""
+    is_move = isinstance(op.definition.semantics, Move) and len(op.operands) > 1 and declined is None
+    return is_move and _reads(op)[0]
+
+
+def _reads(op: Op) -> tuple[bool, int]:
+    """(whether an op's first result is read at places known only at run time, the number of terms that it ranges over)."""
+    out = op.results[0]
+    if not isinstance(out.type, TensorType) or not out.type.is_static:
+        return False, 1
+    index = [Var(f"d{k}") for k in range(out.rank)]
+    ranges = {v: Interval(0, max(0, n - 1)) for v, n in zip(index, out.shape, strict=True)}
+    terms: list[int] = []
+
+    def provide(size: int) -> Expr:
+        terms.append(size)
+        v = Var(f"r{len(terms)}")
+        ranges[v] = Interval(0, max(0, size - 1))
+        return as_expr(v)
+
+    found = reads_of(op, 0, tuple(map(as_expr, index)), ranges, provide, RuntimeTable(ranges))
+    return not isinstance(found, Declined) and bool(found.runtimes), prod(terms)
+
+
+def _uses(contraction: Op, operand: Value) -> float:
+    """How many products an element of a contraction's operand takes part in."""
+    return contraction.results[0].tensor.size_elems * _reads(contraction)[1] / max(operand.tensor.size_elems, 1)
+
+
+def _bytes(v: Value) -> int:
+    return v.type.size_bytes if isinstance(v.type, TensorType) and v.type.is_static else 0

@@ -1,0 +1,367 @@
+"""Rewrites an entry function into the form that is planned: one block, no calls, nothing dead, nothing twice.
+
+    call @f(x)                 ->  the ops of @f at the call
+    two ops alike              ->  one
+    splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
+    an op nobody reads         ->  gone
+    results without elements   ->  empty constants
+    a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
+    short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
+    tuples                     ->  their parts, also around control flow (tiling.program.untuple)
+    XLA's fusions              ->  what is in them
+    an op without a kernel     ->  the ops with kernels that it is made of (tiling.program.expand)
+    quantized tensors          ->  stored integers
+
+The program's meaning is unchanged; ops keep their locations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo.clone import captured_values, clone_block
+from hlo.decompositions.quantized import has_quantized, stored
+from hlo.module import Block, DenseArray, Module, Op, Value, walk
+from hlo.registry import Generate, Literal, definition
+from hlo.types import ElementType, TensorType
+from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
+from tiling.program.swap_products import turn_products
+from tiling.program.unroll_short_loops import times_written_out
+from tiling.program.untuple import has_tuples, part_of, without_tuples
+
+__all__ = [
+    "CONTROL",
+    "Program",
+    "Region",
+    "flatten",
+    "flatten_region",
+    "freeze_attributes",
+    "is_rebuilt",
+    "region_key",
+]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A flattened entry: `arguments` -> `ops` in dependency order -> `results` (values of arguments, or of ops)."""
+
+    name: str
+    arguments: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region as a program of its own: its arguments come first, then what it reads from outside, `captured` out there."""
+
+    program: Program
+    captured: tuple[Value, ...]
+
+    @property
+    def arguments(self) -> tuple[Value, ...]:
+        """The region's own arguments."""
+        return self.program.arguments[: len(self.program.arguments) - len(self.captured)]
+
+    @property
+    def outside(self) -> tuple[tuple[Value, Value], ...]:
+        """(value outside, the argument that stands for it inside)."""
+        return tuple(zip(self.captured, self.program.arguments[len(self.arguments) :], strict=True))
+
+
+def flatten(module: Module, entry: str = "main", supports: Supports | None = None) -> Program:
+    """The entry function with its calls inlined, common subexpressions merged and dead ops removed.
+
+    With `supports`, which tells what code can be generated for, ops are expanded; quantized arguments and results then have the
+    type that they are stored in.
+
+    Raises KeyError when there is no such function. Calls do not recurse (the verifier has seen to that).
+    """
+    function = module.function(entry)
+    quantized = supports is None or keeps_quantized(module, function)
+    types = [a.type if quantized else stored(a.type) for a in function.arguments]
+    new_arguments = Block(types, [a.name for a in function.arguments])
+    builder = _Builder(module, supports, quantized)
+    environment: dict[Value, Value] = dict(zip(function.arguments, new_arguments.arguments, strict=True))
+    results = builder.inline(function.body, environment)
+    return _program(entry, new_arguments, builder.ops, results)
+
+
+def flatten_region(module: Module, block: Block, name: str, supports: Supports | None = None) -> Region:
+    """A region of an op of a flattened program, flattened in turn. Constants and iotas from outside are made again inside."""
+    captured = list(dict.fromkeys(captured_values(block)))
+    given = [v for v in captured if not is_rebuilt(v)]
+    outer = [*block.arguments, *given]
+    inner = Block([v.type for v in outer], [v.name for v in outer])
+    builder = _Builder(module, supports, keeps_quantized=True)
+    environment: dict[Value, Value] = dict(zip(outer, inner.arguments, strict=True))
+    for v in captured:
+        if is_rebuilt(v) and v.op is not None:
+            builder.copy(v.op, environment)
+    results = builder.inline(block, environment)
+    return Region(_program(name, inner, builder.ops, results), tuple(given))
+
+
+def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value]) -> Program:
+    made, found = turn_products(_live(ops, results), results)
+    return Program(name, tuple(block.arguments), tuple(made), tuple(found))
+
+
+def is_rebuilt(v: Value) -> bool:
+    """True for what costs nothing to compute wherever it is read: one repeated constant, an iota."""
+    if v.op is None or v.op.operands:
+        return False
+    semantics = v.op.definition.semantics
+    if isinstance(semantics, Literal):
+        dense: DenseArray = v.op.attr("value")
+        return dense.is_splat
+    return isinstance(semantics, Generate)
+
+
+CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
+"""Ops whose regions are programs of their own; all other regions are functions of scalars, which loops take as they are."""
+
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""Ops that stand for a function's body, and the attribute that names it."""
+_LOOP = "stablehlo.while"
+_FUSION = "xla.fusion"  # stands for its region: the plan has its own fusions
+
+
+class _Builder:
+    def __init__(self, module: Module, supports: Supports | None, keeps_quantized: bool) -> None:
+        self.module, self.supports, self.keeps_quantized = module, supports, keeps_quantized
+        self.ops: list[Op] = []
+        self.known: dict[Hashable, Op] = {}
+
+    def inline(self, block: Block, environment: dict[Value, Value]) -> list[Value]:
+        """Appends the ops of a block with its calls; an explicit stack, so that call depth is no limit."""
+        # (block, what its values became, the next op, the op that it stands for, how often it is still to be appended)
+        stack: list[tuple[Block, dict[Value, Value], int, Op | None, int]] = [(block, environment, 0, None, 1)]
+        while True:
+            current, env, position, call, times = stack.pop()
+            ops = current.ops
+            while position < len(ops):
+                op = ops[position]
+                position += 1
+                copies = self._copies(op, env)
+                callee = op.regions[1] if copies else op.regions[0] if op.name == _FUSION else self._called(op)
+                if callee is not None:
+                    inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
+                    if op.name not in _CALLS:
+                        inner.update({v: env.get(v, v) for v in captured_values(callee)})
+                    stack.append((current, env, position, call, times))
+                    stack.append((callee, inner, 0, op, max(copies, 1)))
+                    break
+                if op.definition.is_terminator:
+                    returned = [env[v] for v in op.operands]
+                    if call is None:
+                        return returned
+                    if times > 1:
+                        following = {**env, **dict(zip(current.arguments, returned, strict=True))}
+                        stack.append((current, following, 0, call, times - 1))
+                        break
+                    env_outer = stack[-1][1]
+                    env_outer.update(zip(call.results, returned, strict=True))
+                    break
+                self._expand(op, env)
+
+    def _called(self, op: Op) -> Block | None:
+        """The body of the function that an op stands for."""
+        return self.module.functions[op.attr(_CALLS[op.name])].body if op.name in _CALLS else None
+
+    def _copies(self, op: Op, env: Mapping[Value, Value]) -> int:
+        """How many copies of a loop's body stand for it; 0 for all other ops and loops."""
+        return times_written_out(op, [env.get(v, v) for v in op.operands], self._called) if op.name == _LOOP else 0
+
+    def _expand(self, op: Op, env: dict[Value, Value]) -> None:
+        """Appends what an op is made of, or the op."""
+        made, further = self._expansion(op, env)
+        if made is None:
+            self.copy(op, env)
+            return
+        inner = {a: env.get(v, v) for a, v in zip(made.arguments, op.operands, strict=True)}
+        for part in made.ops[:-1]:
+            if further and (part.name != op.name or has_tuples(op)):
+                self._expand(part, inner)
+            else:
+                self.copy(part, inner)
+        env.update(zip(op.results, (inner[v] for v in made.results), strict=True))
+
+    def _expansion(self, op: Op, env: Mapping[Value, Value]) -> tuple[Block | None, bool]:
+        """What an op is made of, or None; and whether its parts may be made of others."""
+        parted = without_tuples(op, env)
+        if parted is not None:
+            return parted, True
+        if self.supports is None or (self.keeps_quantized and has_quantized(op)):
+            return None, False
+        made = expansion(op, self.supports)
+        return (kept_quantized(op), False) if made is None and has_quantized(op) else (made, True)
+
+    def copy(self, op: Op, env: dict[Value, Value]) -> None:
+        """Appends an op with its operands replaced, or says what it folds to; `env` then knows its results."""
+        if _gives_nothing(op):
+            for r in op.results:
+                empty = DenseArray(r.tensor, np.empty(r.shape, r.tensor.dtype))
+                constant = Op(definition("stablehlo.constant"), (), {"value": empty}, (), [r.type], op.location)
+                self.copy(constant, env)
+                env[r] = env.pop(constant.results[0])
+            return
+        operands = [env.get(v, v) for v in op.operands]
+        folded = _fold(op, operands)
+        if isinstance(folded, Value):
+            env[op.results[0]] = folded
+            return
+        attributes = op.attributes
+        name = op.name
+        if isinstance(folded, DenseArray):
+            name, operands, attributes = "stablehlo.constant", [], {"value": folded}
+        key: Hashable = None
+        regions = op.regions if op.name in CONTROL else [self._without_calls(b) for b in op.regions]
+        if op.definition.is_pure and not any(captured_values(b) for b in regions):
+            bodies_key = tuple(region_key(b) for b in regions)
+            key = (name, tuple(map(id, operands)), freeze_attributes(attributes), tuple(r.type for r in op.results), bodies_key)
+            twin = self.known.get(key)
+            if twin is not None:
+                env.update(zip(op.results, twin.results, strict=True))
+                return
+        bodies = [clone_block(b, env) if captured_values(b) else b for b in regions]
+        made = op.definition if name == op.name else definition(name)
+        new = Op(made, operands, attributes, bodies, [r.type for r in op.results], op.location, op.extra,
+                 [r.name for r in op.results])  # fmt: skip
+        self.ops.append(new)
+        if key is not None:
+            self.known[key] = new
+        env.update(zip(op.results, new.results, strict=True))
+        if op.name == "stablehlo.while":
+            # What the body hands on as it is comes out as it went in.
+            body = op.regions[1]
+            rows = zip(op.results, operands, body.arguments, body.results, strict=True)
+            env.update((r, v) for r, v, a, b in rows if a is b)
+
+
+    def _without_calls(self, block: Block) -> Block:
+        """A region with the bodies of the functions that it calls in place of the calls; the region itself where it has none."""
+        if not any(op.name in _CALLS for op in walk(block)):
+            return block
+        inner = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
+        builder = _Builder(self.module, self.supports, keeps_quantized=True)
+        environment = {v: v for v in captured_values(block)}
+        environment.update(zip(block.arguments, inner.arguments, strict=True))
+        results = builder.inline(block, environment)
+        last = block.ops[-1]
+        inner.ops = [*_live(builder.ops, results), Op(last.definition, results, last.attributes, [], [], last.location)]
+        return inner
+
+
+def region_key(block: Block) -> Hashable:
+    """Equal for regions that compute the same in the same way; one flat tuple, however deep regions nest."""
+    number: dict[Value, int] = {}
+    parts: list[Hashable] = []
+
+    def enter(b: Block) -> Iterator[Op]:
+        parts.append(("region", tuple(a.type for a in b.arguments)))
+        for a in b.arguments:
+            number[a] = len(number)
+        return iter(b.ops)
+
+    stack = [enter(block)]
+    while stack:
+        op = next(stack[-1], None)
+        if op is None:
+            stack.pop()
+            parts.append("end")
+            continue
+        operands = tuple(number.get(v, -1) for v in op.operands)
+        parts.append((op.name, operands, freeze_attributes(op.attributes), len(op.regions), tuple(r.type for r in op.results)))
+        for r in op.results:
+            number[r] = len(number)
+        stack.extend([enter(b) for b in op.regions][::-1])
+    return tuple(parts)
+
+
+def freeze_attributes(attributes: Mapping[str, object]) -> Hashable:
+    """An op's attributes as something that can be a key."""
+    return tuple(sorted(((k, _hashable(v)) for k, v in attributes.items()), key=lambda kv: kv[0]))
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, (list, tuple)):
+        return tuple(_hashable(v) for v in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def _gives_nothing(op: Op) -> bool:
+    """True when no result has an element, so that there is nothing to compute: which formula an op has does not matter then."""
+    if not op.definition.is_pure or not op.results or op.name in CONTROL or op.name == "stablehlo.custom_call":
+        return False
+    types = [r.type for r in op.results]
+    if isinstance(op.definition.semantics, Literal) or not all(isinstance(t, TensorType) and t.is_static for t in types):
+        return False
+    return all(isinstance(t, TensorType) and isinstance(t.element, ElementType) and not t.size_elems for t in types)
+
+
+_SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse"}
+
+
+def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
+    """What an op folds to without running it: its operand, or a splat constant of the result's type."""
+    if op.name == "stablehlo.get_tuple_element":
+        return part_of(op, operands)
+    if op.name in _SPREADS:
+        producer = operands[0].op
+        result = op.results[0].type
+        if operands[0].type == result and op.name == "stablehlo.reshape":
+            return operands[0]
+        if producer is not None and producer.name == "stablehlo.constant" and isinstance(result, TensorType):
+            value: DenseArray = producer.attr("value")
+            if value.is_splat and result.is_static and result.size_elems:
+                return splat(value.array.reshape(-1)[0], result)
+    if op.name == "stablehlo.convert" and operands[0].type == op.results[0].type:
+        return operands[0]
+    return _number(op, operands)
+
+
+_ARITHMETIC = {"stablehlo.add": np.add, "stablehlo.subtract": np.subtract, "stablehlo.multiply": np.multiply}
+_FEW_ELEMS = 64
+
+
+def _number(op: Op, operands: Sequence[Value]) -> DenseArray | None:
+    """An integer that is computed from integers in the program: a loop's counter, an element of a short list."""
+    if op.name not in _ARITHMETIC and op.name not in ("stablehlo.slice", "stablehlo.convert"):
+        return None
+    producers = [v.op for v in operands]
+    if not all(p is not None and p.name == "stablehlo.constant" for p in producers):
+        return None
+    arrays = [p.attr("value").array for p in producers if p is not None]
+    result = op.results[0].tensor
+    if any(a.dtype.kind not in "iu" or a.size > _FEW_ELEMS for a in arrays) or result.dtype.kind not in "iu":
+        return None
+    if op.name == "stablehlo.slice":
+        bounds = zip(op.attr("start_indices"), op.attr("limit_indices"), op.attr("strides"), strict=True)
+        return DenseArray(result, arrays[0][tuple(slice(*b) for b in bounds)].copy())
+    if result.rank:
+        return None
+    if op.name == "stablehlo.convert":
+        return DenseArray(result, arrays[0].astype(result.dtype))
+    with np.errstate(over="ignore"):
+        return DenseArray(result, np.asarray(_ARITHMETIC[op.name](*arrays), result.dtype))
+
+
+def splat(scalar: np.generic, type: TensorType) -> DenseArray:
+    """A constant that repeats one element, stored once."""
+    return DenseArray(type, np.broadcast_to(np.asarray(scalar, type.dtype), type.static_shape))
+
+
+def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
+    needed = {id(v) for v in results}
+    kept: list[Op] = []
+    for op in reversed(ops):
+        if not op.definition.is_pure or any(id(r) in needed for r in op.results):
+            kept.append(op)
+            needed.update(id(v) for v in op.operands)
+            needed.update(id(v) for b in op.regions for v in captured_values(b))
+    kept.reverse()
+    return tuple(kept)

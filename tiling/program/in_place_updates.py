@@ -1,0 +1,86 @@
+"""Updates in place: an op that changes a part of a value writes that part over the value, where nobody reads the value later.
+
+    r = dynamic_update_slice(a, u, start)      ->   r lives in a's memory, only u's elements are stored
+    r = scatter(a, indices, updates)           ->   likewise
+
+A program's ops are marked before planning (`mark_updates`): they get a definition of their own, whose routine stores the update
+alone. Whether the memory can be shared is decided on the kernels (`tiling.planning.reuse`); where not, a copy is made first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from hlo.clone import clone_block
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import OpDefinition, definition
+from hlo.types import ElementType, TensorType
+from tiling.program.flatten import Program
+
+__all__ = ["UPDATES", "is_update", "mark_updates"]
+
+_IN_PLACE = Declined("written over the operand")
+_PREFIX = "in_place."
+
+
+def _marked(name: str) -> OpDefinition:
+    plain = definition(name)
+    return replace(plain, name=_PREFIX + plain.mnemonic, access=_IN_PLACE, semantics=_IN_PLACE)
+
+
+_NEW = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": 2}
+"""Op -> the number of the operand that holds the new elements. Operand 0 is what they are written over."""
+UPDATES = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+"""Ops whose marked form has a routine."""
+
+
+def is_update(op: Op) -> bool:
+    """True for an op that `mark_updates` made."""
+    return op.name.startswith(_PREFIX)
+
+
+def mark_updates(program: Program, owned: Iterable[Value], takes: Callable[[Op], bool]) -> Program:
+    """The program with its small updates of owned values marked, those that `takes` agrees to.
+
+    Owned are the values given, what control flow gives, and what other updates give.
+    """
+    mine = set(owned)
+    done: dict[Value, Value] = {}
+    ops: list[Op] = []
+    changed = False
+    for op in program.ops:
+        operands = [done.get(v, v) for v in op.operands]
+        new = op
+        marks = bool(operands) and operands[0] in mine and takes(op) and _is_small(op) and operands[0] not in operands[1:]
+        if marks or operands != list(op.operands) or any(op.regions):
+            regions = op.regions
+            if done and regions:
+                regions = tuple(clone_block(b, done) for b in regions)
+            made = _marked(op.name) if marks else op.definition
+            if marks or operands != list(op.operands) or regions is not op.regions:
+                new = Op(made, operands, op.attributes, regions, [r.type for r in op.results], op.location, op.extra,
+                         [r.name for r in op.results])  # fmt: skip
+                done.update(zip(op.results, new.results, strict=True))
+                changed = True
+        if marks or (op.regions and op.name in _CONTROL):
+            mine.update(new.results)
+        ops.append(new)
+    if not changed:
+        return program
+    return Program(program.name, program.arguments, tuple(ops), tuple(done.get(v, v) for v in program.results))
+
+
+_CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
+
+
+def _is_small(op: Op) -> bool:
+    """True when at most half of the elements are new, and kernels know the types."""
+    for v in (*op.operands, *op.results):
+        if not isinstance(v.type, TensorType) or not v.type.is_static or not isinstance(v.type.element, ElementType):
+            return False
+    size = op.operands[0].tensor.size_elems
+    if len(op.results) != 1 or not size:
+        return False
+    return 0 < 2 * op.operands[_NEW[op.name]].tensor.size_elems <= size

@@ -1,0 +1,56 @@
+"""What a step finds in memory, and which ops are control flow."""
+
+from __future__ import annotations
+
+from hlo.clone import captured_values
+from hlo.errors import Declined
+from hlo.module import Op, Value, walk
+from hlo.types import TensorType
+from tiling.program.flatten import CONTROL, is_rebuilt
+
+__all__ = ["control_declines", "is_control", "op_inputs"]
+
+DEEPEST = 24
+"""Regions nested deeper than this are left to the evaluator, which needs no stack for them."""
+
+
+def _depth(op: Op) -> int:
+    """How deep an op's regions nest."""
+    deepest, todo = 0, [(op, 0)]
+    while todo:
+        current, depth = todo.pop()
+        deepest = max(deepest, depth)
+        if depth <= DEEPEST:
+            todo += [(inner, depth + 1) for b in current.regions for inner in b.ops if inner.regions or depth == 0]
+    return deepest
+
+
+def control_declines(op: Op) -> Declined | None:
+    """Why a control-flow op is not planned, or None: all values that it passes on must be arrays of fixed shapes."""
+    if op.name not in CONTROL:
+        return Declined(f"{op.name} is no control flow")
+    if _depth(op) > DEEPEST:
+        return Declined(f"its regions nest more than {DEEPEST} deep")
+    passed = [*op.operands, *op.results]
+    for b in op.regions:
+        passed += [*b.arguments, *b.results, *captured_values(b)]
+        passed += [r for inner in walk(b) for r in inner.results]
+    for v in passed:
+        if not isinstance(v.type, TensorType):
+            return Declined(f"a value of type {v.type} passes through it")
+        if not v.type.is_static:
+            return Declined(f"{v.type} has no fixed shape")
+    return None
+
+
+def is_control(op: Op) -> bool:
+    """True for ops that become a `ControlStep`."""
+    return op.name in CONTROL and control_declines(op) is None
+
+
+def op_inputs(op: Op) -> list[Value]:
+    """What an op's step finds in memory: its operands, and what its regions read from outside and do not make again."""
+    captured = [v for b in op.regions for v in captured_values(b)]
+    if captured and is_control(op):
+        captured = [v for v in captured if not is_rebuilt(v)]
+    return list(dict.fromkeys([*op.operands, *captured]))

@@ -1,0 +1,74 @@
+"""A product's result that is only read transposed is the product of the swapped factors.
+
+    transpose (a . b), free dimensions swapped   ->   b . a
+
+Gradients of products come so: the rule of a factor gives the result in the order of the product that it stands in, and turns it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hlo.attributes import DotDimensions
+from hlo.clone import captured_values, clone_block
+from hlo.module import Op, Value
+from hlo.registry import definition
+
+__all__ = ["turn_products"]
+
+
+def turn_products(ops: Sequence[Op], results: Sequence[Value]) -> tuple[list[Op], list[Value]]:
+    """Ops in dependency order and results, with swapped factors where that spares a transpose; the product itself is gone."""
+    readers = Counter(id(v) for v in results)
+    for op in ops:
+        readers.update(id(v) for v in op.operands)
+        readers.update(id(v) for b in op.regions for v in captured_values(b))
+    turned: dict[int, Op] = {}  # the id of a transpose -> the product that it turns
+    for op in ops:
+        product = op.operands[0].op if op.name == "stablehlo.transpose" else None
+        if product is not None and readers[id(op.operands[0])] == 1 and _swaps(op, product):
+            turned[id(op)] = product
+    if not turned:
+        return list(ops), list(results)
+    gone = {id(product) for product in turned.values()}
+    done: dict[Value, Value] = {}
+    made: list[Op] = []
+    for op in ops:
+        if id(op) in gone:
+            continue
+        new = op
+        if id(op) in turned:
+            new = _swapped(turned[id(op)], op, done)
+        elif any(v in done for v in op.operands) or any(v in done for b in op.regions for v in captured_values(b)):
+            regions = tuple(clone_block(b, done) if captured_values(b) else b for b in op.regions)
+            new = Op(op.definition, [done.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],
+                     op.location, op.extra, [r.name for r in op.results])  # fmt: skip
+        if new is not op:
+            done.update(zip(op.results, new.results, strict=True))
+        made.append(new)
+    return made, [done.get(v, v) for v in results]
+
+
+def _swaps(op: Op, product: Op) -> bool:
+    """Whether a transpose swaps the free dimensions of a product's two factors, and does nothing else."""
+    if product.name != "stablehlo.dot_general" or product.attr("algorithm") is not None:
+        return False
+    numbers: DotDimensions = product.attr("dot_dimension_numbers")
+    batch, rank = len(numbers.lhs_batching), op.results[0].rank
+    middle = batch + len(numbers.free("lhs", product.operands[0].rank))
+    return tuple(op.attr("permutation")) == (*range(batch), *range(middle, rank), *range(batch, middle))
+
+
+def _swapped(product: Op, op: Op, done: dict[Value, Value]) -> Op:
+    numbers: DotDimensions = product.attr("dot_dimension_numbers")
+    attributes = {
+        **product.attributes,
+        "dot_dimension_numbers": DotDimensions(
+            numbers.rhs_batching, numbers.lhs_batching, numbers.rhs_contracting, numbers.lhs_contracting
+        ),
+        "precision_config": tuple(product.attr("precision_config"))[::-1],
+    }
+    left, right = (done.get(v, v) for v in product.operands)
+    return Op(definition("stablehlo.dot_general"), (right, left), attributes, (), [op.results[0].type], product.location,
+              product.extra, [op.results[0].name])  # fmt: skip

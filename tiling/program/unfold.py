@@ -1,0 +1,229 @@
+"""Ops of StableHLO that are other ops in short: what each stands for. One entry each in `UNFOLDED`.
+
+    map f (x, …)                      ->  f's ops on the whole tensors
+    scatter f x at no index           ->  f's ops on x and the update
+    optimization_barrier x            ->  x
+    reduce x over dimensions of 1     ->  body(init, x) on the whole tensors
+    batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
+    unary_einsum "ab->a"              ->  a sum
+    get_dimension_size                ->  the size
+    bitcast_convert to another width  ->  shifts (tiling.program.bitcasts)
+    rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.program.random_bits)
+    dot_general that contracts nothing -> 0 + x y
+    fft                               ->  itself with tables of roots (tiling.routines.fourier)
+
+A rule gives the results' values, or None for an op that it leaves as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from hlo.attributes import ScatterDimensions
+from hlo.builder import Builder
+from hlo.module import Block, DenseArray, Op, Value
+from hlo.registry import Elementwise, Literal
+from hlo.types import ElementType, TensorType
+from tiling.program.bitcasts import bitcast, bitcast_convert
+from tiling.program.fourier_halves import fourier
+from tiling.program.random_bits import random_bits
+
+__all__ = ["UNFOLDED", "Unfold"]
+
+Unfold = Callable[[Builder, Op, Sequence[Value]], "Sequence[Value] | None"]
+
+
+def _map(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    return _on_tensors(b, op.regions[0], operands, op.results[0].shape)
+
+
+def _on_tensors(b: Builder, body: Block, operands: Sequence[Value], shape: tuple[int, ...]) -> Sequence[Value] | None:
+    """A scalar function's ops on whole tensors of one shape; None for one that is no chain of scalar ops of its operands."""
+    known = dict(zip(body.arguments, operands, strict=True))
+    for inner in body.ops[:-1]:
+        semantics = inner.definition.semantics
+        if isinstance(semantics, Literal):
+            dense: DenseArray = inner.attr("value")
+            goal = TensorType(shape, dense.type.element)
+            known[inner.results[0]] = b.constant(DenseArray(goal, np.broadcast_to(dense.array.reshape(()), shape)))
+            continue
+        if not isinstance(semantics, Elementwise) or any(v not in known for v in inner.operands):
+            return None
+        types = [TensorType(shape, r.tensor.element) for r in inner.results]
+        made = b.emit(inner.name, [known[v] for v in inner.operands], inner.attributes, (), types)
+        known.update(zip(inner.results, made, strict=True))
+    return [known[v] for v in body.results] if all(v in known for v in body.results) else None
+
+
+def _reduce(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """Over dimensions of one element each nothing is folded: body(init, x) is computed in place like any scalar function."""
+    count = len(operands) // 2
+    inputs, inits, shape = operands[:count], operands[count:], op.results[0].shape
+    if not op.attr("dimensions") or any(inputs[0].shape[k] != 1 for k in op.attr("dimensions")):
+        return None
+    elements = [v.tensor.element for v in (*inits, *inputs)]
+    if [v.tensor.element for v in op.regions[0].arguments] != elements:
+        return None  # a body that widens what it is given
+    starts = [b.broadcast_in_dim(v, shape, ()) for v in inits]
+    values = [b.reshape(v, shape) for v in inputs]
+    return _on_tensors(b, op.regions[0], [*starts, *values], shape)
+
+
+def _scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """One update that goes everywhere, as `x.at[:].add(u)` has it: the body on whole tensors."""
+    dims: ScatterDimensions = op.attr("scatter_dimension_numbers")
+    n = len(operands) // 2
+    indices, shape = operands[n], operands[0].shape
+    vectors = prod(m for k, m in enumerate(indices.shape) if k != dims.index_vector_dim)
+    sizes = iter(operands[n + 1].shape[k] for k in dims.update_window_dims)
+    single = {*dims.inserted_window_dims, *dims.input_batching_dims}
+    window = tuple(1 if k in single else next(sizes) for k in range(len(shape)))
+    if dims.scatter_dims_to_operand_dims or vectors != 1 or window != shape:
+        return None
+    values = [*operands[:n], *(b.reshape(u, shape) for u in operands[n + 1 :])]
+    if [v.tensor.element for v in op.regions[0].arguments] != [v.tensor.element for v in values]:
+        return None  # a body that widens what it is given
+    return _on_tensors(b, op.regions[0], values, shape)
+
+
+def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    return operands
+
+
+def _product(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """A product that sums up nothing: 0 + x y, which any kernel around it can compute where it is read."""
+    (result,), numbers = op.results, op.attr("dot_dimension_numbers")
+    if not isinstance(result.tensor.element, ElementType) or not all(isinstance(v.tensor.element, ElementType) for v in operands):
+        return None
+    real = result.tensor.element.is_float or result.tensor.element.is_integer
+    sides = ((operands[0], "lhs", 0), (operands[1], "rhs", len(numbers.free("lhs", operands[0].rank))))
+    if not real or any(v.shape[d] != 1 for v, side, _ in sides for d in getattr(numbers, f"{side}_contracting")):
+        return None
+    spread = []
+    for v, side, free_before in sides:
+        batching, free = getattr(numbers, f"{side}_batching"), numbers.free(side, v.rank)
+        kept = [d for d in range(v.rank) if d in batching or d in free]
+        at = [batching.index(d) if d in batching else len(batching) + free_before + free.index(d) for d in kept]
+        if v.tensor.element != result.tensor.element:
+            (v,) = b.emit("stablehlo.convert", [v], result_types=[TensorType(v.shape, result.tensor.element)])
+        if len(kept) < v.rank:
+            shape = tuple(v.shape[d] for d in kept)
+            (v,) = b.emit("stablehlo.reshape", [v], result_types=[TensorType(shape, result.tensor.element)])
+        (v,) = b.emit("stablehlo.broadcast_in_dim", [v], {"broadcast_dimensions": tuple(at)}, result_types=[result.type])
+        spread.append(v)
+    found = b.emit("stablehlo.multiply", spread)
+    if result.tensor.element.is_float:
+        zero = DenseArray(result.tensor, np.broadcast_to(np.zeros((), result.tensor.dtype), result.shape))
+        found = b.emit("stablehlo.add", [*found, b.constant(zero)])
+    return found
+
+
+def _dimension_size(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    return [b.constant(np.int32(operands[0].shape[op.attr("dimension")]))]
+
+
+def _sum(b: Builder, x: Value, dimensions: Sequence[int]) -> Value:
+    zero = b.constant(np.zeros((), x.tensor.dtype))
+    found = b.reduce(x, zero, lambda p, q: b.emit("stablehlo.add", (p, q))[0], dimensions)
+    assert isinstance(found, Value)
+    return found
+
+
+def _unary_einsum(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    source, _, goal = op.attr("einsum_config").lstrip(",").replace(" ", "").partition("->")
+    if len(set(source)) != len(source) or len(set(goal)) != len(goal) or "." in source or not set(goal) <= set(source):
+        return None
+    x = operands[0]
+    lost = [k for k, letter in enumerate(source) if letter not in goal]
+    if lost:
+        x = _sum(b, x, lost)
+    kept = [letter for letter in source if letter in goal]
+    order = tuple(kept.index(letter) for letter in goal)
+    return [x if order == tuple(range(len(order))) else b.emit("stablehlo.transpose", (x,), {"permutation": order})[0]]
+
+
+class _Norm:
+    """The numbers of a batch normalization: features along one dimension, statistics over the others."""
+
+    def __init__(self, b: Builder, op: Op, x: Value) -> None:
+        self.b, self.x = b, x
+        self.axis = op.attr("feature_index")
+        self.others = tuple(k for k in range(x.rank) if k != self.axis)
+        self.count = self.number(x.tensor.size_elems // max(x.shape[self.axis], 1), (x.shape[self.axis],))
+        self.epsilon = self.number(float(op.attr("epsilon")), (x.shape[self.axis],))
+
+    def number(self, v: float, shape: tuple[int, ...]) -> Value:
+        t = self.x.tensor
+        return self.b.constant(DenseArray(TensorType(shape, t.element), np.broadcast_to(np.asarray(v, t.dtype), shape)))
+
+    def __call__(self, word: str, *operands: Value) -> Value:
+        return self.b.emit(f"stablehlo.{word}", operands)[0]
+
+    def spread(self, v: Value) -> Value:
+        return self.b.broadcast_in_dim(v, self.x.shape, (self.axis,))
+
+    def sum(self, v: Value) -> Value:
+        return _sum(self.b, v, self.others)
+
+    def mean(self, v: Value) -> Value:
+        return self("divide", self.sum(v), self.count)
+
+    def deviation(self, variance: Value) -> Value:
+        return self("sqrt", self("add", variance, self.epsilon))
+
+    def normalized(self, scale: Value, offset: Value, mean: Value, variance: Value) -> Value:
+        centred = self("subtract", self.x, self.spread(mean))
+        unit = self("divide", centred, self.spread(self.deviation(variance)))
+        return self("add", self("multiply", self.spread(scale), unit), self.spread(offset))
+
+
+def _batch_norm_inference(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    x, scale, offset, mean, variance = operands
+    return [_Norm(b, op, x).normalized(scale, offset, mean, variance)]
+
+
+def _batch_norm_training(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    x, scale, offset = operands
+    n = _Norm(b, op, x)
+    mean = n.mean(x)
+    centred = n("subtract", x, n.spread(mean))
+    variance = n.mean(n("multiply", centred, centred))
+    return [n.normalized(scale, offset, mean, variance), mean, variance]
+
+
+def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """d x = scale / deviation / count * (count * g - sum g - centred * sum(g * centred) / (variance + epsilon))"""
+    x, scale, mean, variance, g = operands
+    n = _Norm(b, op, x)
+    centred = n("subtract", x, n.spread(mean))
+    deviation = n.deviation(variance)
+    unit = n("divide", centred, n.spread(deviation))
+    grad_offset, grad_scale = n.sum(g), n.sum(n("multiply", g, unit))
+    product = n.sum(n("multiply", g, centred))
+    whole = n("multiply", g, n.spread(n.count))
+    along = n("multiply", n.spread(product), centred)
+    along = n("divide", along, n.spread(n("add", variance, n.epsilon)))
+    rest = n("subtract", n("subtract", whole, n.spread(grad_offset)), along)
+    factor = n("divide", n("divide", scale, deviation), n.count)
+    return [n("multiply", n.spread(factor), rest), grad_scale, grad_offset]
+
+
+UNFOLDED: dict[str, Unfold] = {
+    "stablehlo.map": _map,
+    "stablehlo.scatter": _scatter,
+    "stablehlo.bitcast_convert": bitcast_convert,
+    "xla.bitcast": bitcast,
+    "stablehlo.optimization_barrier": _barrier,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.get_dimension_size": _dimension_size,
+    "stablehlo.unary_einsum": _unary_einsum,
+    "stablehlo.dot_general": _product,
+    "stablehlo.batch_norm_inference": _batch_norm_inference,
+    "stablehlo.batch_norm_training": _batch_norm_training,
+    "stablehlo.batch_norm_grad": _batch_norm_grad,
+    "stablehlo.rng_bit_generator": random_bits,
+    "stablehlo.fft": fourier,
+}

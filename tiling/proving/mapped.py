@@ -1,0 +1,502 @@
+"""What a schedule reads against what the program's maps say: is the loaded element the mapped one, and are all of them loaded?
+
+    reads(v, w)  = {element of v that an iteration stores -> element of w that it loads}      from the schedule
+    needs(v, w)  = {element of v -> element of w}                                             from the ops' index maps
+
+    mapped       reads(v, w) is within needs(v, w)
+    paired       what a sum of products multiplies are the two elements of one of its products
+    complete     for the elements that are stored, needs(v, w) is within reads(v, w): a reduction covers its whole range,
+                 and folds each element of it once
+
+Copies (packed operands, turned tiles, the pieces of a reduction) are looked through: what a copy was made of is what is read.
+What an op may read but need not (the rest of an updated tensor, the branches of a select) and what a scan carries along are no
+part of `complete`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+import islpy
+
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import Elementwise, Fold, Move, SumOfProducts
+from hlo.types import TensorType
+from indexing.derive import Reads, reads_of
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, substitute
+from indexing.isl import context, full_relation, to_isl
+from indexing.map import Constraint, IndexingMap, Variable, compose
+from indexing.may_read import MAY_READ
+from indexing.program import maps_from
+from indexing.transform import merge_runtimes
+from tiling.loops.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
+from tiling.loops.element_ir import Load, loads
+from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
+from tiling.proving.relations import Questions, Undecided, guard_set, named
+
+__all__ = ["mapped_questions"]
+
+IN, OUT = islpy.dim_type.in_, islpy.dim_type.out
+NOTHING_APART: Mapping[int, Contract] = {}
+DEPTH = 24  # so many values computed in place of one another are looked through
+
+
+@dataclass(frozen=True, eq=False)
+class _Statement:
+    """One store, fold or product: `value` None for a copy. `carries` says that it starts from an earlier iteration's result."""
+
+    value: Value | None
+    write: Access
+    reads: tuple[Access, ...]
+    carries: bool = False
+    fold: FoldStep | None = None
+    loops: tuple[Loop, ...] = ()
+    in_blocks: bool = False
+    is_moved: bool = False  # the value was made elsewhere, which its own statement says, and is put here element by element
+
+
+@dataclass(frozen=True, eq=False)
+class _Flow:
+    """A load of an element of `value`: directly, or through a `copy` that one access wrote and another one read for."""
+
+    value: Value
+    read: Access
+    element: tuple[Expr, ...]
+    copy: tuple[Access, Access] | None = None
+
+
+Question = tuple[str, str, Callable[[], str | None]]
+
+
+def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
+    """(obligation, subject, question) for each value that a schedule computes in loops: `mapped`, `complete`, `paired`.
+
+    A question gives a witness against the obligation or None, and raises Undecided.
+    """
+    statements = list(_statements(schedule))
+    copies: dict[int, list[_Statement]] = {}
+    for s in statements:
+        if s.value is None:
+            copies.setdefault(id(s.write.buffer), []).append(s)
+    given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT) if b.value is not None}
+    kept = (
+        given
+        | {b.value for b in schedule.buffers if b.value is not None}
+        | {s.value for s in statements if s.value is not None}
+    )
+    states = _states(schedule)
+    running = {s.value for s in statements if s.in_blocks}
+    for s in statements:
+        # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
+        if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
+            continue
+        check = _Check(s, copies, kept, given, ask, _flags_are_down(schedule), states)
+        yield "mapped", str(s.write), check.mapped
+        yield "complete", str(s.write), check.complete
+        if isinstance(s.value.op.definition.semantics, SumOfProducts):
+            yield "paired", str(s.write), check.paired
+        if s.fold is not None and all(a.value is not None for a in s.reads):
+            yield "complete", f"{s.write}: how many are folded", partial(_counted, s.fold, s.loops)
+
+
+def _states(schedule: Schedule) -> dict[int, Value]:
+    """The values whose running results a sequential loop keeps in buffers: by the buffer's id."""
+    found: dict[int, Value] = {}
+    for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
+        for nest in (s for s in step.steps if isinstance(s, Nest)):
+            roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
+            found |= {id(x.buffer): x.value for x in loads(roots) if x.buffer is not None}
+    return found
+
+
+def _flags_are_down(schedule: Schedule) -> bool:
+    """Whether this is the case in which nothing is left out."""
+    return all(schedule.ranges.get(f.variable) == Interval(0, 0) for p in schedule.phases for f in p.flags)
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _statements(schedule: Schedule) -> Iterator[_Statement]:
+    by_value = buffers_by_value(schedule)
+    apart = {id(c.out.buffer): c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.element}
+    for number, phase in enumerate(schedule.phases):
+        for k, step in enumerate(phase.steps, len(phase.before)):
+            reader = Reader(schedule, by_value, phase, (number, k), f"phase {number} step {k}")
+            try:
+                if isinstance(step, Nest):
+                    yield from _of_nest(step, reader, apart)
+                elif isinstance(step, Contract):
+                    yield from _of_contract(step, reader)
+                elif isinstance(step, Sequential):
+                    yield from _of_blocks(step, reader)
+                elif isinstance(step, Turn):
+                    read, write = reader.turn(step)
+                    yield _Statement(step.target.buffer.value, write, (read,))
+            except Unmodelled:
+                continue  # said by the obligation "modelled"
+
+
+def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
+    """The statements of a sequential loop: over all of its blocks they read what one nest would."""
+    with reader.within(step):
+        for s in step.steps:
+            for made in _of_nest(s, reader) if isinstance(s, Nest) else _of_contract(s, reader):
+                yield replace(made, in_blocks=True, loops=(step.loop, *made.loops))
+
+
+def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING_APART) -> Iterator[_Statement]:
+    for s in nest.stores:
+        one = Nest(nest.loops, (s,), (), nest.order_is_fixed, nest.skip)
+        node, made = s.node, _statement(s.value, list(reader.nest(one)), nest)
+        is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value
+        if is_moved and isinstance(node, Load):
+            c = apart.get(id(node.buffer))
+            at = {} if c is None else dict(zip(c.places, node.index, strict=True))
+            is_moved = (node.index if c is None else tuple(substitute(e, at) for e in c.element)) == tuple(s.index)
+        yield replace(made, is_moved=is_moved)
+    for f in nest.folds:
+        found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
+        reads = [a for a in found if a.kind is Kind.READ]
+        for v, w in zip(f.values, [a for a in found if a.kind is not Kind.READ], strict=True):
+            yield _statement(v, [*reads, w], nest, f)
+
+
+def _statement(
+    value: Value | None, accesses: Sequence[Access], nest: Nest, fold: FoldStep | None = None
+) -> _Statement:
+    write = next(a for a in accesses if a.kind is not Kind.READ)  # a carried fold updates
+    reads = tuple(a for a in accesses if a.kind is Kind.READ)
+    if value is not None and write.index is not None and len(write.index) != value.rank:
+        value = None  # pieces of a reduction
+    carries = any(x.kind is LoopKind.SCAN for x in nest.loops)
+    return _Statement(value, write, reads, carries, fold, nest.loops)
+
+
+def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
+    found = list(reader.contract(c))
+    last = [a for a in found if a.order[2] == len(c.pack)]
+    packs = [a for a in found if a.order[2] < len(c.pack)]
+    for part in range(len(c.pack)):
+        mine = [a for a in packs if a.order[2] == part]
+        for write in (a for a in mine if a.kind is Kind.WRITE):
+            yield _Statement(None, write, tuple(a for a in mine if a.kind is Kind.READ))
+    (write,) = [a for a in last if a.kind is Kind.WRITE]
+    yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ))
+
+
+def _counted(f: FoldStep, loops: Sequence[Loop]) -> str | None:
+    """Why a fold does not take each element of its op's range once; None when it does, or when that is not for counting."""
+    maps = reads_of(f.op)
+    if isinstance(maps, Declined) or any(m.constraints for ms in maps for m in ms):
+        return None
+    mine = [x for x in loops if x.kind is LoopKind.REDUCTION]
+    if not all(isinstance(e, Const) for x in mine for e in (x.lower, x.upper)):
+        return None
+    ranges = max((m.ranges for ms in maps for m in ms), key=len, default=())
+    wanted = prod(v.interval.size for v in ranges)
+    found = prod(interval(x.upper, {}).upper - interval(x.lower, {}).lower + 1 for x in mine)
+    return None if wanted == found else f"{found} elements are folded, the op has {wanted}"
+
+
+# ---------------------------------------------------------------- questions
+
+
+class _Check:
+    def __init__(
+        self, statement: _Statement, copies: Mapping[int, list[_Statement]], kept: set[Value], given: set[Value],
+        ask: Questions, everything: bool, states: Mapping[int, Value],
+    ) -> None:  # fmt: skip
+        self.statement, self.copies, self.ask, self.everything = statement, copies, ask, everything
+        self.kept, self.given, self.states = kept, given, states
+        assert statement.value is not None
+        self.value = statement.value
+        self._found: dict[Value, islpy.Map] | None = None
+
+    def mapped(self) -> str | None:
+        return self.ask.ask(self._mapped)
+
+    def complete(self) -> str | None:
+        return self.ask.ask(self._complete) if self.everything and not self.statement.carries else None
+
+    def _mapped(self) -> str | None:
+        for w, r in self._reads().items():
+            if w is self.value:
+                continue
+            left = r.subtract(self._needs(w, self.kept - {self.value}))
+            if not left.is_empty():
+                # Through another value that is kept, but computed again here.
+                left = left.subtract(self._needs(w, (w,)))
+            if not left.is_empty() and self.value.op is not None:
+                left = left.subtract(_times_zero(self.value.op, w, left))
+            if not left.is_empty():
+                return f"%{w.name or '?'} is read where no map leads: {_pair(left, w)}"
+        return None
+
+    def _complete(self) -> str | None:
+        reads = self._reads()
+        todo = [
+            (self.value, islpy.Map.identity(_square(stored)).intersect_domain(stored))
+            for stored in _written(self.statement.write)
+        ]
+        for _ in range(DEPTH):
+            # What is not loaded may have been computed in its place, from what it needs itself.
+            following: list[tuple[Value, islpy.Map]] = []
+            for v, missing in todo:
+                optional = _optional(v, self.kept)
+                for w, maps in maps_from(v, self.kept - {v}).items():
+                    if w is v or w not in self.kept or w in optional:
+                        continue
+                    for m in maps:
+                        if m.unknown is not None:
+                            raise Undecided(m.unknown.reason)
+                        rest = missing.apply_range(_plain(full_relation(merge_runtimes(m))))
+                        rest = rest.subtract(reads[w]) if w in reads else rest
+                        if rest.is_empty():
+                            continue
+                        if w.op is None or w in self.given:
+                            return f"%{w.name or '?'} is needed but not read: {_pair(rest, w)}"
+                        following.append((w, rest))
+            todo = following
+            if not todo:
+                return None
+        raise Undecided(f"more than {DEPTH} values are computed in place of one another")
+
+    def _reads(self) -> dict[Value, islpy.Map]:
+        """For each value that the statement loads, from the element stored to the elements loaded."""
+        if self._found is None:
+            found: dict[Value, islpy.Map] = {}
+            for flow in self._flows():
+                w, r = flow.value, _relation(self.statement.write, [flow])
+                found[w] = found[w].union(r) if w in found else r
+            self._found = found
+        return self._found
+
+    def _flows(self) -> Iterator[_Flow]:
+        """Every load, copies looked through."""
+        for read in self.statement.reads:
+            value = read.value or self.states.get(id(read.buffer))
+            if value is not None and (read.index is None or len(read.index) == value.rank):
+                yield _Flow(value, read, _index(read))
+                continue
+            sources = self.copies.get(id(read.buffer), [])
+            if not sources:
+                raise Undecided(f"{read.buffer.name} holds copies of what is not known")
+            for s in sources:
+                for inner in s.reads:
+                    if inner.value is None or (inner.index is not None and len(inner.index) != inner.value.rank):
+                        raise Undecided(f"{read.buffer.name} holds copies of copies")
+                    yield _Flow(inner.value, read, _index(inner), (s.write, inner))
+
+    def paired(self) -> str | None:
+        return self.ask.ask(self._paired)
+
+    def _paired(self) -> str | None:
+        """Two factors that are multiplied although the op multiplies others."""
+        op = self.value.op
+        assert op is not None
+        flows = list(self._flows())
+        for k, a in enumerate(flows):
+            for b in flows[k + 1 :]:
+                if a.read is b.read:
+                    continue  # ways to reach one load
+                left = _relation(self.statement.write, [a, b]).subtract(_factors(op, a.value, b.value))
+                if not left.is_empty():
+                    names = [f"x{i}" for i in range(left.dim(IN))]
+                    names += [f"%{w.name or '?'} at y{i}" for w in (a.value, b.value) for i in range(w.rank)]
+                    return f"multiplied, though the op does not: {named(left.wrap(), names)}"
+        return None
+
+    def _needs(self, w: Value, until: Collection[Value]) -> islpy.Map:
+        total: islpy.Map | None = None
+        for m in maps_from(self.value, until).get(w, ()):
+            if m.unknown is not None:
+                raise Undecided(m.unknown.reason)
+            r = _plain(full_relation(merge_runtimes(m)))
+            total = r if total is None else total.union(r)
+        if total is None:
+            space = islpy.Space.alloc(_context(), 0, self.value.rank, w.rank)
+            return islpy.Map.empty(space)
+        return total
+
+
+def _times_zero(op: Op, w: Value, like: islpy.Map) -> islpy.Map:
+    """What a sum of products may read beside its conditions: a factor of the zeros around a padded operand."""
+    total = islpy.Map.empty(like.get_space())
+    maps = reads_of(op, 0)
+    if not isinstance(op.definition.semantics, SumOfProducts) or isinstance(maps, Declined):
+        return total
+    for operand, reads in zip(op.operands, maps, strict=True):
+        for m in reads:
+            free = replace(m, constraints=())
+            behind = [IndexingMap.identity(w.shape)] if operand is w else maps_from(operand, (w,)).get(w, ())
+            for n in behind:
+                if n.unknown is None:
+                    total = total.union(_plain(full_relation(compose(free, n))))
+    return total
+
+
+def _square(s: islpy.Set) -> islpy.Space:
+    return islpy.Space.map_from_set(s.get_space())
+
+
+def _context() -> islpy.Context:
+    return context()
+
+
+def _index(a: Access) -> tuple[Expr, ...]:
+    """The element of its value that an access means."""
+    if a.index is not None:
+        return a.index
+    return tuple(as_expr(x + o) for x, o in zip(a.at, a.buffer.origin, strict=True))
+
+
+def _relation(write: Access, flows: Sequence[_Flow]) -> islpy.Map:
+    """From the element that `write` stores to the elements of some loads, for all iterations.
+
+    What a copy was made of is loaded where the positions are the same.
+    """
+    accesses = [write]
+    equal: list[Expr] = []
+    elements: list[Expr] = []
+    outer = {v for f in flows for v, _ in f.read.domain.variables} | {v for v, _ in write.domain.variables}
+    for k, f in enumerate(flows):
+        accesses.append(f.read)
+        element = f.element
+        if f.copy is not None:
+            # Copies in a thread's own memory are made in the same task and block; others by any task.
+            shared = outer if f.read.buffer.scope is Scope.THREAD else set()
+            made, inner, element = _renamed(*f.copy, element, shared, f"_made{k}")
+            accesses += [made, inner]
+            equal += [as_expr(a - b) for a, b in zip(f.read.at, made.at, strict=True)]
+        elements += element
+    variables: dict[Var, Interval] = {}
+    conditions: dict[Expr, Interval] = dict.fromkeys(equal, Interval(0, 0))
+    for a in accesses:
+        variables |= {v: b for v, b in a.domain.variables if v not in variables or variables[v].covers(b)}
+        for c in a.domain.held:
+            span, e = Interval(c.lower, c.upper), as_expr(c.expression)
+            conditions[e] = conditions[e].intersect(span) if e in conditions else span
+    out = _index(write)
+    constraints = tuple(Constraint(e, b) for e, b in conditions.items())
+    m = IndexingMap(tuple(Variable(v, b) for v, b in variables.items()), (*out, *elements), constraints=constraints)
+    full = to_isl(m)
+    for a in accesses:
+        for group in a.domain.failed:
+            full = full.subtract_domain(guard_set(tuple(variables.items()), group))
+    return _plain(islpy.Map.from_range(full.range()).move_dims(IN, 0, OUT, 0, len(out)))
+
+
+def _factors(op: Op, a: Value, b: Value) -> islpy.Map:
+    """From an element of a sum of products to the pairs of elements of `a` and `b` that one of its products is made of."""
+    reads = Reads(op, 0, op.results[0].shape)
+    rank = len(reads.dims)
+    spans = (*reads.dims, *reads.ranges)
+    ways: dict[Value, list[islpy.Map]] = {a: [], b: []}
+    for w, found in ways.items():
+        for operand, index, _ in reads.reads:
+            source = op.operands[operand]
+            m = IndexingMap(tuple(spans), index)
+            behind = [IndexingMap.identity(w.shape)] if source is w else maps_from(source, (w,)).get(w, ())
+            found += [_plain(full_relation(compose(m, n))) for n in behind if n.unknown is None]
+    total: islpy.Map | None = None
+    for x in ways[a]:
+        for y in ways[b]:
+            pair = x.flat_range_product(y).project_out(IN, rank, len(spans) - rank)
+            total = pair if total is None else total.union(pair)
+    if total is None:
+        return islpy.Map.empty(islpy.Space.alloc(_context(), 0, rank, a.rank + b.rank))
+    return _plain(total)
+
+
+def _renamed(
+    made: Access, inner: Access, element: tuple[Expr, ...], shared: set[Var], tag: str
+) -> tuple[Access, Access, tuple[Expr, ...]]:
+    """The accesses of a copy with variables of their own, but for the shared ones."""
+    names = {v: Var(v.name + tag) for a in (made, inner) for v, _ in a.domain.variables if v not in shared}
+
+    def new(e: Expr) -> Expr:
+        return substitute(e, names)
+
+    def of(a: Access) -> Access:
+        domain = replace(
+            a.domain,
+            variables=tuple((names.get(v, v), b) for v, b in a.domain.variables),
+            held=tuple(replace(c, expression=new(as_expr(c.expression))) for c in a.domain.held),
+            failed=tuple(tuple(replace(c, expression=new(as_expr(c.expression))) for c in g) for g in a.domain.failed),
+        )
+        return replace(a, domain=domain, at=tuple(map(new, a.at)))
+
+    return of(made), of(inner), tuple(map(new, element))
+
+
+def _written(write: Access) -> Iterator[islpy.Set]:
+    d = write.domain
+    conditions: dict[Expr, Interval] = {}
+    for c in d.held:
+        e = as_expr(c.expression)
+        conditions[e] = conditions.get(e, Interval(c.lower, c.upper)).intersect(Interval(c.lower, c.upper))
+    m = IndexingMap(
+        tuple(Variable(v, b) for v, b in d.variables), _index(write),
+        constraints=tuple(Constraint(e, b) for e, b in conditions.items()),
+    )  # fmt: skip
+    full = to_isl(m)
+    for group in d.failed:
+        full = full.subtract_domain(guard_set(d.variables, group))
+    yield full.range().reset_tuple_id() if full.range().has_tuple_id() else full.range()
+
+
+def _plain(m: islpy.Map) -> islpy.Map:
+    for k in range(m.dim(IN)):
+        m = m.set_dim_name(IN, k, f"i{k}")
+    return m
+
+
+def _pair(m: islpy.Map, w: Value) -> str:
+    names = [f"x{k}" for k in range(m.dim(IN))] + [f"%{w.name or '?'} at y{k}" for k in range(m.dim(OUT))]
+    return named(m.wrap(), names)
+
+
+def _optional(value: Value, loaded: Collection[Value]) -> set[Value]:
+    """The loaded values that an op between them and `value` need not read: where its conditions hold, or of its other branch."""
+    found: set[Value] = set()
+    seen: set[tuple[Value, bool]] = set()
+    todo: list[tuple[Value, bool]] = [(value, False)]
+    while todo:
+        v, is_optional = todo.pop()
+        if (v, is_optional) in seen:
+            continue
+        seen.add((v, is_optional))
+        if v is not value and v in loaded:
+            if is_optional:
+                found.add(v)
+            continue
+        if v.op is None:
+            continue
+        for k, o in enumerate(v.op.operands):
+            if isinstance(o.type, TensorType):
+                todo.append((o, is_optional or _is_optional(v.op, k)))
+    return found
+
+
+def _is_optional(op: Op, operand: int) -> bool:
+    semantics = op.definition.semantics
+    if op.name in MAY_READ or (isinstance(semantics, Elementwise) and semantics.function == "select"):
+        return True
+    if isinstance(semantics, Move):
+        return semantics.otherwise == operand or _gives_way(op, operand)
+    # Padded windows need their initial value only where there is nothing to fold.
+    return isinstance(semantics, Fold) and operand >= len(op.operands) // 2
+
+
+def _gives_way(op: Op, operand: int) -> bool:
+    """Whether a move reads an operand only where another one's conditions do not hold: its maps name every place."""
+    found = reads_of(op)
+    if isinstance(found, Declined):
+        return False
+    bounded = [any(m.constraints for m in maps) for maps in found]
+    return not bounded[operand] and any(bounded)

@@ -1,0 +1,364 @@
+"""Proofs of schedules: what has to hold for a kernel to be right, shown by isl for each access of a schedule.
+
+    written once       (tasks, loops) -> element is injective and reaches every element of a result
+    in bounds          every access lies in its buffer, and in its value's shape, wherever its conditions hold
+    produced           what a step reads was written before: by its own task, or by any task of an earlier phase
+    not overwritten    between a value's last write and a read of it nothing else is written there
+    tasks apart        no task writes where another one of its phase reads or writes
+    storage            different positions of a buffer have different addresses, all inside its memory
+    ranges             loops stay in the ranges that index expressions were simplified with
+    mapped             a load takes the element that the program's maps lead to
+    complete           and all of them are loaded: a reduction covers its range, each element once
+    paired             a product's factors are elements that the op multiplies
+    inputs             arguments are never written; a plan's kernels read what exists by then
+
+An obligation is proved, refuted with a witness, or undecided when it takes more than its budget: never proved by default.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from hlo.registry import Literal
+from indexing.expr import Expr
+from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
+from tiling.loops.ir import Buffer, Schedule, Scope
+from tiling.planning.model import Fusion, Plan
+from tiling.proving.mapped import mapped_questions
+from tiling.proving.quick_proofs import covers, stays_inside, writes_once
+from tiling.proving.relations import Questions, Undecided
+
+__all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
+
+OPERATIONS = 3_000_000
+"""What isl may spend on one question."""
+
+
+class Verdict(enum.Enum):
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """One thing to show. `witness` is a counterexample for what is refuted, the reason for what is undecided."""
+
+    name: str
+    subject: str
+    verdict: Verdict
+    witness: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.subject}: {self.verdict.value}" + (f": {self.witness}" if self.witness else "")
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Obligations with their verdicts."""
+
+    obligations: tuple[Obligation, ...]
+    seconds: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """True when every obligation is proved."""
+        return all(o.verdict is Verdict.PROVED for o in self.obligations)
+
+    @property
+    def refuted(self) -> tuple[Obligation, ...]:
+        return tuple(o for o in self.obligations if o.verdict is Verdict.REFUTED)
+
+    @property
+    def undecided(self) -> tuple[Obligation, ...]:
+        return tuple(o for o in self.obligations if o.verdict is Verdict.UNDECIDED)
+
+    def table(self) -> list[dict[str, Any]]:
+        """For each kind of obligation how many are proved, refuted and undecided."""
+        counts: Counter[tuple[str, Verdict]] = Counter((o.name, o.verdict) for o in self.obligations)
+        names = dict.fromkeys(o.name for o in self.obligations)
+        return [{"obligation": n, **{v.value: counts[n, v] for v in Verdict}} for n in names]
+
+    def __str__(self) -> str:
+        rows = [("obligation", *(v.value for v in Verdict))]
+        rows += [(r["obligation"], *(str(r[v.value]) for v in Verdict)) for r in self.table()]
+        widths = [max(len(r[k]) for r in rows) for k in range(len(rows[0]))]
+        lines = ["  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in rows]
+        return "\n".join([*lines, *(str(o) for o in (*self.refuted, *self.undecided))])
+
+
+def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:
+    """Shows that a schedule (of a fusion, or each one of a plan) computes each result once and reads only what is there.
+
+    `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. Never raises for a
+    schedule that breaks a rule: that is a refuted obligation.
+
+    >>> import hlo, tiling
+    >>> text = '''func.func @main(%x: tensor<64x8xf32>) -> tensor<8x64xf32> {
+    ...   %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<64x8xf32>) -> tensor<8x64xf32>
+    ...   return %0 : tensor<8x64xf32> }'''
+    >>> prove(tiling.plan(hlo.parse(text))).holds
+    True
+    """
+    start = time.perf_counter()
+    found: list[Obligation] = []
+    deadline = start + seconds
+    if isinstance(subject, Plan):
+        for p in subject.nested():
+            found += _inputs_of_plan(p)
+        for f in (f for p in subject.nested() for f in p.fusions):
+            found += [
+                Obligation(o.name, f"{f.name} {o.subject}", o.verdict, o.witness)
+                for o in _prove(f.schedule, operations, deadline)
+            ]
+            found += _outputs(f)
+    else:
+        found += _prove(subject.schedule if isinstance(subject, Fusion) else subject, operations, deadline)
+    return Proof(tuple(found), time.perf_counter() - start)
+
+
+def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: float = 60.0) -> Proof:
+    """Shows that a kernel touches its own memory only: in bounds, written once, produced, tasks apart, storage.
+
+    What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked. Obligations
+    that are proved have no subject.
+    """
+    start = time.perf_counter()
+    return Proof(tuple(_prove(schedule, operations, start + seconds, of_memory=True)), time.perf_counter() - start)
+
+
+def _prove(schedule: Schedule, operations: int, deadline: float, of_memory: bool = False) -> list[Obligation]:
+    found: list[Obligation] = []
+    for one in flag_values(schedule):
+        flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
+        tag = "".join(f"while {x}: " for x in flags)
+        prover = _Prover(one, Questions(operations, deadline), brief=of_memory)
+        made = prover.memory() if of_memory else prover.run()
+        found += [replace(o, subject=tag + o.subject) for o in made] if tag else made
+    return found
+
+
+def _outputs(f: Fusion) -> Iterator[Obligation]:
+    """Each stored buffer belongs to a value."""
+    for b in f.schedule.buffers_in(Scope.RESULT):
+        if b.value is None:
+            yield Obligation("inputs", f"{f.name} {b.name}", Verdict.REFUTED, "a result buffer without a value")
+
+
+def _inputs_of_plan(plan: Plan) -> Iterator[Obligation]:
+    """A kernel reads arguments, constants and what an earlier kernel stored."""
+    ready = {id(v) for v in plan.program.arguments}
+    for step in plan.steps:
+        reads = step.inputs if isinstance(step, Fusion) else step.op.operands
+        for v in reads:
+            made = id(v) in ready or (v.op is not None and isinstance(v.op.definition.semantics, Literal))
+            # Operands of the evaluator's ops may be computed in place by no kernel at all.
+            if isinstance(step, Fusion) or not made:
+                name = f"{step.name} reads %{v.name or '?'}"
+                verdict = Verdict.PROVED if made else Verdict.REFUTED
+                yield Obligation("inputs", name, verdict, "" if made else f"%{v.name or '?'} is not there yet")
+        ready |= {id(v) for v in (step.outputs if isinstance(step, Fusion) else step.op.results)}
+
+
+class _Prover:
+    def __init__(self, schedule: Schedule, questions: Questions, brief: bool = False) -> None:
+        self.schedule, self.ask = schedule, questions
+        self.brief = brief  # what is proved is not described
+        self.accesses: list[Access] = []
+        self.unmodelled: list[tuple[str, str]] = []
+        for a in accesses_of(schedule):
+            if isinstance(a, Access):
+                self.accesses.append(a)
+            else:
+                self.unmodelled.append(a)
+        self.writes: dict[int, list[Access]] = {}
+        for a in self.accesses:
+            if a.kind is not Kind.READ:
+                self.writes.setdefault(id(a.buffer), []).append(a)
+
+    def _is_updated(self, buffer: Buffer) -> bool:
+        """True for a value that a kernel changes in place: the rest of it was there before."""
+        found = self.writes.get(id(buffer), [])
+        return buffer.scope is Scope.RESULT and bool(found) and all(a.kind is Kind.UPDATE for a in found)
+
+    def run(self) -> Iterator[Obligation]:
+        yield from self.memory()
+        yield from self.contents()
+
+    def memory(self) -> Iterator[Obligation]:
+        """What has to hold for a kernel to touch only what is there and its own, and to read nothing that was never written."""
+        for label, reason in self.unmodelled:
+            yield Obligation("modelled", label, Verdict.UNDECIDED, reason)
+        yield from self._storage()
+        for a in self.accesses:
+            yield self._decided("in bounds", a, partial(self._outside, a))
+        for b in self.schedule.buffers:
+            if b.scope is Scope.RESULT and not self._is_updated(b):
+                yield self._decided("written once", b.name, partial(self._written_once, b))
+            if b.scope is Scope.ARGUMENT:
+                bad = self.writes.get(id(b), [])
+                yield Obligation("inputs", f"{b.name} is not written", Verdict.REFUTED if bad else Verdict.PROVED,
+                                 str(bad[0]) if bad else "")  # fmt: skip
+        known = {id(b) for b in self.schedule.buffers}
+        for a in self.accesses:
+            if id(a.buffer) not in known:
+                yield Obligation("storage", str(a), Verdict.REFUTED, f"{a.buffer.name} is none of the schedule's buffers")
+            if self._is_made_here(a):
+                yield self._decided("produced", a, partial(self._unproduced, a))
+        yield from self._apart()
+        yield from self._ranges()
+
+    def contents(self) -> Iterator[Obligation]:
+        """What has to hold for what is read to be the right thing."""
+        for a in self.accesses:
+            if self._is_made_here(a):
+                yield self._decided("not overwritten", a, partial(self._overwritten, a))
+        for name, subject, question in mapped_questions(self.schedule, self.ask):
+            yield self._decided(name, subject, question)
+
+    def _is_made_here(self, a: Access) -> bool:
+        """True for a read of what this kernel wrote itself."""
+        return a.kind is not Kind.WRITE and a.buffer.scope is not Scope.ARGUMENT and not self._is_updated(a.buffer)
+
+    def _decided(self, name: str, subject: str | Access, question: Callable[[], str | None]) -> Obligation:
+        """`question` gives a witness against the obligation, or None."""
+        try:
+            witness = question()
+        except Undecided as reason:
+            return Obligation(name, str(subject), Verdict.UNDECIDED, str(reason))
+        if witness is None:
+            return Obligation(name, "" if self.brief else str(subject), Verdict.PROVED)
+        return Obligation(name, str(subject), Verdict.REFUTED, witness)
+
+    # ------------------------------------------------------------ numbers
+
+    def _ranges(self) -> Iterator[Obligation]:
+        seen: dict[Any, str | None] = {}
+        for a in self.accesses:
+            for v, b in a.domain.variables:
+                claimed = self.schedule.ranges.get(v)
+                if claimed is not None and not claimed.covers(b):
+                    seen[v] = f"{v} runs over {b}, its range is {claimed}"
+                else:
+                    seen.setdefault(v, None)
+        for v, bad in seen.items():
+            if v in self.schedule.ranges:
+                yield Obligation("ranges", str(v), Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
+
+    def _storage(self) -> Iterator[Obligation]:
+        for b in self.schedule.buffers:
+            bad = _storage_fault(b)
+            yield Obligation("storage", b.name, Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
+
+    def _outside(self, a: Access) -> str | None:
+        limits: list[tuple[Expr, int, str]] = []
+        for k, (e, n) in enumerate(zip(a.at, a.buffer.shape, strict=True)):
+            limits.append((e, n, f"position {k} of {a.buffer.name}"))
+        if a.index is not None and a.value is not None and len(a.index) == a.value.rank:
+            for k, (e, n) in enumerate(zip(a.index, a.value.shape, strict=True)):
+                limits.append((e, n, f"index {k} of %{a.value.name or '?'}"))
+        for e, n, what in limits:
+            if stays_inside(a.domain, e, 0, n - 1):
+                continue
+            point = self.ask.outside(a.domain, e, n)
+            if point is not None:
+                return f"{what} leaves [0, {n - 1}] at {point}"
+        return None
+
+    # ------------------------------------------------------------ contents
+
+    def _written_once(self, b: Buffer) -> str | None:
+        mine = [w for w in self.writes.get(id(b), []) if w.kind is Kind.WRITE and (w.value is None or w.value is b.value)]
+        if 0 in b.shape:
+            return None
+        if not mine:
+            return "nothing is written"
+        if len(mine) == 1 and writes_once(mine[0], b):
+            return None
+        return self.ask.not_once(mine, b.shape)
+
+    def _producers(self, a: Access) -> tuple[list[Access], list[Access]]:
+        """(writes of the same task before `a`, writes of earlier phases) of the content that `a` expects."""
+        mine, earlier = [], []
+        for w in self.writes.get(id(a.buffer), []):
+            if w.kind is not Kind.WRITE or not _same_content(a, w):
+                continue
+            if w.order[:3] < a.order[:3] and w.order[0] == a.order[0]:
+                mine.append(w)
+            elif w.order[0] < a.order[0] and a.buffer.scope is not Scope.THREAD:
+                earlier.append(w)
+        return mine, earlier
+
+    def _unproduced(self, a: Access) -> str | None:
+        mine, earlier = self._producers(a)
+        before = [w for w in mine if w.order[:2] != a.order[:2]]
+        if any(covers(w, a, apart=False) for w in before) or any(covers(w, a, apart=True) for w in earlier):
+            return None
+        return self.ask.unproduced(a, mine, earlier)
+
+    def _overwritten(self, a: Access) -> str | None:
+        mine, earlier = self._producers(a)
+        last = max((*mine, *earlier), key=lambda w: w.order, default=None)
+        if last is None:
+            return None  # that nothing is produced is said elsewhere
+        for w in self.writes.get(id(a.buffer), []):
+            if _same_content(a, w) or w.kind is Kind.UPDATE:
+                continue
+            point = self._between(a, w, last, all(p.order[:2] == a.order[:2] for p in (*mine, *earlier)))
+            if point is not None:
+                return f"{w} before it is read: {point}"
+        return None
+
+    def _between(self, a: Access, w: Access, last: Access, in_block: bool) -> str | None:
+        """Where `w` writes what `a` reads, after `last` wrote it and before it is read; None when that cannot be."""
+        if w.order[:3] == last.order[:3] != a.order[:3] and w.order < last.order:
+            return self.ask.meet(last, w, other_iteration=True)  # in one nest: a later iteration may undo an earlier one
+        if not last.order < w.order:
+            return None
+        if w.order[0] < a.order[0]:
+            return self.ask.meet(a, w, across_tasks=True)
+        # Inside a sequential loop what is read was written in the same block: writes of other blocks come before or after both.
+        blocks = a.domain.blocks if in_block and w.order[:2] == a.order[:2] else 0
+        if w.order[:3] == a.order[:3]:
+            # In one nest: only the iteration that reads an element may overwrite it.
+            return self.ask.meet(a, w, other_iteration=not w.is_fold, blocks=blocks)
+        if blocks and w.order[:3] > a.order[:3]:
+            return None
+        if w.order[:3] < a.order[:3] or w.order[:2] == a.order[:2]:
+            return self.ask.meet(a, w, blocks=blocks)  # parts of one step take turns, block by block
+        return None
+
+    def _apart(self) -> Iterator[Obligation]:
+        for number, phase in enumerate(self.schedule.phases):
+            for b in self.schedule.buffers:
+                if b.scope in (Scope.THREAD, Scope.ARGUMENT) or phase.tasks < 2:
+                    continue
+                inside = [a for a in self.accesses if a.buffer is b and a.order[0] == number]
+                if any(a.kind is not Kind.READ for a in inside):
+                    question = partial(self.ask.not_apart, inside, phase.group)
+                    yield self._decided("tasks apart", f"phase {number} {b.name}", question)
+
+
+def _same_content(read: Access, write: Access) -> bool:
+    """Whether a write puts there what the read expects: the same value, or in a buffer of copies anything."""
+    if read.kind is Kind.UPDATE or read.value is None:
+        return True
+    return write.value is read.value or (write.value is None and write.buffer.value is read.value)
+
+
+def _storage_fault(b: Buffer) -> str | None:
+    sides = sorted((s, n) for s, n in zip(b.strides, b.shape, strict=True) if n > 1)
+    reach = 0
+    for s, n in sides:
+        if s <= reach:
+            return f"stride {s} is within the {reach + 1} elements that finer dimensions take"
+        reach += s * (n - 1)
+    if 0 not in b.shape and reach >= b.size_elems:
+        return f"its last element lies at {reach}, its memory has {b.size_elems} elements"
+    return None

@@ -1,0 +1,1 @@
+"""The tile algebra: symbolic tiles, their constraints, and how tiles move along index maps."""
