@@ -8,8 +8,8 @@ from hlo.access import AccessBuilder, Index
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import identity_access
-from hlo.ops.movement import delinearize, linearize, matching_groups
 from hlo.ops.contraction import dot_shape, dot_shape_rules, scaled_access
+from hlo.ops.movement import delinearize, linearize, matching_groups
 from hlo.ops.rules import input_type, law, result_is_operand, result_type, returned, same_shapes
 from hlo.registry import Attribute, Move, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, TensorType, Type
