@@ -324,6 +324,8 @@ class _Writer:
         """`all-to-all(…), dimensions={k}`."""
         if op.attr("split_dimension") != op.attr("concat_dimension"):
             raise _Unsaid("HLO's all-to-all splits and concatenates one dimension")
+        if not op.attr("replica_groups"):
+            raise _Unsaid(f"HLO's all-to-all of one array needs replica groups, and {op.location} has none")
         self._finish(
             c,
             op,
