@@ -121,7 +121,8 @@ def tensors(
         + (" of " + " or ".join(names) if names != ["any kind"] else "")
     )
     if quantized:
-        what += {"any": " or quantized", "block-wise": " or quantized (also by blocks)"}.get(quantized, " or per-tensor quantized")
+        more = {"any": "quantized", "block-wise": "quantized (also by blocks)"}
+        what += " or " + more.get(quantized, "per-tensor quantized")
 
     def has(t: Type) -> bool:
         if not isinstance(t, TensorType) or (rank is not None and len(t.shape) != rank):

@@ -5,7 +5,7 @@ maps(v) = union over uses (op, k) of v, over maps c to the op's result, over map
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -103,23 +103,38 @@ def _element_reads(
     blocks = blocks_of(made_by, module)
     if blocks and made_by.name in BRANCHING:
         yield made_by.operands[0], [composed(c, _to_scalar(op.result)) for c in consumers]
+    is_hidden = not blocks
     for block in blocks:
         inner, rest = _element(block.results[made_by.results.index(value)], path)
         replaced = dict(zip(block.arguments, made_by.operands, strict=True)) if made_by.name in CALLS else {}
-        if rest:  # made further inside, or an argument that is a tuple
-            continue
-        for c in consumers:
+        is_hidden = is_hidden or bool(rest)
+        for c in () if rest else consumers:
             for v, maps in maps_from(inner, stop, c, module).items():
                 yield replaced.get(v, v), list(maps)
+    if is_hidden:  # a loop's tuple, a custom call's, or one that a call further inside makes
+        reason = f"an element of the tuple that {made_by.name} makes, which is not made in sight"
+        for v in _tensors_of(made_by.operands):
+            yield v, [IndexingMap.unknown_because(reason)]
+
+
+def _tensors_of(values: Iterable[Value]) -> Iterator[Value]:
+    """The values, and those that tuples among them are made of."""
+    stack = list(values)
+    while stack:
+        v = stack.pop()
+        if v.op is not None and v.op.name == "stablehlo.tuple":
+            stack.extend(v.op.operands)
+        else:
+            yield v
 
 
 def _element(value: Value, path: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
     """The value that element `path` of a tuple is, and the rest of the path where the tuple is not made in sight."""
-    while value.op is not None:
-        if value.op.name == "stablehlo.get_tuple_element":
-            value, path = value.op.operands[0], (value.op.attr("index"), *path)
-        elif value.op.name == "stablehlo.tuple" and path:
-            value, path = value.op.operands[path[0]], path[1:]
+    while (op := value.op) is not None:
+        if op.name == "stablehlo.get_tuple_element":
+            value, path = op.operands[0], (op.attr("index"), *path)
+        elif op.name == "stablehlo.tuple" and path:
+            value, path = op.operands[path[0]], path[1:]
         else:
             break
     return value, path

@@ -2,8 +2,8 @@
 
 The caller and its helpers take kernels from one list, the longest first, and the caller loads what they made. A helper is a
 fresh Python process (`codegen.native.helper`) that talks over two pipes: nothing is forked, so threads and locks of this process
-do not matter. Helpers live as long as one call. Whatever becomes of one (it cannot be started, it is killed), its kernel is compiled by
-the caller.
+do not matter. Helpers live as long as one call. Whatever becomes of one (it cannot be started, it is killed), its kernel is
+compiled by the caller.
 """
 
 from __future__ import annotations

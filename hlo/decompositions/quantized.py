@@ -87,7 +87,8 @@ def _results(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
 
 def _moved(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | Declined:
     """Elements are moved as they are stored, which is right as long as they keep their scales."""
-    values = {q for v in (*op.operands, *op.results) if (q := _quantized(v.type)) is not None and q.axis is None and q.grid is None}
+    found = [q for v in (*op.operands, *op.results) if (q := _quantized(v.type)) is not None]
+    values = {q for q in found if q.axis is None and q.grid is None}
     if len(values) > 1 and op.definition.mnemonic != "bitcast_convert":
         return Declined(f"{op.name} between quantized types of different scales")
     attributes = {

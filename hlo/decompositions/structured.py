@@ -216,6 +216,7 @@ def scaled_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Decline
         return Declined("its sizes must be known: the scales are repeated over their blocks")
     lhs, rhs, lhs_scale, rhs_scale = operands
     b, element = rewriter.builder, op.results[0].tensor.element
+    assert isinstance(element, ElementType)
     wide = ELEMENT_TYPES["f64" if any(v.tensor.element.bits == 64 for v in (*operands, op.results[0])) else "f32"]
     left, right = _scaled_factor(b, lhs, lhs_scale, wide), _scaled_factor(b, rhs, rhs_scale, wide)
     dims = op.attr("dot_dimension_numbers")

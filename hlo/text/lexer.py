@@ -136,7 +136,7 @@ class Lexer:
         return text
 
     def integer(self, bits: int | None = None) -> int:
-        """A decimal or hexadecimal integer with an optional minus sign; one that a signed type of `bits` bits has, where given."""
+        """A decimal or hexadecimal integer with an optional minus sign, within a signed type of `bits` bits."""
         begin = self.start
         negative = self.accept("-")
         at = self.start

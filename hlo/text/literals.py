@@ -183,7 +183,8 @@ def _packed(data: bytes) -> bytes | None:
     kept = classes[keep]
     if _words(classes) != _words(kept) or _APART[kept[:-1] * 4 + kept[1:]].any():
         return None
-    return raw[keep].tobytes()
+    packed: bytes = raw[keep].tobytes()
+    return packed
 
 
 def _words(classes: np.ndarray) -> int:

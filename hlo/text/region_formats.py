@@ -73,8 +73,8 @@ def _parse_reduce(p: OpParser, parts: OpParts) -> Steps:
     place = lx.location(inner_at)
     if inner is not None:
         if inner.name not in COMMUTATIVE or len(inputs) != 1:
-            names = ", ".join(sorted(COMMUTATIVE))
-            raise lx.error(f"expected a commutative op of two operands on one input ({names}), found {inner.name}", inner_at)
+            known = ", ".join(sorted(COMMUTATIVE))
+            raise lx.error(f"expected a commutative op of two operands on one input ({known}), found {inner.name}", inner_at)
         first = inputs[0].type
         if not isinstance(first, TensorType):
             raise lx.error(f"expected a tensor, found {first}", at)

@@ -308,7 +308,7 @@ class TypeParser(ABC):
         lx = self.lexer
         if lx.kind != "<":
             raise lx.expected("'<'")
-        closing = lx.balanced()
+        lx.balanced()
         lx.advance()
         word_at, word = lx.start, lx.take("word", "a storage type such as i8")
         storage = ELEMENT_TYPES.get("ui" + word[1:] if word.startswith("u") and not word.startswith("ui") else word)

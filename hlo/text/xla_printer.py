@@ -323,6 +323,8 @@ class _Writer:
         """`all-to-all(…), dimensions={k}`."""
         if op.attr("split_dimension") != op.attr("concat_dimension"):
             raise _Unsaid("HLO's all-to-all splits and concatenates one dimension")
+        if not op.attr("replica_groups"):
+            raise _Unsaid(f"HLO's all-to-all of one array needs replica groups, and {op.location} has none")
         self._finish(
             c,
             op,
@@ -359,18 +361,6 @@ class _Writer:
                 sizes.append(c.add(c.fresh("size"), scalar, f"reshape({part})"))
         self._finish(c, op, "dynamic-reshape", [], [c.names[op.operands[0]], *sizes])
 
-    def _transfer(self, c: _Computation, op: Op, opcode: str, data: list[Value], operands: list[str]) -> tuple[str, list[str]]:
-        """The first half of a send or recv; returns its name and the attributes that the second half repeats."""
-        whole = type_text(data[0].type) if len(data) == 1 else type_text(TupleType(tuple(v.type for v in data)))
-        texts = [f"channel_id={op.attr('channel_handle').handle}"]
-        if op.attr("is_host_transfer"):
-            texts.append("is_host_transfer=true")
-        if op.attr("source_target_pairs"):
-            raise _Unsaid(f"{op.name} at {op.location} between pairs of its own")
-        texts.extend(f"{k[4:]}={v}" for k, v in op.extra.items() if k.startswith("xla.") and isinstance(v, str))
-        call = f"{opcode}({', '.join(operands)})" + "".join(f", {t}" for t in texts)
-        return c.add(c.fresh(opcode), f"({whole}, u32[], token[])", call), texts[:1] + [t for t in texts if t.startswith("is_host")]
-
     def send(self, c: _Computation, op: Op) -> None:
         """`send(data, token)` and `send-done(…)`; several values go as one tuple."""
         *data, token = op.operands
@@ -378,17 +368,16 @@ class _Writer:
         if len(data) != 1:
             t = type_text(TupleType(tuple(v.type for v in data)))
             names = [c.add(c.fresh("tuple"), t, f"tuple({', '.join(names)})")]
-        begun, texts = self._transfer(c, op, "send", data, [*names, c.names[token]])
-        call = f"send-done({begun})" + "".join(f", {t}" for t in texts)
-        c.names[op.result] = c.add(c.fresh(op.result.name), "token[]", call)
+        begun, texts = _transfer(c, op, data, [*names, c.names[token]])
+        c.names[op.result] = c.add(c.fresh(op.result.name), "token[]", f"send-done({begun}){texts}")
 
     def recv(self, c: _Computation, op: Op) -> None:
         """`recv(token)` and `recv-done(…)`, and the elements of what came."""
         *data, token = op.results
-        begun, texts = self._transfer(c, op, "recv", data, [c.names[op.operands[0]]])
+        begun, texts = _transfer(c, op, data, [c.names[op.operands[0]]])
         whole = data[0].type if len(data) == 1 else TupleType(tuple(v.type for v in data))
         t = type_text(TupleType((whole, token.type)))
-        ended = c.add(c.fresh("recv-done"), t, f"recv-done({begun})" + "".join(f", {x}" for x in texts))
+        ended = c.add(c.fresh("recv-done"), t, f"recv-done({begun}){texts}")
         inner = c.add(c.fresh(data[0].name), type_text(whole), f"get-tuple-element({ended}), index=0")
         if len(data) == 1:
             c.names[data[0]] = inner
@@ -410,6 +399,20 @@ class _Writer:
             c.names[r] = c.add(c.fresh(r.name), type_text(r.type), f"get-tuple-element({inner}), index={k}")
         token = op.results[-1]
         c.names[token] = c.add(c.fresh(token.name), "token[]", f"get-tuple-element({whole}), index=1")
+
+
+def _transfer(c: _Computation, op: Op, data: list[Value], operands: list[str]) -> tuple[str, str]:
+    """The first half of a send or recv; returns its name and the attributes that the second half repeats."""
+    opcode = op.definition.mnemonic
+    whole = type_text(data[0].type) if len(data) == 1 else type_text(TupleType(tuple(v.type for v in data)))
+    texts = f", channel_id={op.attr('channel_handle').handle}"
+    if op.attr("is_host_transfer"):
+        texts += ", is_host_transfer=true"
+    if op.attr("source_target_pairs"):
+        raise _Unsaid(f"{op.name} at {op.location} between pairs of its own")
+    extra = "".join(f", {k[4:]}={v}" for k, v in op.extra.items() if k.startswith("xla.") and isinstance(v, str))
+    call = f"{opcode}({', '.join(operands)}){texts}{extra}"
+    return c.add(c.fresh(opcode), f"({whole}, u32[], token[])", call), texts
 
 
 def _scalars_of(shape: Value) -> list[Value] | None:

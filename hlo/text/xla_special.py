@@ -274,7 +274,8 @@ class SpecialForms(ABC):
         values = [self._value(block, x, i.at) for x in operands]
         sizes = [v.type for v in values[1:]]
         if not isinstance(i.type, TensorType) or len(sizes) != i.type.rank:
-            raise self.error(f"expected an operand and one size for each dimension of {i.type}, found {len(values)} operands", i.at)
+            found = f"found {len(values)} operands"
+            raise self.error(f"expected an operand and one size for each dimension of {i.type}, {found}", i.at)
         bad = next((t for t in sizes if not isinstance(t, TensorType) or t.shape or t != sizes[0]), None)
         if bad is not None:
             raise self.error(f"expected scalars of one integer type as sizes, found {bad}", i.at)

@@ -587,7 +587,9 @@ _OTHERS: dict[str, tuple[str, ...]] = {
     "conditional": ("stablehlo.if", "stablehlo.case"),
     "call": ("func.call",),
     "get-tuple-element": ("stablehlo.get_tuple_element",),
-    **{n: ("stablehlo." + n.replace("-", "_"),) for n in ("all-to-all", "dynamic-reshape", "infeed", "recv", "rng", "send", "tuple")},
+    **{n: ("stablehlo." + n,) for n in ("infeed", "recv", "rng", "send", "tuple")},
+    "all-to-all": ("stablehlo.all_to_all",),
+    "dynamic-reshape": ("stablehlo.dynamic_reshape",),
     "async-start": ("func.call",),
 }
 _HALVES = ("-start", "-update", "-done")

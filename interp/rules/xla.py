@@ -81,7 +81,8 @@ def ragged_all_to_all(ctx: Any, op: Op, data: Array, output: Array, *lists: Arra
     answers = yield from meet(op, group, (data, begins, sizes, places))
     mine, result = group.index(ctx.process), output.copy()
     for k, p in enumerate(group):
-        rows, first, count, place = (x if x is answers[p][0] else int(x[mine]) for x in answers[p])
+        rows, *lists_of_p = answers[p]
+        first, count, place = (int(x[mine]) for x in lists_of_p)
         inside = 0 <= first <= first + count <= len(rows) and 0 <= place <= place + count <= len(result)
         if count < 0 or not inside or count != awaited[k]:
             raise ctx.error(op, f"process {p} sends {count} rows from {first} to {place}; {int(awaited[k])} are awaited")

@@ -124,6 +124,8 @@ def test_one_operand_for_each_process() -> None:
     rows = [np.arange(4, dtype=np.float32) + 10 * k for k in range(4)]
     found = interp.run_parallel(module, [["e"], ["e"]], *rows)
     assert [x.tolist() for x in found] == [rows[0].tolist(), rows[2].tolist(), rows[1].tolist(), rows[3].tolist()]
+    declined = hlo.to_hlo_text(hlo.parse(program(P + text.replace(", replica_groups={{0,1}}", ""))))
+    assert isinstance(declined, hlo.Declined) and "needs replica groups" in declined.reason
     refused(P + "q = f32[3] parameter(1)\nROOT r = (f32[4], f32[3]) all-to-all(p, q), replica_groups={{0,1}}", "expected operands and results of one tensor type", (5, 27))
 
 

@@ -30,7 +30,8 @@ TURNED = "(d0, d1) -> (d1, d0), domain: d0 in [0, 1], d1 in [0, 3]"
 
 def test_an_element_is_read_index_by_index() -> None:
     module = hlo.parse(
-        "HloModule m\nENTRY e {\np = (f32[4], (f32[4,2], s32[])) parameter(0)\nq = (f32[4,2], s32[]) get-tuple-element(p), index=1\n"
+        "HloModule m\nENTRY e {\np = (f32[4], (f32[4,2], s32[])) parameter(0)\n"
+        "q = (f32[4,2], s32[]) get-tuple-element(p), index=1\n"
         "a = f32[4,2] get-tuple-element(q), index=0\nROOT r = f32[2,4] transpose(a), dimensions={1,0}\n}"
     )
     outer, inner = module.entry.body.ops[:2]
@@ -66,6 +67,22 @@ def test_maps_go_through_tuples(line: str, read: set[str]) -> None:
         assert str(maps["c"].only) == "(d0, d1) -> (), domain: d0 in [0, 1], d1 in [0, 3]"
 
 
+def test_a_tuple_that_is_made_out_of_sight_is_unknown() -> None:
+    text = (
+        "HloModule m\nc {\n s = (s32[], f32[4]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+        " ROOT l = pred[] compare(i, i), direction=LT\n}\nb {\n ROOT s = (s32[], f32[4]) parameter(0)\n}\n"
+        "ENTRY e {\nn = s32[] parameter(0)\np = f32[4] parameter(1)\nx = f32[4] negate(p)\nt = (s32[], f32[4]) tuple(n, x)\n"
+        "w = (s32[], f32[4]) while(t), condition=c, body=b\na = f32[4] get-tuple-element(w), index=1\n"
+        "ROOT r = f32[4] negate(a)\n}"
+    )
+    module = hlo.parse(text)
+    hlo.verify(module)
+    maps = {v.name: m for v, m in maps_from(module.root.result, module=module).items()}
+    assert not maps["a"].only.is_unknown
+    for name in ("n", "x", "p"):
+        assert maps[name].only.is_unknown
+
+
 @pytest.mark.parametrize(("source", "target"), [("1,0,0", "0"), ("0", "1,0,0"), ("2,0,3", "0,6"), ("0,0", "0"), ("0,7", "7,0,3")])
 @pytest.mark.parametrize("opcode", ["reshape", "bitcast"])
 def test_maps_of_nothing_are_known_empty(opcode: str, source: str, target: str) -> None:
@@ -84,7 +101,10 @@ def test_positions_of_nothing() -> None:
         assert str(m) == "KNOWN EMPTY"
 
 
-SIGNS = "(d0, d1)[s0] -> ((d0 / 8) * 2 + d1 % 4, -(d0 / 3), (d0 + s0) % 5), domain: d0 in [0, 63], d1 in [0, 7], s0 in [0, 1], d0 % 2 in [0, 0]"
+SIGNS = (
+    "(d0, d1)[s0] -> ((d0 / 8) * 2 + d1 % 4, -(d0 / 3), (d0 + s0) % 5), "
+    "domain: d0 in [0, 63], d1 in [0, 7], s0 in [0, 1], d0 % 2 in [0, 0]"
+)
 
 
 def test_signs_for_division_and_remainder() -> None:

@@ -75,8 +75,9 @@ def test_scaled_dot_scales_by_blocks() -> None:
 
 
 RAGGED = module_of(
-    "a = f32[4] parameter(0)\no = f32[6] parameter(1)\nb = s32[2] parameter(2)\ns = s32[2] parameter(3)\np = s32[2] parameter(4)\n"
-    "w = s32[2] parameter(5)\nROOT r = f32[6] ragged-all-to-all(a, o, b, s, p, w), replica_groups={{0,1}}"
+    "a = f32[4] parameter(0)\no = f32[6] parameter(1)\nb = s32[2] parameter(2)\ns = s32[2] parameter(3)\n"
+    "p = s32[2] parameter(4)\nw = s32[2] parameter(5)\n"
+    "ROOT r = f32[6] ragged-all-to-all(a, o, b, s, p, w), replica_groups={{0,1}}"
 )
 
 
@@ -99,5 +100,5 @@ def test_ragged_rows_stay_inside(sizes: tuple[int, int], places: tuple[int, int]
     rest = np.zeros(6, np.float32)
     first = (np.ones(4, np.float32), rest, ints(0, 1), ints(*sizes), ints(*places), ints(1, 1))
     second = (np.ones(4, np.float32), rest, ints(0, 1), ints(1, 1), ints(1, 0), ints(3, 1))
-    with pytest.raises(hlo.TilewrightError, match="sends . rows from"):
+    with pytest.raises(hlo.TilewrightError, match=r"sends . rows from"):
         interp.run_parallel(RAGGED, [["e"], ["e"]], *first, *second)
