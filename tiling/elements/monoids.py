@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from hlo.registry import Elementwise, definition
 from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import Interval, Var, interval
 from tiling.loops.element_ir import IndexNode, Node, Scalar
-from tiling.loops.ir import FoldStep, Loop
+from tiling.loops.ir import FoldStep, Loop, Monoid
 
 __all__ = ["Monoid", "monoid_of"]
 
@@ -39,19 +38,6 @@ LOGIC: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 Columns = tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
-class Monoid:
-    """Parts of a fold, each from the initial value, may be folded in any order by `body`."""
-
-    body: Block
-
-    def folds_parts_of(self, f: FoldStep) -> Op:
-        """The op that folds the parts: like the fold's own, but for its body."""
-        op, types = f.op, [v.type for v in f.op.results]
-        same = self.body is op.regions[0]
-        return op if same else Op(op.definition, op.operands, op.attributes, (self.body,), types, op.location, op.extra)
 
 
 def monoid_of(
