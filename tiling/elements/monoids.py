@@ -53,7 +53,7 @@ def monoid_of(
         return None
     places = [k for k, n in enumerate(f.nodes) if _is_place(n, loop)]
     bounds = tuple(interval(n.expression, ranges) for n in f.nodes if isinstance(n, IndexNode))
-    key = (id(f.op), tuple(places), bounds)
+    key = (f.op, tuple(places), bounds)
     if key not in known:
         known[key] = _proved(f, inits, places, ranges)
     return known[key]
@@ -101,8 +101,8 @@ def _only_chooses(body: Block) -> bool:
             pass
         elif name not in LOGIC or not all(_is_boolean(v) for v in op.operands):
             return False
-    known = {id(v) for v in body.arguments} | {id(r) for op in body.ops[:-1] for r in op.results}
-    return all(id(v) in known for op in body.ops for v in op.operands)
+    known = set(body.arguments) | {r for op in body.ops[:-1] for r in op.results}
+    return all(v in known for op in body.ops for v in op.operands)
 
 
 def _is_boolean(v: Value) -> bool:
