@@ -42,7 +42,7 @@ def of_parts(re: Array, im: Array) -> Array:
 
 def _nought(y: Array) -> Array:
     """A zero with the sign of y, +0 for NaN: f(conj z) = conj f(z) where C leaves signs open and C libraries differ."""
-    return np.copysign(0.0, np.where(np.isnan(y), 0.0, y))
+    return np.asarray(np.copysign(0.0, np.where(np.isnan(y), 0.0, y)))
 
 
 def _has_no_angle(z: Array) -> Array:
@@ -168,7 +168,7 @@ def sign(z: Array) -> Array:
 
 def _top(z: Array) -> Array:
     """The larger of the parts' magnitudes."""
-    return np.maximum(np.abs(z.real), np.abs(z.imag))
+    return np.asarray(np.maximum(np.abs(z.real), np.abs(z.imag)))
 
 
 def _times(z: Array, factor: Array) -> Array:

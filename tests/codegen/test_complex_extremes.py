@@ -1,4 +1,6 @@
-"""Complex functions at the ends of their types and at infinities, in the evaluator and in kernels: against mpmath and C's Annex G."""
+"""Complex functions at the ends of their types and at infinities, in the evaluator and in kernels: mpmath and C's Annex G."""
+
+# ruff: noqa: E501 (programs as they are written)
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Bodies of wider types than their operands': operands are converted to the body's type before anything is folded."""
 
-# ruff: noqa: E501 (programs as they are written)
-
 from __future__ import annotations
 
 from typing import Any
