@@ -47,7 +47,7 @@ def _nought(y: Array) -> Array:
 
 def _has_no_angle(z: Array) -> Array:
     """An infinite real part beside an imaginary part that is infinite or NaN: C's Annex G lists what follows."""
-    return np.isinf(z.real) & ~np.isfinite(z.imag)
+    return np.asarray(np.isinf(z.real) & ~np.isfinite(z.imag))
 
 
 def exp(z: Array) -> Array:
