@@ -479,7 +479,7 @@ def compile(
     `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
     TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread or
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
     """
     if isinstance(module_or_plan, Plan):
