@@ -137,7 +137,7 @@ def test_narrower_machines_are_slower_and_right(target: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["avx2", "baseline"])
+@pytest.mark.parametrize("target", narrower_targets())
 def test_every_program_on_narrower_machines(target: str, tmp_path: Path) -> None:
     narrow(target, PROGRAMS, tmp_path)
 

@@ -1,8 +1,7 @@
 """Programs whose every feature (`tests.jax_families.cover`) is one of another program's: the slow tests run them, too.
 
-What has each op, type, attribute and pair of ops of theirs is a program that stays; `test_what_is_covered`, a slow test, shows it.
+What has each op, type, attribute and pair of ops of theirs is a program that stays: `test_what_is_covered` shows it.
 """
-
 
 from __future__ import annotations
 
