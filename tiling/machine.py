@@ -113,7 +113,7 @@ class Machine:
 
 def _parsed(text: str) -> dict[str, Any]:
     """The fields that a description names."""
-    kinds = {f.name: type(f.default) for f in fields(Machine)}
+    kinds: dict[str, type[int] | type[float]] = {f.name: int if f.type == "int" else float for f in fields(Machine)}
     found: dict[str, Any] = {}
     for item in text.split(","):
         name, _, value = (part.strip() for part in item.partition("="))
