@@ -52,7 +52,8 @@ def program(seed: int) -> str:
     lines.append(f'%r = "stablehlo.{op}"(%{values[-1]}, %z) {body} {{{attributes}}} : ({t}, tensor<{narrow}>) -> {result}')
     lines.append(f"%e = stablehlo.{choose.choice(['add', 'maximum'])} %r, %r : {result}")
     last = values[-1]
-    return f"func.func @main(%x: {t}, %y: {t}) -> ({result}, {t}) {{\n" + "\n".join(lines) + f"\nreturn %e, %{last} : {result}, {t}\n}}"
+    body = "\n".join(lines)
+    return f"func.func @main(%x: {t}, %y: {t}) -> ({result}, {t}) {{\n{body}\nreturn %e, %{last} : {result}, {t}\n}}"
 
 
 @pytest.mark.parametrize("seed", range(16))
