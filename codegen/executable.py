@@ -15,7 +15,9 @@ import numpy as np
 
 from codegen import launch, memory
 from codegen.assembly import Assembly, below
+from codegen.emit import PhaseSource
 from codegen.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
+from codegen.guard import SCRATCH_GAP_BYTES, Block, Guards, ScratchUse, StepUse
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernels, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.linear import linearise
@@ -27,6 +29,7 @@ from codegen.whole_loops import with_whole_loops
 from hlo.errors import TilewrightError
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
+from hlo.settings import debug_setting
 from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
 
@@ -119,6 +122,9 @@ class Executable:
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
+        self._debug = debug_setting()
+        self._uses: list[StepUse] = []  # of `_kernels`, for the guards
+        self._told: dict[int, tuple[str, int]] = {}  # a memory's name and alignment in kernels
         self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
         if self.whole is None:
             before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
@@ -163,7 +169,7 @@ class Executable:
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
         sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
         self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
-        self._quick = self._quick_call(total)
+        self._quick = None if self._debug else self._quick_call(total)
         self._short = self._quick.call if self._quick is not None else None
 
     def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
@@ -228,17 +234,27 @@ class Executable:
             )
             for b in source.buffers
         )  # fmt: skip
-        offset, scratch = 0, []
-        for b in source.scratch:
-            scratch.append(Scratch(b.name, b.element.dtype.name, offset))
-            offset += _in_lines(b.size_bytes)
+        places, _ = self._scratch_places(source)
+        scratch = [Scratch(b.name, b.element.dtype.name, offset) for b, offset in zip(source.scratch, places, strict=True)]
         scratch += [Scratch(b.name, b.element.dtype.name, 0, stack_bytes=_in_lines(b.size_bytes)) for b in source.local]
         return KernelSignature(params, tuple(scratch))
+
+    def _scratch_places(self, source: PhaseSource) -> tuple[list[int], int]:
+        """Where each scratch buffer of a kernel starts in its thread's scratch, and the size of that."""
+        places, total = [], 0
+        for b in source.scratch:
+            places.append(total)
+            total += _in_lines(b.size_bytes) + (SCRATCH_GAP_BYTES if self._debug else 0)
+        return places, total
 
     def _kernel(self, node: Compute) -> launch.Step:
         """The launcher's step of a kernel of the tree."""
         source, compiled = node.source, self._compiled[id(node)]
-        scratch_bytes = sum(_in_lines(b.size_bytes) for b in source.scratch)
+        places, scratch_bytes = self._scratch_places(source)
+        inner = [ScratchUse(b.name, at, b.size_bytes) for b, at in zip(source.scratch, places, strict=True)]
+        self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))
+        for slot, b, param in zip(node.slots, source.buffers, compiled.signature.params, strict=True):
+            self._told[slot] = self._told.get(slot, (b.name, 1))[0], max(param.align, self._told.get(slot, ("", 1))[1])
         self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
         return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
@@ -324,6 +340,8 @@ class Executable:
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
+        if self._debug:
+            return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)
         try:
             return self._run_kernels(given, spent)
@@ -367,6 +385,44 @@ class Executable:
         if arena is not None:
             arena.release()
         return tuple(outputs)
+
+    def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """The same run with every array between pages without access, looked at between any two steps (`codegen.guard`)."""
+        uses: dict[int, StepUse] = dict(zip(self._launch.kernels, self._uses, strict=True))
+        guards = Guards(uses, before=self._debug == "guard-before")
+        addresses = self._addresses.copy()
+        arrays: dict[int, np.ndarray] = {}
+        constants = dict(self._fixed)
+
+        def place(slot: int, what: str, size_bytes: int) -> Block:
+            name, align = self._told.get(slot, ("", LINE_BYTES))
+            block = guards.block(f"{what} {name}".rstrip(), size_bytes, align)
+            addresses[slot] = block.address
+            return block
+
+        for slot, a, what in (
+            *((slot, a, f"argument {k}") for k, ((slot, _, _), a) in enumerate(zip(self._given, given, strict=True))),
+            *((slot, a, "constant") for slot, a in constants.items()),
+        ):
+            if slot is not None and slot not in arrays:
+                block = place(slot, what, a.nbytes)
+                arrays[slot] = block.array(a.shape, a.dtype)
+                arrays[slot][...] = a
+                block.close_for_writing()
+        for slot in self._offsets:
+            place(slot, "array", self._assembly.sizes[slot])
+        outputs: list[np.ndarray | int] = []
+        for number, (known, v) in enumerate(self._made):
+            if known is None:
+                outputs.append(_literal(v))
+                continue
+            if known not in arrays:
+                block = place(known, f"result {number}", v.tensor.size_bytes)
+                arrays[known] = block.array(v.tensor.static_shape, v.tensor.dtype)
+            outputs.append(known)
+        self._launch.run(addresses, self.threads, spent, self._evaluate, guards)
+        # Results are copies: guarded pages are not kept for longer than the call.
+        return tuple([arrays[a].copy() if isinstance(a, int) else a for a in outputs])
 
     def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
         """The argument or constant whose memory a result is."""

@@ -6,7 +6,9 @@ import os
 
 from hlo.errors import SettingError
 
-__all__ = ["positive_setting", "size_setting"]
+__all__ = ["debug_setting", "positive_setting", "size_setting"]
+
+_DEBUG_MODES = ("guard", "guard-before")
 
 
 def positive_setting(name: str) -> int | None:
@@ -31,3 +33,11 @@ def size_setting(name: str) -> int | None:
     if not (digits.isascii() and digits.isdigit()):
         raise SettingError(f"{name}: expected a number of bytes, as 1048576, 512M or 2G, found {text!r}")
     return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
+def debug_setting() -> str:
+    """The mode that TILEWRIGHT_DEBUG switches on: `guard`, `guard-before`, or nothing. Raises SettingError for all else."""
+    text = os.environ.get("TILEWRIGHT_DEBUG", "").strip()
+    if text and text not in _DEBUG_MODES:
+        raise SettingError(f"TILEWRIGHT_DEBUG: expected {' or '.join(_DEBUG_MODES)}, found {text!r}")
+    return text
