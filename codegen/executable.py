@@ -17,7 +17,7 @@ from codegen import launch, memory
 from codegen.assembly import Assembly, below
 from codegen.emit import PhaseSource
 from codegen.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
-from codegen.guard import SCRATCH_GAP_BYTES, Block, Guards, ScratchUse, StepUse
+from codegen.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.jit import CompiledKernel, KernelSignature, Param, Scratch, compile_kernels, stats
 from codegen.lifetimes import Lifetime, place
 from codegen.linear import linearise
@@ -29,7 +29,7 @@ from codegen.whole_loops import with_whole_loops
 from hlo.errors import TilewrightError
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
-from hlo.settings import debug_setting
+from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
 
@@ -122,7 +122,8 @@ class Executable:
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
-        self._debug = debug_setting()
+        modes = debug_modes()
+        self._debug = "guard-before" if "guard-before" in modes else "guard" if "guard" in modes else ""
         self._uses: list[StepUse] = []  # of `_kernels`, for the guards
         self._told: dict[int, tuple[str, int]] = {}  # a memory's name and alignment in kernels
         self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
@@ -388,41 +389,22 @@ class Executable:
 
     def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """The same run with every array between pages without access, looked at between any two steps (`codegen.guard`)."""
-        uses: dict[int, StepUse] = dict(zip(self._launch.kernels, self._uses, strict=True))
-        guards = Guards(uses, before=self._debug == "guard-before")
+        uses = dict(zip(self._launch.kernels, self._uses, strict=True))
+        guards = Guards(uses, self._told, before=self._debug == "guard-before")
         addresses = self._addresses.copy()
-        arrays: dict[int, np.ndarray] = {}
-        constants = dict(self._fixed)
-
-        def place(slot: int, what: str, size_bytes: int) -> Block:
-            name, align = self._told.get(slot, ("", LINE_BYTES))
-            block = guards.block(f"{what} {name}".rstrip(), size_bytes, align)
-            addresses[slot] = block.address
-            return block
-
-        for slot, a, what in (
-            *((slot, a, f"argument {k}") for k, ((slot, _, _), a) in enumerate(zip(self._given, given, strict=True))),
-            *((slot, a, "constant") for slot, a in constants.items()),
-        ):
-            if slot is not None and slot not in arrays:
-                block = place(slot, what, a.nbytes)
-                arrays[slot] = block.array(a.shape, a.dtype)
-                arrays[slot][...] = a
-                block.close_for_writing()
+        for k, ((slot, _, _), a) in enumerate(zip(self._given, given, strict=True)):
+            if slot is not None:
+                addresses[slot] = guards.place_copy(slot, f"argument {k}", a)
+        for slot, a in self._fixed:
+            addresses[slot] = guards.place_copy(slot, "constant", a)
         for slot in self._offsets:
-            place(slot, "array", self._assembly.sizes[slot])
-        outputs: list[np.ndarray | int] = []
-        for number, (known, v) in enumerate(self._made):
-            if known is None:
-                outputs.append(_literal(v))
-                continue
-            if known not in arrays:
-                block = place(known, f"result {number}", v.tensor.size_bytes)
-                arrays[known] = block.array(v.tensor.static_shape, v.tensor.dtype)
-            outputs.append(known)
+            addresses[slot] = guards.place(slot, "array", self._assembly.sizes[slot])
+        for k, (known, v) in enumerate(self._made):
+            if known is not None:
+                addresses[known] = guards.place(known, f"result {k}", v.tensor.size_bytes)
         self._launch.run(addresses, self.threads, spent, self._evaluate, guards)
         # Results are copies: guarded pages are not kept for longer than the call.
-        return tuple([arrays[a].copy() if isinstance(a, int) else a for a in outputs])
+        return tuple([_literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in self._made])
 
     def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
         """The argument or constant whose memory a result is."""
@@ -455,6 +437,11 @@ class Executable:
             if not isinstance(t, TensorType):
                 given.append(a)  # a token or a tuple: the evaluator runs such a program whole, and checks it
                 continue
+            if isinstance(a, np.ma.MaskedArray):
+                raise ArgumentError(
+                    f"argument {k}{f' (%{v.name})' if v.name else ''}: expected an array, found a masked one, whose mask would be"
+                    " lost; give its `filled()` values, or the mask as an argument of its own"
+                )
             a = np.asarray(a)
             same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
             if not same or a.dtype != t.dtype:

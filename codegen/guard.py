@@ -1,9 +1,9 @@
-"""TILEWRIGHT_DEBUG=guard: every array of a call between pages that nobody may touch, with canaries in what is left of its own pages.
+"""TILEWRIGHT_DEBUG=guard: every array of a call between pages that nobody may touch, canaries in the rest of its own pages.
 
-A block ends where a page ends (with `guard-before` it starts where one starts), as closely as its alignment allows: the next element
-is in a page without access, and whoever reads or writes it gets a segmentation fault in the middle of the kernel. What the page has
-on the other side, and the few bytes of alignment, hold a pattern: a step that has changed it is named by the error, with the array.
-Arguments and constants are copies in pages that may be read only.
+A block ends where a page ends (with `guard-before` it starts where one starts), as closely as its alignment allows: the next
+element is in a page without access, and to read or write it is a segmentation fault in the middle of the kernel. What the page
+has on the other side, and the few bytes of alignment, hold a pattern: a step that has changed it is named by the error, with the
+array. Arguments and constants are copies in pages that may be read only.
 """
 
 from __future__ import annotations
@@ -120,17 +120,31 @@ class StepUse:
 class Guards:
     """The blocks of one call, and the look at them between its steps (`launch.Watch`)."""
 
-    def __init__(self, steps: Mapping[int, StepUse], before: bool) -> None:
-        self._steps = steps
-        self._is_before = before
-        self._blocks: list[Block] = []
+    def __init__(self, steps: Mapping[int, StepUse], told: Mapping[int, tuple[str, int]], before: bool) -> None:
+        """`told` has the name and the alignment that kernels give a memory, by its number."""
+        self._steps, self._told, self._is_before = steps, told, before
+        self._blocks: dict[int, Block] = {}
         self._area_bytes = np.empty(0, np.uint8)  # the scratch of the step that runs
         self._room = self._first = self._inner = self._threads = 0
 
-    def block(self, name: str, size_bytes: int, align: int) -> Block:
-        """Memory of this call."""
-        self._blocks.append(Block(name, size_bytes, align, self._is_before))
-        return self._blocks[-1]
+    def place(self, slot: int, what: str, size_bytes: int) -> int:
+        """The address of memory `slot`, which is made where it is not there yet."""
+        if slot not in self._blocks:
+            name, align = self._told.get(slot, ("", SCRATCH_GAP_BYTES))
+            self._blocks[slot] = Block(f"{what} {name}".rstrip(), size_bytes, align, self._is_before)
+        return self._blocks[slot].address
+
+    def place_copy(self, slot: int, what: str, array: np.ndarray) -> int:
+        """The address of a copy of an array that nobody may write to."""
+        if slot not in self._blocks:
+            self.place(slot, what, array.nbytes)
+            self.array(slot, array.shape, array.dtype)[...] = array
+            self._blocks[slot].close_for_writing()
+        return self._blocks[slot].address
+
+    def array(self, slot: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """The elements of memory `slot`."""
+        return self._blocks[slot].array(shape, dtype)
 
     def before(self, number: int, threads: int) -> tuple[int, int]:
         """Fresh scratch for a step: where the first thread's starts, and how far apart two threads' are."""
@@ -153,7 +167,7 @@ class Guards:
         """Raises GuardError where the step has changed what is no array's."""
         use = self._steps.get(number)
         name = f"step {number}" if use is None else f"{use.name} (step {number})"
-        for b in self._blocks:
+        for b in self._blocks.values():
             found = b.damage()
             if found is not None:
                 raise GuardError(f"{name} has written {found}")

@@ -30,6 +30,7 @@ import numpy as np
 
 from codegen import memory
 from codegen.jit import CompiledKernel, KernelSignature, compile_kernel
+from hlo.cpus import usable_cpus
 from hlo.settings import positive_setting
 
 # words of the pool's shared state; each hot one has a cache line of its own
@@ -194,16 +195,14 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_vo
 
 
 def default_threads() -> int:
-    """The threads of a run that names none: TILEWRIGHT_NUM_THREADS, else the number of CPUs this process may use.
+    """The threads of a run that names none: TILEWRIGHT_NUM_THREADS, else the CPUs that affinity and quota leave to the process.
 
     Raises SettingError when the variable is not a positive number.
     """
     wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
     if wanted is not None:
         return wanted
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cpus()
 
 
 @dataclass(frozen=True)

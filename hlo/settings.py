@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 from hlo.errors import SettingError
 
-__all__ = ["debug_setting", "positive_setting", "size_setting"]
+__all__ = ["debug_modes", "positive_setting", "size_setting"]
 
-_DEBUG_MODES = ("guard", "guard-before")
+_DEBUG_MODES = frozenset({"guard", "guard-before", "prove"})
 
 
 def positive_setting(name: str) -> int | None:
@@ -35,9 +36,15 @@ def size_setting(name: str) -> int | None:
     return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 
 
-def debug_setting() -> str:
-    """The mode that TILEWRIGHT_DEBUG switches on: `guard`, `guard-before`, or nothing. Raises SettingError for all else."""
-    text = os.environ.get("TILEWRIGHT_DEBUG", "").strip()
-    if text and text not in _DEBUG_MODES:
-        raise SettingError(f"TILEWRIGHT_DEBUG: expected {' or '.join(_DEBUG_MODES)}, found {text!r}")
-    return text
+def debug_modes() -> frozenset[str]:
+    """The modes that TILEWRIGHT_DEBUG switches on, several with commas between. Raises SettingError for one that there is not."""
+    return _modes(os.environ.get("TILEWRIGHT_DEBUG", ""))
+
+
+@functools.cache
+def _modes(text: str) -> frozenset[str]:
+    found = frozenset(filter(None, map(str.strip, text.split(","))))
+    unknown = sorted(found - _DEBUG_MODES)
+    if unknown:
+        raise SettingError(f"TILEWRIGHT_DEBUG: expected {', '.join(sorted(_DEBUG_MODES))}, found {unknown[0]!r}")
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hlo.cpus import usable_cpus
 from hlo.settings import positive_setting
 
 __all__ = ["Machine"]
@@ -91,9 +91,7 @@ def _cores() -> int:
     wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
     if wanted is not None:
         return wanted
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cpus()
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -36,8 +36,9 @@ import codegen, hlo, interp
 for path in sys.argv[1:]:
     module = hlo.load(path)
     rng = np.random.default_rng(0)
-    given = [np.asarray(rng.uniform(0.1, 2, v.shape) if v.tensor.dtype.kind == "f" else rng.integers(0, 3, v.shape), v.tensor.dtype)
+    given = [rng.uniform(0.1, 2, v.shape) if v.tensor.dtype.kind == "f" else rng.integers(0, 3, v.shape)
              for v in module.function().arguments]
+    given = [np.asarray(a, v.tensor.dtype) for a, v in zip(given, module.function().arguments)]
     exe = codegen.compile(module)
     assert exe._debug
     for a, b in zip(exe(*given), interp.evaluate(module, *given), strict=True):
@@ -181,7 +182,7 @@ def test_a_block_lies_where_it_should(size: int, before: bool) -> None:
 @pytest.mark.parametrize("thread", [0, 2])
 def test_scratch_has_its_canaries(place: int, said: str, thread: int) -> None:
     use = StepUse("k", 320, (ScratchUse("a", 0, 100), ScratchUse("b", 192, 50)))
-    guards = Guards({4: use}, before=False)
+    guards = Guards({4: use}, {}, before=False)
     base, room = guards.before(4, 3)
     assert base % 64 == 0 and room % mmap.PAGESIZE == 0
     for inside in (0, 99, 192, 241):
@@ -196,5 +197,5 @@ def test_scratch_has_its_canaries(place: int, said: str, thread: int) -> None:
 
 def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "gaurd")
-    with pytest.raises(SettingError, match="TILEWRIGHT_DEBUG: expected guard or guard-before, found 'gaurd'"):
+    with pytest.raises(SettingError, match="TILEWRIGHT_DEBUG: expected guard, guard-before, prove, found 'gaurd'"):
         codegen.compile(hlo.parse(TEXT.format(n=5)))
