@@ -140,6 +140,8 @@ def _checked(value: Any, t: Type, index: int, function: Function) -> Any:
     name = function.arguments[index].name
     label = f"argument {index}{f' (%{name})' if name else ''} of @{function.name}"
     if isinstance(t, TensorType):
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(f"{label}: expected an array, found a masked one, whose mask would be lost", function.location)
         x = value if isinstance(value, np.ndarray) else np.asarray(value)
         if x.dtype != t.dtype:
             raise InputError(f"{label}: expected {t} ({t.dtype} elements), found {x.dtype} elements", function.location)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hlo.cpus import usable_cpus
 from hlo.errors import SettingError
 from hlo.settings import choice_setting, positive_setting
 
@@ -140,9 +141,7 @@ def _cores() -> int:
     wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
     if wanted is not None:
         return wanted
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cpus()
 
 
 def _excess_precision() -> bool:

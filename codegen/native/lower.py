@@ -16,6 +16,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding.ffi import ObjectRef
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.native import interrupts
 from codegen.native.signature import KernelSignature
@@ -44,6 +46,11 @@ def target_machine(target: Target) -> Any:
 
 _ASKS = interrupts.SYMBOL.encode()
 _ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
+
+
+def _parsed(text: str) -> Any:
+    """The module of a text, in an LLVM context of its own: what a module leaves in its context is freed with it."""
+    return llvm.parse_assembly(text, llvm.create_context())
 
 
 class UnresolvedSymbolError(RuntimeError):
@@ -93,7 +100,7 @@ def library_object(text: str, target: Target) -> bytes:
     """Machine code of a library function's module (`codegen.lib.outline`)."""
     with _lock:
         _initialise()
-        module = llvm.parse_assembly(text)
+        module = _parsed(text)
         module.data_layout = str(target_machine(target).target_data)
         _vectorise(module, target)
         _unroll(module, target)
@@ -108,15 +115,41 @@ def optimise(module: Any, target: Target) -> None:
     """
     _vectorise(module, target)
     builder = _pass_builder(target, 1, vectorise=False)
-    builder.getModulePassManager().run(module, builder)
+    _run_passes(builder.getModulePassManager(), module, builder)
 
 
 def _vectorise(module: Any, target: Target) -> None:
     builder = _pass_builder(target, 3, vectorise=True)
-    builder.getModulePassManager().run(module, builder)
+    _run_passes(builder.getModulePassManager(), module, builder)
+
+
+def _run_passes(passes: Any, module: Any, builder: Any) -> None:
+    """Runs a pass manager over a module, in place, and frees it.
+
+    Its class in llvmlite inherits the `_dispose` that does nothing before the one that frees: 50 KB would stay for each.
+    """
+    passes.run(module, builder)
+    if type(passes)._dispose is ObjectRef._dispose:
+        NewPassManager._dispose(passes)
+        passes.detach()
+    else:
+        passes.close()
+
+
+_builders = threading.local()  # a target machine is one thread's at a time
 
 
 def _pass_builder(target: Target, level: int, vectorise: bool) -> Any:
+    """This thread's pass builder of a kind: llvmlite frees none of them whole, so they are used again."""
+    key = f"{target.key} {level} {vectorise}"
+    found = getattr(_builders, key, None)
+    if found is None:
+        found = _new_pass_builder(target, level, vectorise)
+        setattr(_builders, key, found)
+    return found
+
+
+def _new_pass_builder(target: Target, level: int, vectorise: bool) -> Any:
     tuning = llvm.create_pipeline_tuning_options(speed_level=level)
     tuning.loop_vectorization = tuning.loop_interleaving = vectorise
     tuning.loop_unrolling = not vectorise
@@ -132,7 +165,7 @@ def _unroll(module: Any, target: Target) -> None:
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.run(module, builder)
+    _run_passes(passes, module, builder)
 
 
 def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
@@ -153,7 +186,7 @@ def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
         return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]] else line
 
     marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
-    return llvm.parse_assembly(f"{marked}\n!{fresh} = !{{i32 1}}\n")
+    return _parsed(f"{marked}\n!{fresh} = !{{i32 1}}\n")
 
 
 AHEAD_BYTES = 8192  # two pages: hardware that foresees a stream stops at the end of its page
@@ -206,7 +239,7 @@ def ask_ahead(module: Any, scopes: Sequence[str]) -> Any:
         return module
     if "@llvm.prefetch.p0(" not in text:
         lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    return llvm.parse_assembly("\n".join(lines))
+    return _parsed("\n".join(lines))
 
 
 _ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -306,7 +339,7 @@ def _lower_structured(source: str, arguments: Sequence[Any], signature: KernelSi
     except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
         _log.debug("%s: numba's passes are needed: %s", symbol, reason)
         return None
-    return llvm.parse_assembly(text)
+    return _parsed(text)
 
 
 def _lower_by_numba(
@@ -324,7 +357,7 @@ def _lower_by_numba(
     context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, values)
     _finish(builder, signature, target)
     builder.ret_void()
-    module = llvm.parse_assembly(str(builder.module))
+    module = _parsed(str(builder.module))
     seen: list[Any] = []
     _link(module, result.library, seen, top=True)
     return module
@@ -335,7 +368,7 @@ def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
         return
     seen.append(library)
     part = library._final_module if top else library._get_module_for_linking()
-    module.link_in(llvm.parse_bitcode(part.as_bitcode()))
+    module.link_in(llvm.parse_bitcode(part.as_bitcode(), module._context))
     for dependency in library._linking_libraries:
         _link(module, dependency, seen, top=False)
 
