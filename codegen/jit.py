@@ -28,6 +28,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from codegen import library_objects, object_cache, workers
+from codegen.forks import compiling
 from codegen.machine_target import Target, default_target
 
 if TYPE_CHECKING:
@@ -261,7 +262,8 @@ def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Targ
         def own(job: workers.Job) -> None:
             held.append(compile_kernel(job.source, job.signature, job.target)._loaded)
 
-        from codegen.native import LoadedObject
+        with compiling:
+            from codegen.native import LoadedObject
 
         started = time.perf_counter()
         before = stats.compile_seconds
@@ -280,6 +282,11 @@ def forget_kernels() -> None:
 
 
 def _obtain(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
+    with compiling:
+        return _obtain_alone(key, source, path, signature, target)
+
+
+def _obtain_alone(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
     from codegen.native import LoadedObject
 
     started = time.perf_counter()
@@ -330,16 +337,18 @@ def _unpack(payload: bytes | None) -> tuple[tuple[str, ...], bytes] | None:
 
 def kernel_ir(source: str, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:
     """The LLVM IR of a kernel as text, for people."""
-    from codegen import native
+    with compiling:
+        from codegen import native
 
-    target = target or default_target()
-    build = native.build if optimised else native.lower
-    return str(build(source, "<kernel>", signature, "kernel_entry", target))
+        target = target or default_target()
+        build = native.build if optimised else native.lower
+        return str(build(source, "<kernel>", signature, "kernel_entry", target))
 
 
 def kernel_assembly(source: str, signature: KernelSignature, target: Target | None = None) -> str:
     """The machine code of a kernel as assembly text, for people and for tests of vectorisation."""
-    from codegen import native
+    with compiling:
+        from codegen import native
 
-    target = target or default_target()
-    return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)
+        target = target or default_target()
+        return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)

@@ -227,9 +227,21 @@ def _blocks(block: Block) -> Iterator[Block]:
             stack.extend(op.regions)
 
 
+_SYMBOLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""Ops that name a function that is executed in their place; a custom call's `called_computations` are a list of such names."""
+
+
+def callees(op: Op) -> tuple[str, ...]:
+    """The names of the functions that an op stands for or calls."""
+    if op.name in _SYMBOLS:
+        return (str(op.attributes.get(_SYMBOLS[op.name])),)
+    called = op.attributes.get("called_computations")
+    return tuple(n for n in called if isinstance(n, str)) if isinstance(called, (list, tuple)) else ()
+
+
 def _no_recursion(m: Module) -> None:
-    """Raises for a cycle of calls, naming it. Depth first, with a stack of its own."""
-    calls = {n: [op for op in walk(f.body) if op.name == "func.call"] for n, f in m.functions.items()}
+    """Raises for a cycle of calls and decompositions, wherever in a function they stand, naming it. Depth first, with a stack of its own."""
+    calls = {n: [(op, c) for op in walk(f.body) for c in callees(op)] for n, f in m.functions.items() if not f.is_declaration}
     done: set[str] = set()
     for start in calls:
         if start in done:
@@ -238,14 +250,14 @@ def _no_recursion(m: Module) -> None:
         on_path = {start}
         stack = [iter(calls[start])]
         while stack:
-            op = next(stack[-1], None)
-            if op is None:
+            found = next(stack[-1], None)
+            if found is None:
                 stack.pop()
                 finished = path.pop()
                 on_path.discard(finished)
                 done.add(finished)
                 continue
-            name = op.attr("callee")
+            op, name = found
             if name in on_path:
                 cycle = " -> ".join("@" + n for n in (*path[path.index(name) :], name)[:20])
                 raise _error(op, f"calls must not be recursive: {cycle}")
