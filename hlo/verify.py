@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hlo.calls import callees
 from hlo.errors import VerificationError
 from hlo.module import Block, Function, Module, Op, Source, as_module, walk
 from hlo.ops.rules import baseline
@@ -225,18 +226,6 @@ def _blocks(block: Block) -> Iterator[Block]:
         yield b
         for op in b.ops:
             stack.extend(op.regions)
-
-
-_SYMBOLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-"""Ops that name a function that is executed in their place; a custom call's `called_computations` are a list of such names."""
-
-
-def callees(op: Op) -> tuple[str, ...]:
-    """The names of the functions that an op stands for or calls."""
-    if op.name in _SYMBOLS:
-        return (str(op.attributes.get(_SYMBOLS[op.name])),)
-    called = op.attributes.get("called_computations")
-    return tuple(n for n in called if isinstance(n, str)) if isinstance(called, (list, tuple)) else ()
 
 
 def _no_recursion(m: Module) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hlo import Block, Function, Module
+from hlo.calls import check_size
 from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
 from interp.errors import InputError, LimitError
@@ -53,6 +54,7 @@ def evaluate(
     (array([2., 4.], dtype=float32),)
     """
     function = _function(module, entry)
+    check_size(module, entry)
     results = _run(module, {(0, 0): function}, (1, 1), arrays, (), custom_calls, trace, limits)
     return results[0, 0]
 
