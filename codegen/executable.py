@@ -25,6 +25,7 @@ from codegen.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.supports import supports
 from codegen.whole_loops import with_whole_loops
 from hlo.errors import TilewrightError
+from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
 from hlo.types import TensorType
@@ -114,6 +115,7 @@ class Executable:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads: expected a positive number, found {self.threads}")
+        check_ranks(self.plan.module)
         self.whole = _whole_program_reason(self.plan)
         self._fixed: list[tuple[int, np.ndarray]] = []
         self._quick: QuickCall | None = None
@@ -326,7 +328,7 @@ class Executable:
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
-        arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets or self._copies else None
+        arena = self._arena() if self._offsets or self._copies else None
         if arena is not None:
             addresses[self._arena_slots] = arena.address + self._arena_offsets
             for slot, offset, size in self._copies:
@@ -348,7 +350,10 @@ class Executable:
                 outputs.append(self._kept(known, given).copy())
                 continue
             t = v.tensor
-            array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            try:
+                array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            except (MemoryError, OSError, OverflowError) as e:
+                raise no_memory(v, self.plan.module) from e
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
@@ -358,6 +363,15 @@ class Executable:
         if arena is not None:
             arena.release()
         return tuple(outputs)
+
+    def _arena(self) -> memory.Lease:
+        """Memory for all that lies between steps. Raises TooLargeError, with the largest of the values, where there is none."""
+        try:
+            return memory.pool.lease(max(self._arena_bytes, 64), "scratch")
+        except (MemoryError, OSError, OverflowError) as e:
+            inner = [r for op in self.plan.program.ops for r in op.results if self._slot(r) in self._offsets]
+            inner = inner or [r for op in self.plan.program.ops for r in op.results]
+            raise no_memory(max(inner, key=lambda r: r.tensor.size_bytes), self.plan.module) from e
 
     def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
         """The argument or constant whose memory a result is."""

@@ -1,9 +1,9 @@
 """The lock of everything that compiles, and what a fork does with it.
 
-A child of a fork has one thread and a copy of every lock as it was: one that another thread held is never released there, and what
-that thread was changing stays half changed. Numba, LLVM and the import system are such things. Whoever compiles, loads code or
-imports what compiles therefore holds `compiling`, and a fork waits until nobody does, also not with numba's or llvmlite's own lock
-(a program may use both on its own account). Parent and child then let go of them.
+A child of a fork has one thread and a copy of every lock as it was: one that another thread held is never released there, and
+what that thread was changing stays half changed. Numba, LLVM and the import system are such things. Whoever compiles, loads code
+or imports what compiles therefore holds `compiling`, and a fork waits until nobody does, also not with numba's or llvmlite's own
+lock (a program may use both on its own account). Parent and child then let go of them.
 """
 
 from __future__ import annotations

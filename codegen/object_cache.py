@@ -2,8 +2,8 @@
 
 A file that is missing, truncated, damaged or unreadable counts as a miss, and a folder that cannot be written only costs
 the next process a compile; both are logged.  What is loaded is executed: a folder or a file that somebody else owns, or that
-others may write, is left alone (`untrusted_reason`; TILEWRIGHT_SHARED_CACHE=1 says that the others are trusted).  Files are written under a temporary name and renamed, so processes that
-share the folder never see a partial file.
+others may write, is left alone (`untrusted_reason`; TILEWRIGHT_SHARED_CACHE=1 says that the others are trusted).
+Files are written under a temporary name and renamed, so processes that share the folder never see a partial file.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _warn_once(folder: str, reason: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Makes a folder and those above it, for this user alone; one that is to be shared gets the mode that the user's mask says."""
+    """Makes a folder and those above it, for this user alone; a cache that is to be shared gets the mode of the user's mask."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=0o777 if shared_cache_allowed() else 0o700, exist_ok=True)

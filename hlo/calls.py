@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo.errors import TilewrightError
 from hlo.module import Module, Op, walk
 
-__all__ = ["MOST_CALLED_OPS", "check_size", "called_ops", "callees"]
+__all__ = ["MOST_CALLED_OPS", "called_ops", "callees", "check_size"]
 
 MOST_CALLED_OPS = 4_000_000
 

@@ -229,8 +229,9 @@ def _blocks(block: Block) -> Iterator[Block]:
 
 
 def _no_recursion(m: Module) -> None:
-    """Raises for a cycle of calls and decompositions, wherever in a function they stand, naming it. Depth first, with a stack of its own."""
-    calls = {n: [(op, c) for op in walk(f.body) for c in callees(op)] for n, f in m.functions.items() if not f.is_declaration}
+    """Raises for a cycle of calls and decompositions, naming it. Depth first, with a stack of its own."""
+    defined = {n: f for n, f in m.functions.items() if not f.is_declaration}
+    calls = {n: [(op, c) for op in walk(f.body) for c in callees(op)] for n, f in defined.items()}
     done: set[str] = set()
     for start in calls:
         if start in done:

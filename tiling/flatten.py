@@ -77,7 +77,8 @@ def flatten(module: Module, entry: str = "main", supports: Supports | None = Non
     With `supports`, which tells what code can be generated for, ops are expanded; quantized arguments and results then have the
     type that they are stored in.
 
-    Raises KeyError when there is no such function, CalledOpsError for more ops than can be planned. Calls do not recurse (the verifier has seen to that).
+    Raises KeyError when there is no such function, CalledOpsError for more ops than can be planned.
+    Calls do not recurse (the verifier has seen to that).
     """
     function = module.function(entry)
     check_size(module, entry)

@@ -118,7 +118,9 @@ def test_calibration_is_judged_alike(cache: Path, monkeypatch: pytest.MonkeyPatc
     assert calibrated_machine().hertz != 1.0
 
 
-def test_a_name_that_the_system_does_not_take(cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_the_system_does_not_take(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(cache / ("n" * 300)))
     assert read(KEY) is None
     assert not object_cache.has(KEY)
