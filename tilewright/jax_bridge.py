@@ -260,7 +260,7 @@ class Jitted:
         self._custom_calls = dict(custom_calls or {})
         self._numbers, self._names = _static(f, options.get("static_argnums"), options.get("static_argnames"))
         self._made: dict[Any, _Compiled] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the traced function may call itself on other shapes, as in JAX
         if callable(f):
             # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
             functools.update_wrapper(self, f, updated=())

@@ -30,6 +30,7 @@ from codegen.remembered.plans import remembered_plan
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from hlo.errors import TilewrightError
+from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
 from hlo.settings import debug_modes
@@ -119,6 +120,7 @@ class Executable:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads: expected a positive number, found {self.threads}")
+        check_ranks(self.plan.module)
         self.whole = _whole_program_reason(self.plan)
         if self.whole is None:
             self.plan, assembly, reason = safe_assembly(self.plan)
@@ -357,7 +359,7 @@ class Executable:
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
-        arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets or self._copies else None
+        arena = self._arena() if self._offsets or self._copies else None
         if arena is not None:
             addresses[self._arena_slots] = arena.address + self._arena_offsets
             for slot, offset, size in self._copies:
@@ -379,7 +381,10 @@ class Executable:
                 outputs.append(self._kept(known, given).copy())
                 continue
             t = v.tensor
-            array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            try:
+                array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            except (MemoryError, OSError, OverflowError) as e:
+                raise no_memory(v, self.plan.module) from e
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
@@ -408,6 +413,15 @@ class Executable:
         self._launch.run(addresses, self.threads, spent, self._evaluate, guards)
         # Results are copies: guarded pages are not kept for longer than the call.
         return tuple([_literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in self._made])
+
+    def _arena(self) -> memory.Lease:
+        """Memory for all that lies between steps. Raises TooLargeError, with the largest of the values, where there is none."""
+        try:
+            return memory.pool.lease(max(self._arena_bytes, 64), "scratch")
+        except (MemoryError, OSError, OverflowError) as e:
+            inner = [r for op in self.plan.program.ops for r in op.results if self._slot(r) in self._offsets]
+            inner = inner or [r for op in self.plan.program.ops for r in op.results]
+            raise no_memory(max(inner, key=lambda r: r.tensor.size_bytes), self.plan.module) from e
 
     def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
         """The argument or constant whose memory a result is."""

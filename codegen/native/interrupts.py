@@ -11,13 +11,13 @@ Kernels ask where they hold a loop without a known end; a long kernel of any oth
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import os
 import threading
 from typing import Any
 
 from codegen.native import object_cache
+from codegen.native.forks import compiling
 from codegen.target import clock_number, default_target
 
 __all__ = ["CELL", "SYMBOL", "provide", "raise_pending", "raised_word"]
@@ -99,9 +99,19 @@ define i32 @{SYMBOL}() {{{{
 _PYTHONS = ("PyThread_get_thread_ident", "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
 
 
-@functools.cache
+_provided: list[Any] = []
+
+
 def provide() -> Any:
-    """Lets code that is loaded from now on call the native function; returns its cell, None where Python cannot be asked."""
+    """Lets code that is loaded from now on call the native function; returns its cell: zeros where Python cannot be asked."""
+    if not _provided:
+        with compiling:
+            if not _provided:
+                _provided.extend(_made())
+    return _provided[0]
+
+
+def _made() -> tuple[Any, Any]:
     from codegen.native.lower import LoadedObject, is_provided, library_object, publish, target_machine
 
     target = default_target()
@@ -122,13 +132,12 @@ def provide() -> Any:
 
 def raised_word() -> ctypes.c_int64:
     """What is zero as long as `raise_pending` has nothing to do."""
-    cell, _ = provide()
-    return ctypes.c_int64.from_address(ctypes.addressof(cell) + 8 * _RAISED)
+    return ctypes.c_int64.from_address(ctypes.addressof(provide()) + 8 * _RAISED)
 
 
 def raise_pending() -> None:
     """Raises what a signal's handler raised while compiled code ran in this thread; does nothing where nothing was."""
-    cell, _ = provide()
+    cell = provide()
     if not cell[_RAISED] or cell[_MAIN] != threading.get_ident():
         return
     raised = [ctypes.c_void_p(cell[k]) for k in range(_RAISED, _RAISED + 3)]
@@ -140,8 +149,8 @@ def raise_pending() -> None:
 
 def _after_fork() -> None:
     """The thread that forked is the child's main thread."""
-    if provide.cache_info().currsize:
-        provide()[0][_MAIN] = threading.get_ident()
+    if _provided:
+        _provided[0][_MAIN] = threading.get_ident()
 
 
 if hasattr(os, "register_at_fork"):

@@ -20,11 +20,11 @@ from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.native import interrupts
+from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature
 from codegen.target import Target, use_target
 
 _log = logging.getLogger("tilewright.codegen")
-_lock = threading.RLock()
 
 
 @functools.cache
@@ -76,7 +76,7 @@ class LoadedObject:
     def __init__(self, payload: bytes, target: Target) -> None:
         if _ASKS in payload and _ASKS_CELL not in payload:
             interrupts.provide()
-        with _lock:
+        with compiling:
             machine = target_machine(target)
             module = llvm.parse_assembly(f'target triple = "{target.triple}"')
             self._engine = llvm.create_mcjit_compiler(module, machine)
@@ -98,7 +98,7 @@ def publish(name: str, address: int) -> None:
 
 def library_object(text: str, target: Target) -> bytes:
     """Machine code of a library function's module (`codegen.lib.outline`)."""
-    with _lock:
+    with compiling:
         _initialise()
         module = _parsed(text)
         module.data_layout = str(target_machine(target).target_data)
@@ -314,7 +314,7 @@ def lower(
     arguments = (types.int64, types.int64, *buffers, *scratch)
     scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
     outline = contextlib.nullcontext() if functions is None else collect(functions)
-    with _lock, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
+    with compiling, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
         _initialise()
         module = _lower_structured(source, arguments, signature, symbol, target)
         if module is None:
