@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import logging
 import re
 import threading
@@ -19,10 +20,10 @@ import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from codegen.native import interrupts
+from codegen.native import interrupts, object_cache
 from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature
-from codegen.target import Target, use_target
+from codegen.target import Target, default_target, use_target
 
 _log = logging.getLogger("tilewright.codegen")
 
@@ -75,7 +76,7 @@ class LoadedObject:
 
     def __init__(self, payload: bytes, target: Target) -> None:
         if _ASKS in payload and _ASKS_CELL not in payload:
-            interrupts.provide()
+            provide_interrupts()
         with compiling:
             machine = target_machine(target)
             module = llvm.parse_assembly(f'target triple = "{target.triple}"')
@@ -271,13 +272,31 @@ def build(
     return ask_ahead(module, ahead) if ahead else module
 
 
+def provide_interrupts() -> None:
+    """Lets code that is loaded from now on ask whether a signal's handler has raised (`codegen.native.interrupts`)."""
+    with compiling:
+        if interrupts.is_installed():
+            return
+        target = default_target()
+        asks = ctypes.sizeof(ctypes.c_void_p) == 8 and all(map(is_provided, interrupts.PYTHONS))
+        text = interrupts.source(asks, target.triple)
+        key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
+        payload = object_cache.read(key)
+        if payload is None:
+            payload = library_object(text, target)
+            object_cache.write(key, payload)
+        loaded = LoadedObject(payload, target)
+        publish(interrupts.SYMBOL, loaded.address(interrupts.SYMBOL))
+        interrupts.install(ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(interrupts.CELL))() or 0, loaded)
+
+
 def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> bytes:
     """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers.
 
     ``known`` are names that will be there when the code is loaded.
     """
     if any(f.name == interrupts.SYMBOL and f.is_declaration for f in module.functions):
-        interrupts.provide()
+        provide_interrupts()
     called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and f.name not in known]
     missing = [name for name in called if not is_provided(name)]
     if missing:
