@@ -126,8 +126,8 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: float = 60.0) -> Proof:
     """Shows that a kernel touches its own memory only: in bounds, written once, produced, tasks apart, storage.
 
-    What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked. Obligations
-    that are proved have no subject.
+    What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked.
+    Obligations that are proved have no subject.
     """
     start = time.perf_counter()
     return Proof(tuple(_prove(schedule, operations, start + seconds, of_memory=True)), time.perf_counter() - start)
