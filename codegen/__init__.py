@@ -3,6 +3,7 @@
 from codegen.autotune import Trial, autotune
 from codegen.executable import ArgumentError, Executable, Kernel, RunStats, compile
 from codegen.machine_memory import calibrated_machine
+from codegen.memory_safety import MemorySafetyWarning
 from codegen.plans import remembered_plan
 from codegen.supports import supports
 
@@ -10,6 +11,7 @@ __all__ = [
     "ArgumentError",
     "Executable",
     "Kernel",
+    "MemorySafetyWarning",
     "RunStats",
     "Trial",
     "autotune",

@@ -37,7 +37,10 @@ _lock = threading.Lock()
 class MemorySafetyWarning(UserWarning):
     """A planned kernel was refuted: it would have touched memory that is not its own. It does not run; another one does.
 
-    This is a fault of Tilewright's: please report it with the program.
+    This is a fault of Tilewright's: please report it with the program. Tests may make it an error:
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", MemorySafetyWarning)
     """
 
 

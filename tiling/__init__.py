@@ -9,7 +9,7 @@ from tiling.machine import Machine
 from tiling.plan import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planner import plan
 from tiling.propagate import operand_tiles, result_tiles
-from tiling.prove import Obligation, Proof, prove
+from tiling.prove import Obligation, Proof, prove, prove_memory
 from tiling.schedule import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.space import DimensionKind, SpaceDimension, Tile, TilingSpace
 from tiling.symbolic import SymbolicTile, exact_tile, symbolic_tile
@@ -50,6 +50,7 @@ __all__ = [
     "operand_tiles",
     "plan",
     "prove",
+    "prove_memory",
     "reached_tiles",
     "result_tiles",
     "symbolic_tile",
