@@ -118,3 +118,14 @@ def test_bounds_by_conditions_cover_what_there_is(seed: int) -> None:
 
 def value(e: Any, at: dict[Var, int]) -> int:
     return int(as_expr(e).constant + sum(k * at[v] for v, k in as_expr(e).terms))
+
+
+@pytest.mark.parametrize("seed", [5091, 5298])
+def test_addresses_stand_for_positions_inside_only(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Element [1, -1] of a buffer of one element lies at the address of element [0, 0]."""
+    generator = random.Random(seed)
+    for schedule in schedules(seed):
+        for tried in [spoiled(schedule, generator) for _ in range(6)] + [
+            spoiled(spoiled(schedule, generator), generator) for _ in range(2)
+        ]:
+            assert verdicts(tried) == isl_alone(tried, monkeypatch), tried
