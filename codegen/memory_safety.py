@@ -57,7 +57,7 @@ def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
         made, how = _without(plan, fusion, fault)
         decisions.append(Decision(fusion.name, how, False, str(fault)))
         if fault.verdict is Verdict.REFUTED:
-            warnings.warn(f"{fusion.name} is refuted and replaced by {how}: {fault}", MemorySafetyWarning, stacklevel=4)
+            warnings.warn(f"{fusion.name} is refuted and replaced by {how}: {fault}", MemorySafetyWarning, stacklevel=5)
         if made is None:
             break
         plan = made
