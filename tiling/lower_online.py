@@ -262,6 +262,8 @@ def _block(extent: int, most: int) -> int | None:
 class OnlineLowering(Lowering):
     """The lowering of a fusion in its online form."""
 
+    shares_shapes = False  # the loops of what runs block by block are cut
+
     def __init__(self, request: FusionRequest, machine: Machine, names: Names, online: Online) -> None:
         super().__init__(online.request, machine, names)
         self.online = online

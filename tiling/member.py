@@ -15,6 +15,23 @@ from tiling.stages import Stage
 __all__ = ["Member", "translated"]
 
 
+@dataclass(eq=False)
+class Shape:
+    """Loops over a box of a stage's result and what they compute, as every fusion that asks for that box has it.
+
+    `ranges` are the loops' variables; `images` the boxes that the loads of `reads` touch, once they were asked for.
+    """
+
+    index: tuple[Expr, ...]
+    loops: tuple[Loop, ...]
+    reduction: tuple[Loop, ...]
+    nodes: tuple[Node, ...]
+    inits: tuple[Node, ...]
+    reads: tuple[Load, ...]
+    ranges: tuple[tuple[Var, Interval], ...]
+    images: list[Box | None]
+
+
 @dataclass
 class Member:
     """What is known of a stage while its fusion is lowered."""
@@ -30,6 +47,12 @@ class Member:
     spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
     part: Buffer | None = None  # and each task's part of the result
     late: bool = False  # computed from such folds, when all tasks are done
+    images: list[Box | None] = field(default_factory=list)  # the boxes that the loads of `reads` touch, where they are known
+
+    def take(self, shape: Shape) -> None:
+        """Gives the member its loops and nodes."""
+        self.index, self.loops, self.reduction = shape.index, shape.loops, shape.reduction
+        self.nodes, self.inits, self.reads, self.images = shape.nodes, shape.inits, list(shape.reads), shape.images
 
     def at(self, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> dict[Var, Expr]:
         """The loops' variables where they compute the element `index`."""

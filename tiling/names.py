@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from hlo.errors import Declined
@@ -14,6 +14,7 @@ from hlo.types import ElementType
 from tiling.schedule import Buffer, Scope
 
 if TYPE_CHECKING:
+    from tiling.member import Shape
     from tiling.monoids import Monoid
     from tiling.stages import Stage
 
@@ -40,6 +41,7 @@ class Names:
         self._taken: set[str] = set()
         self._values: list[Value] = []
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
+        self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         # Found once for a fusion, whatever its tiles.
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
         for v in self.in_memory.values():

@@ -12,7 +12,7 @@ from hlo.registry import SumOfProducts
 from tiling.accesses import buffers_by_value
 from tiling.choose import lower
 from tiling.cost import Estimate, estimate
-from tiling.lower import FusionRequest
+from tiling.lower import FusionRequest, Lowering
 from tiling.machine import Machine
 from tiling.names import Names
 from tiling.schedule import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
@@ -32,6 +32,7 @@ class Weighed:
     estimate: Estimate
     looked_at: int
 
+MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
 SMALL_IMAGE = 256  # rows by columns that one task may take whole
 
 
@@ -103,13 +104,20 @@ def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: M
 def _recomputes(
     stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names
 ) -> bool:
-    found = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
+    request = FusionRequest(tuple(stages), stored, sizes)
+    try:
+        repeats = Lowering(request, machine, names).repeats(MOST_REPEATED)
+    except LookupError:
+        return True
+    if repeats is not None:
+        return repeats
+    found = lower(request, machine, names)
     if isinstance(found, Declined):
         return True
     tasks = found.main.tasks * found.main.group
     for values, loops in computed(found):
         size = values[0].tensor.size_elems
-        if prod(extent for _, extent in loops) * tasks > 1.5 * size:
+        if prod(extent for _, extent in loops) * tasks > MOST_REPEATED * size:
             return True
     return False
 
