@@ -70,7 +70,7 @@ def _join(planner: Planner, value: Value, first: Kernel, second: Kernel) -> bool
     if refusal is not None:
         planner.decisions.append(Decision(name, other, False, f"{what}; {refusal}"))
         return False
-    apart = first.candidate.estimate.seconds + second.candidate.estimate.seconds
+    apart = planner.weigh(first).estimate.seconds + planner.weigh(second).estimate.seconds
     best, reason = None, ""
     for stages in (planner.in_one(second, first), planner.in_one(first, second)):
         found = planner.best(stages, planner.stored(stages))
