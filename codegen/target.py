@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from codegen.native.forks import compiling
+from codegen.forks import compiling
 
 _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
@@ -25,6 +25,12 @@ _NAMED = {
     "avx2": ("x86-64-v3", _AVX2_FEATURES),
     "baseline": ("x86-64", "+sse,+sse2"),
 }
+
+
+@functools.cache
+def _key(target: Target) -> str:
+    fields = (target.triple, target.cpu, target.features, str(target.vector_bytes), str(target.vector_registers))
+    return hashlib.sha256("\n".join(fields).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,10 @@ class Target:
         """vector_bytes // item_bytes, the elements of one vector register."""
         return max(1, self.vector_bytes // item_bytes)
 
-    @functools.cached_property
+    @property
     def key(self) -> str:
         """A short digest of every field, for cache keys."""
-        text = "\n".join((self.triple, self.cpu, self.features, str(self.vector_bytes), str(self.vector_registers)))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _key(self)
 
     @staticmethod
     def from_features(triple: str, cpu: str, features: str) -> Target:

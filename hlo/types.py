@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import ml_dtypes
 import numpy as np
+
+from hlo.lazy import cached_property
 
 __all__ = [
     "ELEMENT_TYPES",

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from hlo import Declined, Value
 from hlo.display import as_html, as_latex, as_text
+from hlo.lazy import cached_property
 from indexing.bounds import Bounds, Interval
 from indexing.expr import ExprLike, as_expr, evaluate, substitute
 from indexing.regions import Region

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -106,12 +107,19 @@ __all__ = [
 ]
 
 
+_importing = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A child of a fork would wait for ever for a module that another thread was importing: a fork waits until it is there.
+    os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)
+
+
 def __getattr__(name: str) -> Any:
     """Imports a public name from its home when it is first asked for (PEP 562). Raises AttributeError for any other."""
     if name not in _HOME:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
     home, _, inner = _HOME[name].partition(":")
-    value = getattr(importlib.import_module(home), inner or name)
+    with _importing:
+        value = getattr(importlib.import_module(home), inner or name)
     globals()[name] = value
     return value
 

@@ -16,6 +16,7 @@ import numpy as np
 
 import hlo
 from hlo.errors import Declined, Location
+from hlo.limits import check_ranks
 from hlo.module import Function, Module, Op
 from hlo.text.xla_table import names_of_opcode
 from tilewright import report
@@ -94,6 +95,7 @@ def _prepare(args: argparse.Namespace, clock: Clock) -> tuple[Module, Function, 
     with clock.step(f"reading {args.file}", "parse"):
         module = load(args.file)
         function = entry_of(module, args.entry, args.file)
+        check_ranks(module)
     with clock.step("preparing the inputs", "inputs"):
         arrays = _arrays(args, function)
     return module, function, arrays

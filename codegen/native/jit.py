@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from codegen.forks import compiling
 from codegen.native import library_objects, object_cache, workers
-from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
 from codegen.target import Target, default_target
@@ -71,12 +71,14 @@ class CompiledKernel:
     entry: int
     _loaded: Any = field(repr=False)
 
-    @functools.cached_property
+    @property
     def python(self) -> Any:
         """The source as a plain Python function of (begin, end, *flat arrays), for stepping through."""
         from codegen.native.lower import python_function
 
-        return python_function(self.source, self.source_path)
+        if "_python" not in self.__dict__:
+            self.__dict__["_python"] = python_function(self.source, self.source_path)
+        return self.__dict__["_python"]
 
 
 stats = CompileStats()

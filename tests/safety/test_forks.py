@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import pytest
 import codegen
 import hlo
 
+ROOT = Path(codegen.__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a POSIX call")
 
 
@@ -60,3 +64,42 @@ def test_a_child_compiles_while_other_threads_of_the_parent_did(monkeypatch: pyt
         ended.set()
         for t in threads:
             t.join()
+
+
+IMPORTS = """
+import os, sys, threading, time
+import tilewright
+text = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %0 = stablehlo.tanh %x : tensor<4xf32> return %0 : tensor<4xf32> }"
+thread = threading.Thread(target=lambda: tilewright.compile(tilewright.parse(text)))
+thread.start()
+time.sleep(float(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    import numpy as np
+    tilewright.compile(tilewright.parse(text))(np.ones(4, np.float32))
+    os._exit(0)
+thread.join()
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline:
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        sys.exit(status and 3)
+    time.sleep(0.02)
+os.kill(child, 9)
+sys.exit(4)
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.2])
+def test_a_child_imports_what_another_thread_was_importing(seconds: float) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_NO_CACHE": "1"}
+    found = subprocess.run([sys.executable, "-P", "-c", IMPORTS, str(seconds)], env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+
+
+def test_no_property_computes_with_a_lock_held() -> None:
+    """Python 3.11's `functools.cached_property` holds one that all instances share: `hlo.lazy` has none."""
+    for package in ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text("utf-8")
+            assert "functools.cached_property" not in text and "functools import cached_property" not in text, path

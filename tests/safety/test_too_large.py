@@ -16,6 +16,7 @@ import codegen
 import hlo
 import interp
 from hlo.limits import TooLargeError
+from tilewright.cli import main
 
 ROOT = Path(codegen.__file__).resolve().parents[1]
 T = "tensor<1048576x1048576xf32>"
@@ -59,6 +60,17 @@ def test_ranks(run: Callable[[hlo.Module], Any]) -> None:
         assert result.shape == (1,) * rank
     with pytest.raises(TooLargeError, match=r"^deep.mlir:2:\d+: stablehlo.reshape: .*has 65 dimensions, expected at most 64"):
         run(hlo.parse(deep(65), "deep.mlir"))
+
+
+ARGUMENT = f"func.func @main(%x: tensor<{'1x' * 70}f32>) -> tensor<{'1x' * 70}f32> {{ return %x : tensor<{'1x' * 70}f32> }}"
+
+
+def test_an_argument_of_too_many_dimensions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.mlir"
+    path.write_text(ARGUMENT)
+    assert main(["run", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "an argument of @main: tensor<" in error and "has 70 dimensions, expected at most 64" in error
 
 
 @pytest.mark.parametrize("text", [HUGE, deep(65)])

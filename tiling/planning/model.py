@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
+from functools import singledispatch
 from typing import Any
 
 from hlo.display import as_document, as_html, as_text
+from hlo.lazy import cached_property
 from hlo.module import Module, Op, Value
 from hlo.types import TensorType
 from tiling.loops.ir import Schedule, Scope

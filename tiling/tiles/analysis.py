@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from hlo.display import as_html
 from hlo.errors import Declined
+from hlo.lazy import cached_property
 from hlo.module import Function, Module, Op, Value
 from indexing.expr import Interval
 from indexing.inverse import input_to_output
