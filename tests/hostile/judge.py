@@ -13,11 +13,12 @@ import hlo
 import interp
 import tiling
 from hlo.module import Module
+from hlo.types import ELEMENT_TYPES
 from tests.hostile.programs import Program, machine_choice, program
 from tests.hostile.writer import Val
 from tests.machines import x86_targets
 from tiling.machine import Machine
-from tilewright.check import Tolerance, compare, tolerance
+from tilewright.check import Tolerance, compare, float_info, tolerance
 
 CACHES = ((32 << 10, 512 << 10, 32 << 20), (48 << 10, 1280 << 10, 24 << 20), (16 << 10, 128 << 10, 1 << 20), (5 << 10, 37 << 10, 999 << 10))
 EQUAL = Tolerance(0.0, 0.0)
@@ -62,7 +63,7 @@ def differences(made: Program, module: Module, arrays: Sequence[np.ndarray], fou
     near: list[Sequence[Any]] = []
     for k, (v, a, b) in enumerate(zip(made.results, found, wanted, strict=True)):
         a, b = np.asarray(a), np.asarray(b)
-        done = compare(a, b, EQUAL if v.exact else tolerance(b.dtype))
+        done = compare(a, b, EQUAL if v.exact else agreement(made, b.dtype))
         if done.passed:
             continue
         if not v.exact and a.shape == b.shape:
@@ -74,6 +75,16 @@ def differences(made: Program, module: Module, arrays: Sequence[np.ndarray], fou
             f"worst {done.worst_actual} for {done.worst_expected} at {done.worst_index} (rel {done.max_rel:.3g}, {done.max_ulp:.3g} ulp)"
         )
     return faults
+
+
+def agreement(made: Program, dtype: np.dtype) -> Tolerance:
+    """`tilewright check`'s, or what is left of it after something was rounded to a coarser type on the way."""
+    own = tolerance(dtype)
+    if made.coarsest is None or dtype.kind in "iub":
+        return own
+    info = float_info(ELEMENT_TYPES[made.coarsest].dtype)
+    coarse = tolerance(ELEMENT_TYPES[made.coarsest].dtype)
+    return Tolerance(max(own.relative, coarse.relative, coarse.ulps * float(info.eps)), own.ulps)
 
 
 def neighbours(made: Program, arrays: Sequence[np.ndarray], number: int) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from hlo.types import ELEMENT_TYPES, default_storage_range
 from tests.hostile import elementwise as e
 from tests.hostile import folds as f
 from tests.hostile import structured as s
-from tests.hostile.writer import Declines, Val, Writer
+from tests.hostile.writer import COMPLEX, Declines, Val, Writer
 from tilewright.check import float_info
 
 Step = Callable[[Writer], Val]
@@ -53,6 +53,7 @@ class Program:
     text: str
     arguments: tuple[tuple[Val, str], ...]
     results: tuple[Val, ...]
+    coarsest: str | None  # of the float types that something was rounded to: what is computed from it is no more precise
 
     def arrays(self, draw: int = 0) -> list[np.ndarray]:
         """One array for each argument."""
@@ -69,7 +70,13 @@ def program(seed: int) -> Program:
     inputs = {v.name for v, _ in w.arguments}
     made = [v for v in w.values if v.name not in inputs] or w.values
     results = list(dict.fromkeys([made[-1], *w.random.sample(made, min(len(made), w.random.randint(0, 3)))]))
-    return Program(seed, w.program(results), tuple(w.arguments), tuple(results))
+    return Program(seed, w.program(results), tuple(w.arguments), tuple(results), coarsest(w.rounded))
+
+
+def coarsest(elements: set[str]) -> str | None:
+    """The float type with the largest unit in the last place, complex types by their parts."""
+    reals = [COMPLEX[e] if e in COMPLEX else e for e in elements]
+    return max(reals, key=lambda e: float(float_info(ELEMENT_TYPES[e].dtype).eps), default=None)
 
 
 def drawn(v: Val, how: str, rng: np.random.Generator) -> np.ndarray:

@@ -11,7 +11,7 @@ from hlo.types import ELEMENT_TYPES
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 33, 64)
 SIGNED, UNSIGNED = ("i4", "i8", "i16", "i32", "i64"), ("ui4", "ui8", "ui16", "ui32", "ui64")
 FLOATS = ("f8E5M2", "f8E4M3FN", "bf16", "f16", "f32", "f32", "f32", "f64")
-COMPLEX = ("complex<f32>", "complex<f64>")
+COMPLEX = {"complex<f32>": "f32", "complex<f64>": "f64"}  # with the type of their parts
 # The greatest finite number of a float type, and how many of its bits count.
 GREATEST = {"f8E5M2": 57344.0, "f8E4M3FN": 448.0, "bf16": 3e38, "f16": 65504.0, "f32": 3e38, "f64": 1e308}
 WIDER = {
@@ -58,7 +58,7 @@ class Val:
     @property
     def greatest(self) -> float:
         """The greatest number of the (real) type."""
-        return GREATEST.get(self.element, GREATEST["f32" if self.element == "complex<f32>" else "f64"])
+        return GREATEST.get(self.element) or GREATEST[COMPLEX.get(self.element, "f64")]
 
 
 def tensor(shape: Shape, element: str) -> str:
@@ -83,6 +83,7 @@ class Writer:
         self.lines: list[str] = []
         self.values: list[Val] = []
         self.arguments: list[tuple[Val, str]] = []  # with what is drawn for it
+        self.rounded: set[str] = set()  # the types of what is not exact
         self.count = 0
         self.depth = 0
 
@@ -124,6 +125,8 @@ class Writer:
     def op(self, name: str, operands: list[Val], like: Val, attributes: str = "", regions: str = "") -> Val:
         """Appends an op with one result; `like` is the result in all but its name."""
         v = replace(like, name=self.fresh())
+        if not v.exact:
+            self.rounded.add(v.element)
         given = f" {{{attributes}}}" if attributes else ""
         self.lines.append(
             f'{v.name} = "stablehlo.{name}"({", ".join(o.name for o in operands)}){regions}{given}'
