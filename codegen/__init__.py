@@ -1,10 +1,10 @@
 """Code generation: from plans to numba source to compiled, callable programs."""
 
 from codegen.call.executable import ArgumentError, Executable, Kernel, RunStats, compile
+from codegen.remembered.machine import calibrated_machine
+from codegen.remembered.plans import remembered_plan
 from codegen.supports import supports
 from codegen.tune.autotune import Trial, autotune
-from codegen.tune.machine_memory import calibrated_machine
-from codegen.tune.remembered_plans import remembered_plan
 
 __all__ = [
     "ArgumentError",

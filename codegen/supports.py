@@ -10,7 +10,7 @@ from hlo.module import Op
 from hlo.registry import Elementwise, Fold, Move, definitions
 from hlo.types import ElementType, QuantizedType, TensorType
 from hlo.typesets import TypeSet
-from tiling.passes.tighten_bounds import combined_function
+from tiling.elements.folds import combined_function
 
 __all__ = ["supports"]
 

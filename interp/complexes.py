@@ -42,12 +42,12 @@ def of_parts(re: Array, im: Array) -> Array:
 
 def _nought(y: Array) -> Array:
     """A zero with the sign of y, +0 for NaN: f(conj z) = conj f(z) where C leaves signs open and C libraries differ."""
-    return np.copysign(0.0, np.where(np.isnan(y), 0.0, y))
+    return np.asarray(np.copysign(0.0, np.where(np.isnan(y), 0.0, y)))
 
 
 def _has_no_angle(z: Array) -> Array:
     """An infinite real part beside an imaginary part that is infinite or NaN: C's Annex G lists what follows."""
-    return np.isinf(z.real) & ~np.isfinite(z.imag)
+    return np.asarray(np.isinf(z.real) & ~np.isfinite(z.imag))
 
 
 def exp(z: Array) -> Array:
@@ -168,7 +168,7 @@ def sign(z: Array) -> Array:
 
 def _top(z: Array) -> Array:
     """The larger of the parts' magnitudes."""
-    return np.maximum(np.abs(z.real), np.abs(z.imag))
+    return np.asarray(np.maximum(np.abs(z.real), np.abs(z.imag)))
 
 
 def _times(z: Array, factor: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -50,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # XLA is the oracle here, not what is measured: what it compiles runs once. (`--slow` compares with it as users have it.)
     if not config.getoption("--slow"):
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()  # thousands of tests, which no later collection needs to look at
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

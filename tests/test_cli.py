@@ -1,4 +1,4 @@
-"""`tilewright` as a user calls it: in processes of its own, on tiny programs."""
+"""`tilewright` as a user calls it, on tiny programs: in processes of its own, and in this one where the document counts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from codegen.lib import NAMESPACE
-from tests.command_line import ROOT, SOFTMAX, TWO, tilewright
+from tests.command_line import ROOT, SOFTMAX, TWO, called, tilewright
 
 
 def document(*arguments: str, **environment: str) -> dict[str, Any]:
     """The JSON that a successful command prints; nothing may stand on standard error."""
-    done = tilewright(*arguments, "--json", **environment)
+    done = tilewright(*arguments, "--json", **environment) if environment else called(*arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -1,5 +1,7 @@
 """Inputs at the ends of their types: which arguments have them, and that `check` finds with them what small numbers hide."""
 
+# ruff: noqa: E501 (programs as they are written)
+
 from __future__ import annotations
 
 import json
@@ -69,7 +71,9 @@ def test_integers_have_ends_where_no_loop_counts_by_them() -> None:
     assert random_arrays(f, 3)[0] == end_arrays(f, 3)[0]
 
 
-@pytest.mark.parametrize("element", ["i4", "ui4", "i8", "ui8", "i32", "ui64", "i64", "f32", "f64", "bf16", "f16", "f8E4M3FN", "f8E8M0FNU"])
+@pytest.mark.parametrize(
+    "element", ["i4", "ui4", "i8", "ui8", "i32", "ui64", "i64", "f32", "f64", "bf16", "f16", "f8E4M3FN", "f8E8M0FNU"]
+)
 def test_both_ends_are_drawn(element: str) -> None:
     t = f"tensor<999x{element}>"
     f = _entry(f"return %x : {t}", f"%x: {t}", t)

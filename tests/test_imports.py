@@ -244,6 +244,17 @@ def test_no_modules_import_each_other() -> None:
     assert circles(graph) == []
 
 
+@pytest.mark.parametrize("package", ["codegen", "tiling"])
+def test_no_rooms_use_each_other(package: str) -> None:
+    """A room, a folder of a package, stands above all rooms that it uses."""
+    rooms: dict[str, set[str]] = {}
+    for module, imports in graph_of(ROOT, [package]).items():
+        room = ".".join(module.split(".")[:2])
+        rooms.setdefault(room, set()).update({".".join(m.split(".")[:2]) for m in imports} - {room})
+    assert len(rooms) > 5
+    assert circles(rooms) == []
+
+
 @pytest.mark.parametrize(
     "back",
     [

@@ -16,17 +16,23 @@ TABLES: dict[str, Any] = {}
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
 
+    from tests.jax_families import cover
+    from tests.jax_families.covered import COVERED
     from tests.jax_families.slow import SLOW
     from tests.test_jit_programs import same
 
     TABLES = {name: importlib.import_module(f"tests.jax_families.{name}").PROGRAMS for name in FAMILIES}
 
+
+
+def is_slow(family: str, name: str) -> bool:
+    return TABLES[family][name].slow or name in SLOW.get(family, ()) or name in COVERED.get(family, ())
+
+
 CASES = [
-    pytest.param(
-        family, name, id=f"{family}: {name}", marks=pytest.mark.slow if program.slow or name in SLOW.get(family, ()) else ()
-    )
+    pytest.param(family, name, id=f"{family}: {name}", marks=pytest.mark.slow if is_slow(family, name) else ())
     for family, table in TABLES.items()
-    for name, program in table.items()
+    for name in table
 ]
 
 
@@ -42,3 +48,12 @@ def test_agrees_with_jax(family: str, name: str) -> None:
         for _ in range(2):  # the second call finds memories that the first one left
             same(compiled(*program.args), expected, program.bound)
         assert compiled.cache_size == 1
+
+
+@pytest.mark.slow
+def test_what_is_covered() -> None:
+    """The fast tests have every op, type, attribute and pair of ops that the programs left to the slow tests have."""
+    found = {key: cover.features(program) for key, program in cover.quick_programs().items()}
+    stays = frozenset().union(*(own for (family, name), own in found.items() if name not in COVERED.get(family, ())))
+    gone = {key: found[key] for family, names in COVERED.items() for key in ((family, name) for name in names)}
+    assert not {key: own - stays for key, own in gone.items() if own - stays}

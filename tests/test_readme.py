@@ -64,6 +64,7 @@ def pages_with_code() -> list[object]:
     ]
 
 
+@pytest.mark.machine("avx512")  # the plans that pages show are one machine's
 @pytest.mark.parametrize("path", pages_with_code())
 def test_code_in_the_documents_runs(path: pathlib.Path) -> None:
     # In a process of its own: a page may register an op.

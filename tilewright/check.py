@@ -39,8 +39,8 @@ class Tolerance:
 
 
 _EXACT = Tolerance(0.0, 0.0)
-# Wide types: what sums of some thousand rounded terms may lose in another order. Narrow types: a kernel may keep more bits
-# between two ops than the evaluator, which rounds after each.
+# Wide types: what sums of some thousand rounded terms may lose in another order. 16-bit types: sums, which kernels keep in f32
+# and round once, and the evaluator rounds at every step; between ops kernels round as it does, but for excess precision.
 _TOLERANCES = {
     "float64": Tolerance(1e-12, 4.0),
     "float32": Tolerance(1e-5, 4.0),

@@ -143,6 +143,7 @@ def run(args: argparse.Namespace) -> int:
         "kernels": [{k: v for k, v in step.items() if k != "kind"} for step in steps if step["kind"] == "kernel"],
         "steps": steps,
         "shares": _shares(steps),
+        "excess_precision": plan.machine.excess_precision,
         "fallbacks": [str(f) for f in executable.fallbacks],
         "library": list(executable.library),
         "compiled": executable.stats.compiled,
@@ -209,6 +210,7 @@ def check(args: argparse.Namespace) -> int:
     document = {
         "schema": "tilewright.check/1",
         **_subject(args, function),
+        "excess_precision": plan.machine.excess_precision,
         "fallbacks": [str(f) for f in executable.fallbacks],
         "library": list(executable.library),
         "check": report.checks(checks),
@@ -220,6 +222,7 @@ def check(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(document)
     else:
+        report.show_excess(document)
         report.show_check(document["check"], document["fallbacks"])
         if at_ends is not None:
             report.show_check(document["ends"], (), "at the ends of the types: ")

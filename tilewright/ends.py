@@ -15,7 +15,7 @@ from hlo.registry import Elementwise, Fold, Move
 from hlo.types import ElementType, TensorType, default_storage_range
 from tilewright.check import float_info
 from tilewright.inputs import random_arrays
-from tiling.passes.tighten_bounds import combined_function
+from tiling.elements.folds import combined_function
 from tiling.program.promotion import promoted
 
 __all__ = ["end_arrays", "takes_ends"]

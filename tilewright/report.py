@@ -240,7 +240,14 @@ def show_run(document: Mapping[str, Any]) -> None:
     if document["check"] is None:
         _show_fallbacks(document["fallbacks"])
     else:
+        show_excess(document)
         show_check(document["check"], document["fallbacks"])
+
+
+def show_excess(document: Mapping[str, Any]) -> None:
+    """Says where kernels may keep more precision between two ops than the evaluator that they are compared with."""
+    if document["excess_precision"]:
+        print("excess         precision is allowed (TILEWRIGHT_EXCESS_PRECISION): bf16 stays f32 between ops")
 
 
 def _show_fallbacks(fallbacks: Sequence[str]) -> None:

@@ -110,7 +110,7 @@ class Machine:
     def __str__(self) -> str:
         return (
             f"{self.cores} cores, {self.vector_bytes * 8}-bit vectors, L1 {self.l1_bytes >> 10} KiB, "
-            f"L2 {self.l2_bytes >> 10} KiB, L3 {self.l3_bytes >> 20} MiB"
+            f"L2 {self.l2_bytes >> 10} KiB, L3 {self.l3_bytes >> 20} MiB{', excess precision' if self.excess_precision else ''}"
         )
 
 

@@ -24,9 +24,9 @@ from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
 from codegen.native.jit import CompiledKernel, compile_kernels, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
+from codegen.remembered.machine import calibrated_machine
+from codegen.remembered.plans import remembered_plan
 from codegen.supports import supports
-from codegen.tune.machine_memory import calibrated_machine
-from codegen.tune.remembered_plans import remembered_plan
 from hlo.errors import TilewrightError
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
@@ -34,7 +34,7 @@ from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
 from tiling.show.html import source_to_html
 from tiling.show.text import summary
-from tiling.show.words import amount, count
+from tiling.words import amount, count
 
 __all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
 
@@ -479,7 +479,7 @@ def compile(
     `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
     TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread or
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
     """
     if isinstance(module_or_plan, Plan):

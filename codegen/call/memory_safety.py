@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from codegen.call.assembly import Assembly, fusion_source
 from codegen.native import object_cache
+from codegen.remembered.plans import planner_digest
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports
-from codegen.tune.remembered_plans import planner_digest
 from tiling import Decision, Fusion, Obligation, Plan
 from tiling.loops.ir import Schedule
 from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step

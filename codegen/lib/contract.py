@@ -435,9 +435,10 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     triples = tuple(zip(levels[::3], levels[1::3], levels[2::3], strict=True))
     o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex)
     target = current_target()
-    lanes = target.lanes(max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes)
+    item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
+    lanes = min(target.lanes(item_bytes), panel)  # a plan may be for narrower registers
     vectors = panel // lanes
-    if vectors * lanes != panel or vectors == 0:
+    if vectors * lanes != panel:
         raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
     rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
     known_m, known_n = _known(m), _known(n)

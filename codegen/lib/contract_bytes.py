@@ -90,9 +90,9 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
     a_kind, b_kind, c_kind = sig.args[3], sig.args[6], sig.args[9]
     panel = int(sig.args[12].literal_value)
     target = current_target()
-    lanes = target.lanes(4)
+    lanes = min(target.lanes(4), panel)  # a plan may be for narrower registers
     vectors = panel // lanes
-    if vectors * lanes != panel or not vectors:
+    if vectors * lanes != panel:
         raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
     rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12))

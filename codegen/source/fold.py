@@ -14,9 +14,9 @@ from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
 from hlo.types import ElementType, QuantizedType
+from tiling.elements.folds import combined_function
 from tiling.loops.element_ir import Node, Scalar
 from tiling.loops.ir import FoldStep
-from tiling.passes.tighten_bounds import combined_function
 
 __all__ = ["FoldSource", "body_lines", "fold_source"]
 

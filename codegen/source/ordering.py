@@ -65,7 +65,7 @@ def _key_of(op: Op) -> Key | None:
         return None  # NaN is neither less nor greater
     if not (element.is_float or element.is_integer or element.is_boolean):
         return None
-    arguments = {id(v): k for k, v in enumerate(body.arguments)}
+    arguments = {v: k for k, v in enumerate(body.arguments)}
     pairs: dict[int, int] = {}
     if not _same(left, right, arguments, pairs) or len(pairs) != 1:
         return None
@@ -77,15 +77,15 @@ def _key_of(op: Op) -> Key | None:
     return Key(a // 2, body.arguments[a], left, falling)
 
 
-def _same(left: Value, right: Value, arguments: dict[int, int], pairs: dict[int, int]) -> bool:
+def _same(left: Value, right: Value, arguments: dict[Value, int], pairs: dict[int, int]) -> bool:
     """True when two values are the same function of two arguments, which `pairs` collects."""
     todo = [(left, right)]
     while todo:
         a, b = todo.pop()
-        if id(a) in arguments or id(b) in arguments:
-            if id(a) not in arguments or id(b) not in arguments:
+        if a in arguments or b in arguments:
+            if a not in arguments or b not in arguments:
                 return False
-            if pairs.setdefault(arguments[id(a)], arguments[id(b)]) != arguments[id(b)]:
+            if pairs.setdefault(arguments[a], arguments[b]) != arguments[b]:
                 return False
             continue
         x, y = a.op, b.op

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from hlo.registry import Fold
 from indexing.expr import Const, Expr, Var, as_expr
+from tiling.elements.folds import combined_function
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
-from tiling.passes.tighten_bounds import combined_function
 
 __all__ = ["in_rows", "joined", "rows_of"]
 

@@ -281,8 +281,8 @@ def scalar_source(
 ) -> str | Declined:
     """The source of `function` applied to operands, or why there is none.
 
-    `excess`: numbers of bf16 may keep the precision of f32 (`is_rounded`). `is_stored`: the value goes into memory of its own type
-    and nowhere else, and is rounded there.
+    `excess`: numbers of bf16 may keep the precision of f32 (`is_rounded`). `is_stored`: the value goes into memory of its own
+    type and nowhere else, and is rounded there.
     """
     rule = SCALAR_RULES.get(function)
     if rule is None:

@@ -1,1 +1,1 @@
-"""What was measured on this machine: calibration, tile sizes, remembered plans."""
+"""What is measured on this machine: its rates, and which tiles are fastest."""

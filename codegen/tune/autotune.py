@@ -13,8 +13,8 @@ from statistics import median
 from typing import Any
 
 from codegen.call.executable import Executable
+from codegen.remembered.plans import remember, remembered_plan
 from codegen.supports import supports
-from codegen.tune.remembered_plans import remember, remembered_plan
 from hlo.errors import Declined
 from hlo.module import Module
 from tiling import Pin, Plan, plan

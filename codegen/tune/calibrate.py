@@ -17,8 +17,8 @@ from codegen.call.launch import Plan, Step
 from codegen.lib.contract import micro_shape
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param
+from codegen.remembered.machine import remember_machine
 from codegen.target import default_target
-from codegen.tune.machine_memory import remember_machine
 from tiling.machine import Machine
 
 __all__ = ["calibrate"]

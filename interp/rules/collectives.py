@@ -181,21 +181,26 @@ def all_to_all(ctx: Any, op: Op, *operands: Array) -> Rule:
     return tuple(np.concatenate([np.split(answers[p][k], count, axis)[mine] for p in group], onto) for k in range(len(operands)))
 
 
-def _zeros(op: Op, like: Array) -> Array:
+def _zeros(op: Op, like: Array, result: int = 0) -> Array:
     """What a process gets that nobody sends to: zeros, quantized where the result is."""
-    t = quantized_element(op.results[0].type)
+    t = quantized_element(op.results[result].type)
     if t is not None:
         return quantize(np.zeros(like.shape, t.expressed.dtype), t)
     return np.zeros(like.shape, like.dtype)
 
 
 @rule("stablehlo.collective_broadcast")
-def collective_broadcast(ctx: Any, op: Op, operand: Array) -> Rule:
+def collective_broadcast(ctx: Any, op: Op, *operands: Array) -> Rule:
+    """Every operand of the group's first process, or, with a dynamic root, each of the process that its root numbers."""
+    data, roots = (operands[:-1], operands[-1]) if op.attr("has_dynamic_root") else (operands, np.zeros(len(operands), np.int64))
     for group in process_groups(ctx, op, pairwise=True):
         if ctx.process in group:
-            answers = yield from meet(op, group, operand)
-            return answers[group[0]]
-    return _zeros(op, operand)
+            wrong = [int(r) for r in roots if not 0 <= int(r) < len(group)]
+            if wrong:
+                raise ctx.error(op, f"expected roots from 0 to {len(group) - 1}, found {wrong[0]}")
+            answers = yield from meet(op, group, data)
+            return tuple(answers[group[int(r)]][k] for k, r in enumerate(roots))
+    return tuple(_zeros(op, x, k) for k, x in enumerate(data))
 
 
 @rule("stablehlo.collective_permute")

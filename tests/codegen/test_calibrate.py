@@ -8,8 +8,8 @@ import pytest
 
 from codegen import calibrated_machine
 from codegen.native import object_cache
+from codegen.remembered.machine import _key
 from codegen.tune.calibrate import calibrate
-from codegen.tune.machine_memory import _key
 from tiling import Machine
 
 

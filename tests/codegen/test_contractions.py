@@ -118,6 +118,7 @@ BATCHES = [(100, (4, 4, 4)), (3, (33, 65, 100)), (40, (8, 8, 8)), (5, (1, 64, 64
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("left", "right"), [("mk", "kn"), ("km", "kn"), ("mk", "nk"), ("km", "nk")])
+@pytest.mark.every_target
 def test_dots_in_every_layout(size: tuple[int, int, int], left: str, right: str) -> None:
     check(dot(*size, left=left, right=right))
 
@@ -152,6 +153,7 @@ def test_sums_of_16_bit_floats_are_rounded_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.every_target
 def test_convolutions(seed: int) -> None:
     check(convolution(seed))
 

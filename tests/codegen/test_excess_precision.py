@@ -1,5 +1,7 @@
 """Narrow floats between ops: each op is rounded to its type, whatever is fused; excess precision is a switch."""
 
+# ruff: noqa: E501 (programs as they are written)
+
 from __future__ import annotations
 
 import ml_dtypes

@@ -42,12 +42,19 @@ def compare(text: str, x: np.ndarray, bound: float) -> codegen.Executable:
     return one
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SHAPES = [((3, 1), 1), ((5, 2), 1), ((20, 4), 1), ((33, 6), 1), ((9, 15), 1), ((40, 13), 1), ((17, 7 * 11), 1), ((2, 3, 64), 1),
+          ((128,), 1), ((40, 1000), 1), ((4, 10), 2), ((2, 18, 20), 2), ((3, 4, 5, 6), 3), ((3, 1, 7), 2)]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("shape", "axes"),
-    [((3, 1), 1), ((5, 2), 1), ((20, 4), 1), ((33, 6), 1), ((9, 15), 1), ((40, 13), 1), ((17, 7 * 11), 1), ((2, 3, 64), 1),
-     ((128,), 1), ((40, 1000), 1), ((4, 10), 2), ((2, 18, 20), 2), ((3, 4, 5, 6), 3), ((3, 1, 7), 2)],
-)  # fmt: skip
+    ("kind", "shape", "axes"),
+    [
+        # An inverse is the transform with another sign, half a transform its other half: every second length is enough.
+        pytest.param(kind, *case, marks=pytest.mark.slow if kind in ("IFFT", "RFFT") and k % 2 else ())
+        for kind in KINDS
+        for k, case in enumerate(SHAPES)
+    ],
+)
 def test_transforms(kind: str, shape: tuple[int, ...], axes: int) -> None:
     text, x = program(kind, shape, axes)
     executable = compare(text, x, 1e-6)

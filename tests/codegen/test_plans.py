@@ -12,7 +12,7 @@ import codegen
 import hlo
 from codegen.native import jit, object_cache
 from codegen.native.signature import KernelSignature
-from codegen.tune import remembered_plans as plans
+from codegen.remembered import plans
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

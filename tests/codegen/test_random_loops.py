@@ -120,6 +120,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", range(14))
+@pytest.mark.every_target
 def test_agrees_with_the_evaluator(seed: int) -> None:
     text, shapes = Writer(seed).program()
     module = hlo.parse(text)

@@ -32,6 +32,7 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(FAST))
+@pytest.mark.every_target
 def test_random_program(seed: int) -> None:
     check(seed)
 

@@ -128,6 +128,7 @@ def narrow(target: str, paths: list[Path], folder: Path) -> None:
     assert made.stdout.strip() == f"all {len(paths)}", made.stderr[-2000:]
 
 
+@pytest.mark.slow  # (in short: what is marked `every_target`, and tests/test_machines.py)
 @pytest.mark.parametrize("target", narrower_targets())
 def test_narrower_machines_are_slower_and_right(target: str, tmp_path: Path) -> None:
     programs = ROOT / "tests" / "programs"
@@ -137,7 +138,7 @@ def test_narrower_machines_are_slower_and_right(target: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["avx2", "baseline"])
+@pytest.mark.parametrize("target", narrower_targets())
 def test_every_program_on_narrower_machines(target: str, tmp_path: Path) -> None:
     narrow(target, PROGRAMS, tmp_path)
 

@@ -1,5 +1,7 @@
 """Sums of 16-bit floats: kept in f32 while they grow and rounded once, wherever the running results lie."""
 
+# ruff: noqa: E501 (programs as they are written)
+
 from __future__ import annotations
 
 import numpy as np

@@ -92,6 +92,31 @@ def test_collective_broadcast() -> None:
     assert [f.tolist() for f in found] == [[[0, 0]], [[5, 6]], [[5, 6]], [[0, 0]]]
 
 
+def test_collective_broadcast_of_several_operands() -> None:
+    text = f"""func.func @main(%0: tensor<2xi64>, %1: tensor<1xi32>) -> (tensor<2xi64>, tensor<1xi32>) {{
+      %r:2 = "stablehlo.collective_broadcast"(%0, %1) {{replica_groups = dense<[[2, 1]]> : tensor<1x2xi64>, {CHANNEL.format(0)}}}
+        : (tensor<2xi64>, tensor<1xi32>) -> (tensor<2xi64>, tensor<1xi32>)
+      return %r#0, %r#1 : tensor<2xi64>, tensor<1xi32>
+    }}"""
+    inputs = [x for k in range(3) for x in (np.array([2 * k + 1, 2 * k + 2]), np.array([k + 7], np.int32))]
+    found = [f.tolist() for f in grid(text, spread(3, 1), *inputs)]
+    assert found == [[0, 0], [0], [5, 6], [9], [5, 6], [9]]
+
+
+def test_collective_broadcast_from_roots_that_the_program_chooses() -> None:
+    text = f"""func.func @main(%0: tensor<1xi64>, %1: tensor<1xi32>, %2: tensor<2xi32>) -> (tensor<1xi64>, tensor<1xi32>) {{
+      %r:2 = "stablehlo.collective_broadcast"(%0, %1, %2) {{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, has_dynamic_root,
+        {CHANNEL.format(0)}}} : (tensor<1xi64>, tensor<1xi32>, tensor<2xi32>) -> (tensor<1xi64>, tensor<1xi32>)
+      return %r#0, %r#1 : tensor<1xi64>, tensor<1xi32>
+    }}"""
+    roots = np.array([1, 0], np.int32)
+    inputs = [x for k in range(2) for x in (np.array([k + 1]), np.array([k + 7], np.int32), roots)]
+    assert [f.tolist() for f in grid(text, spread(2, 1), *inputs)] == [[2], [7], [2], [7]]
+    inputs[2] = inputs[5] = np.array([1, 2], np.int32)
+    with pytest.raises(hlo.TilewrightError, match="expected roots from 0 to 1, found 2"):
+        grid(text, spread(2, 1), *inputs)
+
+
 @pytest.mark.parametrize(("channel", "shape"), [(0, (3, 1)), (1, (1, 3))])
 def test_collective_permute(channel: int, shape: tuple[int, int]) -> None:
     op = f'"stablehlo.collective_permute"(%0) {{source_target_pairs = dense<[[0, 1], [1, 2]]> : tensor<2x2xi64>, {CHANNEL.format(channel)}}}'

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import codegen
-from codegen.tune.machine_memory import remember_machine
+from codegen.remembered.machine import remember_machine
 from hlo.errors import SettingError
 from tests.machines import MACHINES
 from tiling import Machine

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 import hlo
+import interp
 from hlo.errors import Declined
 from tests.tiling.tile_checks import elements
 from tiling import ConcreteTile, DimensionKind, Tile, tile_analysis, tiled
@@ -310,3 +312,57 @@ def test_runtime_values_are_dimensions_too() -> None:
     assert str(table.space).splitlines()[-1] == "rt_0: runtime, in [0, 49] = %i[i_0, 0]"
     with pytest.raises(ValueError, match="expected 2 positive tile sizes"):
         table.space.counts([1])
+
+
+LARGER = [
+    ("merged", "p = f32[20] parameter(0) ROOT r = f32[4,5] reshape(p)"),
+    ("merged twice", "p = f32[60] parameter(0) ROOT r = f32[3,4,5] reshape(p)"),
+    ("merged rows", "p = f32[12,7] parameter(0) ROOT r = f32[3,4,7] reshape(p)"),
+    ("split", "p = f32[4,5] parameter(0) ROOT r = f32[20] reshape(p)"),
+    ("both", "p = f32[6,10] parameter(0) ROOT r = f32[4,15] reshape(p)"),
+    ("strided", "p = f32[20] parameter(0) ROOT r = f32[7] slice(p), slice={[1:20:3]}"),
+    ("reversed", "p = f32[7] parameter(0) ROOT r = f32[7] reverse(p), dimensions={0}"),
+    ("turned", "p = f32[5,4] parameter(0) ROOT r = f32[4,5] transpose(p), dimensions={1,0}"),
+]
+
+
+def test_tiles_larger_than_the_dimension_have_the_dimensions_stride() -> None:
+    """A row of 5 in tiles of 8 had a stride of 2, in tiles of 64 one of 13."""
+    module = hlo.parse("HloModule m\nENTRY e { p = f32[20] parameter(0) ROOT r = f32[4,5] reshape(p) }")
+    for size in (5, 8, 16, 64):
+        found = tiled(module, [1, size], [0])
+        assert isinstance(found, ConcreteTile)
+        assert (found.sizes, found.strides, str(found.offsets)) == ((size,), (1,), "(pid_0) -> (pid_0 * 5), domain: pid_0 in [0, 3]")
+
+
+@pytest.mark.parametrize(("name", "ops"), LARGER, ids=[n for n, _ in LARGER])
+def test_tiles_larger_than_their_dimensions_hold_what_the_whole_dimensions_read(name: str, ops: str) -> None:
+    """Of every tile that is given for sizes up to twice the dimensions: the elements that are read lie in it."""
+    module = hlo.parse(f"HloModule m\nENTRY e {{ {ops} }}")
+    root = module.entry.body.results[0]
+    shape = root.shape
+    count = 0
+    for sizes in itertools.product(*([1, n - 1, n, n + 1, n + 3, 2 * n] for n in shape)):
+        if min(sizes) < 1:
+            continue
+        found = tiled(module, list(sizes), [0])
+        if isinstance(found, Declined):
+            continue
+        count += 1
+        numbers = [-(-n // t) for n, t in zip(shape, sizes, strict=True)]
+        for pid, at in enumerate(itertools.product(*(range(k) for k in numbers))):
+            box = [range(a * t, min((a + 1) * t, n)) for a, t, n in zip(at, sizes, shape, strict=True)]
+            read = _read_by(module, box)
+            starts = found.offsets.evaluate([pid], [])
+            for k, (o, n, s) in enumerate(zip(starts, found.sizes, found.strides, strict=True)):
+                progression = {int(o) + j * s for j in range(n)}
+                assert {index[k] for index in read} <= progression, (name, sizes, at, k)
+    assert count
+
+
+def _read_by(module: hlo.Module, box: list[range]) -> set[tuple[int, ...]]:
+    """The indices of the argument that a box of the result reads, found by moving the numbers of its elements."""
+    shape = module.entry.body.arguments[0].shape
+    numbers = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    (moved,) = interp.evaluate(module, numbers)
+    return {tuple(int(x) for x in np.unravel_index(int(v), shape)) for v in moved[np.ix_(*box)].reshape(-1)}

@@ -20,9 +20,9 @@ from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, si
 from tiling.contract.operands import in_place
 from tiling.contract.roles import ContractionContext
 from tiling.loops.buffers import make_buffer
+from tiling.loops.conditions import is_hole
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
-from tiling.lower.neutral import is_hole
 from tiling.passes.tighten_bounds import settled
 
 __all__ = ["Residues", "alike", "holes_in", "residues_of"]

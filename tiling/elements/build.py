@@ -77,11 +77,11 @@ class RuntimeTable:
 
     def __init__(self, ranges: dict[Var, Interval]) -> None:
         self.ranges = ranges
-        self.variables: dict[tuple[int, tuple[Expr, ...], Interval], Var] = {}
+        self.variables: dict[tuple[Value, tuple[Expr, ...], Interval], Var] = {}
         self.nodes: dict[Var, Node] = {}
 
     def variable(self, value: Value, index: tuple[Expr, ...], limits: Interval) -> Var:
-        key = (id(value), index, limits)
+        key = (value, index, limits)
         if key not in self.variables:
             v = Var(f"rt{len(self.ranges)}")
             self.variables[key] = v
@@ -122,15 +122,14 @@ class ElementBuilder:
         self.ranges = ranges
         self.table = RuntimeTable(ranges)
         self.is_in_memory = is_in_memory
-        self._nodes: dict[tuple[int, tuple[Expr, ...]], Node] = {}
-        self._keep: list[Value] = []
+        self._nodes: dict[tuple[Value, tuple[Expr, ...]], Node] = {}
 
     def at(self, value: Value, index: tuple[Expr, ...]) -> Node:
         """The node for value[index]. Raises LookupError for a value that must be in memory but is not."""
         todo: list[tuple[Value, tuple[Expr, ...]]] = [(value, index)]
         while todo:  # an explicit stack: chains of thousands of elementwise ops are no exception
             v, where = todo[-1]
-            if (id(v), where) in self._nodes:
+            if (v, where) in self._nodes:
                 todo.pop()
                 continue
             missing = self._try(v, where)
@@ -138,7 +137,7 @@ class ElementBuilder:
                 todo.extend(missing)
             else:
                 todo.pop()
-        return self._nodes[id(value), index]
+        return self._nodes[value, index]
 
     def reads(
         self,
@@ -186,20 +185,20 @@ class ElementBuilder:
         found = reads_of(op, v.index, where, self.ranges, _no_ranges, self.table)
         if isinstance(found, Declined):
             raise LookupError(found.reason)
-        needed = [(op.operands[k], at) for _, k, at in found.runtimes if (id(op.operands[k]), at) not in self._nodes]
+        needed = [(op.operands[k], at) for _, k, at in found.runtimes if (op.operands[k], at) not in self._nodes]
         if needed:
             return needed
         for variable, k, at in found.runtimes:
-            self.table.nodes[variable] = self._nodes[id(op.operands[k]), at]
+            self.table.nodes[variable] = self._nodes[op.operands[k], at]
         taken = [r for r in found.reads if not r.never]
         missing = [
             (op.operands[r.operand], r.index)
             for r in taken
-            if (id(op.operands[r.operand]), r.index) not in self._nodes
+            if (op.operands[r.operand], r.index) not in self._nodes
         ]
         if missing:
             return missing
-        nodes = [self._nodes[id(op.operands[r.operand]), r.index] for r in taken]
+        nodes = [self._nodes[op.operands[r.operand], r.index] for r in taken]
         if isinstance(semantics, Elementwise):
             made = Apply(op, semantics.function, tuple(nodes))
             return self._put(v, where, simplify_node(made, self.ranges))
@@ -213,8 +212,7 @@ class ElementBuilder:
         return Choose(conditions, then, otherwise, self.table.of([c.expression for c in conditions]))
 
     def _put(self, v: Value, where: tuple[Expr, ...], node: Node) -> list[tuple[Value, tuple[Expr, ...]]]:
-        self._nodes[id(v), where] = node
-        self._keep.append(v)  # ids stay valid as long as their values live
+        self._nodes[v, where] = node
         return []
 
 

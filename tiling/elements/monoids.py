@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from hlo.registry import Elementwise, definition
 from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import Interval, Var, interval
 from tiling.loops.element_ir import IndexNode, Node, Scalar
-from tiling.loops.ir import FoldStep, Loop
+from tiling.loops.ir import FoldStep, Loop, Monoid
 
 __all__ = ["Monoid", "monoid_of"]
 
@@ -39,19 +38,6 @@ LOGIC: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 Columns = tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
-class Monoid:
-    """Parts of a fold, each from the initial value, may be folded in any order by `body`."""
-
-    body: Block
-
-    def folds_parts_of(self, f: FoldStep) -> Op:
-        """The op that folds the parts: like the fold's own, but for its body."""
-        op, types = f.op, [v.type for v in f.op.results]
-        same = self.body is op.regions[0]
-        return op if same else Op(op.definition, op.operands, op.attributes, (self.body,), types, op.location, op.extra)
 
 
 def monoid_of(
@@ -67,7 +53,7 @@ def monoid_of(
         return None
     places = [k for k, n in enumerate(f.nodes) if _is_place(n, loop)]
     bounds = tuple(interval(n.expression, ranges) for n in f.nodes if isinstance(n, IndexNode))
-    key = (id(f.op), tuple(places), bounds)
+    key = (f.op, tuple(places), bounds)
     if key not in known:
         known[key] = _proved(f, inits, places, ranges)
     return known[key]
@@ -115,8 +101,8 @@ def _only_chooses(body: Block) -> bool:
             pass
         elif name not in LOGIC or not all(_is_boolean(v) for v in op.operands):
             return False
-    known = {id(v) for v in body.arguments} | {id(r) for op in body.ops[:-1] for r in op.results}
-    return all(id(v) in known for op in body.ops for v in op.operands)
+    known = set(body.arguments) | {r for op in body.ops[:-1] for r in op.results}
+    return all(v in known for op in body.ops for v in op.operands)
 
 
 def _is_boolean(v: Value) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo.module import Block, DenseArray
+from hlo.module import Block, DenseArray, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import ElementType
 
@@ -62,18 +62,18 @@ def _samples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _value(body: Block, a: Any, b: Any) -> Any:
     """body(a, b) in double precision, or None where it has another op."""
-    known: dict[int, Any] = dict(zip(map(id, body.arguments), (a, b), strict=True))
+    known: dict[Value, Any] = dict(zip(body.arguments, (a, b), strict=True))
     for op in body.ops[:-1]:
         semantics = op.definition.semantics
         if isinstance(semantics, Literal):
             dense: DenseArray = op.attr("value")
-            known[id(op.results[0])] = dense.array.reshape(())[()]
+            known[op.results[0]] = dense.array.reshape(())[()]
             continue
-        if not isinstance(semantics, Elementwise) or any(id(v) not in known for v in op.operands):
+        if not isinstance(semantics, Elementwise) or any(v not in known for v in op.operands):
             return None
         name = semantics.function
         function = COMPARED.get(op.attr("comparison_direction")) if name == "compare" else FUNCTIONS.get(name)
         if function is None:
             return None
-        known[id(op.results[0])] = function(*(known[id(v)] for v in op.operands))
-    return known.get(id(body.results[0]))
+        known[op.results[0]] = function(*(known[v] for v in op.operands))
+    return known.get(body.results[0])

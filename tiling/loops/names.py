@@ -10,8 +10,8 @@ from hlo.errors import Declined
 from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
-from tiling.elements.monoids import Monoid
 from tiling.loops.buffers import Buffer, Scope, make_buffer
+from tiling.loops.ir import Monoid
 from tiling.loops.stage import Stage
 
 __all__ = ["Names"]

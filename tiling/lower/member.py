@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo.access import Condition
-from indexing.expr import Expr, Interval, Var, simplify, substitute
+from indexing.expr import Expr, Interval, Var, simplify
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Buffer, Loop
 from tiling.loops.stage import Stage
 from tiling.lower.box import Box, Span
 
-__all__ = ["Member", "translated"]
+__all__ = ["Member"]
 
 
 @dataclass
@@ -35,10 +34,3 @@ class Member:
         """The loops' variables where they compute the element `index`."""
         assert self.box is not None
         return {x.variable: simplify(e - s.lower, ranges) for x, e, s in zip(self.loops, index, self.box, strict=True)}
-
-
-def translated(
-    c: Condition, at: Mapping[Var, Expr], ranges: Mapping[Var, Interval], parts: dict[Expr, Expr] | None = None
-) -> Condition:
-    """A condition with variables replaced; `parts` may be shared by conditions in which the same ones are."""
-    return Condition(simplify(substitute(c.expression, at, parts), ranges), c.lower, c.upper)

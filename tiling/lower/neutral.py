@@ -20,9 +20,11 @@ from hlo.access import Condition
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Mod, Var, maximum, minimum
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, maximum, minimum
+from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.ranges import Order, Span, hull, rounded, span_of, span_of_sum
 from tiling.loops.affine import linear, never_empty
+from tiling.loops.conditions import is_hole, translated
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -38,8 +40,7 @@ from tiling.loops.element_ir import (
     node_variables,
     runtimes_of,
 )
-from tiling.lower.member import Member, translated
-from tiling.passes.tighten_bounds import combined_function, is_neutral
+from tiling.lower.member import Member
 
 __all__ = [
     "MOST_READ_CONDITIONS",
@@ -48,7 +49,6 @@ __all__ = [
     "Reading",
     "bounds_by",
     "inputs_of",
-    "is_hole",
     "is_never_empty",
     "same_node",
 ]
@@ -80,11 +80,6 @@ def bounds_by(c: Condition, variable: Var) -> tuple[Expr | None, Expr | None] | 
     if sign > 0:
         return (None if low is None else low - rest), (None if high is None else high - rest)
     return (None if high is None else rest - high), (None if low is None else rest - low)
-
-
-def is_hole(c: Condition) -> bool:
-    """True for a condition that holds at every D-th place: e mod D = 0."""
-    return isinstance(c.expression, Mod) and isinstance(c.expression.divisor, int) and c.lower == c.upper == 0
 
 
 def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, ranges: Mapping[Var, Interval]) -> bool:

@@ -26,6 +26,7 @@ from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import Const, Expr, Interval, Var, maximum, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
+from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.affine import when
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
@@ -40,7 +41,6 @@ from tiling.lower.neutral import same_node
 from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
 from tiling.machine import Machine
 from tiling.passes.merge_nests import merge_nests
-from tiling.passes.tighten_bounds import combined_function, is_neutral
 
 __all__ = ["Online", "OnlineLowering", "find_online"]
 

@@ -18,13 +18,13 @@ from math import prod
 
 from hlo.registry import Fold
 from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.elements.folds import combined_function
 from tiling.elements.monoids import Monoid, monoid_of
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Renamer, has_runtimes
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Step
 from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
-from tiling.passes.tighten_bounds import combined_function
 
 __all__ = ["lane_folds"]
 

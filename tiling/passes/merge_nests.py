@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
+from tiling.loops.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Skip, Step, Store
-from tiling.lower.member import translated
 
 __all__ = ["merge_nests"]
 

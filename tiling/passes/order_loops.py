@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hlo.registry import Fold
 from indexing.expr import Expr, Var
+from tiling.elements.folds import combined_function
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Load, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
-from tiling.passes.tighten_bounds import combined_function
 
 __all__ = ["order_loops"]
 

@@ -15,12 +15,13 @@ from math import prod
 
 from hlo.registry import Fold
 from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
+from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.monoids import Monoid, monoid_of
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Renamer, Scalar, has_runtimes, loads
 from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
 from tiling.loops.names import Names
-from tiling.passes.tighten_bounds import combined_function, is_neutral, sums_element
+from tiling.passes.tighten_bounds import sums_element
 
 __all__ = ["split_fold"]
 

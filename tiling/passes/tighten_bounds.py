@@ -17,49 +17,20 @@ import numpy as np
 
 from hlo.access import Condition
 from hlo.module import Block, Op, Value
-from hlo.registry import Elementwise, Fold, SumOfProducts, definition
-from hlo.types import ElementType, TensorType, default_storage_range, element_type
+from hlo.registry import Fold, SumOfProducts, definition
+from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
+from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.monoids_by_samples import is_monoid
 from tiling.elements.rules import simplify_node
 from tiling.loops.affine import linear, step_along
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
 
-__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral", "settled", "sums_element", "tighten"]
+__all__ = ["settled", "sums_element", "tighten"]
 
 MOST_WRITTEN_OUT = 16
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
-
-ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
-
-
-def combined_function(body: Block) -> str | None:
-    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
-    if len(body.ops) != 2 or len(body.arguments) != 2:
-        return None
-    op = body.ops[0]
-    semantics = op.definition.semantics
-    if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
-        return None
-    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
-    return semantics.function if reads_both and body.results == op.results else None
-
-
-def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:
-    """True when f(a, value) = a for every a that a fold from `value` reaches (so +0 is neutral for a sum from +0)."""
-    if element.is_boolean:
-        return function in ("and", "or") and bool(value) is (function == "and")
-    if element.is_float:
-        wanted = {"add": 0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}
-        return function in wanted and float(value) == wanted[function]
-    if not element.is_integer:
-        return False
-    low, high = default_storage_range(element)
-    ones = -1 if low < 0 else high
-    exact = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": ones, "or": 0}
-    return int(value) == exact[function]
-
 
 def tighten(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     """The nest with conditions on reduction variables taken into their bounds; a scan where that leaves a growing window."""

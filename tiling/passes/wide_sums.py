@@ -38,11 +38,11 @@ def _widened(
     steps: Sequence[Step], ranges: dict[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
 ) -> tuple[Step, ...]:
     nests: dict[Buffer, list[tuple[Nest, FoldStep]]] = {}
-    for s in steps:
-        for f in s.folds if isinstance(s, Nest) else ():
+    for n in (s for s in steps if isinstance(s, Nest)):
+        for f in n.folds:
             for b in f.buffers:
                 if sums_element(f, b.element) is not b.element:
-                    nests.setdefault(b, []).append((s, f))
+                    nests.setdefault(b, []).append((n, f))
     grown: dict[Buffer, Buffer] = {}
     after: dict[int, list[Nest]] = {}
     for b, rows in nests.items():

@@ -49,24 +49,24 @@ def plan_control(
 def classify_carries(body: RegionPlan, unchanged: Sequence[bool]) -> tuple[Carry, ...]:
     """How each of a loop's values is passed on."""
     program = body.plan.program
-    over = {id(r.source): r.target for r in body.plan.reuses if r.shared}
-    first = {id(r.target): r.source for r in body.plan.reuses if r.shared}
-    results = [id(v) for v in program.results]
-    made = {id(v) for s in body.plan.steps for v in writes_of_step(s)}
+    over = {r.source: r.target for r in body.plan.reuses if r.shared}
+    first = {r.target: r.source for r in body.plan.reuses if r.shared}
+    results = list(program.results)
+    made = {v for s in body.plan.steps for v in writes_of_step(s)}
     carries = []
     for a, r, kept in zip(body.region.arguments, program.results, unchanged, strict=True):
         end: Value = a
-        while id(end) in over:
-            end = over[id(end)]
+        while end in over:
+            end = over[end]
         start: Value = r
-        while id(start) in first:
-            start = first[id(start)]
+        while start in first:
+            start = first[start]
         size = a.tensor.size_bytes
         if kept:
             how = "invariant"
         elif r is end:
             how = "in place"
-        elif id(r) in made and results.count(id(r)) == 1 and id(start) in made and size >= EXCHANGED_BYTES:
+        elif r in made and results.count(r) == 1 and start in made and size >= EXCHANGED_BYTES:
             how = "exchanged"
         else:
             how = "copied"
@@ -78,9 +78,9 @@ def with_takeovers(step: ControlStep, reuses: tuple[Reuse, ...]) -> ControlStep:
     """The step with what was found about its initial values' memory."""
     if not step.is_loop:
         return step
-    shared = {(id(r.source), id(r.target)) for r in reuses if r.shared}
+    shared = {(r.source, r.target) for r in reuses if r.shared}
     carries = tuple(
-        replace(c, takes_over=(id(v), id(r)) in shared)
+        replace(c, takes_over=(v, r) in shared)
         for c, v, r in zip(step.carries, step.op.operands, step.op.results, strict=True)
     )
     return replace(step, carries=carries)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import gcd, log2, prod
 
 from indexing.expr import Expr, Var
+from tiling.elements.folds import combined_function
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, loads, node_variables
@@ -37,7 +38,6 @@ from tiling.loops.ir import (
 )
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
-from tiling.passes.tighten_bounds import combined_function
 from tiling.planning.averages import Averages
 from tiling.planning.stages import COST
 

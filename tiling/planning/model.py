@@ -17,7 +17,7 @@ from tiling.loops.stage import Stage
 from tiling.machine import Machine
 from tiling.planning.cost import Estimate
 from tiling.program.flatten import Program, Region
-from tiling.show.words import count, op_summary
+from tiling.words import count, op_summary
 
 __all__ = ["Carry", "ControlStep", "Decision", "Edge", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
 

@@ -39,11 +39,11 @@ edges.register(Plan, edges_of)
 class _Edges:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.position = {id(op): k for k, op in enumerate(plan.program.ops)}
-        self.made: dict[int, Step] = {}
+        self.position = {op: k for k, op in enumerate(plan.program.ops)}
+        self.made: dict[Value, Step] = {}
         for step in plan.steps:
             for v in step.outputs if isinstance(step, Fusion) else step.op.results:
-                self.made[id(v)] = step
+                self.made[v] = step
         self.reads = {step.name: self._reads(step) for step in plan.steps}
         self.decided: dict[tuple[str, str], Decision] = {}
         for d in plan.decisions:
@@ -54,7 +54,7 @@ class _Edges:
         for consumer in self.plan.steps:
             by_producer: dict[str, tuple[Step, list[Value]]] = {}
             for v in self.reads[consumer.name]:
-                producer = self.made.get(id(v))
+                producer = self.made.get(v)
                 if producer is not None and producer is not consumer:
                     by_producer.setdefault(producer.name, (producer, []))[1].append(v)
             for producer, values in by_producer.values():
@@ -64,17 +64,17 @@ class _Edges:
         """What a step reads of others: behind what the evaluator computes on the way, too."""
         if isinstance(step, Fusion):
             return list(step.inputs)
-        found: dict[int, Value] = {}
-        seen: set[int] = set()
+        found: dict[Value, None] = {}
+        seen: set[Value] = set()
         todo = list(step.reads if isinstance(step, ControlStep) else step.op.operands)
         while todo:
             v = todo.pop()
-            if id(v) in self.made:
-                found[id(v)] = v
-            elif id(v) not in seen and v.op is not None:
+            if v in self.made:
+                found[v] = None
+            elif v not in seen and v.op is not None:
                 todo.extend(v.op.operands)
-            seen.add(id(v))
-        return list(found.values())
+            seen.add(v)
+        return list(found)
 
     # ------------------------------------------------------------ reasons
 
@@ -130,7 +130,7 @@ class _Edges:
         position = {s.name: k for k, s in enumerate(self.plan.steps)}
         for step in self.plan.steps[position[producer.name] + 1 : position[consumer.name] + 1]:
             for v in self.reads[step.name]:
-                source = self.made.get(id(v))
+                source = self.made.get(v)
                 if source is None or (source is producer and step is consumer):
                     continue
                 if source is producer or source.name in came:
@@ -147,22 +147,22 @@ class _Edges:
     def _joined(self, producer: Fusion, consumer: Fusion) -> Schedule | Declined:
         """Both as one kernel, with the reader's tiles."""
         root = consumer.stages[-1]
-        others = {id(s): s for s in (*producer.stages, *consumer.stages) if s is not root}
-        stages = (*sorted(others.values(), key=lambda s: self.position.get(id(s.op), -1)), root)
-        outside = {id(v) for v in self.plan.program.results}
+        others = {s: s for s in (*producer.stages, *consumer.stages) if s is not root}
+        stages = (*sorted(others.values(), key=lambda s: self.position.get(s.op, -1)), root)
+        outside = set(self.plan.program.results)
         for name, reads in self.reads.items():
             if name not in (producer.name, consumer.name):
-                outside |= {id(v) for v in reads}
-        stored = frozenset(id(v) for s in stages for v in s.values if id(v) in outside or s is root)
+                outside |= set(reads)
+        stored = frozenset(id(v) for s in stages for v in s.values if v in outside or s is root)
         return lower(FusionRequest(stages, stored, consumer.tile_sizes), self.plan.machine, self.plan.names)
 
     # ------------------------------------------------------------ witnesses
 
     def _two_ends(self, producer: Fusion, consumer: Fusion) -> tuple[str, str] | None:
         """(reason, witness) where the producer's last value is for others: one kernel would have two results to tile."""
-        read = {id(v) for v in self.reads[consumer.name]}
+        read = set(self.reads[consumer.name])
         last, root = producer.stages[-1].values, consumer.stages[-1].values[0]
-        if any(id(v) in read for v in last):
+        if any(v in read for v in last):
             return None
         name, reader = self.plan.names.of(last[0]), self.plan.names.of(root)
         reason = f"the producer's last value, %{name}, is for others: its tiles do not follow from those of %{reader}"

@@ -53,37 +53,37 @@ def resolve_reuses(
 
     `passed_on` are a loop body's arguments with what they become; other arguments are never written.
     """
-    made_by = {id(v): k for k, s in enumerate(steps) for v in writes_of_step(s)}
-    readers: dict[int, set[int]] = {}
+    made_by = {v: k for k, s in enumerate(steps) for v in writes_of_step(s)}
+    readers: dict[Value, set[int]] = {}
     for k, s in enumerate(steps):
         for v in reads_of_step(s):
-            readers.setdefault(id(v), set()).add(k)
-    before: list[set[int]] = [{made_by[id(v)] for v in reads_of_step(s) if id(v) in made_by} - {k} for k, s in enumerate(steps)]
-    returned = {id(v) for v in program.results}
-    owned = {id(v) for v in passed_on} | set(made_by)
-    taken: set[int] = set()
-    given: set[int] = set()
+            readers.setdefault(v, set()).add(k)
+    before: list[set[int]] = [{made_by[v] for v in reads_of_step(s) if v in made_by} - {k} for k, s in enumerate(steps)]
+    returned = set(program.results)
+    owned = set(passed_on) | set(made_by)
+    taken: set[Value] = set()
+    given: set[Value] = set()
     reuses: list[Reuse] = []
     for c in (c for k, s in enumerate(steps) for c in _candidates(k, s, passed_on)):
-        if id(c.source) in taken or id(c.target) in given:
+        if c.source in taken or c.target in given:
             continue
         reason = ""
-        if id(c.source) not in owned:
+        if c.source not in owned:
             reason = "its memory belongs to the caller"
-        elif id(c.source) in returned:
+        elif c.source in returned:
             reason = "it is a result, too"
         elif c.forced and _reads_itself(steps[c.step], c.source):
             reason = "its own kernel reads it elsewhere"
         else:
-            others = readers.get(id(c.source), set()) - {c.step}
+            others = readers.get(c.source, set()) - {c.step}
             if any(_reaches(before, c.step, other) for other in others):
                 reason = "it is still read later"
             else:
                 before[c.step] |= others
         if not reason:
-            taken.add(id(c.source))
+            taken.add(c.source)
         if not reason or c.forced:
-            given.add(id(c.target))
+            given.add(c.target)
             reuses.append(Reuse(c.source, c.target, not reason, reason))
     return _ordered(steps, before), tuple(reuses)
 
@@ -125,11 +125,11 @@ def _ordered(steps: Sequence[PlanStep], before: Sequence[set[int]]) -> tuple[Pla
 def _candidates(number: int, step: PlanStep, passed_on: Mapping[Value, Value]) -> Iterator[_Candidate]:
     if isinstance(step, ControlStep):
         if step.carries:
-            counts: dict[int, int] = {}
+            counts: dict[Value, int] = {}
             for v in (*step.op.operands, *(x for r in step.regions for x in r.region.captured)):
-                counts[id(v)] = counts.get(id(v), 0) + 1
+                counts[v] = counts.get(v, 0) + 1
             for v, r, c in zip(step.op.operands, step.op.results, step.carries, strict=True):
-                if c.how != "invariant" and counts[id(v)] == 1:
+                if c.how != "invariant" and counts[v] == 1:
                     yield _Candidate(number, v, r, False)
         return
     if not isinstance(step, Fusion):
@@ -145,8 +145,8 @@ def _candidates(number: int, step: PlanStep, passed_on: Mapping[Value, Value]) -
 
 def _may_overwrite(fusion: Fusion, source: Value, target: Value) -> bool:
     """True when a kernel may write `target` into `source`'s memory: each element is read, last, where it is overwritten."""
-    buffers = {id(b.value): b for b in fusion.schedule.buffers if b.value is not None and b.scope is not Scope.THREAD}
-    written, read = buffers.get(id(target)), buffers.get(id(source))
+    buffers = {b.value: b for b in fusion.schedule.buffers if b.value is not None and b.scope is not Scope.THREAD}
+    written, read = buffers.get(target), buffers.get(source)
     if written is None or written.scope is not Scope.RESULT:
         return False
     phases = fusion.schedule.phases

@@ -47,36 +47,36 @@ class InPlace:
     """
 
     program: Program
-    anchors: Set[int]
-    cut: set[int] = field(default_factory=set)
-    _nodes: dict[int, frozenset[int]] = field(default_factory=dict)
+    anchors: Set[Op]
+    cut: set[Op] = field(default_factory=set)
+    _nodes: dict[Value, frozenset[int]] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for v in self.program.arguments:
-            self._nodes[id(v)] = self._load(v)
+            self._nodes[v] = self._load(v)
         for op in self.program.ops:
             for r in op.results:
-                if id(op) in self.anchors:
-                    self._nodes[id(r)] = self._load(r)
+                if op in self.anchors:
+                    self._nodes[r] = self._load(r)
                 else:
-                    self._nodes[id(r)] = frozenset() if isinstance(op.definition.semantics, Literal) else self._of(op)
+                    self._nodes[r] = frozenset() if isinstance(op.definition.semantics, Literal) else self._of(op)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _load(self, v: Value) -> frozenset[int]:
-        return frozenset((self._number(("load", id(v))),))
+        return frozenset((self._number(("load", v)),))
 
     def _of(self, op: Op) -> frozenset[int]:
-        parts = [self._nodes.get(id(v), frozenset()) for v in op.operands]
+        parts = [self._nodes.get(v, frozenset()) for v in op.operands]
         nodes = frozenset().union(*parts)
         if len(nodes) >= MOST_NODES:
             nodes = self._shortened(op.operands, parts)
         if isinstance(op.definition.semantics, Move):
             way = (op.name, freeze_attributes(op.attributes), op.results[0].type)
             return frozenset(self._number((way, n)) for n in nodes)
-        return nodes | {self._number(id(op))}
+        return nodes | {self._number(op)}
 
     def _shortened(self, operands: Sequence[Value], parts: list[frozenset[int]]) -> frozenset[int]:
         """The nodes of the operands once the largest of them are kept in memory."""
@@ -84,8 +84,8 @@ class InPlace:
             below = below_moves(operands[k])
             if below.op is None or len(parts[k]) <= 1 or not _can_be_kept(below.op):
                 continue
-            self.cut.add(id(below.op))
-            parts[k] = self._nodes[id(below)] = self._load(below)
+            self.cut.add(below.op)
+            parts[k] = self._nodes[below] = self._load(below)
             nodes = frozenset().union(*parts)
             if len(nodes) < MOST_NODES // 2:
                 break

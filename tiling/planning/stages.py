@@ -74,78 +74,78 @@ def compilable(op: Op) -> Declined | None:
 
 def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage]:
     """The stages of a program, in dependency order. Ops in `refused` (by id) are left to the evaluator."""
-    declined: dict[int, Declined | None] = {id(op): refused.get(id(op), compilable(op)) for op in program.ops}
+    declined: dict[Op, Declined | None] = {op: refused.get(id(op), compilable(op)) for op in program.ops}
     anchors = {
-        id(op)
+        op
         for op in program.ops
-        if declined[id(op)] is not None
+        if declined[op] is not None
         or isinstance(op.definition.semantics, (Fold, SumOfProducts))
         or routine_of(op) is not None
     }
-    has_anchor: dict[int, bool] = {}
-    is_placed: set[int] = set()  # values that, computed in place, are read at places known at run time
-    weight: dict[int, float] = {}
-    sources: dict[int, dict[int, int]] = {}  # value -> {id of what it loads when computed in place: bytes}
+    has_anchor: dict[Value, bool] = {}
+    is_placed: set[Value] = set()  # values that, computed in place, are read at places known at run time
+    weight: dict[Value, float] = {}
+    sources: dict[Value, dict[Value, int]] = {}  # value -> {what it loads when computed in place: bytes}
     in_place = InPlace(program, anchors)
     for v in program.arguments:
-        sources[id(v)] = {id(v): _bytes(v)}
+        sources[v] = {v: _bytes(v)}
     for op in program.ops:
         for r in op.results:
-            if id(op) in anchors or id(op) in in_place.cut:
-                has_anchor[id(r)], weight[id(r)], sources[id(r)] = True, 0.0, {id(r): _bytes(r)}
+            if op in anchors or op in in_place.cut:
+                has_anchor[r], weight[r], sources[r] = True, 0.0, {r: _bytes(r)}
                 continue
-            has_anchor[id(r)] = any(has_anchor.get(id(v), False) for v in op.operands)
-            if any(id(v) in is_placed for v in op.operands) or _is_placed(op, declined[id(op)]):
-                is_placed.add(id(r))
+            has_anchor[r] = any(has_anchor.get(v, False) for v in op.operands)
+            if any(v in is_placed for v in op.operands) or _is_placed(op, declined[op]):
+                is_placed.add(r)
             semantics = op.definition.semantics
             own = COST.get(semantics.function, 1.0) if isinstance(semantics, Elementwise) else 0.0
             # What is broadcast is hoisted out of the loop, so only operands of full size weigh in.
-            weight[id(r)] = own + sum(weight.get(id(v), 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(r))
-            merged: dict[int, int] = {}
+            weight[r] = own + sum(weight.get(v, 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(r))
+            merged: dict[Value, int] = {}
             for v in op.operands:
-                merged.update(sources.get(id(v), {}))
-            sources[id(r)] = merged
+                merged.update(sources.get(v, {}))
+            sources[r] = merged
 
-    results = {id(v) for v in program.results}
-    wanted: set[int] = set()  # values that a contraction or the evaluator should find in memory
-    repeated: set[int] = set()  # expensive values that are read again and again
-    evaluators: dict[int, set[int]] = {}
+    results = set(program.results)
+    wanted: set[Value] = set()  # values that a contraction or the evaluator should find in memory
+    repeated: set[Value] = set()  # expensive values that are read again and again
+    evaluators: dict[Value, set[Op]] = {}
     stages: list[Stage] = []
     for op in reversed(program.ops):
-        is_anchor = id(op) in anchors or id(op) in in_place.cut
-        users = {id(r): evaluators.get(id(r), set()) for r in op.results}
+        is_anchor = op in anchors or op in in_place.cut
+        users = {r: evaluators.get(r, set()) for r in op.results}
         # A constant is in memory already, whoever reads it.
         cut = is_anchor or (
-            any(id(r) in results for r in op.results) and not isinstance(op.definition.semantics, Literal)
+            any(r in results for r in op.results) and not isinstance(op.definition.semantics, Literal)
         )
         if not cut and not isinstance(op.definition.semantics, Literal):
-            cut = any(id(r) in wanted or id(r) in repeated for r in op.results)
+            cut = any(r in wanted or r in repeated for r in op.results)
         if not cut and not isinstance(op.definition.semantics, (Literal, Generate)):
             r = op.results[0]
-            again = len(users[id(r)]) > 1 and isinstance(op.definition.semantics, Elementwise)
-            more_bytes = sum(sources[id(r)].values()) > 1.5 * _bytes(r) and _bytes(r) >= WORTH_STORING_BYTES
-            cut = again and (weight[id(r)] >= EXPENSIVE or more_bytes)
+            again = len(users[r]) > 1 and isinstance(op.definition.semantics, Elementwise)
+            more_bytes = sum(sources[r].values()) > 1.5 * _bytes(r) and _bytes(r) >= WORTH_STORING_BYTES
+            cut = again and (weight[r] >= EXPENSIVE or more_bytes)
         if cut:
-            stages.append(Stage(op, op.results, declined[id(op)]))
+            stages.append(Stage(op, op.results, declined[op]))
         elif (low := _repeats(op)) is not None:
-            saved = (op.results[0].tensor.size_elems - low.tensor.size_elems) * weight[id(low)]
-            if weight[id(low)] >= EXPENSIVE and saved >= WORTH_SAVING:
-                repeated.add(id(low))
+            saved = (op.results[0].tensor.size_elems - low.tensor.size_elems) * weight[low]
+            if weight[low] >= EXPENSIVE and saved >= WORTH_SAVING:
+                repeated.add(low)
         for v in op_inputs(op):
-            here = evaluators.setdefault(id(v), set())
-            here.update({id(op)} if cut else set().union(*users.values()))
+            here = evaluators.setdefault(v, set())
+            here.update({op} if cut else set().union(*users.values()))
         routine = routine_of(op)
-        if declined[id(op)] is None and routine is not None:
-            wanted.update(id(v) for v in routine.in_memory(op))
-        elif declined[id(op)] is not None:
-            wanted.update(id(v) for v in op_inputs(op))
+        if declined[op] is None and routine is not None:
+            wanted.update(routine.in_memory(op))
+        elif declined[op] is not None:
+            wanted.update(op_inputs(op))
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
                 below = below_moves(v)
-                if below.op is None or id(below.op) in anchors:
+                if below.op is None or below.op in anchors:
                     continue
-                if has_anchor.get(id(below), False) or (id(below) in is_placed and _uses(op, v) >= WORTH_STORING_USES):
-                    wanted.add(id(below))
+                if has_anchor.get(below, False) or (below in is_placed and _uses(op, v) >= WORTH_STORING_USES):
+                    wanted.add(below)
     stages.reverse()
     return stages
 

@@ -356,12 +356,12 @@ def splat(scalar: np.generic, type: TensorType) -> DenseArray:
 
 
 def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
-    needed = {id(v) for v in results}
+    needed = set(results)
     kept: list[Op] = []
     for op in reversed(ops):
-        if not op.definition.is_pure or any(id(r) in needed for r in op.results):
+        if not op.definition.is_pure or any(r in needed for r in op.results):
             kept.append(op)
-            needed.update(id(v) for v in op.operands)
-            needed.update(id(v) for b in op.regions for v in captured_values(b))
+            needed.update(op.operands)
+            needed.update(v for b in op.regions for v in captured_values(b))
     kept.reverse()
     return tuple(kept)

@@ -8,7 +8,7 @@ are computed where they are read, and what comes after this rewrite knows folds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hlo.builder import Builder
 from hlo.clone import clone_block
@@ -68,7 +68,7 @@ def _scatters(count: int) -> Sequence[int]:
     return [k for k in range(count) if k != count // 2]
 
 
-_FOLDED = {
+_FOLDED: dict[str, Callable[[int], Sequence[int]]] = {
     "stablehlo.reduce": _folds_all,
     "stablehlo.reduce_window": _folds_all,
     "stablehlo.scatter": _scatters,

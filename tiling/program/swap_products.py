@@ -20,26 +20,26 @@ __all__ = ["turn_products"]
 
 def turn_products(ops: Sequence[Op], results: Sequence[Value]) -> tuple[list[Op], list[Value]]:
     """Ops in dependency order and results, with swapped factors where that spares a transpose; the product itself is gone."""
-    readers = Counter(id(v) for v in results)
+    readers = Counter(results)
     for op in ops:
-        readers.update(id(v) for v in op.operands)
-        readers.update(id(v) for b in op.regions for v in captured_values(b))
-    turned: dict[int, Op] = {}  # the id of a transpose -> the product that it turns
+        readers.update(op.operands)
+        readers.update(v for b in op.regions for v in captured_values(b))
+    turned: dict[Op, Op] = {}  # a transpose -> the product that it turns
     for op in ops:
         product = op.operands[0].op if op.name == "stablehlo.transpose" else None
-        if product is not None and readers[id(op.operands[0])] == 1 and _swaps(op, product):
-            turned[id(op)] = product
+        if product is not None and readers[op.operands[0]] == 1 and _swaps(op, product):
+            turned[op] = product
     if not turned:
         return list(ops), list(results)
-    gone = {id(product) for product in turned.values()}
+    gone = set(turned.values())
     done: dict[Value, Value] = {}
     made: list[Op] = []
     for op in ops:
-        if id(op) in gone:
+        if op in gone:
             continue
         new = op
-        if id(op) in turned:
-            new = _swapped(turned[id(op)], op, done)
+        if op in turned:
+            new = _swapped(turned[op], op, done)
         elif any(v in done for v in op.operands) or any(v in done for b in op.regions for v in captured_values(b)):
             regions = tuple(clone_block(b, done) if captured_values(b) else b for b in op.regions)
             new = Op(op.definition, [done.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],

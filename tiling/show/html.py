@@ -13,11 +13,11 @@ from tiling.loops.ir import Schedule
 from tiling.loops.text import show_phases
 from tiling.planning.model import ControlStep, Fusion, Plan
 from tiling.show.text import members
-from tiling.show.words import amount, count, op_summary
 from tiling.tiles.analysis import TileAnalysis, TiledValue
 from tiling.tiles.constraints import TileConstraints
 from tiling.tiles.space import Tile, TilingSpace
 from tiling.tiles.symbolic import SymbolicTile
+from tiling.words import amount, count, op_summary
 
 __all__ = [
     "analysis_to_html",

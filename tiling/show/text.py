@@ -9,7 +9,7 @@ from hlo.display import as_document, as_text
 from tiling.loops.ir import Schedule
 from tiling.loops.text import show_schedule, wrapped
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Plan, summary
-from tiling.show.words import amount, count, op_summary
+from tiling.words import amount, count, op_summary
 
 __all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule", "summary"]
 

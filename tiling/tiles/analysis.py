@@ -78,19 +78,19 @@ class TileAnalysis:
     dimensions: tuple[SpaceDimension, ...]
     root_constraints: TileConstraints = field(default_factory=TileConstraints)
     apart: tuple[tuple[Value, Declined], ...] = ()
-    _concrete: dict[tuple[int, tuple[int, ...]], ConcreteTile | Declined] = field(default_factory=dict)
+    _concrete: dict[tuple[TiledValue, tuple[int, ...]], ConcreteTile | Declined] = field(default_factory=dict)
 
     @cached_property
-    def _tiles(self) -> tuple[dict[int, Tile | Declined], Runtimes]:
+    def _tiles(self) -> tuple[dict[TiledValue, Tile | Declined], Runtimes]:
         runtimes = Runtimes()
-        found: dict[int, Tile | Declined] = {}
+        found: dict[TiledValue, Tile | Declined] = {}
         known: dict[Hashable, Tile | Declined] = {}  # long chains read with the same map again and again
         for t in self.values:
             key = (t.map.spelling, t.dimensions)
             if key not in known:
                 tile = symbolic_tile(t.map, cover=True)
                 known[key] = tile if isinstance(tile, Declined) else tile_in_space(tile, t.dimensions, runtimes)
-            found[id(t)] = known[key]
+            found[t] = known[key]
         return found, runtimes
 
     @cached_property
@@ -100,7 +100,7 @@ class TileAnalysis:
 
     def tile(self, tiled: TiledValue) -> Tile | Declined:
         """A value's tile as offsets, sizes, strides and upper bounds in the space's tile numbers and sizes."""
-        return self._tiles[0][id(tiled)]
+        return self._tiles[0][tiled]
 
     @cached_property
     def constraints(self) -> TileConstraints | Declined:
@@ -158,7 +158,7 @@ class TileAnalysis:
     def concrete(self, tiled: TiledValue, tile_sizes: Sequence[int]) -> ConcreteTile | Declined:
         """Sizes, strides and offsets of one value's tile for concrete tile sizes, or why there are none (then ask `exact`)."""
         sizes = self.whole_sizes(tile_sizes)
-        key = (id(tiled), sizes)
+        key = (tiled, sizes)
         if key not in self._concrete:
             self._concrete[key] = concrete_tile(tiled.tile, tiled.dimensions, self.dimensions, sizes)
         return self._concrete[key]
@@ -228,13 +228,13 @@ def tile_analysis(
             continue
         agreement = agreement & found.constraints
         starts[k] = walk.start(place, found.map)
-    made = {id(n): TiledValue(n.place[0], n.map, n.dimensions) for n in walk.nodes}
+    made = {n: TiledValue(n.place[0], n.map, n.dimensions) for n in walk.nodes}
     for n in walk.nodes:
-        made[id(n)].operands = tuple(tuple(made[id(o)] for o in maps) for maps in n.operands)
+        made[n].operands = tuple(tuple(made[o] for o in maps) for maps in n.operands)
     return TileAnalysis(
-        made[id(first)],
-        tuple(made[id(n)] for n in starts.values()),
-        tuple(made[id(n)] for n in walk.nodes),
+        made[first],
+        tuple(made[n] for n in starts.values()),
+        tuple(made[n] for n in walk.nodes),
         tuple(walk.dimensions),
         agreement,
         tuple(apart),

@@ -41,9 +41,12 @@ def concrete_tile(
     mine = [tile_sizes[d.number] for d in dimensions]
     if any(t < 1 for t in mine):
         return Declined(f"the tile sizes {mine} are not all positive")
-    # A size may be larger than its dimension: tiles are padded to powers of two.
-    if not tile.constraints.holds({v.var: t for v, t in zip(tile.sizes, mine, strict=True)}):
-        return Declined(f"the tile sizes {mine} do not meet {tile.constraints}")
+    # A size may be larger than its dimension: tiles are padded to powers of two. The tile is padded, too; how far apart its
+    # elements lie is what the symbolic tile says of the whole dimension, since beyond it there is nothing.
+    inside = [min(t, v.interval.upper) for t, v in zip(mine, tile.sizes, strict=True)]
+    for chosen in (mine, inside):
+        if not tile.constraints.holds({v.var: t for v, t in zip(tile.sizes, chosen, strict=True)}):
+            return Declined(f"the tile sizes {chosen} do not meet {tile.constraints}")
     counts = {d.number: -(-d.extent // tile_sizes[d.number]) for d in space}
     origin: dict[int, Expr] = {}
     step = 1
@@ -77,4 +80,5 @@ def concrete_tile(
     if offsets.dims[0].var is not PROGRAM:
         offsets = offsets.renamed({offsets.dims[0].var: PROGRAM})
     numbers = [0] * len(tile.runtimes)
-    return ConcreteTile(tile.size_map.evaluate(mine, numbers), tile.stride_map.evaluate(mine, numbers), offsets)
+    padded, whole = tile.size_map.evaluate(mine, numbers), tile.size_map.evaluate(inside, numbers)
+    return ConcreteTile(tuple(map(max, padded, whole)), tile.stride_map.evaluate(inside, numbers), offsets)

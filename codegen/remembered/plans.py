@@ -14,8 +14,8 @@ from typing import Any
 
 from codegen.native import object_cache
 from codegen.native.source_digest import source_digest
+from codegen.remembered.machine import calibrated_machine
 from codegen.supports import supports
-from codegen.tune.machine_memory import calibrated_machine
 from hlo.module import DenseArray, Module, Value
 from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
 from tiling.program.flatten import flatten, region_key

@@ -1,0 +1,90 @@
+"""What a program tests, as a set of features: which ops it has on which types and attributes, and which op reads which.
+
+`python -m tests.jax_families.cover` prints `COVERED`: programs that can be left to the slow tests because each of their features
+is one of another program that stays, the costliest of few features first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pprint
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+import codegen
+import tilewright
+from hlo.module import DenseArray, Op, Value
+from hlo.types import TensorType
+from tests.jax_families.common import Program
+from tests.jax_families.slow import SLOW
+from tiling.program.flatten import flatten
+
+FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large")
+SHORT = 64  # numbers of an attribute that are told apart
+
+Feature = tuple[object, ...]
+
+
+def quick_programs() -> dict[tuple[str, str], Program]:
+    """(family, name) -> the programs that are not slow for what they take."""
+    tables = {family: importlib.import_module(f"tests.jax_families.{family}").PROGRAMS for family in FAMILIES}
+    return {
+        (family, name): program
+        for family, table in tables.items()
+        for name, program in table.items()
+        if not program.slow and name not in SLOW.get(family, ())
+    }
+
+
+def features(program: Program) -> frozenset[Feature]:
+    """The features of a program's ops, with those in regions, after calls are inlined."""
+    with jax.enable_x64(program.x64):
+        module = tilewright.from_jax(program.function, *program.args)
+    return frozenset(_of_ops(flatten(module, module.entry.name, codegen.supports).ops, False))
+
+
+def covered(found: dict[tuple[str, str], frozenset[Feature]]) -> dict[str, list[str]]:
+    """Family -> programs each of whose features is one of a program that stays."""
+    count = Counter(f for own in found.values() for f in own)
+    gone: dict[str, list[str]] = {}
+    for (family, name), own in sorted(found.items(), key=lambda item: -len(item[1])):
+        if all(count[f] > 1 for f in own):
+            count.subtract(own)
+            gone.setdefault(family, []).append(name)
+    return gone
+
+
+def _of_ops(ops: Iterable[Op], inside: bool) -> Iterable[Feature]:
+    for op in ops:
+        types = tuple(_type(v) for v in (*op.operands, *op.results))
+        yield (op.name, types, tuple(sorted((k, _sort(v)) for k, v in op.attributes.items() if k != "value")), inside)
+        for k, v in enumerate(op.operands):
+            if v.op is not None:
+                yield (v.op.name, op.name, k, _type(v))
+        for block in op.regions:
+            yield from _of_ops(block.ops, True)
+
+
+def _type(v: Value) -> str:
+    """Element type and rank, and whether there are no elements."""
+    if not isinstance(v.type, TensorType):
+        return str(v.type)
+    return f"{v.type.element}:{len(v.shape)}{'empty' if 0 in v.shape else ''}"
+
+
+def _sort(value: Any) -> str:
+    """An attribute: of whole numbers only whether they are negative, 0, 1 or more."""
+    if isinstance(value, DenseArray):
+        flat = value.array.reshape(-1)
+        return str(value.type) if flat.size > SHORT else _sort([int(x) for x in flat])
+    if isinstance(value, tuple | list) and all(type(x) is int for x in value):
+        return str([max(-1, min(x, 2)) for x in value])
+    return str(value)
+
+
+if __name__ == "__main__":
+    gone = covered({key: features(program) for key, program in quick_programs().items()})
+    pprint.pp({family: frozenset(names) for family, names in gone.items()}, width=130, compact=True)
