@@ -229,7 +229,8 @@ def convolution(w: Writer) -> Val:
 
 
 def sort(w: Writer) -> Val:
-    x = w.pick(lambda v: v.shape and v.exact and (v.is_integer or v.is_float))
+    # The sign of a computed NaN is nobody's promise, and the total order asks for it.
+    x = w.pick(lambda v: v.shape and v.exact and (v.is_integer or v.is_float) and not (v.special and v.name[1] == "v"))
     k = w.random.randrange(len(x.shape))
     kind = "UNSIGNED" if x.element in UNSIGNED else "SIGNED" if x.is_integer else "TOTALORDER" if x.special else "FLOAT"
     t, a, b, c = tensor((), x.element), w.fresh(), w.fresh(), w.fresh()

@@ -94,7 +94,7 @@ def neighbours(made: Program, arrays: Sequence[np.ndarray], number: int) -> list
     for a, (v, _) in zip(arrays, made.arguments, strict=True):
         if v.is_float or v.is_complex:
             real = a.view(f"f{a.dtype.itemsize // 2}") if v.is_complex else a
-            step = float(np.finfo(real.dtype).eps) if real.dtype.kind == "f" else 2.0**-7 if v.element == "bf16" else 0.0
+            step = float(float_info(real.dtype).eps)
             moved = real.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0, 2.0, -2.0], real.shape))
             with np.errstate(all="ignore"):
                 a = moved.astype(real.dtype).view(a.dtype).reshape(a.shape)
