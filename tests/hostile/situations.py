@@ -6,6 +6,7 @@ its time limit, and one that ends by a signal is a finding, too.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib.util
 import os
@@ -381,6 +382,7 @@ def forks(choose: random.Random) -> None:
             child = os.fork()
             if child == 0:
                 code = 1
+                faulthandler.dump_traceback_later(CHILD_SECONDS / 2)
                 try:
                     mine = random.Random(choose.random())
                     for c in shared:
