@@ -1,6 +1,7 @@
 """Code generation: from plans to numba source to compiled, callable programs."""
 
 from codegen.call.executable import ArgumentError, Executable, Kernel, RunStats, compile
+from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.supports import supports
@@ -10,6 +11,7 @@ __all__ = [
     "ArgumentError",
     "Executable",
     "Kernel",
+    "MemorySafetyWarning",
     "RunStats",
     "Trial",
     "autotune",

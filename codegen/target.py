@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from codegen.native.forks import compiling
+
 _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 
@@ -108,11 +110,12 @@ def clock_number(triple: str) -> int:
 @functools.lru_cache(maxsize=1)
 def host_target() -> Target:
     """The CPU that this process runs on."""
-    import llvmlite.binding as llvm
+    with compiling:
+        import llvmlite.binding as llvm
 
-    triple = llvm.get_process_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return Target.from_features(triple, llvm.get_host_cpu_name(), features)
+        triple = llvm.get_process_triple()
+        features = llvm.get_host_cpu_features().flatten()
+        return Target.from_features(triple, llvm.get_host_cpu_name(), features)
 
 
 def default_target() -> Target:

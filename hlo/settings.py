@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 
 from hlo.errors import SettingError
 
-__all__ = ["choice_setting", "positive_setting", "size_setting"]
+__all__ = ["choice_setting", "debug_modes", "positive_setting", "size_setting"]
+
+_DEBUG_MODES = frozenset({"guard", "guard-before", "prove"})
 
 
 def positive_setting(name: str) -> int | None:
@@ -40,3 +43,17 @@ def choice_setting(name: str, choices: Sequence[str]) -> str:
     if text not in choices:
         raise SettingError(f"{name}: expected {' or '.join(choices)}, found {text!r}")
     return text
+
+
+def debug_modes() -> frozenset[str]:
+    """The modes that TILEWRIGHT_DEBUG switches on, several with commas between. Raises SettingError for one that there is not."""
+    return _modes(os.environ.get("TILEWRIGHT_DEBUG", ""))
+
+
+@functools.cache
+def _modes(text: str) -> frozenset[str]:
+    found = frozenset(filter(None, map(str.strip, text.split(","))))
+    unknown = sorted(found - _DEBUG_MODES)
+    if unknown:
+        raise SettingError(f"TILEWRIGHT_DEBUG: expected {', '.join(sorted(_DEBUG_MODES))}, found {unknown[0]!r}")
+    return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hlo.calls import callees
 from hlo.errors import VerificationError
 from hlo.module import Block, Function, Module, Op, Source, as_module, walk
 from hlo.ops.rules import baseline
@@ -248,8 +249,9 @@ def _blocks(block: Block) -> Iterator[Block]:
 
 
 def _no_recursion(m: Module) -> None:
-    """Raises for a cycle of calls, naming it. Depth first, with a stack of its own."""
-    calls = {n: [op for op in walk(f.body) if op.name == "func.call"] for n, f in m.functions.items()}
+    """Raises for a cycle of calls and decompositions, naming it. Depth first, with a stack of its own."""
+    defined = {n: f for n, f in m.functions.items() if not f.is_declaration}
+    calls = {n: [(op, c) for op in walk(f.body) for c in callees(op)] for n, f in defined.items()}
     done: set[str] = set()
     for start in calls:
         if start in done:
@@ -258,14 +260,14 @@ def _no_recursion(m: Module) -> None:
         on_path = {start}
         stack = [iter(calls[start])]
         while stack:
-            op = next(stack[-1], None)
-            if op is None:
+            found = next(stack[-1], None)
+            if found is None:
                 stack.pop()
                 finished = path.pop()
                 on_path.discard(finished)
                 done.add(finished)
                 continue
-            name = op.attr("callee")
+            op, name = found
             if name in on_path:
                 cycle = " -> ".join("@" + n for n in (*path[path.index(name) :], name)[:20])
                 raise _error(op, f"calls must not be recursive: {cycle}")

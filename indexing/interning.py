@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any, TypeVar
@@ -44,3 +45,13 @@ def intern(key: Key, node: T) -> T:
         new.key = key
         _TABLE[key] = new
         return node
+
+
+def _after_fork() -> None:
+    """What another thread held at the fork would be held in the child for ever. (The table's changes are one step each.)"""
+    global _LOCK
+    _LOCK = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

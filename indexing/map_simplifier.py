@@ -14,10 +14,10 @@ not done by then stays as it is.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from math import gcd
 
+from hlo.settings import debug_modes
 from indexing.bounds import Bounds, Interval
 from indexing.caches import Memo
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable
@@ -44,7 +44,7 @@ def simplify_map(m: IndexingMap) -> IndexingMap:
     done = _MEMO.get(m.spelling)
     if done is None:
         done = _simplify(m, points=True)
-        if os.environ.get("TILEWRIGHT_DEBUG") == "prove":
+        if "prove" in debug_modes():
             from indexing.isl import prove_same
 
             prove_same(m, done)

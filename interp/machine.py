@@ -356,7 +356,8 @@ class Machine:
         return self.context.error(op, f"operands of shapes {shapes or '(none)'} do not fit: {error}")
 
     def _exhausted(self, op: Op, error: MemoryError) -> LimitError:
-        return LimitError(f"the machine's memory does not suffice: {error}", *at(op, self.context.module), op=op.name)
+        types = ", ".join(str(r.type) for r in op.results)
+        return LimitError(f"the machine's memory does not suffice for {types}: {error}", *at(op, self.context.module), op=op.name)
 
     # ------------------------------------------------------------ lanes
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from hlo import Block, Function, Module
+from hlo.calls import check_size
 from hlo.foreign import copied
+from hlo.limits import check_ranks
 from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
 from interp.errors import InputError, LimitError
@@ -55,6 +57,8 @@ def evaluate(
     (array([2., 4.], dtype=float32),)
     """
     function = _function(module, entry)
+    check_size(module, entry)
+    check_ranks(module)
     results = _run(module, {(0, 0): function}, (1, 1), arrays, (), custom_calls, trace, limits)
     return results[0, 0]
 
@@ -140,6 +144,8 @@ def _checked(value: Any, t: Type, index: int, function: Function) -> Any:
     name = function.arguments[index].name
     label = f"argument {index}{f' (%{name})' if name else ''} of @{function.name}"
     if isinstance(t, TensorType):
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(f"{label}: expected an array, found a masked one, whose mask would be lost", function.location)
         x = value if isinstance(value, np.ndarray) else np.asarray(value)
         if x.dtype != t.dtype:
             raise InputError(f"{label}: expected {t} ({t.dtype} elements), found {x.dtype} elements", function.location)

@@ -260,7 +260,7 @@ class Jitted:
         self._custom_calls = dict(custom_calls or {})
         self._numbers, self._names = _static(f, options.get("static_argnums"), options.get("static_argnames"))
         self._made: dict[Any, _Compiled] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the traced function may call itself on other shapes, as in JAX
         if callable(f):
             # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
             functools.update_wrapper(self, f, updated=())
@@ -353,26 +353,23 @@ class Jitted:
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, outputs)
 
     def _result(self, jax: Any, a: np.ndarray, aval: Any) -> Any:
-        """One result in the caller's terms: keys wrapped, weak scalars weak, and JAX's arrays or NumPy's."""
+        """One result in the caller's terms: JAX's arrays or NumPy's, with JAX's own types (keys, extended types, weak types)."""
         if aval.dtype == jax.dtypes.float0:
             return np.zeros(aval.shape, jax.dtypes.float0)
-        if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(jax.numpy.asarray(a), impl=_implementation(jax, aval.dtype))
-        if self._output == "numpy":
+        is_extended = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+        if self._output == "numpy" and not is_extended:
             return a
-        if aval.weak_type and a.ndim == 0 and a.dtype != bool:
-            weak = jax.numpy.asarray(a.item())
-            if weak.dtype == a.dtype:
-                return weak
-        return jax.numpy.asarray(a)
+        made = jax.numpy.asarray(a)
+        return _as_jax_has_it(made, aval) if is_extended or aval.weak_type else made
 
 
-def _implementation(jax: Any, dtype: Any) -> str:
-    """The name of a key type's implementation."""
-    for name in ("threefry2x32", "rbg", "unsafe_rbg"):
-        if jax.eval_shape(functools.partial(jax.random.key, impl=name), 0).dtype == dtype:
-            return name
-    raise JaxError(f"keys of an implementation that is not JAX's own: {dtype}")
+def _as_jax_has_it(stored: Any, aval: Any) -> Any:
+    """The array that JAX makes of a result's storage: what its own calls do with what comes from the device."""
+    from jax._src import core
+    from jax._src.interpreters import pxla
+
+    wanted = core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    return pxla.global_aval_to_result_handler(wanted, stored.sharding, False)([stored])
 
 
 def _foreign(jax: Any, leaf: Any) -> Any:

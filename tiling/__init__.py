@@ -7,7 +7,7 @@ from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, F
 from tiling.planning.planner import plan
 from tiling.planning.reasons import Edge
 from tiling.proving.coalescing import Coalescing, coalesced, coalescing
-from tiling.proving.obligations import Obligation, Proof, prove
+from tiling.proving.obligations import Obligation, Proof, prove, prove_memory
 from tiling.show import html as _html  # fill the tables of printers
 from tiling.show import text as _text
 from tiling.tiles.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled
@@ -52,6 +52,7 @@ __all__ = [
     "operand_tiles",
     "plan",
     "prove",
+    "prove_memory",
     "reached_tiles",
     "result_tiles",
     "symbolic_tile",

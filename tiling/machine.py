@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hlo.cpus import usable_cpus
 from hlo.errors import SettingError
 from hlo.settings import choice_setting, positive_setting
 
@@ -140,9 +144,7 @@ def _cores() -> int:
     wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
     if wanted is not None:
         return wanted
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cpus()
 
 
 def _excess_precision() -> bool:
@@ -158,8 +160,34 @@ def _cpu_flags() -> frozenset[str]:
     return frozenset(match.group(1).split()) if match else frozenset()
 
 
+_SYSCTL_NAMES = {1: "hw.perflevel0.l1dcachesize", 2: "hw.perflevel0.l2cachesize"}
+"""Of the fast cores of an arm64 Mac; the names without `perflevel0` are those of Intel's, and of its slow cores."""
+
+
+def _sysctl_caches(ask: Callable[[str], int | None]) -> dict[int, int]:
+    """Cache level -> bytes, as macOS tells by name; a level that it does not tell is left out."""
+    sizes: dict[int, int] = {}
+    for level, name in {**_SYSCTL_NAMES, 3: "hw.l3cachesize"}.items():
+        size = ask(name) or ask(name.replace("perflevel0.", ""))
+        if size:
+            sizes[level] = size
+    return sizes
+
+
+def _sysctl(name: str) -> int | None:
+    """The number that macOS keeps under a name; None where there is none."""
+    call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    if call is None:
+        return None
+    value, size = ctypes.c_int64(0), ctypes.c_size_t(8)
+    failed = call(name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0))
+    return int(value.value) if not failed else None
+
+
 def _caches() -> dict[int, int]:
-    """Cache level -> bytes of core 0's data (or unified) cache, as Linux lists them."""
+    """Cache level -> bytes of core 0's data (or unified) cache, as Linux lists them; on macOS those that sysctl tells."""
+    if sys.platform == "darwin":
+        return _sysctl_caches(_sysctl)
     sizes: dict[int, int] = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:

@@ -16,6 +16,7 @@ import numpy as np
 from codegen.call import launch, memory
 from codegen.call.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
+from codegen.call.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.call.lifetimes import Lifetime, place
 from codegen.call.linearise import linearise
 from codegen.call.memory_safety import safe_assembly
@@ -26,10 +27,13 @@ from codegen.native.jit import CompiledKernel, compile_kernels, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
+from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from hlo.errors import TilewrightError
+from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
+from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
 from tiling.show.html import source_to_html
@@ -116,6 +120,7 @@ class Executable:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads: expected a positive number, found {self.threads}")
+        check_ranks(self.plan.module)
         self.whole = _whole_program_reason(self.plan)
         if self.whole is None:
             self.plan, assembly, reason = safe_assembly(self.plan)
@@ -127,6 +132,10 @@ class Executable:
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
+        modes = debug_modes()
+        self._debug = "guard-before" if "guard-before" in modes else "guard" if "guard" in modes else ""
+        self._uses: list[StepUse] = []  # of `_kernels`, for the guards
+        self._told: dict[int, tuple[str, int]] = {}  # a memory's name and alignment in kernels
         self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
         if self.whole is None:
             before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
@@ -170,7 +179,7 @@ class Executable:
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
         sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
         self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
-        self._quick = self._quick_call(total)
+        self._quick = None if self._debug else self._quick_call(total)
         self._short = self._quick.call if self._quick is not None else None
 
     def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
@@ -235,17 +244,27 @@ class Executable:
             )
             for b in source.buffers
         )  # fmt: skip
-        offset, scratch = 0, []
-        for b in source.scratch:
-            scratch.append(Scratch(b.name, b.element.dtype.name, offset))
-            offset += _in_lines(b.size_bytes)
+        places, _ = self._scratch_places(source)
+        scratch = [Scratch(b.name, b.element.dtype.name, offset) for b, offset in zip(source.scratch, places, strict=True)]
         scratch += [Scratch(b.name, b.element.dtype.name, 0, stack_bytes=_in_lines(b.size_bytes)) for b in source.local]
         return KernelSignature(params, tuple(scratch))
+
+    def _scratch_places(self, source: PhaseSource) -> tuple[list[int], int]:
+        """Where each scratch buffer of a kernel starts in its thread's scratch, and the size of that."""
+        places, total = [], 0
+        for b in source.scratch:
+            places.append(total)
+            total += _in_lines(b.size_bytes) + (SCRATCH_GAP_BYTES if self._debug else 0)
+        return places, total
 
     def _kernel(self, node: Compute) -> launch.Step:
         """The launcher's step of a kernel of the tree."""
         source, compiled = node.source, self._compiled[id(node)]
-        scratch_bytes = sum(_in_lines(b.size_bytes) for b in source.scratch)
+        places, scratch_bytes = self._scratch_places(source)
+        inner = [ScratchUse(b.name, at, b.size_bytes) for b, at in zip(source.scratch, places, strict=True)]
+        self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))
+        for slot, b, param in zip(node.slots, source.buffers, compiled.signature.params, strict=True):
+            self._told[slot] = self._told.get(slot, (b.name, 1))[0], max(param.align, self._told.get(slot, ("", 1))[1])
         self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
         return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
@@ -327,6 +346,8 @@ class Executable:
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
+        if self._debug:
+            return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)
         try:
             return self._run_kernels(given, spent)
@@ -338,7 +359,7 @@ class Executable:
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
-        arena = memory.pool.lease(max(self._arena_bytes, 64), "scratch") if self._offsets or self._copies else None
+        arena = self._arena() if self._offsets or self._copies else None
         if arena is not None:
             addresses[self._arena_slots] = arena.address + self._arena_offsets
             for slot, offset, size in self._copies:
@@ -360,7 +381,10 @@ class Executable:
                 outputs.append(self._kept(known, given).copy())
                 continue
             t = v.tensor
-            array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            try:
+                array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+            except (MemoryError, OSError, OverflowError) as e:
+                raise no_memory(v, self.plan.module) from e
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
@@ -370,6 +394,34 @@ class Executable:
         if arena is not None:
             arena.release()
         return tuple(outputs)
+
+    def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """The same run with every array between pages without access, looked at between any two steps (`codegen.call.guard`)."""
+        uses = dict(zip(self._launch.kernels, self._uses, strict=True))
+        guards = Guards(uses, self._told, before=self._debug == "guard-before")
+        addresses = self._addresses.copy()
+        for k, ((slot, _, _), a) in enumerate(zip(self._given, given, strict=True)):
+            if slot is not None:
+                addresses[slot] = guards.place_copy(slot, f"argument {k}", a)
+        for slot, a in self._fixed:
+            addresses[slot] = guards.place_copy(slot, "constant", a)
+        for slot in self._offsets:
+            addresses[slot] = guards.place(slot, "array", self._assembly.sizes[slot])
+        for k, (known, v) in enumerate(self._made):
+            if known is not None:
+                addresses[known] = guards.place(known, f"result {k}", v.tensor.size_bytes)
+        self._launch.run(addresses, self.threads, spent, self._evaluate, guards)
+        # Results are copies: guarded pages are not kept for longer than the call.
+        return tuple([_literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in self._made])
+
+    def _arena(self) -> memory.Lease:
+        """Memory for all that lies between steps. Raises TooLargeError, with the largest of the values, where there is none."""
+        try:
+            return memory.pool.lease(max(self._arena_bytes, 64), "scratch")
+        except (MemoryError, OSError, OverflowError) as e:
+            inner = [r for op in self.plan.program.ops for r in op.results if self._slot(r) in self._offsets]
+            inner = inner or [r for op in self.plan.program.ops for r in op.results]
+            raise no_memory(max(inner, key=lambda r: r.tensor.size_bytes), self.plan.module) from e
 
     def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
         """The argument or constant whose memory a result is."""
@@ -402,6 +454,11 @@ class Executable:
             if not isinstance(t, TensorType):
                 given.append(a)  # a token or a tuple: the evaluator runs such a program whole, and checks it
                 continue
+            if isinstance(a, np.ma.MaskedArray):
+                raise ArgumentError(
+                    f"argument {k}{f' (%{v.name})' if v.name else ''}: expected an array, found a masked one, whose mask would be"
+                    " lost; give its `filled()` values, or the mask as an argument of its own"
+                )
             a = np.asarray(a)
             same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
             if not same or a.dtype != t.dtype:

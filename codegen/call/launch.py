@@ -18,13 +18,14 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import sys
 import textwrap
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from codegen.call import memory
 from codegen.native import interrupts
 from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.signature import KernelSignature
+from hlo.cpus import usable_cpus
 from hlo.settings import positive_setting
 
 # words of the pool's shared state; each hot one has a cache line of its own
@@ -49,7 +51,7 @@ _ENTRY, _TASKS, _CHUNK, _TABLE, _KIND, _FIRST, _SECOND, _LONG, STEP_WORDS = 0, 1
 # kinds of steps; a step's first and second word are its target, its size in bytes, its lists of cells
 _KERNEL, _COPY, _EXCHANGE, _JUMP, _UNLESS, _SELECT, _HOST = 0, 1, 2, 3, 4, 5, 6
 # words of a run's record
-_POOL, _STEPS, _COUNT, _BASE, _ROOM, _THREADS, _TIMES, _POSITION, _CELLS, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 16
+_POOL, _STEPS, _COUNT, _BASE, _ROOM, _THREADS, _TIMES, _POSITION, _CELLS, _SINGLE, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16
 
 _TAKE = f"""
 zone = {{thread}} % {_MOST_ZONES}
@@ -205,6 +207,9 @@ def kernel(begin, end):
         else:
             run[{_POSITION}] = number
             return
+        if run[{_SINGLE}] != 0:
+            run[{_POSITION}] = number
+            return
     run[{_POSITION}] = count
 """
 
@@ -213,16 +218,14 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_vo
 
 
 def default_threads() -> int:
-    """The threads of a run that names none: TILEWRIGHT_NUM_THREADS, else the number of CPUs this process may use.
+    """The threads of a run that names none: TILEWRIGHT_NUM_THREADS, else the CPUs that affinity and quota leave to the process.
 
     Raises SettingError when the variable is not a positive number.
     """
     wanted = positive_setting("TILEWRIGHT_NUM_THREADS")
     if wanted is not None:
         return wanted
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cpus()
 
 
 @dataclass(frozen=True)
@@ -291,11 +294,30 @@ class Host:
     buffers: tuple[int, ...]
 
 
+class Watch(Protocol):
+    """Somebody who looks at the memory between steps: the run then makes one step at a time."""
+
+    def before(self, number: int, threads: int) -> tuple[int, int]:
+        """Step `number` comes next: the address of the first thread's scratch, and the distance to the next one's."""
+
+    def after(self, number: int) -> None:
+        """Step `number` is done."""
+
+
 HostCall = Callable[[int, np.ndarray], None]
 Instruction = Step | Copy | Exchange | Jump | Unless | Select | Host
 _KINDS: dict[type, int] = {
     Step: _KERNEL, Copy: _COPY, Exchange: _EXCHANGE, Jump: _JUMP, Unless: _UNLESS, Select: _SELECT, Host: _HOST,
 }  # fmt: skip
+
+
+def futex_number(system: str, machine: str) -> int | None:
+    """The number of Linux's system call futex; None elsewhere, where the number is another call's or nobody's.
+
+    >>> futex_number("linux", "x86_64"), futex_number("darwin", "x86_64"), futex_number("linux", "riscv64")
+    (202, None, None)
+    """
+    return {"x86_64": 202, "aarch64": 98}.get(machine) if system == "linux" else None
 
 
 class _Pool:
@@ -333,7 +355,7 @@ class _Pool:
             self.state[_STOP] = 1
             # an even phase: nobody takes it for an open step
             self.state[_PHASE] += 2
-            number = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
+            number = futex_number(sys.platform, os.uname().machine)
             if number is not None:
                 self._libc.syscall(number, ctypes.c_void_p(self.state.ctypes.data), 129, 1 << 30, None, None, 0)
             for identifier in self.threads:
@@ -452,13 +474,20 @@ class Plan:
             self._lists[slot] = np.array([len(cells), *cells], np.int64)
         return self._lists[slot]
 
-    def run(self, addresses: Any, threads: int | None = None, times_ns: Any = None, host: HostCall | None = None) -> None:
+    def run(
+        self,
+        addresses: Any,
+        threads: int | None = None,
+        times_ns: Any = None,
+        host: HostCall | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         """Run every step in order.
 
         ``addresses`` holds the address of each buffer (an int64 array, indexed by ``Step.buffers``), aligned as the kernels'
         signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of one element
         a step, is increased by the nanoseconds that each step took.  ``host(number, addresses)`` does what ``Host`` step
-        ``number`` stands for.  Raises ValueError for fewer than one thread.
+        ``number`` stands for; ``watch`` sees the memory between any two steps.  Raises ValueError for fewer than one thread.
         """
         threads = default_threads() if threads is None else threads
         if threads < 1:
@@ -473,6 +502,7 @@ class Plan:
         record = frame.record
         record[_TIMES] = times_ns.ctypes.data if times_ns is not None else 0
         record[_POSITION] = 0
+        record[_SINGLE], record[_ROOM] = watch is not None, self.scratch_stride
         lease: memory.Lease | None = None
         while True:
             pool = _get_pool() if threads > 1 and self.parallel else None
@@ -481,7 +511,10 @@ class Plan:
                 usable = pool.grow(threads) if pool is not None and held else 1
                 record[_THREADS] = usable
                 record[_POOL] = pool.address if pool is not None else 0
-                if lease is None and self.scratch_stride:
+                current = int(record[_POSITION])
+                if watch is not None:
+                    record[_BASE], record[_ROOM] = watch.before(current, usable)
+                elif lease is None and self.scratch_stride:
                     lease = memory.pool.lease(self.scratch_stride * (threads if self.parallel else 1), "scratch")
                     record[_BASE] = lease.address
                 _get_runner()(frame.address, 0, None, None)
@@ -491,6 +524,10 @@ class Plan:
             position = int(record[_POSITION])
             if position < 0:
                 interrupts.raise_pending()
+            if watch is not None and not isinstance(self.steps[current], Host):
+                watch.after(current)
+                if position < len(self.steps):
+                    continue
             if position >= len(self.steps):
                 break
             assert host is not None, "a plan with host steps runs with a host"
@@ -499,7 +536,11 @@ class Plan:
             host(position, frame.table[start : start + len(self.steps[position].buffers)])
             if times_ns is not None:
                 times_ns[position] += time.perf_counter_ns() - began
+            if watch is not None:
+                watch.after(position)
             record[_POSITION] = position + 1
+            if position + 1 == len(self.steps):
+                break
         self._frames.append(frame)
         if lease is not None:
             lease.release()

@@ -37,7 +37,10 @@ _lock = threading.Lock()
 class MemorySafetyWarning(UserWarning):
     """A planned kernel was refuted: it would have touched memory that is not its own. It does not run; another one does.
 
-    This is a fault of Tilewright's: please report it with the program.
+    This is a fault of Tilewright's: please report it with the program. Tests may make it an error:
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", MemorySafetyWarning)
     """
 
 
@@ -54,7 +57,7 @@ def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
         made, how = _without(plan, fusion, fault)
         decisions.append(Decision(fusion.name, how, False, str(fault)))
         if fault.verdict is Verdict.REFUTED:
-            warnings.warn(f"{fusion.name} is refuted and replaced by {how}: {fault}", MemorySafetyWarning, stacklevel=4)
+            warnings.warn(f"{fusion.name} is refuted and replaced by {how}: {fault}", MemorySafetyWarning, stacklevel=5)
         if made is None:
             break
         plan = made

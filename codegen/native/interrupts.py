@@ -11,16 +11,13 @@ Kernels ask where they hold a loop without a known end; a long kernel of any oth
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
 import os
 import threading
 from typing import Any
 
-from codegen.native import object_cache
-from codegen.target import clock_number, default_target
+from codegen.target import clock_number
 
-__all__ = ["CELL", "SYMBOL", "provide", "raise_pending", "raised_word"]
+__all__ = ["CELL", "PYTHONS", "SYMBOL", "install", "is_installed", "raise_pending", "raised_word", "source"]
 
 SYMBOL = "tilewright_interrupted"
 CELL = "tilewright_interrupts_cell"
@@ -96,39 +93,39 @@ define i32 @{SYMBOL}() {{{{
   ret i32 0
 }}}}
 """
-_PYTHONS = ("PyThread_get_thread_ident", "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
+PYTHONS = ("PyThread_get_thread_ident", "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
 
 
-@functools.cache
-def provide() -> Any:
-    """Lets code that is loaded from now on call the native function; returns its cell, None where Python cannot be asked."""
-    from codegen.native.lower import LoadedObject, is_provided, library_object, publish, target_machine
+_cell: Any = (ctypes.c_int64 * 5)()  # until there is native code that asks, nothing can be raised in it
+_installed: list[object] = []
 
-    target = default_target()
-    asks = ctypes.sizeof(ctypes.c_void_p) == 8 and all(map(is_provided, _PYTHONS))
-    text = (_IR if asks else _SILENT_IR).format(triple=target.triple, clock=clock_number(target.triple))
-    key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
-    payload = object_cache.read(key)
-    if payload is None:
-        payload = library_object(text, target)
-        object_cache.write(key, payload)
-    loaded = LoadedObject(payload, target)
-    publish(SYMBOL, loaded.address(SYMBOL))
-    place = ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(CELL))()
-    cell = (ctypes.c_int64 * 5).from_address(place) if place else (ctypes.c_int64 * 5)()
-    cell[_MAIN] = threading.main_thread().ident or 0
-    return cell, loaded
+
+def source(asks: bool, triple: str) -> str:
+    """The LLVM text of the native function; one that always answers 0 where Python cannot be asked."""
+    return (_IR if asks else _SILENT_IR).format(triple=triple, clock=clock_number(triple))
+
+
+def install(place: int, code: object) -> None:
+    """Takes the cell of the native function that was loaded; `code` lives as long as the process."""
+    global _cell
+    if place:
+        _cell = (ctypes.c_int64 * 5).from_address(place)
+    _cell[_MAIN] = threading.main_thread().ident or 0
+    _installed.append(code)
+
+
+def is_installed() -> bool:
+    return bool(_installed)
 
 
 def raised_word() -> ctypes.c_int64:
-    """What is zero as long as `raise_pending` has nothing to do."""
-    cell, _ = provide()
-    return ctypes.c_int64.from_address(ctypes.addressof(cell) + 8 * _RAISED)
+    """What is zero as long as `raise_pending` has nothing to do; asked for when the code that asks is loaded."""
+    return ctypes.c_int64.from_address(ctypes.addressof(_cell) + 8 * _RAISED)
 
 
 def raise_pending() -> None:
     """Raises what a signal's handler raised while compiled code ran in this thread; does nothing where nothing was."""
-    cell, _ = provide()
+    cell = _cell
     if not cell[_RAISED] or cell[_MAIN] != threading.get_ident():
         return
     raised = [ctypes.c_void_p(cell[k]) for k in range(_RAISED, _RAISED + 3)]
@@ -140,8 +137,8 @@ def raise_pending() -> None:
 
 def _after_fork() -> None:
     """The thread that forked is the child's main thread."""
-    if provide.cache_info().currsize:
-        provide()[0][_MAIN] = threading.get_ident()
+    if _installed:
+        _cell[_MAIN] = threading.get_ident()
 
 
 if hasattr(os, "register_at_fork"):

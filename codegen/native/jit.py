@@ -28,6 +28,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from codegen.native import library_objects, object_cache, workers
+from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
 from codegen.target import Target, default_target
@@ -79,9 +80,9 @@ class CompiledKernel:
 
 
 stats = CompileStats()
-# Code lives as long as somebody uses it; the last ones made are kept for whoever comes next.
+# Code lives as long as somebody uses it; the last ones made are kept for whoever comes next: 0.12 MB each, with its engine.
 _kernels: MutableMapping[str, LoadedObject] = weakref.WeakValueDictionary()
-_recent: deque[LoadedObject] = deque(maxlen=512)
+_recent: deque[LoadedObject] = deque(maxlen=64)
 _lock = threading.Lock()
 _building: dict[str, threading.Lock] = {}
 
@@ -212,7 +213,8 @@ def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Targ
         def own(job: workers.Job) -> None:
             held.append(compile_kernel(job.source, job.signature, job.target)._loaded)
 
-        from codegen.native.lower import LoadedObject
+        with compiling:
+            from codegen.native.lower import LoadedObject
 
         started = time.perf_counter()
         before = stats.compile_seconds
@@ -231,6 +233,11 @@ def forget_kernels() -> None:
 
 
 def _obtain(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
+    with compiling:
+        return _obtain_alone(key, source, path, signature, target)
+
+
+def _obtain_alone(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
     from codegen.native.lower import LoadedObject
 
     started = time.perf_counter()
@@ -281,16 +288,18 @@ def _unpack(payload: bytes | None) -> tuple[tuple[str, ...], bytes] | None:
 
 def kernel_ir(source: str, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:
     """The LLVM IR of a kernel as text, for people."""
-    from codegen.native import lower as native
+    with compiling:
+        from codegen.native import lower as native
 
-    target = target or default_target()
-    build = native.build if optimised else native.lower
-    return str(build(source, "<kernel>", signature, "kernel_entry", target))
+        target = target or default_target()
+        build = native.build if optimised else native.lower
+        return str(build(source, "<kernel>", signature, "kernel_entry", target))
 
 
 def kernel_assembly(source: str, signature: KernelSignature, target: Target | None = None) -> str:
     """The machine code of a kernel as assembly text, for people and for tests of vectorisation."""
-    from codegen.native import lower as native
+    with compiling:
+        from codegen.native import lower as native
 
-    target = target or default_target()
-    return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)
+        target = target or default_target()
+        return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)

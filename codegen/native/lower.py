@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import logging
 import re
 import threading
@@ -16,13 +17,15 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding.ffi import ObjectRef
+from llvmlite.binding.newpassmanagers import NewPassManager
 
-from codegen.native import interrupts
+from codegen.native import interrupts, object_cache
+from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature
-from codegen.target import Target, use_target
+from codegen.target import Target, default_target, use_target
 
 _log = logging.getLogger("tilewright.codegen")
-_lock = threading.RLock()
 
 
 @functools.cache
@@ -44,6 +47,11 @@ def target_machine(target: Target) -> Any:
 
 _ASKS = interrupts.SYMBOL.encode()
 _ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
+
+
+def _parsed(text: str) -> Any:
+    """The module of a text, in an LLVM context of its own: what a module leaves in its context is freed with it."""
+    return llvm.parse_assembly(text, llvm.create_context())
 
 
 class UnresolvedSymbolError(RuntimeError):
@@ -68,8 +76,8 @@ class LoadedObject:
 
     def __init__(self, payload: bytes, target: Target) -> None:
         if _ASKS in payload and _ASKS_CELL not in payload:
-            interrupts.provide()
-        with _lock:
+            provide_interrupts()
+        with compiling:
             machine = target_machine(target)
             module = llvm.parse_assembly(f'target triple = "{target.triple}"')
             self._engine = llvm.create_mcjit_compiler(module, machine)
@@ -91,9 +99,9 @@ def publish(name: str, address: int) -> None:
 
 def library_object(text: str, target: Target) -> bytes:
     """Machine code of a library function's module (`codegen.lib.outline`)."""
-    with _lock:
+    with compiling:
         _initialise()
-        module = llvm.parse_assembly(text)
+        module = _parsed(text)
         module.data_layout = str(target_machine(target).target_data)
         _vectorise(module, target)
         _unroll(module, target)
@@ -108,15 +116,41 @@ def optimise(module: Any, target: Target) -> None:
     """
     _vectorise(module, target)
     builder = _pass_builder(target, 1, vectorise=False)
-    builder.getModulePassManager().run(module, builder)
+    _run_passes(builder.getModulePassManager(), module, builder)
 
 
 def _vectorise(module: Any, target: Target) -> None:
     builder = _pass_builder(target, 3, vectorise=True)
-    builder.getModulePassManager().run(module, builder)
+    _run_passes(builder.getModulePassManager(), module, builder)
+
+
+def _run_passes(passes: Any, module: Any, builder: Any) -> None:
+    """Runs a pass manager over a module, in place, and frees it.
+
+    Its class in llvmlite inherits the `_dispose` that does nothing before the one that frees: 50 KB would stay for each.
+    """
+    passes.run(module, builder)
+    if type(passes)._dispose is ObjectRef._dispose:
+        NewPassManager._dispose(passes)
+        passes.detach()
+    else:
+        passes.close()
+
+
+_builders = threading.local()  # a target machine is one thread's at a time
 
 
 def _pass_builder(target: Target, level: int, vectorise: bool) -> Any:
+    """This thread's pass builder of a kind: llvmlite frees none of them whole, so they are used again."""
+    key = f"{target.key} {level} {vectorise}"
+    found = getattr(_builders, key, None)
+    if found is None:
+        found = _new_pass_builder(target, level, vectorise)
+        setattr(_builders, key, found)
+    return found
+
+
+def _new_pass_builder(target: Target, level: int, vectorise: bool) -> Any:
     tuning = llvm.create_pipeline_tuning_options(speed_level=level)
     tuning.loop_vectorization = tuning.loop_interleaving = vectorise
     tuning.loop_unrolling = not vectorise
@@ -132,7 +166,7 @@ def _unroll(module: Any, target: Target) -> None:
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.run(module, builder)
+    _run_passes(passes, module, builder)
 
 
 def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
@@ -153,7 +187,7 @@ def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
         return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]] else line
 
     marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
-    return llvm.parse_assembly(f"{marked}\n!{fresh} = !{{i32 1}}\n")
+    return _parsed(f"{marked}\n!{fresh} = !{{i32 1}}\n")
 
 
 AHEAD_BYTES = 8192  # two pages: hardware that foresees a stream stops at the end of its page
@@ -206,7 +240,7 @@ def ask_ahead(module: Any, scopes: Sequence[str]) -> Any:
         return module
     if "@llvm.prefetch.p0(" not in text:
         lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    return llvm.parse_assembly("\n".join(lines))
+    return _parsed("\n".join(lines))
 
 
 _ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -238,13 +272,31 @@ def build(
     return ask_ahead(module, ahead) if ahead else module
 
 
+def provide_interrupts() -> None:
+    """Lets code that is loaded from now on ask whether a signal's handler has raised (`codegen.native.interrupts`)."""
+    with compiling:
+        if interrupts.is_installed():
+            return
+        target = default_target()
+        asks = ctypes.sizeof(ctypes.c_void_p) == 8 and all(map(is_provided, interrupts.PYTHONS))
+        text = interrupts.source(asks, target.triple)
+        key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
+        payload = object_cache.read(key)
+        if payload is None:
+            payload = library_object(text, target)
+            object_cache.write(key, payload)
+        loaded = LoadedObject(payload, target)
+        publish(interrupts.SYMBOL, loaded.address(interrupts.SYMBOL))
+        interrupts.install(ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(interrupts.CELL))() or 0, loaded)
+
+
 def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> bytes:
     """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers.
 
     ``known`` are names that will be there when the code is loaded.
     """
     if any(f.name == interrupts.SYMBOL and f.is_declaration for f in module.functions):
-        interrupts.provide()
+        provide_interrupts()
     called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.") and f.name not in known]
     missing = [name for name in called if not is_provided(name)]
     if missing:
@@ -281,7 +333,7 @@ def lower(
     arguments = (types.int64, types.int64, *buffers, *scratch)
     scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
     outline = contextlib.nullcontext() if functions is None else collect(functions)
-    with _lock, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
+    with compiling, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
         _initialise()
         module = _lower_structured(source, arguments, signature, symbol, target)
         if module is None:
@@ -306,7 +358,7 @@ def _lower_structured(source: str, arguments: Sequence[Any], signature: KernelSi
     except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
         _log.debug("%s: numba's passes are needed: %s", symbol, reason)
         return None
-    return llvm.parse_assembly(text)
+    return _parsed(text)
 
 
 def _lower_by_numba(
@@ -324,7 +376,7 @@ def _lower_by_numba(
     context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, values)
     _finish(builder, signature, target)
     builder.ret_void()
-    module = llvm.parse_assembly(str(builder.module))
+    module = _parsed(str(builder.module))
     seen: list[Any] = []
     _link(module, result.library, seen, top=True)
     return module
@@ -335,7 +387,7 @@ def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
         return
     seen.append(library)
     part = library._final_module if top else library._get_module_for_linking()
-    module.link_in(llvm.parse_bitcode(part.as_bitcode()))
+    module.link_in(llvm.parse_bitcode(part.as_bitcode(), module._context))
     for dependency in library._linking_libraries:
         _link(module, dependency, seen, top=False)
 

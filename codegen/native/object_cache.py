@@ -1,8 +1,9 @@
 """The disk cache of compiled kernels: one object file and one source file for each, named by the hash of what made them.
 
 A file that is missing, truncated, damaged or unreadable counts as a miss, and a folder that cannot be written only costs
-the next process a compile; both are logged.  Files are written under a temporary name and renamed, so processes that
-share the folder never see a partial file.
+the next process a compile; both are logged.  What is loaded is executed: a folder or a file that somebody else owns, or that
+others may write, is left alone (`untrusted_reason`; TILEWRIGHT_SHARED_CACHE=1 says that the others are trusted).
+Files are written under a temporary name and renamed, so processes that share the folder never see a partial file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import hashlib
 import logging
 import os
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -44,14 +46,107 @@ def _home() -> Path | None:
         return None
 
 
+def shared_cache_allowed() -> bool:
+    """Whether TILEWRIGHT_SHARED_CACHE says that everybody who may write to the cache is trusted."""
+    return os.environ.get("TILEWRIGHT_SHARED_CACHE", "") not in ("", "0")
+
+
+def untrusted_reason(folder: Path) -> str | None:
+    """Why what lies in a folder must not be executed: somebody else may have put it there. None for a folder of this user's.
+
+    As ssh does with its keys: the folder (the nearest that exists, for one that is still to be made) belongs to this user, nobody
+    else may write to it, and none of its parents, through links too, belongs to others or may be changed by them; a parent that
+    everybody may write to must be sticky, as /tmp is. Systems without owners are not judged.
+    """
+    if not hasattr(os, "getuid"):
+        return None
+    user = os.getuid()
+    absolute = Path(os.path.abspath(folder))
+    for chain in dict.fromkeys([(absolute, *absolute.parents), *_resolved(absolute)]):
+        is_first = True
+        for path in chain:
+            try:
+                found = os.lstat(path)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError | NotADirectoryError):
+                    continue  # is made by this process, inside the next
+                return f"{path} cannot be looked at: {error.strerror}"
+            if stat.S_ISLNK(found.st_mode):
+                if found.st_uid not in (user, 0):
+                    return f"{path} is a link of user {found.st_uid}"
+                is_first = False
+                continue  # where it leads is in the other chain
+            others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if found.st_uid not in (user, 0) or (is_first and path == chain[0] and found.st_uid != user):
+                return f"{path} belongs to user {found.st_uid}, not to {user}"
+            if others and (path == chain[0] or not found.st_mode & stat.S_ISVTX):
+                return f"{path} may be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+            is_first = False
+    return None
+
+
+def _resolved(path: Path) -> list[tuple[Path, ...]]:
+    """The folder behind links with its parents."""
+    real = Path(os.path.realpath(path))
+    return [(real, *real.parents)]
+
+
+@functools.cache
+def _warn_of(folder: str, reason: str) -> None:
+    _log.warning(
+        "the kernel cache %s is not used: %s; kernels are compiled anew in every process "
+        "(TILEWRIGHT_SHARED_CACHE=1 trusts all who may write there)", folder, reason,
+    )  # fmt: skip
+
+
+_judged: dict[tuple[str, int], str | None] = {}
+
+
+def is_trusted(part: str) -> bool:
+    """Whether what lies in this part of the cache (`objects`, `sources`) may be used; says once why it is not."""
+    if shared_cache_allowed() or not hasattr(os, "getuid"):
+        return True
+    folder = cache_folder() / part
+    key = (str(folder), os.getuid())
+    if key not in _judged or _judged[key] is not None or not folder.is_dir():
+        _judged[key] = untrusted_reason(folder)
+    reason = _judged[key]
+    if reason is not None:
+        _warn_of(str(cache_folder()), reason)
+    return reason is None
+
+
+def _bytes_of(path: Path) -> bytes:
+    """The content of a cached file. Raises PermissionError for one that is somebody else's, or that others may write."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        if hasattr(os, "getuid") and not shared_cache_allowed():
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.getuid():
+                raise PermissionError(f"belongs to user {found.st_uid}, not to {os.getuid()}")
+            if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise PermissionError(f"may be written by others (mode {stat.S_IMODE(found.st_mode):o})")
+            if not stat.S_ISREG(found.st_mode):
+                raise PermissionError("is no plain file")
+        return file.read()
+
+
+@functools.cache
+def _warn_of_entry(path: str, reason: str) -> None:
+    _log.warning("the cached kernel %s is not loaded: %s", path, reason)
+
+
 def read(key: str) -> bytes | None:
-    """The object code stored under ``key``, or None if there is no intact file."""
-    if not cache_enabled():
+    """The object code stored under ``key``, or None if there is no intact file of this user's."""
+    if not cache_enabled() or not is_trusted("objects"):
         return None
     path = cache_folder() / "objects" / f"{key}.o"
     try:
-        data = path.read_bytes()
+        data = _bytes_of(path)
     except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        _warn_of_entry(str(path), str(error))
         return None
     except OSError as error:
         _log.warning("cannot read the cached kernel %s: %s", path, error)
@@ -67,7 +162,15 @@ def read(key: str) -> bytes | None:
 
 def has(key: str) -> bool:
     """Whether there is a file under ``key``, intact or not."""
-    return cache_enabled() and (cache_folder() / "objects" / f"{key}.o").is_file()
+    return cache_enabled() and is_trusted("objects") and _is_file(cache_folder() / "objects" / f"{key}.o")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a plain file; False also for a path that the system does not take (too long a name)."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def write(key: str, payload: bytes) -> bool:
@@ -81,7 +184,7 @@ def write_source(text: str) -> str:
     data = text.encode()
     name = f"kernel_{hashlib.sha256(data).hexdigest()[:16]}.py"
     path = cache_folder() / "sources" / name
-    if not (cache_enabled() and path.is_file()) and _put(Path("sources") / name, data) is None:
+    if not (cache_enabled() and is_trusted("sources") and _is_file(path)) and _put(Path("sources") / name, data) is None:
         return f"<{name[:-3]}>"
     return str(path)
 
@@ -91,13 +194,20 @@ def _warn_once(folder: str, reason: str) -> None:
     _log.warning("cannot write to the kernel cache, kernels are compiled anew in every process: %s: %s", folder, reason)
 
 
+def _make(folder: Path) -> None:
+    """Makes a folder and those above it, for this user alone; a cache that is to be shared gets the mode of the user's mask."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o777 if shared_cache_allowed() else 0o700, exist_ok=True)
+
+
 def _put(relative: Path, data: bytes) -> Path | None:
-    if not cache_enabled():
+    if not cache_enabled() or not is_trusted(relative.parts[0]):
         return None
     path = cache_folder() / relative
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -51,8 +51,8 @@ class PhaseSource:
     other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
     `is_long` may take any time: nothing waits for it that others wait for.
 
-    `written_as` is the phase with its nests as they were written: ordered, joined, cut into an inside and edges, in turns; None
-    for several phases in one function.
+    `written_as` is the phase with its nests as they were written: ordered, joined, cut into an inside and edges, in turns, in
+    groups of rows and the rest; None for several phases in one function.
     """
 
     source: str
@@ -174,8 +174,8 @@ class PhaseEmitter(PhaseWriter):
         ordered = order_loops(nest, self.buffer_of)
         joined_loops = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
         for n in take_turns(joined_loops, self.buffer_of, self.schedule.ranges):
-            self.nests.append(_folded_once(n, products))
             for part, rows in in_rows(n, self.buffer_of):
+                self.nests.append(_folded_once(part, products))
                 NestEmitter(self, part, products, rows).run()
 
     def _sequential(self, s: Sequential) -> Sequential:

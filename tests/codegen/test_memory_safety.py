@@ -22,7 +22,8 @@ from codegen.supports import supports
 from indexing.expr import Const
 from tests.codegen.test_transposed_convolutions import CASES, Transposed, arrays_for
 from tiling import Buffer, Contract, Fusion, Loop, Machine, Nest, Plan, Schedule, Scope, with_schedule
-from tiling.proving.obligations import prove_memory
+from tiling.planning.replacement import with_step
+from tiling.proving.obligations import Obligation, Verdict, prove_memory
 
 MACHINE = Machine(vector_bytes=32, vector_registers=16, l2_bytes=512 << 10, cores=2)
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -170,6 +171,53 @@ def test_a_spoiled_kernel_in_a_region_is_replaced() -> None:
         executable = codegen.compile(bad)
     x, n = np.linspace(0, 1, 1200, dtype=np.float32).reshape(40, 30), np.int32(3)
     np.testing.assert_allclose(executable(x, n)[0], np.cos(np.cos(np.cos(x))), rtol=1e-5)
+
+
+ROWS_IN_A_LOOP = """func.func @main(%x: tensor<40x30xf32>, %n: tensor<i32>) -> tensor<40x30xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<40x30xf32>
+    cond {
+      %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %s = stablehlo.reduce(%v init: %z) applies stablehlo.maximum across dimensions = [1]
+        : (tensor<40x30xf32>, tensor<f32>) -> tensor<40xf32>
+      %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<40xf32>) -> tensor<40x30xf32>
+      %w = stablehlo.subtract %b, %v : tensor<40x30xf32>
+      stablehlo.return %j, %w : tensor<i32>, tensor<40x30xf32>
+    }
+  return %r#1 : tensor<40x30xf32>
+}"""
+
+
+@pytest.mark.parametrize("form", ["apart", "evaluator"])
+def test_kernels_of_a_region_are_taken_apart_or_evaluated(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's value is written over the old one: what takes the kernel's place may not write it too soon."""
+    made = planned(ROWS_IN_A_LOOP)
+    fusion = next(f for p in made.nested() for f in p.fusions if len(f.stages) > 1)
+    bad = with_step(made, fusion, (replace(fusion, schedule=too_long(fusion.schedule)),))
+    monkeypatch.setattr(memory_safety, "other_schedules", lambda *_: ())
+    if form == "evaluator":  # and no kernel of a part is proved either
+        subtracts = "stablehlo.subtract"
+        real = memory_safety.memory_fault
+        refuted = Obligation("in bounds", "all of it", Verdict.REFUTED, "for the sake of this test")
+        monkeypatch.setattr(
+            memory_safety, "memory_fault", lambda f, s: refuted if f.stages[-1].op.name == subtracts else real(f, s)
+        )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        executable = codegen.compile(bad)
+    told = [str(w.message) for w in caught if w.category is MemorySafetyWarning]
+    assert "replaced by 2 kernels" in told[0]
+    assert bool(executable.fallbacks) is (form == "evaluator") is (len(told) == 2)
+    rng = np.random.default_rng(1)
+    x = np.asarray(rng.standard_normal((40, 30)), np.float32)
+    for n in (0, 1, 5):
+        (found,), (expected,) = executable(x, np.int32(n)), interp.evaluate(made.module, x, np.int32(n))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_products_without_the_loop_around_them_are_refuted() -> None:

@@ -51,9 +51,8 @@ def program(seed: int) -> str:
         op = "reduce_window"
     lines.append(f'%r = "stablehlo.{op}"(%{values[-1]}, %z) {body} {{{attributes}}} : ({t}, tensor<{narrow}>) -> {result}')
     lines.append(f"%e = stablehlo.{choose.choice(['add', 'maximum'])} %r, %r : {result}")
-    last = values[-1]
-    body = "\n".join(lines)
-    return f"func.func @main(%x: {t}, %y: {t}) -> ({result}, {t}) {{\n{body}\nreturn %e, %{last} : {result}, {t}\n}}"
+    lines.append(f"return %e, %{values[-1]} : {result}, {t}")
+    return f"func.func @main(%x: {t}, %y: {t}) -> ({result}, {t}) {{\n" + "\n".join(lines) + "\n}"
 
 
 @pytest.mark.parametrize("seed", range(16))

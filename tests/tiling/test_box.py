@@ -8,7 +8,7 @@ import random
 import pytest
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
-from tiling.lower.box import Box, Span, covers, hull, image
+from tiling.loops.box import Box, Span, covers, hull, image
 
 
 def spans(box: Box, tiles: dict[Var, int]) -> list[tuple[int, int]]:

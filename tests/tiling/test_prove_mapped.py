@@ -16,7 +16,7 @@ import hlo
 import interp
 import tiling
 from hlo.module import Value
-from indexing.expr import Const, Expr, Var, as_expr, substitute
+from indexing.expr import Const, Expr, Var, as_expr, maximum, substitute
 from tests.tiling.test_prove import (
     MACHINE,
     MATMUL,
@@ -346,3 +346,51 @@ def test_a_row_taken_and_put_at_the_same_place_is_one_place() -> None:
     plan = tiling.plan(module)
     assert len(plan.fusions) == 1
     assert prove(plan).holds
+
+
+PADDED_SUMS = """func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %p = stablehlo.pad %x, %z, low = [LOW], high = [HIGH], interior = [0] : (tensor<64xf32>, tensor<f32>) -> tensor<127xf32>
+  %r = "stablehlo.reduce_window"(%p, %z) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+  }) {window_dimensions = array<i64: 64>} : (tensor<127xf32>, tensor<f32>) -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}"""
+
+
+def running_sums(low: int) -> tuple[Fusion, Nest]:
+    """The scan of a cumulative sum, from the first element or from the last."""
+    (fusion,) = tiling.plan(hlo.parse(PADDED_SUMS.replace("LOW", str(low)).replace("HIGH", str(63 - low)))).fusions
+    (nest,) = fusion.schedule.main.steps
+    assert isinstance(nest, Nest) and nest.loops[-1].kind is LoopKind.SCAN
+    return fusion, nest
+
+
+@pytest.mark.parametrize("low", [63, 0])
+def test_a_cumulative_sum_of_64_elements_is_proved(low: int) -> None:
+    """A result of a scan holds what all iterations up to its own have read: no count of one iteration's."""
+    fusion, _ = running_sums(low)
+    proof = tiling.prove(fusion)
+    assert proof.holds, "\n".join(map(str, (*proof.refuted, *proof.undecided)))
+
+
+@pytest.mark.parametrize("low", [63, 0])
+def test_scans_that_go_the_wrong_way_or_miss_an_element_are_refuted(low: int) -> None:
+    fusion, nest = running_sums(low)
+    (fold,) = nest.folds
+    (i,) = nest.loops
+    other = {i.variable: 63 - i.variable}
+
+    def broken(changed: Nest) -> set[str]:
+        main = replace(fusion.schedule.main, steps=(changed,))
+        return {o.name for o in tiling.prove(replace(fusion.schedule, phases=(main,))).refuted}
+
+    (node,) = fold.nodes
+    assert isinstance(node, Load)
+    backwards = Load(node.value, tuple(substitute(e, other) for e in node.index))
+    turned = replace(fold, index=tuple(substitute(e, other) for e in fold.index), nodes=(backwards,))
+    assert {"mapped", "complete"} <= broken(replace(nest, folds=(turned,)))
+    second = Load(node.value, tuple(substitute(e, {i.variable: maximum(i.variable, 1)}) for e in node.index))
+    assert "complete" in broken(replace(nest, folds=(replace(fold, nodes=(second,)),)))

@@ -217,8 +217,18 @@ class Reader:
         if self.flags:
             loops = [replace(x, lower=self._settled(x.lower), upper=self._settled(x.upper)) for x in loops]
         variables = (*base.variables, *bounds_of(loops, base.ranges))
-        held = (*base.held, *_loop_conditions(loops, dict(variables)), *also)
-        return Domain(variables, held, (), base.shared, base.blocks)
+        new = (*_loop_conditions(loops, dict(variables)), *also)
+        made = Domain(variables, (*base.held, *new), (), base.shared, base.blocks)
+        return self._known(made, [v for c in new for v in c.expression.variables])
+
+    def _known(self, domain: Domain, needed: Sequence[Var]) -> Domain:
+        """The domain with these variables in it; a flag that no phase sets, say, may have any value."""
+        have = domain.ranges
+        new = [v for v in dict.fromkeys(needed) if v not in have]
+        missing = next((v for v in new if v not in self.schedule.ranges), None)
+        if missing is not None:
+            raise Unmodelled(f"the variable {missing} has no range")
+        return domain.with_variables(new, self.schedule.ranges) if new else domain
 
     def _settled(self, e: Expr) -> Expr:
         """An expression with the flags' values in it."""
@@ -231,11 +241,8 @@ class Reader:
         if len(index) != len(buffer.origin):
             raise Unmodelled(f"{buffer.name} has {len(buffer.origin)} dimensions, an access has {len(index)}")
         used = [v for e in (*index, *(o for o in buffer.origin if isinstance(o, Expr))) for v in e.variables]
-        domain = domain.with_variables(used, self.schedule.ranges)
+        domain = self._known(domain, used)
         ranges = domain.ranges
-        missing = [v for v in used if v not in ranges]
-        if missing:
-            raise Unmodelled(f"the variable {missing[0]} has no range")
         at = tuple(simplify(as_expr(i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
         order = (*self.at, self.first_part + part, place)
         around += self.inside is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from hlo.errors import Declined
 from hlo.module import DenseArray, Value
@@ -12,6 +12,7 @@ from hlo.registry import Literal
 from hlo.types import ElementType
 from tiling.loops.buffers import Buffer, Scope, make_buffer
 from tiling.loops.ir import Monoid
+from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage
 
 __all__ = ["Names"]
@@ -26,6 +27,7 @@ class Names:
         self._taken: set[str] = set()
         self._values: list[Value] = []
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
+        self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         # Found once for a fusion, whatever its tiles.
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
         for v in self.in_memory.values():

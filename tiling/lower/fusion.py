@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from hlo.errors import Declined
 from hlo.module import Value
@@ -18,12 +19,13 @@ from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
+from tiling.loops.box import Box, Span, covers, full_box, hull, image
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Choose, Load, Node, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
 from tiling.loops.names import Names
+from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage, is_inlinable
-from tiling.lower.box import Box, Span, covers, full_box, hull, image
 from tiling.lower.masks import Masks, find_limits, may_be_masked
 from tiling.lower.member import Member
 from tiling.lower.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
@@ -59,6 +61,8 @@ class FusionRequest:
 class Lowering:
     """The lowering of one fusion; `run` gives its schedule. Raises LookupError with the reason where it has none."""
 
+    shares_shapes = True  # whether a stage's loops over a box are the same in all fusions
+
     def __init__(self, request: FusionRequest, machine: Machine, names: Names) -> None:
         self.request = request
         self.machine = machine
@@ -79,14 +83,7 @@ class Lowering:
         self.notes: list[str] = []
 
     def run(self) -> Schedule:
-        self.root.box = self._tile_root(self.root.stage.values[0])
-        core = self._closure()
-        others = [p for p in self.plans if not any(p is c for c in core)]
-        self.plans = [*core, *others]
-        for plan in reversed(core):
-            self.shape(plan)
-        if others:
-            self.parts = shape_beside(self, core, others)
+        others = self.place()
         if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
             return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).run()
         self._allocate()
@@ -113,6 +110,33 @@ class Lowering:
         made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges, tuple(self.notes))
         split = split_fold(made, self.names) or split_product(made, self.names) or made
         return wide_sums(lane_folds(split, self.names, self._buffer_of), self.names, self._buffer_of)
+
+    def place(self) -> list[Member]:
+        """Gives the members their boxes, loops and nodes; what the root is not computed from."""
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        core = self._closure()
+        others = [p for p in self.plans if not any(p is c for c in core)]
+        self.plans = [*core, *others]
+        for plan in reversed(core):
+            self.shape(plan)
+        if others:
+            self.parts = shape_beside(self, core, others)
+        return others
+
+    def repeats(self, most: float) -> bool | None:
+        """Whether tasks compute some member's elements more than `most` times; None where boxes do not tell.
+
+        Raises LookupError where the fusion has no schedule with these tiles for what can be told of boxes.
+        """
+        if any(routine_of(s.op) is not None for s in self.request.stages):
+            return None
+        if self.place():
+            return None
+        self._check_stored()
+        tasks = prod(n for _, n in self.tiles)
+        return any(
+            prod(x.extent for x in p.loops) * tasks > most * p.stage.values[0].tensor.size_elems for p in self.plans
+        )
 
     def inside(self, plan: Member) -> list[Member]:
         """The members that a member reads, through what is computed in place."""
@@ -204,10 +228,13 @@ class Lowering:
     def shape(self, plan: Member) -> None:
         """Gives a stage its loops and nodes, and its producers the box that those read."""
         self._build(plan)
-        for load in plan.reads:
+        for k, load in enumerate(plan.reads):
             producer = self.plan_of.get(id(load.value))
             if producer is not None:
-                box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles} | self.moving)
+                box = plan.images[k]
+                if box is None:
+                    box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles} | self.moving)
+                    plan.images[k] = box
                 producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
 
     def trial(self, plan: Member) -> Member:
@@ -217,12 +244,28 @@ class Lowering:
         return found
 
     def _build(self, plan: Member) -> None:
-        first = plan.stage.values[0]
         if plan.box is None:
             raise LookupError(f"nothing in the fusion reads {plan.stage.op.name}")
+        around = tuple((v, self.ranges[v]) for s in plan.box for v in s.lower.variables)
+        key = (plan.stage, plan.box, around) if self.shares_shapes and not plan.spans and not self.request.inlined else None
+        known = None if key is None else self.names.shapes.get(key)
+        if known is not None:
+            self.ranges.update(known.ranges)
+            plan.take(known)
+            return
+        builder = ElementBuilder(self.ranges, self._is_in_memory)
+        self._build_anew(plan, plan.box, builder)
+        own = tuple((x.variable, self.ranges[x.variable]) for x in (*plan.loops, *plan.reduction))
+        if key is not None and not builder.table.variables:  # variables known at run time have numbers of this fusion
+            self.names.shapes[key] = Shape(
+                plan.index, plan.loops, plan.reduction, plan.nodes, plan.inits, tuple(plan.reads), own, plan.images
+            )
+
+    def _build_anew(self, plan: Member, box: Box, builder: ElementBuilder) -> None:
+        first = plan.stage.values[0]
         tag = self.names.stage(plan.stage)
         loops, index = [], []
-        for k, span in enumerate(plan.box):
+        for k, span in enumerate(box):
             v = Var(f"i{k}_{tag}")
             self.ranges[v] = Interval(0, max(span.size - 1, 0))
             loops.append(Loop(v, Const(0), span.last_local(self.ranges), span.size))
@@ -239,13 +282,16 @@ class Lowering:
                 reduction.append(made)
                 return at
 
-            nodes = tuple(self._reads(plan.stage, plan.index, provide))
+            nodes = tuple(self._reads(plan.stage, plan.index, provide, builder))
             plan.reduction = tuple(reduction)
             count = len(op.operands) // 2 if isinstance(semantics, Fold) else len(nodes)
             plan.nodes, plan.inits = nodes[:count], nodes[count:]
         else:
-            plan.nodes = (self._own_node(first, plan.index),)
+            # The stage itself counts as not in memory here.
+            builder.is_in_memory = lambda v: v is not first and self._is_in_memory(v)
+            plan.nodes = (builder.at(first, plan.index),)
         plan.reads = loads((*plan.nodes, *plan.inits))
+        plan.images = [None] * len(plan.reads)
 
     def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
         """The loop over a reduction's dimension (or a task's part of it), and where it stands in it."""
@@ -253,9 +299,11 @@ class Lowering:
         self.ranges[r] = Interval(0, max(span.size - 1, 0))
         return Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION), span.lower + r
 
-    def _reads(self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
+    def _reads(
+        self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr], builder: ElementBuilder
+    ) -> list[Node]:
         """What a reduction or contraction reads; outside of its input it reads the initial value, or zero in a product."""
-        builder, op = ElementBuilder(self.ranges, self._is_in_memory), stage.op
+        op = stage.op
 
         def padding(operand: int) -> Node:
             if isinstance(op.definition.semantics, Fold):
@@ -279,10 +327,6 @@ class Lowering:
                 nodes[k] = n.then
         return nodes
 
-    def _own_node(self, value: Value, index: tuple[Expr, ...]) -> Node:
-        """The node that computes a stage's element; the stage itself counts as not in memory here."""
-        return ElementBuilder(self.ranges, lambda v: v is not value and self._is_in_memory(v)).at(value, index)
-
     def _is_in_memory(self, v: Value) -> bool:
         return id(v) not in self.inlined
 
@@ -305,14 +349,21 @@ class Lowering:
 
     # ------------------------------------------------------------ buffers
 
-    def _allocate(self) -> None:
+    def _check_stored(self) -> None:
+        """Raises LookupError for a stored value of which tasks would compute the same part."""
         for plan in self.plans:
+            if plan is self.root or plan.late or plan.part is not None:
+                continue
             assert plan.box is not None
-            after = plan.late or plan.part is not None
+            for v in plan.stage.values:
+                if id(v) in self.request.stored and not covers(plan.box, v.shape, self.tiles):
+                    raise LookupError(f"%{self.names.of(v)} is stored, but several tasks would compute the same part of it")
+
+    def _allocate(self) -> None:
+        self._check_stored()
+        for plan in self.plans:
             for v in plan.stage.values:
                 if plan is self.root or id(v) in self.request.stored:
-                    if plan is not self.root and not after and not covers(plan.box, v.shape, self.tiles):
-                        raise LookupError(f"%{self.names.of(v)} is stored, but several tasks would compute the same part of it")
                     self.buffers[id(v)] = self.names.global_buffer(v, Scope.RESULT)
         for plan in reversed(self.plans):
             for v in plan.stage.values:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from indexing.expr import Expr, Interval, Var, simplify
+from tiling.loops.box import Box, Span
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Buffer, Loop
+from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage
-from tiling.lower.box import Box, Span
 
 __all__ = ["Member"]
 
@@ -29,6 +30,12 @@ class Member:
     spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
     part: Buffer | None = None  # and each task's part of the result
     late: bool = False  # computed from such folds, when all tasks are done
+    images: list[Box | None] = field(default_factory=list)  # the boxes that the loads of `reads` touch, where they are known
+
+    def take(self, shape: Shape) -> None:
+        """Gives the member its loops and nodes."""
+        self.index, self.loops, self.reduction = shape.index, shape.loops, shape.reduction
+        self.nodes, self.inits, self.reads, self.images = shape.nodes, shape.inits, list(shape.reads), shape.images
 
     def at(self, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> dict[Var, Expr]:
         """The loops' variables where they compute the element `index`."""

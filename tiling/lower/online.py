@@ -28,12 +28,12 @@ from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.affine import when
+from tiling.loops.box import Span
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
-from tiling.lower.box import Span
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.masks import Masks
 from tiling.lower.member import Member
@@ -263,6 +263,8 @@ def _block(extent: int, most: int) -> int | None:
 
 class OnlineLowering(Lowering):
     """The lowering of a fusion in its online form."""
+
+    shares_shapes = False  # the loops of what runs block by block are cut
 
     def __init__(self, request: FusionRequest, machine: Machine, names: Names, online: Online) -> None:
         super().__init__(online.request, machine, names)

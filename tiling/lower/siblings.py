@@ -20,11 +20,11 @@ from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.elements.folds import combined_function, is_neutral
+from tiling.loops.box import Box, Span, full_box, hull, image
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Scalar, has_runtimes
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step, Store
 from tiling.loops.names import Names
-from tiling.lower.box import Box, Span, full_box, hull, image
 from tiling.lower.member import Member
 
 __all__ = ["Parts", "last_steps", "parts_of", "shape_beside", "spans_beside", "start_steps"]

@@ -38,11 +38,11 @@ def _widened(
     steps: Sequence[Step], ranges: dict[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
 ) -> tuple[Step, ...]:
     nests: dict[Buffer, list[tuple[Nest, FoldStep]]] = {}
-    for n in (s for s in steps if isinstance(s, Nest)):
-        for f in n.folds:
+    for nest in [s for s in steps if isinstance(s, Nest)]:
+        for f in nest.folds:
             for b in f.buffers:
                 if sums_element(f, b.element) is not b.element:
-                    nests.setdefault(b, []).append((n, f))
+                    nests.setdefault(b, []).append((nest, f))
     grown: dict[Buffer, Buffer] = {}
     after: dict[int, list[Nest]] = {}
     for b, rows in nests.items():

@@ -22,6 +22,7 @@ from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
+from tiling.planning.plain_joins import is_plain, joins_plainly
 from tiling.planning.reuse import PlanStep, resolve_reuses
 from tiling.planning.same_structure import structure_key
 from tiling.planning.search import Candidate, Kernel, Weighed, best_tiles
@@ -86,15 +87,24 @@ def _plan_program(
     number = {id(op): k for k, op in enumerate(program.ops)}
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     own = tuple(p for p in pins if not p.region)
+    weighs_all = False
     while True:
-        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes)
-        made = planner.run()
-        if not planner.newly_refused:
-            return made
+        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes, weighs_all)
+        try:
+            made = planner.run()
+        except NoSchedule:
+            weighs_all |= not planner.newly_refused
+        else:
+            if not planner.newly_refused:
+                return made
         if any(is_update(op) and id(op) in planner.newly_refused for op in program.ops):
             return _plan_program(plain, passed_on, machine, module, supports, pins, deadline, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
+
+
+class NoSchedule(Exception):
+    """A kernel that was made without being weighed has no schedule: the planner begins anew."""
 
 
 @dataclass(eq=False)
@@ -108,6 +118,7 @@ class Planner:
     plan_region: PlanRegion
     supports: Supports
     passed_on: Mapping[Value, Value]
+    weighs_all: bool = False  # no join goes without saying
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[int, Declined] = field(default_factory=dict)
     known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
@@ -186,10 +197,23 @@ class Planner:
         )
         return found
 
+    def weigh(self, kernel: Kernel) -> Candidate | Weighed:
+        """What a kernel so far costs. Raises NoSchedule where it turns out to have no schedule."""
+        if kernel.candidate is None:
+            alone = len(kernel.stages) == 1
+            stored = frozenset(id(v) for v in kernel.stages[0].values) if alone else self.stored(kernel.stages)
+            found = self.best(kernel.stages, stored)
+            if isinstance(found, Declined):
+                if alone:
+                    self.newly_refused[id(kernel.stages[0].op)] = found
+                raise NoSchedule
+            kernel.candidate = found
+        return kernel.candidate
+
     def schedule(self, kernel: Kernel) -> Schedule:
         """How a kernel so far is computed."""
-        kernel.candidate = self._scheduled(kernel.stages, self.stored(kernel.stages), kernel.candidate)
-        return kernel.candidate.schedule
+        made = kernel.candidate = self._scheduled(kernel.stages, self.stored(kernel.stages), self.weigh(kernel))
+        return made.schedule
 
     def values(self) -> Iterator[Value]:
         """What kernels may read from memory or write there."""
@@ -274,6 +298,8 @@ class Planner:
     def _alone(self, stage: Stage) -> Kernel | EvaluatorStep:
         if stage.declined is not None:
             return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason, library_of(stage.op))
+        if is_plain(stage) and not self.weighs_all:
+            return Kernel([stage], None)
         found = self.best([stage], frozenset(id(v) for v in stage.values))
         if isinstance(found, Declined):
             self.newly_refused[id(stage.op)] = found
@@ -321,13 +347,23 @@ class Planner:
             self.decisions.append(Decision(me, name, False, refusal or "its reader is no kernel"))
             return False
         together = self.in_one(kernel, target)
-        found = self.best(together, self.stored(together))
+        stored = self.stored(together)
+        readers = [r for r in self.readers[id(stage)] if r in target.stages]
+        stays = any(id(v) in stored for v in stage.values)
+        if not self.weighs_all and joins_plainly(kernel.stages, target.stages, readers, self.stage_of, stays):
+            size = sum(v.tensor.size_bytes for v in stage.values)
+            saved = size if stays else 2 * size
+            self.decisions.append(Decision(me, name, True, f"element by element: {saved} bytes and a launch less, nothing more"))
+            self.replace(together, None)
+            return True
+        found = self.best(together, stored)
         if isinstance(found, Declined):
             self.decisions.append(Decision(me, name, False, found.reason))
             return False
-        apart = kernel.candidate.estimate.seconds + target.candidate.estimate.seconds
+        parts = self.weigh(kernel).estimate, self.weigh(target).estimate
+        apart = parts[0].seconds + parts[1].seconds
         cost = found.estimate.seconds
-        bytes_apart = kernel.candidate.estimate.memory_bytes + target.candidate.estimate.memory_bytes
+        bytes_apart = parts[0].memory_bytes + parts[1].memory_bytes
         reason = (
             f"{cost * 1e6:.1f} us together, {apart * 1e6:.1f} us apart; "
             f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
@@ -338,7 +374,7 @@ class Planner:
         self.replace(together, found)
         return True
 
-    def replace(self, together: list[Stage], found: Candidate | Weighed) -> None:
+    def replace(self, together: list[Stage], found: Candidate | Weighed | None) -> None:
         """Makes one kernel of some stages."""
         joined = Kernel(together, found)
         for s in together:
@@ -389,11 +425,16 @@ class Planner:
                 done.append(plan_control(*made) if control else kernel)
                 continue
             name = f"k{position}_{self.names.stage(kernel.stages[-1])}"
-            best: Candidate | Weighed | Declined = kernel.candidate
             stored = self.stored(kernel.stages)
-            if not kernel.pinned and not self._late():
+            best: Candidate | Weighed | Declined
+            if kernel.pinned or self._late():
+                best = self.weigh(kernel)
+            else:
                 best = self.best(kernel.stages, stored, thorough=True)
-            assert not isinstance(best, Declined), "a fusion that could be scheduled still can"
+            if isinstance(best, Declined):
+                if len(kernel.stages) == 1:
+                    self.newly_refused[id(kernel.stages[0].op)] = best
+                raise NoSchedule
             final = self._scheduled(kernel.stages, stored, best)
             done.append(
                 Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,

@@ -13,7 +13,7 @@ from tiling.loops.accesses import buffers_by_value
 from tiling.loops.ir import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.planning.cost import Estimate, estimate
@@ -32,6 +32,7 @@ class Weighed:
     estimate: Estimate
     looked_at: int
 
+MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
 SMALL_IMAGE = 256  # rows by columns that one task may take whole
 
 
@@ -49,7 +50,7 @@ class Kernel:
     """Stages that are one kernel so far, with the best tiles found."""
 
     stages: list[Stage]
-    candidate: Candidate | Weighed
+    candidate: Candidate | Weighed | None  # None: not weighed, as nothing that was decided so far depends on it
     pinned: bool = False
 
 
@@ -112,13 +113,20 @@ def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: M
 def _recomputes(
     stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names
 ) -> bool:
-    found = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
+    request = FusionRequest(tuple(stages), stored, sizes)
+    try:
+        repeats = Lowering(request, machine, names).repeats(MOST_REPEATED)
+    except LookupError:
+        return True
+    if repeats is not None:
+        return repeats
+    found = lower(request, machine, names)
     if isinstance(found, Declined):
         return True
     tasks = found.main.tasks * found.main.group
     for values, loops in computed(found):
         size = values[0].tensor.size_elems
-        if prod(extent for _, extent in loops) * tasks > 1.5 * size:
+        if prod(extent for _, extent in loops) * tasks > MOST_REPEATED * size:
             return True
     return False
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo.calls import check_size
 from hlo.clone import captured_values, clone_block
 from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Module, Op, Value, walk
@@ -78,9 +79,11 @@ def flatten(module: Module, entry: str = "main", supports: Supports | None = Non
     With `supports`, which tells what code can be generated for, ops are expanded; quantized arguments and results then have the
     type that they are stored in.
 
-    Raises KeyError when there is no such function. Calls do not recurse (the verifier has seen to that).
+    Raises KeyError when there is no such function, CalledOpsError for more ops than can be planned.
+    Calls do not recurse (the verifier has seen to that).
     """
     function = module.function(entry)
+    check_size(module, entry)
     quantized = supports is None or keeps_quantized(module, function)
     types = [a.type if quantized else stored(a.type) for a in function.arguments]
     new_arguments = Block(types, [a.name for a in function.arguments])

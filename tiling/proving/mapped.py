@@ -22,6 +22,7 @@ from math import prod
 
 import islpy
 
+from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
@@ -173,8 +174,22 @@ def _statement(
     reads = tuple(a for a in accesses if a.kind is Kind.READ)
     if value is not None and write.index is not None and len(write.index) != value.rank:
         value = None  # pieces of a reduction
-    carries = any(x.kind is LoopKind.SCAN for x in nest.loops)
-    return _Statement(value, write, reads, carries, fold, nest.loops)
+    scan = next((x.variable for x in nest.loops if x.kind is LoopKind.SCAN), None)
+    if scan is not None and fold is not None:
+        # A result holds what all iterations up to its own have read.
+        return _Statement(value, write, tuple(_until(a, scan) for a in reads), False, fold, nest.loops)
+    return _Statement(value, write, reads, scan is not None, fold, nest.loops)
+
+
+def _until(read: Access, scan: Var) -> Access:
+    """The reads of every iteration of a scan up to one."""
+    if scan not in read.domain.ranges:
+        return read
+    earlier = Var(f"{scan.name}_until")
+    made = _with_names(read, {scan: earlier})
+    span = read.domain.ranges[scan]
+    domain = replace(made.domain, variables=(*made.domain.variables, (scan, span)))
+    return replace(made, domain=domain.with_guard((Condition(scan - earlier, 0, span.size),), ()))
 
 
 def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
@@ -194,6 +209,8 @@ def _counted(f: FoldStep, loops: Sequence[Loop]) -> str | None:
     maps = reads_of(f.op)
     if isinstance(maps, Declined) or any(m.constraints for ms in maps for m in ms):
         return None
+    if any(x.kind is LoopKind.SCAN and any(x.variable in e.variables for e in f.index) for x in loops):
+        return None  # each of its results has its own count
     mine = [x for x in loops if x.kind is LoopKind.REDUCTION]
     if not all(isinstance(e, Const) for x in mine for e in (x.lower, x.upper)):
         return None
@@ -419,19 +436,22 @@ def _renamed(
     """The accesses of a copy with variables of their own, but for the shared ones."""
     names = {v: Var(v.name + tag) for a in (made, inner) for v, _ in a.domain.variables if v not in shared}
 
+    return _with_names(made, names), _with_names(inner, names), tuple(substitute(e, names) for e in element)
+
+
+def _with_names(a: Access, names: Mapping[Var, Var]) -> Access:
+    """The access with some variables under other names."""
+
     def new(e: Expr) -> Expr:
         return substitute(e, names)
 
-    def of(a: Access) -> Access:
-        domain = replace(
-            a.domain,
-            variables=tuple((names.get(v, v), b) for v, b in a.domain.variables),
-            held=tuple(replace(c, expression=new(as_expr(c.expression))) for c in a.domain.held),
-            failed=tuple(tuple(replace(c, expression=new(as_expr(c.expression))) for c in g) for g in a.domain.failed),
-        )
-        return replace(a, domain=domain, at=tuple(map(new, a.at)))
-
-    return of(made), of(inner), tuple(map(new, element))
+    domain = replace(
+        a.domain,
+        variables=tuple((names.get(v, v), b) for v, b in a.domain.variables),
+        held=tuple(replace(c, expression=new(as_expr(c.expression))) for c in a.domain.held),
+        failed=tuple(tuple(replace(c, expression=new(as_expr(c.expression))) for c in g) for g in a.domain.failed),
+    )
+    return replace(a, domain=domain, at=tuple(map(new, a.at)), index=None if a.index is None else tuple(map(new, a.index)))
 
 
 def _written(write: Access) -> Iterator[islpy.Set]:

@@ -127,7 +127,19 @@ def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: floa
     """Shows that a kernel touches its own memory only: in bounds, written once, produced, tasks apart, storage.
 
     What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked.
-    Obligations that are proved have no subject.
+    Obligations that are proved have no subject. Never raises for a schedule that breaks a rule.
+
+    >>> import hlo, tiling
+    >>> text = '''func.func @main(%x: tensor<64x8xf32>) -> tensor<64x8xf32> {
+    ...   %0 = stablehlo.tanh %x : tensor<64x8xf32>
+    ...   return %0 : tensor<64x8xf32> }'''
+    >>> schedule = tiling.plan(hlo.parse(text)).fusions[0].schedule
+    >>> prove_memory(schedule).holds
+    True
+    >>> (result,) = schedule.buffers_in(tiling.Scope.RESULT)
+    >>> short = replace(schedule, buffers=(replace(result, size_elems=100), *(b for b in schedule.buffers if b is not result)))
+    >>> print(prove_memory(short).refuted[0])
+    storage: tanh_1: refuted: its last element lies at 511, its memory has 100 elements
     """
     start = time.perf_counter()
     return Proof(tuple(_prove(schedule, operations, start + seconds, of_memory=True)), time.perf_counter() - start)

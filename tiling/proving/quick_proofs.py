@@ -45,11 +45,13 @@ def _factors(e: Expr, c: Expr) -> Iterator[int]:
 
 def writes_once(w: Access, buffer: Buffer) -> bool:
     """Whether a write reaches each element of a dense buffer in exactly one iteration."""
-    if w.domain.failed or 0 in buffer.shape:
+    if w.domain.failed or 0 in buffer.shape or any(b.is_empty for _, b in w.domain.variables):
         return False
-    return _are_digits(w.at, buffer.shape, w.domain) or (
-        _is_dense(buffer) and _are_digits((_address(w, buffer),), (prod(buffer.shape),), w.domain)
-    )
+    if _are_digits(w.at, buffer.shape, w.domain):
+        return True
+    # Loops that were joined: by address, which is one to one with positions where those are inside.
+    inside = _is_dense(buffer) and all(stays_inside(w.domain, e, 0, n - 1) for e, n in zip(w.at, buffer.shape, strict=True))
+    return inside and _are_digits((_address(w, buffer),), (prod(buffer.shape),), w.domain)
 
 
 def _are_digits(at: Sequence[Expr], shape: Sequence[int], d: Domain) -> bool:
