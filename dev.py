@@ -164,7 +164,8 @@ EXTRAS = ("models", "notebook", "docs", "jax", "test")
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
     **{name: [name, f"tests/{name}"] for name in ("hlo", "indexing", "tiling", "codegen", "interp")},
-    "tilewright": ["tilewright", *(f"tests/test_{name}.py" for name in ("cli*", "bisect", "examples", "pictures"))],
+    "tilewright": ["tilewright", *(f"tests/test_{n}.py" for n in ("cli*", "bisect", "examples", "pictures", "goldens", "ends"))],
+    "safety": ["tests/safety", "tests/hostile"],
     "jax": ["tests/test_jit*.py", "tests/test_models.py"],
     "docs": ["tests/test_docs.py", "tests/test_readme.py", "tests/test_op_*.py", "tests/test_notebooks.py"],
     "machines": ["tests/test_machines.py"],

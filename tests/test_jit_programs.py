@@ -78,6 +78,9 @@ SLOW = {
     "least_squares",
     "statistics",
     "dropout",
+    "random_floats",  # the families' random numbers
+    "arg_reductions",  # the families' argmax and argmin
+    "causal_attention",  # the shipped example
 }
 
 

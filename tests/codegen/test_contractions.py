@@ -118,7 +118,6 @@ BATCHES = [(100, (4, 4, 4)), (3, (33, 65, 100)), (40, (8, 8, 8)), (5, (1, 64, 64
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("left", "right"), [("mk", "kn"), ("km", "kn"), ("mk", "nk"), ("km", "nk")])
-@pytest.mark.every_target
 def test_dots_in_every_layout(size: tuple[int, int, int], left: str, right: str) -> None:
     check(dot(*size, left=left, right=right))
 
