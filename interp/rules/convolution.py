@@ -13,7 +13,7 @@ from hlo.attributes import ConvDimensions
 from interp.numbers import Array, convert, is_complex, is_float, narrow, widen
 from interp.registry import rule
 from interp.rules.contraction import product, result_dtype, working
-from interp.rules.movement import padded
+from interp.rules.movement import padded, padded_lengths
 from interp.rules.reduction import FEW_TERMS
 
 __all__: list[str] = []
@@ -50,7 +50,7 @@ def convolved(ctx: Any, op: Op, lhs: Array, rhs: Array, padding: Sequence[Sequen
     sizes, strides, dilations = kernel.shape[:spatial], op.attr("window_strides"), op.attr("rhs_dilation")
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     interior = [n - 1 for n in op.attr("lhs_dilation")]
-    lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(x.shape[1:-1], low, high, interior, strict=True)]
+    lengths = padded_lengths(x.shape[1:-1], low, high, interior)
     ctx.reserve(op, 16 * (prod(lengths) * x.shape[0] * x.shape[-1] + kernel.size))
     x = padded(x, np.zeros((), x.dtype), [0, *low, 0], [0, *high, 0], [0, *interior, 0])
     spans = [(n - 1) * k + 1 if n else 0 for n, k in zip(sizes, dilations, strict=True)]

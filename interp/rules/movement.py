@@ -103,9 +103,14 @@ def concatenate(ctx: Any, op: Op, *inputs: Array) -> Array:
     return np.concatenate(inputs, axis=op.attr("dimension"))
 
 
+def padded_lengths(shape: Sequence[int], low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> list[int]:
+    """The sizes of what `padded` gives: 0 where more is cut off than there is, as around windows (then there are none)."""
+    return [max(0, lo + n + max(n - 1, 0) * i + hi) for n, lo, hi, i in zip(shape, low, high, interior, strict=True)]
+
+
 def padded(x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
     """x with `interior` copies of `value` between neighbours and `low`, `high` at the ends (negative: cut off)."""
-    lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(x.shape, low, high, interior, strict=True)]
+    lengths = padded_lengths(x.shape, low, high, interior)
     # Dimensions that shrink come first, so that nothing on the way is larger than the result or the operand.
     for axis in sorted(range(x.ndim), key=lambda k: lengths[k] / max(x.shape[k], 1)):
         lo, hi, inner, n, length = low[axis], high[axis], interior[axis], x.shape[axis], lengths[axis]

@@ -13,7 +13,7 @@ from hlo import Block, Op
 from interp.numbers import Array
 from interp.quantization import to_type
 from interp.registry import rule
-from interp.rules.movement import padded
+from interp.rules.movement import padded, padded_lengths
 from interp.rules.reduction import FEW_TERMS, combine, fold_few
 from interp.rules.scattering import fold_into
 
@@ -107,7 +107,7 @@ def windowed(ctx: Any, op: Op, body: Block, operands: Sequence[Array], w: Window
     inputs, inits = values[:n], values[n : 2 * n]
     low, high = [p[0] for p in w.padding], [p[1] for p in w.padding]
     interior = [d - 1 for d in w.base_dilations]
-    lengths = [lo + n + max(n - 1, 0) * i + hi for n, lo, hi, i in zip(inputs[0].shape, low, high, interior, strict=True)]
+    lengths = padded_lengths(inputs[0].shape, low, high, interior)
     ctx.reserve(op, 3 * prod(lengths) * sum(x.itemsize for x in inputs))
     grown = [padded(x, i, low, high, interior) for x, i in zip(inputs, inits, strict=True)]
     if prod(w.sizes) <= FEW_TERMS:
