@@ -26,11 +26,18 @@ TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """Tile sizes of a fusion whose schedule nobody needs yet: its estimate, and how many others were looked at."""
+    """Tile sizes of a fusion whose schedule nobody needs yet: its estimate, and how many others were looked at.
+
+    `form` and `notes` are its schedule's; `streams` says that it consists of plain loops and transposed tiles.
+    """
 
     tile_sizes: tuple[int, ...]
     estimate: Estimate
     looked_at: int
+    form: str
+    notes: tuple[str, ...]
+    streams: bool
+
 
 MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
 SMALL_IMAGE = 256  # rows by columns that one task may take whole
@@ -43,6 +50,21 @@ class Candidate:
     schedule: Schedule
     estimate: Estimate
     looked_at: int = 1
+
+    @property
+    def tile_sizes(self) -> tuple[int, ...]:
+        return self.schedule.tile_sizes
+
+    @property
+    def streams(self) -> bool:
+        """True where every step is a plain loop nest or a transposed tile."""
+        return all(isinstance(s, (Nest, Turn)) for p in self.schedule.phases for s in p.steps)
+
+    @property
+    def without_schedule(self) -> Weighed:
+        """What another fusion of the same structure may take from this one."""
+        s = self.schedule
+        return Weighed(s.tile_sizes, self.estimate, self.looked_at, s.form, s.notes, self.streams)
 
 
 def best_tiles(
