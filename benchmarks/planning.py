@@ -209,11 +209,11 @@ class _Counted:
             self.count += 1
             return self._run(lowering)
 
-        Lowering.run = run  # type: ignore[method-assign]
+        setattr(Lowering, "run", run)  # noqa: B010
         return self
 
     def __exit__(self, *_: object) -> None:
-        Lowering.run = self._run  # type: ignore[method-assign]
+        setattr(Lowering, "run", self._run)  # noqa: B010
 
 
 def report(name: str, module: hlo.Module) -> None:
