@@ -129,6 +129,7 @@ class Planner:
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[int, Declined] = field(default_factory=dict)
     known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
+    tried_tiles: dict[Hashable, dict[tuple[int, ...], Weighed | None]] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
@@ -194,12 +195,13 @@ class Planner:
 
     def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Weighed | Declined:
         """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
-        key = (structure_key(stages, stored, self.stage_of), thorough)
+        structure = structure_key(stages, stored, self.stage_of)
+        key = (structure, thorough)
         known = self.known_tiles.get(key)
         if known is not None:
             return known
-        found = best_tiles(stages, stored, self.machine, self.names, thorough)
-        self.known_tiles[key] = found if isinstance(found, Declined) else found.without_schedule
+        found = best_tiles(stages, stored, self.machine, self.names, thorough, self.tried_tiles.setdefault(structure, {}))
+        self.known_tiles[key] = found.without_schedule if isinstance(found, Candidate) else found
         return found
 
     def weigh(self, kernel: Kernel) -> Candidate | Weighed:
