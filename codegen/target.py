@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from codegen.native.forks import compiling
+from codegen.forks import compiling
 
 _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"

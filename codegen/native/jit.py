@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from codegen.forks import compiling
 from codegen.native import library_objects, object_cache, workers
-from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
 from codegen.target import Target, default_target

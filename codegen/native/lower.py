@@ -20,8 +20,8 @@ import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
+from codegen.forks import compiling
 from codegen.native import interrupts, object_cache
-from codegen.native.forks import compiling
 from codegen.native.signature import KernelSignature
 from codegen.target import Target, default_target, use_target
 

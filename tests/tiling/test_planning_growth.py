@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hlo
 import tiling
+from tiling.lower.fusion import Lowering
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis
 from tiling.machine import Machine
 
@@ -62,3 +64,81 @@ def test_conditions_of_a_scan_are_looked_at_up_to_a_bound(monkeypatch: pytest.Mo
     assert few[0] > 0
     assert many[0] < 20 * few[0]
     assert any(f"more than {MOST_READ_CONDITIONS} conditions" in note for f in plan.fusions for note in f.schedule.notes)
+
+
+def blocks(layers: int) -> hlo.Module:
+    """Layers x = tanh(rows(x) @ w + b) * g, each with weights and a normalisation of its own, and an update of each weight."""
+    types = ", ".join(f"%w{k}: tensor<64x64xf32>, %b{k}: tensor<64xf32>, %m{k}: tensor<64x64xf32>" for k in range(layers))
+    lines = ["%z = stablehlo.constant dense<0.0> : tensor<f32>", "%half = stablehlo.constant dense<0.5> : tensor<64x64xf32>"]
+    matrix, vector, x = "tensor<64x64xf32>", "tensor<64xf32>", "%x"
+    for k in range(layers):
+        lines += [
+            f"%q{k} = stablehlo.multiply {x}, {x} : {matrix}",
+            f"%s{k} = stablehlo.reduce(%q{k} init: %z) applies stablehlo.add across dimensions = [1]"
+            f" : ({matrix}, tensor<f32>) -> {vector}",
+            f"%r{k} = stablehlo.rsqrt %s{k} : {vector}",
+            f"%n{k} = stablehlo.broadcast_in_dim %r{k}, dims = [0] : ({vector}) -> {matrix}",
+            f"%y{k} = stablehlo.multiply {x}, %n{k} : {matrix}",
+            f"%d{k} = stablehlo.dot_general %y{k}, %w{k}, contracting_dims = [1] x [0] : ({matrix}, {matrix}) -> {matrix}",
+            f"%c{k} = stablehlo.broadcast_in_dim %b{k}, dims = [1] : ({vector}) -> {matrix}",
+            f"%a{k} = stablehlo.add %d{k}, %c{k} : {matrix}",
+            f"%t{k} = stablehlo.tanh %a{k} : {matrix}",
+            f"%h{k} = stablehlo.multiply %m{k}, %half : {matrix}",
+            f"%g{k} = stablehlo.add %h{k}, %w{k} : {matrix}",
+            f"%e{k} = stablehlo.exponential %g{k} : {matrix}",
+            f"%u{k} = stablehlo.subtract %w{k}, %e{k} : {matrix}",
+        ]
+        x = f"%t{k}"
+    results = [x, *(f"%{name}{k}" for k in range(layers) for name in ("g", "u"))]
+    lines.append(f"return {', '.join(results)} : {', '.join([matrix] * len(results))}")
+    body = "\n  ".join(lines)
+    header = f"func.func @main(%x: {matrix}, {types}) -> ({', '.join([matrix] * len(results))})"
+    return hlo.parse(f"{header} {{\n  {body}\n}}")
+
+
+def test_layers_that_are_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With twelve layers every kernel of the layers after the first few costs the one lowering of its own schedule."""
+    with counted(monkeypatch, Lowering, "run") as runs:
+        plan = tiling.plan(blocks(12), machine=Machine())
+    with counted(monkeypatch, Lowering, "run") as twice:
+        longer = tiling.plan(blocks(24), machine=Machine())
+    kernels, more = len(plan.fusions), len(longer.fusions)
+    assert runs[0] <= 7 * kernels, f"{runs[0]} lowerings for {kernels} kernels"
+    assert twice[0] - runs[0] == more - kernels
+
+
+def test_simplifications_grow_with_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many layers ask for at most twice as many simplifications."""
+    asked = []
+    for layers in (6, 12):
+        with counted(monkeypatch, fusion, "simplify") as calls, counted(monkeypatch, member, "simplify") as others:
+            tiling.plan(blocks(layers), machine=Machine())
+        asked.append(calls[0] + others[0])
+    assert asked[1] <= 2 * asked[0]
+
+
+def test_joins_element_by_element_are_not_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of stored elementwise results becomes one kernel, and only that kernel is lowered."""
+    n, one = 12, "tensor<1000xf32>"
+    lines = [f"%v{k + 1} = stablehlo.tanh %v{k} : {one}" for k in range(n)]
+    results = ", ".join(f"%v{k + 1}" for k in range(n))
+    body = "\n  ".join([*lines, f"return {results} : {', '.join([one] * n)}"])
+    module = hlo.parse(f"func.func @main(%v0: {one}) -> ({', '.join([one] * n)}) {{\n  {body}\n}}")
+    with counted(monkeypatch, Lowering, "run") as runs:
+        plan = tiling.plan(module, machine=Machine())
+    assert len(plan.fusions) == 1
+    assert all(d.fused and "element by element" in d.reason for d in plan.decisions)
+    assert runs[0] <= plan.fusions[0].candidates + 1
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("softmax", 40), ("layer_norm", 34), ("gelu_mlp", 117), ("causal_attention", 190), ("encoder_block", 345)]
+)
+def test_lowerings_of_the_examples(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
+    """Programs whose kernels are all different: what the search for their tiles takes does not grow unnoticed."""
+    with counted(monkeypatch, Lowering, "run") as runs:
+        plan = tiling.plan(hlo.parse((EXAMPLES / f"{name}.mlir").read_text(encoding="utf-8")), machine=Machine())
+    assert runs[0] <= most, f"{runs[0]} lowerings for {len(plan.fusions)} kernels"

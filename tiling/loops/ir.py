@@ -421,6 +421,7 @@ class Schedule:
     tile_sizes: tuple[int, ...]
     ranges: dict[Var, Interval] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    form: str = ""  # which of a fusion's forms this is, where there is a choice (`tiling.planning.forms`)
 
     @property
     def main(self) -> Phase:

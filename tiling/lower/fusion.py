@@ -51,6 +51,7 @@ class FusionRequest:
     stored: frozenset[int]  # ids of values that are results of the fusion
     tile_sizes: tuple[int, ...]  # one for each dimension of the root's (first) value
     masks: bool = True  # whether what a mask makes neutral is left out
+    form: str = ""  # which form is wanted (`tiling.planning.forms`), "" for the best one
     inlined: frozenset[int] = frozenset()  # ids of values that are computed where they are read, though they have a stage
 
     @property

@@ -25,26 +25,38 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 
     Declined when a member would have to be computed by several tasks and is also stored, or cannot be expressed.
     """
+    if request.form:
+        return _in_form(request, machine, names)
     made = _lowered(request, machine, names)
     if isinstance(made, Declined):
         return made
+    form = "bounded"
     notes: list[str] = []
     if any(p.flags for p in made.phases):
         plain = _lowered(replace(request, masks=False), machine, names)
         if not isinstance(plain, Declined):
             bounded = masks_pay(made, plain, machine)
             notes.append(f"loops bounded by masks: {_compared(made, plain, machine)} in full{'' if bounded else ': not taken'}")
-            made = made if bounded else plain
+            made, form = (made, form) if bounded else (plain, "plain")
     if not is_long(made, machine):
-        return replace(made, notes=(*made.notes, *notes))
+        return replace(made, notes=(*made.notes, *notes), form=form)
     online = _online(request, machine, names)
     if isinstance(online, Declined):
         notes += [] if online.reason == NO_MAXIMUM else [f"no online form: {online.reason}"]
     else:
         taken = online_pays(online, made, machine)
         notes.append(f"online form: {_compared(online, made, machine)} by whole rows{'' if taken else ': not taken'}")
-        made = online if taken else made
-    return replace(made, notes=(*made.notes, *notes))
+        made, form = (online, "online") if taken else (made, form)
+    return replace(made, notes=(*made.notes, *notes), form=form)
+
+
+def _in_form(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
+    """The schedule in the form that is asked for: bounded by masks where it has some, plain, or online."""
+    if request.form == "online":
+        found = _online(request, machine, names)
+    else:
+        found = _lowered(request if request.form == "bounded" else replace(request, masks=False), machine, names)
+    return found if isinstance(found, Declined) else replace(found, form=request.form)
 
 
 def _compared(a: Schedule, b: Schedule, machine: Machine) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
-from tiling.loops.ir import Nest, Schedule, Scope, Turn
+from tiling.loops.ir import Schedule, Scope
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.planning.model import Decision
@@ -46,38 +46,44 @@ class Planner(Protocol):
 
 def join_siblings(planner: Planner) -> None:
     """Joins kernels that share a large value, pair by pair, while the cost model finds them cheaper together."""
-    tried: set[tuple[int, int]] = set()
+    tried: set[tuple[Kernel, Kernel]] = set()
+    uses: dict[Kernel, tuple[Value, ...]] = {}
     joined = True
     while joined:
         joined = False
-        for value, first, second in _pairs(planner):
-            if (id(first), id(second)) in tried:
+        for value, first, second in _pairs(planner, uses):
+            if (first, second) in tried:
                 continue
-            tried.add((id(first), id(second)))
+            tried.add((first, second))
             if _join(planner, value, first, second):
                 joined = True
                 break
 
 
-def _pairs(planner: Planner) -> Iterator[tuple[Value, Kernel, Kernel]]:
-    """(the value, two kernels that read it, or of which one makes it), largest values first."""
+def _pairs(planner: Planner, uses: dict[Kernel, tuple[Value, ...]]) -> Iterator[tuple[Value, Kernel, Kernel]]:
+    """(the value, two kernels that read it, or of which one makes it), largest values first; `uses` remembers `_large`."""
     sizes = (v.type.size_bytes for v in planner.values() if isinstance(v.type, TensorType) and v.type.is_static)
     if not any(n >= LEAST_BYTES for n in sizes):
         return
-    users: dict[int, tuple[Value, list[Kernel]]] = {}
+    users: dict[Value, list[Kernel]] = {}
     for kernel in planner.kernels():
-        if kernel.pinned or len(kernel.stages) > MOST_STAGES:
-            continue
-        schedule = planner.schedule(kernel)
-        if not all(isinstance(s, (Nest, Turn)) for p in schedule.phases for s in p.steps):
-            continue
-        for b in (*schedule.buffers_in(Scope.ARGUMENT), *schedule.buffers_in(Scope.RESULT)):
-            if b.value is not None and b.size_bytes >= LEAST_BYTES:
-                users.setdefault(id(b.value), (b.value, []))[1].append(kernel)
-    for value, kernels in sorted(users.values(), key=lambda x: -x[0].tensor.size_bytes):
+        if kernel not in uses:
+            uses[kernel] = _large(planner, kernel)
+        for v in uses[kernel]:
+            users.setdefault(v, []).append(kernel)
+    for value, kernels in sorted(users.items(), key=lambda x: -x[0].tensor.size_bytes):
         for k, second in enumerate(kernels[1:], 1):
             for first in kernels[max(0, k - NEAREST) : k]:
                 yield value, first, second
+
+
+def _large(planner: Planner, kernel: Kernel) -> tuple[Value, ...]:
+    """The large values that a kernel of plain loops reads and writes; none for one that joins no other."""
+    if kernel.pinned or len(kernel.stages) > MOST_STAGES or not planner.weigh(kernel).streams:
+        return ()
+    schedule = planner.schedule(kernel)
+    buffers = (*schedule.buffers_in(Scope.ARGUMENT), *schedule.buffers_in(Scope.RESULT))
+    return tuple(b.value for b in buffers if b.value is not None and b.size_bytes >= LEAST_BYTES)
 
 
 def _join(planner: Planner, value: Value, first: Kernel, second: Kernel) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module
@@ -122,6 +122,7 @@ class Planner:
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[int, Declined] = field(default_factory=dict)
     known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
+    tried_tiles: dict[Hashable, dict[tuple[int, ...], Weighed | None]] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
@@ -187,14 +188,13 @@ class Planner:
 
     def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Weighed | Declined:
         """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
-        key = (structure_key(stages, stored, self.stage_of), thorough)
+        structure = structure_key(stages, stored, self.stage_of)
+        key = (structure, thorough)
         known = self.known_tiles.get(key)
         if known is not None:
             return known
-        found = best_tiles(stages, stored, self.machine, self.names, thorough)
-        self.known_tiles[key] = (
-            found if isinstance(found, Declined) else Weighed(found.schedule.tile_sizes, found.estimate, found.looked_at)
-        )
+        found = best_tiles(stages, stored, self.machine, self.names, thorough, self.tried_tiles.setdefault(structure, {}))
+        self.known_tiles[key] = found.without_schedule if isinstance(found, Candidate) else found
         return found
 
     def weigh(self, kernel: Kernel) -> Candidate | Weighed:
@@ -223,9 +223,10 @@ class Planner:
     def _scheduled(self, stages: Sequence[Stage], stored: frozenset[int], found: Candidate | Weighed) -> Candidate:
         """The candidate with its schedule."""
         if isinstance(found, Weighed):
-            made = self._with_tiles(stages, stored, found.tile_sizes, found.looked_at)
-            assert isinstance(made, Candidate), "a fusion that could be scheduled still can"
-            return made
+            request = FusionRequest(tuple(stages), stored, found.tile_sizes, form=found.form)
+            made = lower(request, self.machine, self.names)
+            assert isinstance(made, Schedule), "a fusion that could be scheduled still can"
+            return Candidate(replace(made, notes=found.notes), found.estimate, found.looked_at)
         return found
 
     def _with_tiles(
@@ -277,23 +278,38 @@ class Planner:
         return self.stage_of.get(id(op.results[0])) if op.results else None
 
     def _waits_for_itself(self, together: Sequence[Stage]) -> bool:
-        """True when something outside of these stages reads one of them and is, itself, needed by one of them."""
-        inside = {id(s) for s in together}
+        """True when something outside of these stages reads one of them and is, itself, needed by one of them.
+
+        Looked for from both ends in turns: what few read, or what needs little, is soon told, however long the program is.
+        """
+        inside = set(together)
         first = min(self.order[id(s)] for s in together)
-        seen: set[int] = set()
-        todo = [p for s in together for p in self.needs[id(s)] if id(p) not in inside]
-        while todo:
-            s = todo.pop()
-            if id(s) in seen or self.order[id(s)] < first:
-                continue
-            seen.add(id(s))
-            if id(s) in inside:
-                return True
-            kernel = self.kernel_of.get(id(s))
-            mates = kernel.stages if isinstance(kernel, Kernel) else [s]
-            todo.extend(p for m in mates for p in self.needs[id(m)])
-            todo.extend(m for m in mates if id(m) in inside)
+        before = [p for s in together for p in self.needs[id(s)] if p not in inside]
+        after = [r for s in together for r in self.readers[id(s)] if r not in inside]
+        seen_before: set[Stage] = set()
+        seen_after: set[Stage] = set()
+        while before and after:
+            s = before.pop()
+            if s not in seen_before and self.order[id(s)] >= first:
+                if s in inside:
+                    return True
+                mates = self._mates(s)
+                seen_before.update(mates)
+                before.extend(p for m in mates for p in self.needs[id(m)] if p not in seen_before)
+                before.extend(m for m in mates if m in inside)
+            s = after.pop()
+            if s not in seen_after:
+                if s in inside:
+                    return True
+                mates = self._mates(s)
+                seen_after.update(mates)
+                after.extend(r for m in mates for r in self.readers[id(m)] if r not in seen_after)
         return False
+
+    def _mates(self, stage: Stage) -> Sequence[Stage]:
+        """The stages that are computed together with one."""
+        kernel = self.kernel_of.get(id(stage))
+        return kernel.stages if isinstance(kernel, Kernel) else (stage,)
 
     def _alone(self, stage: Stage) -> Kernel | EvaluatorStep:
         if stage.declined is not None:
@@ -435,6 +451,9 @@ class Planner:
                 if len(kernel.stages) == 1:
                     self.newly_refused[id(kernel.stages[0].op)] = best
                 raise NoSchedule
+            before = kernel.candidate
+            if isinstance(before, Candidate) and isinstance(best, Weighed) and before.tile_sizes == best.tile_sizes:
+                best = replace(before, looked_at=best.looked_at)
             final = self._scheduled(kernel.stages, stored, best)
             done.append(
                 Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -26,11 +26,18 @@ TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """Tile sizes of a fusion whose schedule nobody needs yet: its estimate, and how many others were looked at."""
+    """Tile sizes of a fusion whose schedule nobody needs yet: its estimate, and how many others were looked at.
+
+    `form` and `notes` are its schedule's; `streams` says that it consists of plain loops and transposed tiles.
+    """
 
     tile_sizes: tuple[int, ...]
     estimate: Estimate
     looked_at: int
+    form: str
+    notes: tuple[str, ...]
+    streams: bool
+
 
 MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
 SMALL_IMAGE = 256  # rows by columns that one task may take whole
@@ -44,6 +51,21 @@ class Candidate:
     estimate: Estimate
     looked_at: int = 1
 
+    @property
+    def tile_sizes(self) -> tuple[int, ...]:
+        return self.schedule.tile_sizes
+
+    @property
+    def streams(self) -> bool:
+        """True where every step is a plain loop nest or a transposed tile."""
+        return all(isinstance(s, (Nest, Turn)) for p in self.schedule.phases for s in p.steps)
+
+    @property
+    def without_schedule(self) -> Weighed:
+        """What another fusion of the same structure may take from this one."""
+        s = self.schedule
+        return Weighed(s.tile_sizes, self.estimate, self.looked_at, s.form, s.notes, self.streams)
+
 
 @dataclass(eq=False)
 class Kernel:
@@ -55,25 +77,35 @@ class Kernel:
 
 
 def best_tiles(
-    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = False
-) -> Candidate | Declined:
+    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = False,
+    weighed: dict[tuple[int, ...], Weighed | None] | None = None,
+) -> Candidate | Weighed | Declined:  # fmt: skip
     """The cheapest schedule of a fusion over the tile sizes worth trying, or why it has none.
 
-    Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay.
+    Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay. `weighed` are sizes that were tried
+    for a fusion of this structure, None for those without a schedule: they are not lowered again.
     """
-    ranked = ranked_tiles(stages, stored, machine, names, thorough)
-    return ranked if isinstance(ranked, Declined) else Candidate(ranked[0].schedule, ranked[0].estimate, len(ranked))
+    ranked = _ranked(stages, stored, machine, names, thorough, {} if weighed is None else weighed)
+    return ranked if isinstance(ranked, Declined) else replace(ranked[0], looked_at=len(ranked))
 
 
 def ranked_tiles(
     stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = True
 ) -> list[Candidate] | Declined:
     """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
+    found = _ranked(stages, stored, machine, names, thorough, {})
+    return found if isinstance(found, Declined) else [c for c in found if isinstance(c, Candidate)]
+
+
+def _ranked(
+    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool,
+    weighed: dict[tuple[int, ...], Weighed | None],
+) -> list[Candidate | Weighed] | Declined:  # fmt: skip
     shape = stages[-1].values[0].shape
     whole = lower(FusionRequest(tuple(stages), stored, shape), machine, names)
     if isinstance(whole, Declined):
         return whole
-    found = [Candidate(whole, estimate(whole, machine))]
+    found: list[Candidate | Weighed] = [Candidate(whole, estimate(whole, machine))]
     if any(isinstance(s, (Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
         return found
     if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
@@ -86,9 +118,16 @@ def ranked_tiles(
     for sizes in dict.fromkeys(tried):
         if sizes == tuple(shape):
             continue  # that is the whole, which was the first
+        if sizes in weighed:
+            known = weighed[sizes]
+            found += [] if known is None else [known]
+            continue
+        weighed[sizes] = None
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
         if not isinstance(schedule, Declined):
-            found.append(Candidate(schedule, estimate(schedule, machine)))
+            made = Candidate(schedule, estimate(schedule, machine))
+            weighed[sizes] = made.without_schedule
+            found.append(made)
     return sorted(found, key=lambda c: c.estimate.seconds)
 
 
