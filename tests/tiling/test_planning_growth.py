@@ -11,6 +11,7 @@ import pytest
 
 import hlo
 import tiling
+from tiling.lower import fusion, member
 from tiling.lower.fusion import Lowering
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis
 from tiling.machine import Machine
