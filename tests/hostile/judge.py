@@ -101,7 +101,7 @@ def neighbours(made: Program, arrays: Sequence[np.ndarray], number: int) -> list
     found = []
     for a, (v, _) in zip(arrays, made.arguments, strict=True):
         if v.is_float or v.is_complex:
-            real = a.view(f"f{a.dtype.itemsize // 2}") if v.is_complex else a
+            real = a.reshape(-1).view(f"f{a.dtype.itemsize // 2}") if v.is_complex else a
             step = float(float_info(real.dtype).eps)
             moved = real.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0, 2.0, -2.0], real.shape))
             with np.errstate(all="ignore"):
