@@ -364,7 +364,7 @@ class _Pool:
 
 
 _pool: _Pool | None = None
-_pool_lock = threading.Lock()
+_pool_lock = threading.RLock()  # reentrant: a signal's handler or a finalizer may call in the middle of the first call
 _runner: Any = None
 
 
@@ -372,8 +372,10 @@ def _get_pool() -> _Pool:
     global _pool
     with _pool_lock:
         if _pool is None:
-            _pool = _Pool()
-            atexit.register(_pool.stop)
+            made = _Pool()
+            if _pool is None:  # no call in the middle has made one
+                _pool = made
+                atexit.register(made.stop)
         return _pool
 
 
@@ -383,7 +385,7 @@ def _after_fork() -> None:
     if _pool is not None:
         atexit.unregister(_pool.stop)
     _pool = None
-    _pool_lock = threading.Lock()
+    _pool_lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,8 +29,7 @@ __all__ = ["MemorySafetyWarning", "memory_fault", "safe_assembly", "written_sche
 
 MOST_REPLACED = 32  # kernels of one plan; beyond, the evaluator runs the whole program
 
-_proved: set[str] = set()
-_lock = threading.Lock()
+_proved: set[str] = set()  # without a lock: a fork or a signal's handler could come while it is held, and each step is one
 
 
 class MemorySafetyWarning(UserWarning):
@@ -67,16 +65,13 @@ def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
 def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation | None:
     """The first obligation about memory that is refuted, or that could not be decided; None for a kernel that is proved."""
     key = _key(fusion, sources)
-    with _lock:
-        known = key in _proved
-    if not known and object_cache.read(key) is None:
+    if key not in _proved and object_cache.read(key) is None:
         proof = prove_memory(written_schedule(fusion, sources))
         bad = next(iter((*proof.refuted, *proof.undecided)), None)
         if bad is not None:
             return bad
         object_cache.write(key, b"proved")
-    with _lock:
-        _proved.add(key)
+    _proved.add(key)
     return None
 
 

@@ -85,14 +85,15 @@ stats = CompileStats()
 # Code lives as long as somebody uses it; the last ones made are kept for whoever comes next: 0.12 MB each, with its engine.
 _kernels: MutableMapping[str, LoadedObject] = weakref.WeakValueDictionary()
 _recent: deque[LoadedObject] = deque(maxlen=64)
-_lock = threading.Lock()
-_building: dict[str, threading.Lock] = {}
+# Reentrant, as the gates are: a signal's handler or a finalizer may call a program, or compile, wherever Python code runs.
+_lock = threading.RLock()
+_building: dict[str, threading.RLock] = {}
 
 
 def _after_fork() -> None:
     """A lock that another thread held at the fork stays held in the child: start over with fresh ones."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _building.clear()
 
 
@@ -171,7 +172,7 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
         loaded = _kernels.get(key)
         if loaded is not None:
             stats.memory_hits += 1
-        gate = _building.setdefault(key, threading.Lock()) if loaded is None else None
+        gate = _building.setdefault(key, threading.RLock()) if loaded is None else None
     if gate is not None:
         with gate:
             with _lock:

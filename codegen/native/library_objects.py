@@ -21,7 +21,7 @@ __all__ = ["deliver", "payload", "provide", "recall"]
 
 _loaded: dict[str, LoadedObject] = {}
 _payloads: dict[str, bytes] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def provide(functions: Mapping[str, str], target: Target, stamp: str) -> None:
@@ -82,7 +82,7 @@ def _load(name: str, payload: bytes, target: Target) -> None:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,12 @@ import time
 import traceback
 from dataclasses import dataclass, field
 
+from tests.hostile import judge, programs, situations
+
 LIMIT_SECONDS = {"p": 120.0, "s": 180.0}
 BATCH = 40  # programs in a process
 SITUATION_EVERY = 12  # programs
+DIES_AT = "TILEWRIGHT_HOSTILE_DIES_AT"  # a case that ends its process, for the test that this is found
 EMPTY = {"p": 0, "s": 0}
 
 
@@ -33,13 +37,12 @@ class Outcome:
 
 def one(case: str) -> list[str]:
     """Tries a case in this process; the lines about what is wrong with it."""
-    from tests.hostile import judge, situations
-
     seed = int(case[1:])
     try:
         return judge.tried(seed) if case[0] == "p" else situations.tried(seed)
-    except Exception as e:
-        where = " < ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(traceback.extract_tb(e.__traceback__)[-5:]))
+    except Exception as e:  # noqa: BLE001 (whatever it is, it is what is looked for)
+        frames = reversed(traceback.extract_tb(e.__traceback__)[-30:])
+        where = " < ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
         return [f"{type(e).__name__}: {e}".replace("\n", " | ")[:2000] + f" [{where}]"]
 
 
@@ -47,6 +50,8 @@ def serve(cases: list[str]) -> int:
     """Tries cases and writes what is wrong: a line when one begins, one for each fault, one when it has ended."""
     for case in cases:
         print(f"begins {case}", flush=True)
+        if case == os.environ.get(DIES_AT):
+            os.abort()
         for line in one(case):
             print(f"fault {line}", flush=True)
         print(f"ends {case}", flush=True)
@@ -78,7 +83,7 @@ def attempt(cases: list[str], outcome: Outcome) -> list[str]:
                 line = lines.get(timeout=max(0.0, limit - time.monotonic()))
             except queue.Empty:
                 hung = True
-                child.kill()
+                dump(child)
                 break
             if line is None:
                 break
@@ -97,12 +102,21 @@ def attempt(cases: list[str], outcome: Outcome) -> list[str]:
         code = child.wait()
         if left:
             errors.seek(0)
-            last = [line for line in errors.read().splitlines() if line.strip()][-12:]
+            last = [line for line in errors.read().splitlines() if line.strip()][-40:]
             how = f"hangs for {LIMIT_SECONDS[left[0][0]]:.0f} s" if hung else f"ends its process with {code}"
             case = left.pop(0)
             outcome.tried[case[0]] += 1
             found(outcome, case, [*faults, how, *last])
         return left
+
+
+def dump(child: subprocess.Popen[str]) -> None:
+    """Ends a process that hangs by the signal at which Python tells where its threads are."""
+    child.send_signal(signal.SIGABRT)
+    try:
+        child.wait(5)
+    except subprocess.TimeoutExpired:
+        child.kill()
 
 
 def found(outcome: Outcome, case: str, lines: list[str]) -> None:
@@ -134,8 +148,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.serve:
         return serve(options.serve)
     if options.only and options.show:
-        from tests.hostile import judge, programs
-
         for case in options.only:
             made = programs.program(int(case[1:]))
             print(made.text, *(f"// {v.name}: {how}" for v, how in made.arguments), f"// {judge.setting(made.seed)}", sep="\n")
@@ -146,7 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
         seed, begun = options.seed, time.monotonic()
         while time.monotonic() - begun < options.seconds:
             situations = range(seed // SITUATION_EVERY, (seed + BATCH) // SITUATION_EVERY)
-            print(f"{time.monotonic() - begun:6.0f} s: p{seed} to p{seed + BATCH - 1}, {len(outcome.findings)} findings", flush=True)
+            now = time.monotonic() - begun
+            print(f"{now:6.0f} s: p{seed} to p{seed + BATCH - 1}, {len(outcome.findings)} findings", flush=True)
             run([*(f"p{k}" for k in range(seed, seed + BATCH)), *(f"s{k}" for k in situations)], outcome)
             seed += BATCH
     print(f"{outcome.tried['p']} programs, {outcome.tried['s']} situations, {len(outcome.findings)} findings:",

@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tests.hostile.writer import FLOATS, GREATEST, SIGNED, UNSIGNED, WIDER, Declines, Val, Writer
+from tests.hostile.writer import FLOATS, GREATEST, SIGNED, UNSIGNED, WIDER, Declines, Shape, Val, Writer
 
 SMOOTH = ("tanh", "logistic", "sine", "cosine", "exponential", "exponential_minus_one", "log_plus_one", "cbrt", "sqrt", "rsqrt",
           "log", "tan")  # fmt: skip
 AGAIN = ("tanh", "logistic", "sine", "cosine")  # of numbers that are not exact: nowhere steeper than 1
 PLAIN = ("negate", "abs")
 JUMPS = ("floor", "ceil", "sign", "round_nearest_even", "round_nearest_afz")
+SAME_BITS = {
+    "f32": ("i32", "ui32", "i16"), "i32": ("f32", "ui32", "ui16"), "f64": ("i64", "ui32"), "i64": ("f64", "ui64", "i32"),
+    "f16": ("ui16", "ui8"), "bf16": ("i16", "ui8"), "i16": ("bf16", "f16", "ui8"), "ui8": ("i8",), "ui32": ("f32", "i16"),
+}  # fmt: skip
+HALVES = {"f32": ("i16",), "i32": ("ui16",), "f64": ("ui32",), "i64": ("i32",), "f16": ("ui8",), "bf16": ("ui8",),
+          "i16": ("ui8",), "ui32": ("i16",)}  # fmt: skip
 
 
 def unary(w: Writer) -> Val:
@@ -29,19 +35,11 @@ def unary(w: Writer) -> Val:
     if x.exact:
         name = w.random.choice(SMOOTH)
         calm = name in AGAIN or (name == "cbrt" and x.most < math.inf)
-        return w.op(name, [x], replace(x, exact=False, most=max(2.0, x.most) if calm else math.inf, special=x.special or not calm))
+        most = max(2.0, x.most) if calm else math.inf
+        return w.op(name, [x], replace(x, exact=False, most=most, special=x.special or not calm))
     if x.most > 1e4:
         raise Declines
     return w.op(w.random.choice(AGAIN), [x], replace(x, most=1.0))
-
-
-def bounded(w: Writer, x: Val) -> Val:
-    """The value itself where nothing may overflow, else its tanh."""
-    if not x.is_float or x.most * x.most * 100 < x.greatest:
-        return x
-    if x.exact or x.most < 1e4:
-        return w.op("tanh", [x], replace(x, most=1.0, exact=False))
-    raise Declines
 
 
 def binary(w: Writer) -> Val:
@@ -63,7 +61,8 @@ def binary(w: Writer) -> Val:
         return w.op(name, [x, y], replace(x, most=max(x.most, y.most), special=special, exact=exact))
     if name in ("divide", "remainder", "atan2", "power") and not exact:
         raise Declines
-    most = {"add": x.most + y.most, "subtract": x.most + y.most, "multiply": x.most * y.most, "atan2": 4.0}.get(name, math.inf)
+    bounds = {"add": x.most + y.most, "subtract": x.most + y.most, "multiply": x.most * y.most, "atan2": 4.0}
+    most = bounds.get(name, math.inf)
     if most > x.greatest / 4:
         if not exact:
             raise Declines
@@ -88,7 +87,8 @@ def convert(w: Writer) -> Val:
         narrow = x.most > GREATEST[goal] / 2
         if narrow and not x.exact:
             raise Declines
-        return w.op("convert", [x], replace(x, element=goal, special=x.special or narrow, most=math.inf if narrow else x.most * 2))
+        most = math.inf if narrow else x.most * 2
+        return w.op("convert", [x], replace(x, element=goal, special=x.special or narrow, most=most))
     goal = w.random.choice((*SIGNED, *UNSIGNED, *FLOATS, "i1"))
     most = float(max(map(abs, w.limits(x.element)))) if x.is_integer else 1.0
     over = goal in GREATEST and most > GREATEST[goal] / 2
@@ -101,7 +101,8 @@ def choose(w: Writer) -> Val:
     if x.is_float and not (x.special and x.name[1] == "v") and w.chance(0.3):
         kind = "TOTALORDER"
     direction = w.random.choice(("EQ", "NE", "LT", "LE", "GT", "GE"))
-    attributes = f"comparison_direction = #stablehlo<comparison_direction {direction}>, compare_type = #stablehlo<comparison_type {kind}>"
+    attributes = f"comparison_direction = #stablehlo<comparison_direction {direction}>"
+    attributes += f", compare_type = #stablehlo<comparison_type {kind}>"
     p = w.op("compare", [x, w.partner(x, lambda v: v.exact)], Val("", x.shape, "i1", 1.0), attributes)
     w.values.append(p)
     a = w.pick(lambda v: v.shape == x.shape)
@@ -115,6 +116,18 @@ def clamp(w: Writer) -> Val:
     low, high = (0, 3) if x.element in UNSIGNED else (-2, 3)
     a, b = (w.constant(n, () if w.chance(0.5) else x.shape, x.element) for n in (low, high))
     return w.op("clamp", [a, x, b], replace(x, most=3.0))
+
+
+def bitcast(w: Writer) -> Val:
+    """The same bits as integers of the same or of half the size, and integers as floats."""
+    x = w.pick(lambda v: v.element in SAME_BITS and (v.is_integer or (v.exact and not v.special)))
+    goal = w.random.choice(SAME_BITS[x.element])
+    shape = x.shape
+    if goal in HALVES.get(x.element, ()):
+        shape = (*x.shape, 2)
+    is_float = goal in GREATEST
+    like = replace(x, element=goal, shape=shape, most=math.inf, special=is_float)
+    return w.op("bitcast_convert", [x], like)
 
 
 def parts(w: Writer) -> Val:
@@ -174,7 +187,7 @@ def numbers_of(name: str, values: list[int] | tuple[int, ...]) -> str:
 def slices(w: Writer) -> Val:
     x = w.pick(lambda v: v.shape)
     starts = [w.random.randint(0, n) if w.chance(0.05) else w.random.randint(0, max(0, n - 1)) for n in x.shape]
-    ends = [w.random.randint(a, n) if w.chance(0.05) else w.random.randint(min(a + 1, n), n) for a, n in zip(starts, x.shape, strict=True)]
+    ends = [w.random.randint(a if w.chance(0.05) else min(a + 1, n), n) for a, n in zip(starts, x.shape, strict=True)]
     steps = [w.random.choice((1, 1, 2, 3, 7)) for _ in x.shape]
     shape = tuple(-(-(b - a) // s) for a, b, s in zip(starts, ends, steps, strict=True))
     attributes = ", ".join(numbers_of(n, v) for n, v in (("start_indices", starts), ("limit_indices", ends), ("strides", steps)))
@@ -201,14 +214,23 @@ def reverse(w: Writer) -> Val:
     return w.op("reverse", [x], x, numbers_of("dimensions", [k for k in range(len(x.shape)) if w.chance(0.5)]))
 
 
+def without(shape: Shape, axis: int) -> tuple[Shape, Shape]:
+    return shape[:axis], shape[axis + 1 :]
+
+
 def concatenate(w: Writer) -> Val:
     x = w.pick(lambda v: v.shape)
     axis = w.random.randrange(len(x.shape))
     found = [x]
     for _ in range(w.random.randint(0, 3)):
-        y = w.pick(lambda v: v.element == x.element and len(v.shape) == len(x.shape)
-                   and all(a == b for k, (a, b) in enumerate(zip(v.shape, x.shape, strict=True)) if k != axis), make=False)  # fmt: skip
-        found.append(y)
+        found.append(
+            w.pick(
+                lambda v: (
+                    v.element == x.element and len(v.shape) == len(x.shape) and without(v.shape, axis) == without(x.shape, axis)
+                ),
+                make=False,
+            )
+        )
     shape = tuple(sum(v.shape[axis] for v in found) if k == axis else n for k, n in enumerate(x.shape))
     like = replace(x, shape=shape, most=max(v.most for v in found), special=any(v.special for v in found),
                    exact=all(v.exact for v in found))  # fmt: skip

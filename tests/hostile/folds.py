@@ -1,4 +1,4 @@
-"""Steps that fold many elements into one: sums and other reductions, windows, contractions, convolutions, cumulative ones, sorts."""
+"""Steps that fold many elements into one: reductions, windows, contractions, convolutions, cumulative sums; and sorts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 
 from tests.hostile.elementwise import numbers_of, widened
-from tests.hostile.writer import GREATEST, MOST_ELEMS, UNSIGNED, Declines, Shape, Val, Writer, tensor
+from tests.hostile.writer import GREATEST, UNSIGNED, Declines, Shape, Val, Writer, tensor
 
+INTEGER_FOLDS = ("add", "add", "maximum", "minimum", "multiply", "xor", "and", "or", "max plus min", "plus and minus", "chosen")
 COUNTED = 4000  # what a sum may have of terms
 
 
@@ -44,7 +45,7 @@ def folded(w: Writer, x: Val, count: int) -> tuple[str, str, Val, object]:
     if x.is_integer or x.element == "i1":
         if x.element == "i1":
             return w.random.choice(("and", "or")), wide, like, w.random.choice(("true", "false"))
-        name = w.random.choice(("add", "add", "maximum", "minimum", "multiply", "xor", "and", "or", "max plus min", "plus and minus", "chosen"))
+        name = w.random.choice(INTEGER_FOLDS)
         low, high = w.limits(x.element)
         start = {"maximum": low, "minimum": high, "chosen": low, "multiply": 1, "and": high if unsigned else -1}.get(name, 0)
         return name, wide, replace(like, most=math.inf), start if w.chance(0.7) else w.number(x)
@@ -91,9 +92,13 @@ def arg_reduce(w: Writer) -> Val:
   }})"""
     shape = tuple(m for d, m in enumerate(x.shape) if d != k)
     r = w.fresh()
-    values, places = replace(x, name=f"{r}#0", shape=shape, most=max(x.most, 100.0)), Val(f"{r}#1", shape, "i32", float(x.shape[k]))
-    w.lines.append(f'{r}:2 = "stablehlo.reduce"({x.name}, {place.name}, {start.name}, {first.name}) {body} '
-                   f"{{dimensions = array<i64: {k}>}} : ({x.type}, {place.type}, {t}, tensor<i32>) -> ({values.type}, {places.type})")  # fmt: skip
+    values = replace(x, name=f"{r}#0", shape=shape, most=max(x.most, 100.0))
+    places = Val(f"{r}#1", shape, "i32", float(x.shape[k]))
+    given, types = f"{x.name}, {place.name}, {start.name}, {first.name}", f"{x.type}, {place.type}, {t}, tensor<i32>"
+    w.lines.append(
+        f'{r}:2 = "stablehlo.reduce"({given}) {body} {{dimensions = array<i64: {k}>}}'
+        f" : ({types}) -> ({values.type}, {places.type})"
+    )
     w.values.append(values)
     return places
 
@@ -112,18 +117,19 @@ def windows(w: Writer) -> Val:
         pads = [[0, 0] for _ in x.shape]
         size[k] = x.shape[k]
         pads[k] = w.random.choice(([x.shape[k] - 1, 0], [0, x.shape[k] - 1]))
-    shape = extent(x.shape, size, stride, holes, spread, pads)
+    shape = extent(w, x.shape, size, stride, holes, spread, pads)
     name, wide, like, start = folded(w, x, math.prod(size))
     z = w.constant(start, (), x.element)
     attributes = ", ".join(
-        numbers_of(n, v)
-        for n, v in (("window_dimensions", size), ("window_strides", stride), ("base_dilations", holes), ("window_dilations", spread))
+        numbers_of(n, v) for n, v in (("window_dimensions", size), ("window_strides", stride), ("base_dilations", holes))
     )
-    attributes += f", padding = dense<{pads}> : tensor<{rank}x2xi64>"
+    attributes += f", {numbers_of('window_dilations', spread)}, padding = dense<{pads}> : tensor<{rank}x2xi64>"
     return w.op("reduce_window", [x, z], replace(like, shape=shape), attributes, scalar_body(w, wide, name))
 
 
-def extent(shape: Shape, size: list[int], stride: list[int], holes: list[int], spread: list[int], pads: list[list[int]]) -> Shape:
+def extent(
+    w: Writer, shape: Shape, size: list[int], stride: list[int], holes: list[int], spread: list[int], pads: list[list[int]]
+) -> Shape:
     """How often windows fit. Raises Declines where that is too often."""
     rows = zip(shape, size, stride, holes, spread, pads, strict=True)
     found = tuple(
@@ -131,7 +137,7 @@ def extent(shape: Shape, size: list[int], stride: list[int], holes: list[int], s
         if ((n - 1) * h + 1 if n else 0) + a + b >= (s - 1) * d + 1 else 0
         for n, s, t, h, d, (a, b) in rows
     )  # fmt: skip
-    if math.prod(found) > MOST_ELEMS or math.prod(found) * math.prod(size) > 400_000:
+    if math.prod(found) > w.most_elems or math.prod(found) * math.prod(size) > 20 * w.most_elems:
         raise Declines
     return found
 
@@ -154,7 +160,7 @@ def dot(w: Writer) -> Val:
     order = [k for k, r in enumerate(roles) if r != "f"] + [-1] * w.random.randint(0, 2)
     w.random.shuffle(order)
     shape = tuple(w.size() if k < 0 else x.shape[k] for k in order)
-    if math.prod(shape) > MOST_ELEMS:
+    if math.prod(shape) > w.most_elems:
         raise Declines
     fitting = [v for v in w.values if v.shape == shape and v.element == x.element]
     if fitting and w.chance(0.5):
@@ -169,7 +175,7 @@ def dot(w: Writer) -> Val:
     free = [x.shape[k] for k, r in enumerate(roles) if r == "f"]
     result = (*(x.shape[k] for k in batch), *free, *(n for n, k in zip(shape, order, strict=True) if k < 0))
     count = math.prod(x.shape[k] for k in summed)
-    if math.prod(result) > MOST_ELEMS or math.prod(result) * count > 3_000_000:
+    if math.prod(result) > w.most_elems or math.prod(result) * count > 150 * w.most_elems:
         raise Declines
     like = product_type(w, x, y, count)
     attributes = (
@@ -184,7 +190,7 @@ def convolution(w: Writer) -> Val:
     element = w.random.choice(("f32", "f32", "f32", "f64", "bf16", "f16", "i8", "i32", "ui8", "f8E5M2", "complex<f32>"))
     groups, batch_groups = w.random.choice(((1, 1), (1, 1), (1, 1), (2, 1), (3, 1), (5, 1), (1, 2), (1, 3)))
     depth = w.random.choice((1, 2, 3, 4, 7, 8, 16, 33)) if groups < 5 else w.random.choice((1, 1, 2))
-    outs = w.random.choice((1, 2, 3, 5, 8, 16, 17, 32)) * groups * batch_groups
+    outs = w.random.choice((24, 40, 48, 64, 96) if w.is_large else (1, 2, 3, 5, 8, 16, 17, 32)) * groups * batch_groups
     batch = w.random.choice((1, 1, 2, 3)) * batch_groups if not w.chance(0.02) else 0
     size = [w.random.choice((1, 2, 3, 3, 4, 5, 7)) for _ in range(rank)]
     stride = [w.random.choice((1, 1, 2, 3)) for _ in range(rank)]
@@ -194,11 +200,11 @@ def convolution(w: Writer) -> Val:
     space = tuple(w.random.choice((1, 2, 3, 5, 7, 9, 11, 13, 14, 17, 23)) for _ in range(rank))
     if w.chance(0.02):
         space = (0, *space[1:])
-    places = extent(space, size, stride, holes, spread, pads)
+    places = extent(w, space, size, stride, holes, spread, pads)
     taps = math.prod(size) * depth
-    if batch * outs * math.prod(places) > MOST_ELEMS or batch * outs * math.prod(places) * taps > 8_000_000:
+    if batch * outs * math.prod(places) > w.most_elems or batch * outs * math.prod(places) * taps > 400 * w.most_elems:
         raise Declines
-    if math.prod(space) * depth * groups * batch > MOST_ELEMS or taps * outs > MOST_ELEMS:
+    if math.prod(space) * depth * groups * batch > w.most_elems or taps * outs > w.most_elems:
         raise Declines
     names = [("b", batch), ("f", depth * groups), *((str(k), n) for k, n in enumerate(space))]
     kernels = [("i", depth), ("o", outs), *((str(k), n) for k, n in enumerate(size))]
@@ -210,7 +216,8 @@ def convolution(w: Writer) -> Val:
         for v in (names, kernels, results):
             w.random.shuffle(v)
     data = tuple(n for _, n in names)
-    how = "normal" if element.startswith("complex") else None if element in ("i8", "i32", "ui8") else w.random.choice(("small", "normal"))
+    how = None if element in ("i8", "i32", "ui8") else w.random.choice(("small", "normal"))
+    how = "normal" if element.startswith("complex") else how
     fitting = [v for v in w.values if v.shape == data and v.element == element]
     x = fitting[-1] if fitting and w.chance(0.6) else w.argument(data, element, how)
     y = w.argument(tuple(n for _, n in kernels), element, how)
@@ -244,7 +251,8 @@ def sort(w: Writer) -> Val:
     u = tensor((), y.element)
     r = w.fresh()
     first, second = replace(x, name=f"{r}#0"), replace(y, name=f"{r}#1")
-    w.lines.append(f'{r}:2 = "stablehlo.sort"({x.name}, {y.name}) ({{ ^bb0({a}: {t}, {b}: {t}, {w.fresh()}: {u}, {w.fresh()}: {u}):{tail} '
+    heads = f"{a}: {t}, {b}: {t}, {w.fresh()}: {u}, {w.fresh()}: {u}"
+    w.lines.append(f'{r}:2 = "stablehlo.sort"({x.name}, {y.name}) ({{ ^bb0({heads}):{tail} '
                    f"{{{attributes}}} : ({x.type}, {y.type}) -> ({x.type}, {y.type})")  # fmt: skip
     w.values.append(first)
     return second

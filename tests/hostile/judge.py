@@ -20,7 +20,12 @@ from tests.machines import x86_targets
 from tilewright.check import Tolerance, compare, float_info, tolerance
 from tiling.machine import Machine
 
-CACHES = ((32 << 10, 512 << 10, 32 << 20), (48 << 10, 1280 << 10, 24 << 20), (16 << 10, 128 << 10, 1 << 20), (5 << 10, 37 << 10, 999 << 10))
+CACHES = (
+    (32 << 10, 512 << 10, 32 << 20),
+    (48 << 10, 1280 << 10, 24 << 20),
+    (16 << 10, 128 << 10, 1 << 20),
+    (5 << 10, 37 << 10, 999 << 10),
+)
 EQUAL = Tolerance(0.0, 0.0)
 PERTURBED = 4  # evaluations on neighbouring inputs, before a difference of numbers that are not exact is believed
 
@@ -57,7 +62,9 @@ def tried(seed: int) -> list[str]:
     return faults
 
 
-def differences(made: Program, module: Module, arrays: Sequence[np.ndarray], found: Sequence[Any], wanted: Sequence[Any], draw: int) -> list[str]:
+def differences(
+    made: Program, module: Module, arrays: Sequence[np.ndarray], found: Sequence[Any], wanted: Sequence[Any], draw: int
+) -> list[str]:
     """A line for each result that does not agree with the evaluator's."""
     faults = []
     near: list[Sequence[Any]] = []
@@ -70,9 +77,10 @@ def differences(made: Program, module: Module, arrays: Sequence[np.ndarray], fou
             near = near or [interp.evaluate(module, *neighbours(made, arrays, n)) for n in range(PERTURBED)]
             if is_unsure(a, b, [np.asarray(r[k]) for r in near], v):
                 continue
+        which = f"draw {draw}, result {k} ({v.name}: {v.type}, {'exact' if v.exact else 'rounded'})"
         faults.append(
-            f"draw {draw}, result {k} ({v.name}: {v.type}, {'exact' if v.exact else 'rounded'}): {done.mismatched_elems} of {b.size} elements, "
-            f"worst {done.worst_actual} for {done.worst_expected} at {done.worst_index} (rel {done.max_rel:.3g}, {done.max_ulp:.3g} ulp)"
+            f"{which}: {done.mismatched_elems} of {b.size} elements, worst {done.worst_actual} for {done.worst_expected} "
+            f"at {done.worst_index} (rel {done.max_rel:.3g}, {done.max_ulp:.3g} ulp)"
         )
     return faults
 
@@ -93,7 +101,7 @@ def neighbours(made: Program, arrays: Sequence[np.ndarray], number: int) -> list
     found = []
     for a, (v, _) in zip(arrays, made.arguments, strict=True):
         if v.is_float or v.is_complex:
-            real = a.view(f"f{a.dtype.itemsize // 2}") if v.is_complex else a
+            real = a.reshape(-1).view(f"f{a.dtype.itemsize // 2}") if v.is_complex else a
             step = float(float_info(real.dtype).eps)
             moved = real.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0, 2.0, -2.0], real.shape))
             with np.errstate(all="ignore"):

@@ -17,7 +17,8 @@ from tilewright.check import float_info
 
 Step = Callable[[Writer], Val]
 INSIDE: tuple[Step, ...] = (
-    e.unary, e.unary, e.binary, e.binary, e.binary, e.integer, e.convert, e.choose, e.clamp, e.parts, e.transpose, e.reshape,
+    e.unary, e.unary, e.binary, e.binary, e.binary, e.integer, e.convert, e.choose, e.clamp, e.bitcast, e.parts,
+    e.transpose, e.reshape,
     e.broadcast, e.slices, e.pad, e.reverse, e.concatenate, e.iota, f.reduce, f.windows, f.dot, s.dynamic_slice,
     s.dynamic_update_slice, s.gather,
 )  # fmt: skip
@@ -37,7 +38,7 @@ def one(w: Writer, kinds: Sequence[Step]) -> bool:
         except Declines:
             del w.lines[lines:], w.values[values:], w.arguments[arguments:]
             continue
-        if made.elems > 40_000:
+        if made.elems > 2 * w.most_elems:
             del w.lines[lines:], w.values[values:], w.arguments[arguments:]
             continue
         w.values.append(made)
@@ -62,7 +63,7 @@ class Program:
 
 def program(seed: int) -> Program:
     """The program of a seed: three to fourteen steps and one to four results."""
-    w = Writer(seed)
+    w = Writer(seed, lambda writer: one(writer, INSIDE))
     for _ in range(w.random.randint(1, 2)):
         w.argument(w.shape(), w.element())
     for _ in range(w.random.randint(2, 14)):
@@ -75,7 +76,7 @@ def program(seed: int) -> Program:
 
 def coarsest(elements: set[str]) -> str | None:
     """The float type with the largest unit in the last place, complex types by their parts."""
-    reals = [COMPLEX[e] if e in COMPLEX else e for e in elements]
+    reals = [COMPLEX.get(e, e) for e in elements]
     return max(reals, key=lambda e: float(float_info(ELEMENT_TYPES[e].dtype).eps), default=None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.hostile.elementwise import numbers_of
 from tests.hostile.folds import COUNTED, extent, folded, scalar_body
-from tests.hostile.writer import MOST_ELEMS, UNSIGNED, Declines, Shape, Val, Writer, tensor
+from tests.hostile.writer import UNSIGNED, Declines, Shape, Val, Writer, tensor
 
 
 def places(w: Writer, shape: Shape) -> Val:
@@ -17,7 +17,8 @@ def places(w: Writer, shape: Shape) -> Val:
         return w.random.choice(found)
     if w.depth or len(w.arguments) > 6:
         return w.constant(w.random.choice((0, 1, 3, 100)), shape, "i32")
-    return w.argument(shape, w.random.choice(("i32", "i32", "i64", "i8", "ui8", "ui32", "ui64")), w.random.choice(("index", "index", "ends")))
+    element = w.random.choice(("i32", "i32", "i64", "i8", "ui8", "ui32", "ui64"))
+    return w.argument(shape, element, w.random.choice(("index", "index", "ends")))
 
 
 def starts(w: Writer, rank: int) -> list[Val]:
@@ -62,7 +63,7 @@ def gather(w: Writer) -> Val:
     offset = sorted(w.random.sample(range(total), len(kept)))
     rest, left = iter(batch), iter(kept)
     shape = tuple(next(left) if k in offset else next(rest) for k in range(total))
-    if math.prod(shape) > MOST_ELEMS:
+    if math.prod(shape) > w.most_elems:
         raise Declines
     attributes = (
         f"dimension_numbers = #stablehlo.gather<offset_dims = {offset}, collapsed_slice_dims = {collapsed}, "
@@ -84,7 +85,7 @@ def scatter(w: Writer) -> Val:
     dims = sorted(w.random.sample(range(total), len(window)))
     rest, left = iter(batch), iter(window)
     shape = tuple(next(left) if k in dims else next(rest) for k in range(total))
-    if math.prod(shape) > MOST_ELEMS:
+    if math.prod(shape) > w.most_elems:
         raise Declines
     found = [v for v in w.values if v.shape == shape and v.element == x.element]
     if found:
@@ -93,11 +94,13 @@ def scatter(w: Writer) -> Val:
         u = w.argument(shape, x.element, "normal" if x.is_complex else "small")
     else:
         u = w.constant(w.number(x), shape, x.element, 3.0)
-    name, wide, like, _ = folded(w, replace(x, most=max(x.most, u.most), special=x.special or u.special, exact=x.exact and u.exact),
+    both = replace(x, most=max(x.most, u.most), special=x.special or u.special, exact=x.exact and u.exact)
+    name, wide, like, _ = folded(w, both,
                                  min(math.prod(batch), COUNTED) + 1)  # fmt: skip
     attributes = (
         f"scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {dims}, inserted_window_dims = {inserted}, "
-        f"scatter_dims_to_operand_dims = {named}, index_vector_dim = {vector}>, indices_are_sorted = false, unique_indices = false"
+        f"scatter_dims_to_operand_dims = {named}, index_vector_dim = {vector}>, indices_are_sorted = false"
+        ", unique_indices = false"
     )
     return w.op("scatter", [x, i, u], replace(like, shape=x.shape), attributes, scalar_body(w, wide, name))
 
@@ -108,7 +111,7 @@ def select_and_scatter(w: Writer) -> Val:
     stride = [w.random.choice((1, 2, 3)) for _ in x.shape]
     ones = [1] * len(size)
     pads = [[w.random.randint(0, s - 1), w.random.randint(0, s - 1)] for s in size]
-    shape = extent(x.shape, size, stride, ones, ones, pads)
+    shape = extent(w, x.shape, size, stride, ones, ones, pads)
     u = w.argument(shape, x.element, "small") if not w.depth and len(w.arguments) < 7 else w.constant(1, shape, x.element, 3.0)
     z = w.constant(0, (), x.element)
     if x.is_float and 400 * max(u.most, 4.0) > x.greatest:
@@ -117,10 +120,11 @@ def select_and_scatter(w: Writer) -> Val:
     t, a, b, c = tensor((), x.element), w.fresh(), w.fresh(), w.fresh()
     kind = "UNSIGNED" if x.element in UNSIGNED else "FLOAT" if x.is_float else "SIGNED"
     select = (
-        f" ({{ ^bb0({a}: {t}, {b}: {t}):\n    {c} = stablehlo.compare {w.random.choice(('GE', 'GT', 'LE'))}, {a}, {b}, {kind} : ({t}, {t})"
-        f" -> tensor<i1>\n    stablehlo.return {c} : tensor<i1>\n  }},"
+        f" ({{ ^bb0({a}: {t}, {b}: {t}):\n    {c} = stablehlo.compare {w.random.choice(('GE', 'GT', 'LE'))}, {a}, {b}, {kind}"
+        f" : ({t}, {t}) -> tensor<i1>\n    stablehlo.return {c} : tensor<i1>\n  }},"
     )
-    attributes = f"{numbers_of('window_dimensions', size)}, {numbers_of('window_strides', stride)}, padding = dense<{pads}> : tensor<{len(size)}x2xi64>"
+    attributes = f"{numbers_of('window_dimensions', size)}, {numbers_of('window_strides', stride)}"
+    attributes += f", padding = dense<{pads}> : tensor<{len(size)}x2xi64>"
     combine = scalar_body(w, wide, name)
     return w.op("select_and_scatter", [x, u, z], replace(like, shape=x.shape), attributes, f"{select} {combine.lstrip()[1:]}")
 
@@ -132,16 +136,9 @@ def inner_value(w: Writer, like: Val) -> Val:
     """A value of like's type made by some steps in a region."""
     from_here = len(w.values)
     for _ in range(w.random.randint(0, 3)):
-        step(w)
+        w.step_inside()
     fitting = [v for v in w.values[from_here:] if (v.shape, v.element) == (like.shape, like.element)]
     return w.random.choice(fitting) if fitting and w.chance(0.8) else w.partner(like)
-
-
-def step(w: Writer) -> None:
-    """One step that stays small, in a region."""
-    from tests.hostile.programs import INSIDE, one
-
-    one(w, INSIDE)
 
 
 def region(w: Writer, like: Val, heads: str = "", inside: tuple[Val, ...] = ()) -> tuple[str, Val]:
@@ -213,7 +210,9 @@ def loop(w: Writer) -> Val:
     w.lines.append(f"  {following} = stablehlo.add {i.name}, {one.name} : tensor<i32>")
     w.lines.append(f"  stablehlo.return {', '.join(v.name for v in (replace(i, name=following), *made))} : {types}")
     w.lines.append("}")
-    found = [replace(v, name=f"{r}#{k + 1}", special=v.special or m.special) for k, (v, m) in enumerate(zip(inside, made, strict=True))]
+    found = [
+        replace(v, name=f"{r}#{k + 1}", special=v.special or m.special) for k, (v, m) in enumerate(zip(inside, made, strict=True))
+    ]
     w.values += found[1:]
     return found[0]
 

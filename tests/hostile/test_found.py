@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 import codegen
 import hlo
 import interp
+from codegen.call import launch
+from codegen.native import jit
 
 CUT_AWAY = {
     "convolution": """func.func @main(%x: tensor<3x1x3x2xi32>, %k: tensor<5x4x2x8xi32>) -> tensor<3x0x0x8xi32> {
@@ -37,3 +43,68 @@ def test_windows_over_a_dimension_of_which_more_is_cut_off_than_there_is(name: s
     (wanted,) = interp.evaluate(module, *arrays)
     (found,) = codegen.compile(module)(*arrays)
     assert wanted.shape == found.shape == module.entry.result_types[0].shape  # type: ignore[union-attr]
+
+
+LARGE = """func.func @main(%x: tensor<400x400xf32>, %y: tensor<400x400xf32>) -> tensor<400x400xf32> {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+    : (tensor<400x400xf32>, tensor<400x400xf32>) -> tensor<400x400xf32>
+  return %0 : tensor<400x400xf32>
+}"""
+
+
+def ends(work: Callable[[], None]) -> None:
+    """Runs in a thread of its own, which may hang, and raises what it raises."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as e:
+            raised.append(e)
+            raise
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it hangs"
+    assert not raised, raised[0]
+
+
+def test_a_handler_calls_in_the_middle_of_the_first_call_that_makes_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler ran while the first parallel call held the lock of the workers that it was making."""
+    exe = codegen.compile(hlo.parse(LARGE), threads=2)
+    x = np.ones((400, 400), np.float32)
+    inner: list[float] = []
+
+    class Interrupted(launch._Pool):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+            if len(made) == 1:
+                inner.append(float(exe(x, x)[0][0, 0]))
+
+    made: list[launch._Pool] = []
+    monkeypatch.setattr(launch, "_Pool", Interrupted)
+    monkeypatch.setattr(launch, "_pool", None)
+    outer: list[float] = []
+    ends(lambda: outer.append(float(exe(x, x)[0][0, 0])))
+    assert outer == inner == [400.0]
+    assert launch._get_pool() is made[1]
+    made[1].stop()
+
+
+def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    signature = launch._NO_BUFFERS
+    obtain = jit._obtain
+    inner: list[int] = []
+
+    def interrupted(*given: Any) -> Any:
+        if not inner:
+            inner.append(0)
+            inner[0] = jit.compile_kernel(launch._WORKER_SOURCE, signature).entry
+        return obtain(*given)
+
+    monkeypatch.setattr(jit, "_obtain", interrupted)
+    monkeypatch.setattr(jit, "_kernels", {})
+    ends(lambda: inner.append(jit.compile_kernel(launch._WORKER_SOURCE, signature).entry))
+    assert len(inner) == 2 and all(inner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hlo.types import ELEMENT_TYPES
@@ -19,6 +20,7 @@ WIDER = {
     "ui8": ("ui16", "ui32"), "ui16": ("ui32", "ui64"), "ui32": ("ui64",), "f8E5M2": ("f16", "f32"), "f8E4M3FN": ("f32", "bf16"),
     "bf16": ("f32", "f64"), "f16": ("f32", "f64"), "f32": ("f64",), "complex<f32>": ("complex<f64>",),
 }  # fmt: skip
+LARGE = (48, 63, 96, 100, 127, 130, 200, 257)
 MOST_ELEMS = 20_000
 Shape = tuple[int, ...]
 
@@ -76,9 +78,10 @@ class Declines(Exception):
 
 
 class Writer:
-    """Writes one function; every choice is the seed's."""
+    """Writes one function; every choice is the seed's. `inside` appends a step that may stand in a region."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, inside: Callable[[Writer], bool]) -> None:
+        self._inside = inside
         self.random = random.Random(seed)
         self.lines: list[str] = []
         self.values: list[Val] = []
@@ -86,6 +89,8 @@ class Writer:
         self.rounded: set[str] = set()  # the types of what is not exact
         self.count = 0
         self.depth = 0
+        self.is_large = self.chance(0.2)
+        self.most_elems = MOST_ELEMS * (6 if self.is_large else 1)
 
     # ------------------------------------------------------------ pieces
 
@@ -97,13 +102,13 @@ class Writer:
         return self.random.random() < p
 
     def size(self) -> int:
-        return 0 if self.chance(0.02) else self.random.choice(SIZES)
+        return 0 if self.chance(0.02) else self.random.choice(LARGE if self.is_large and self.chance(0.4) else SIZES)
 
     def shape(self, least: int = 0, most: int = 4) -> Shape:
         rank = self.random.randint(least, most)
         while True:
             found = tuple(self.size() for _ in range(rank))
-            if math.prod(found) <= MOST_ELEMS:
+            if math.prod(found) <= self.most_elems:
                 return found
 
     def element(self) -> str:
@@ -147,6 +152,10 @@ class Writer:
         bits = ELEMENT_TYPES[element].bits
         return (0, 2**bits - 1) if element in UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
+    def step_inside(self) -> bool:
+        """Appends a step in a region; whether one fitted."""
+        return self._inside(self)
+
     # ------------------------------------------------------------ choices
 
     def pick(self, fits: object = None, make: bool = True) -> Val:
@@ -160,7 +169,11 @@ class Writer:
                 element = self.element()
                 v = Val("%?", self.shape(), element, 4.0)
                 if test(v):
-                    return self.argument(v.shape, element)
+                    made = self.argument(v.shape, element)
+                    if test(made):
+                        return made
+                    del self.values[-1], self.arguments[-1]
+                    return self.argument(v.shape, element, "small")
         if fitting:
             return self.random.choice(fitting)
         raise Declines
