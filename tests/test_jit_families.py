@@ -19,7 +19,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     from tests.jax_families import cover
     from tests.jax_families.covered import COVERED
     from tests.jax_families.slow import SLOW
-    from tests.test_jit_programs import same
+    from tests.test_jit_programs import ROUNDED, same
 
     TABLES = {name: importlib.import_module(f"tests.jax_families.{name}").PROGRAMS for name in FAMILIES}
 
@@ -43,7 +43,7 @@ def test_agrees_with_jax(family: str, name: str) -> None:
 
     program = TABLES[family][name]
     with jax.enable_x64(program.x64):
-        expected = jax.jit(program.function)(*program.args)
+        expected = jax.jit(program.function, compiler_options=ROUNDED)(*program.args)
         compiled = tilewright.jit(program.function)
         for _ in range(2):  # the second call finds memories that the first one left
             same(compiled(*program.args), expected, program.bound)

@@ -18,13 +18,13 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.scipy.special
     from jax import lax
 
-    from tests.test_jit_programs import same
+    from tests.test_jit_programs import ROUNDED, same
 
 
 def agrees(f: Any, *args: Any, bound: float | None = None) -> None:
     """f gives what JAX gives, all of it in kernels or a library."""
     compiled = tilewright.jit(f)
-    same(compiled(*args), jax.jit(f)(*args), bound)
+    same(compiled(*args), jax.jit(f, compiler_options=ROUNDED)(*args), bound)
     assert compiled.executable(*args).fallbacks == []
 
 

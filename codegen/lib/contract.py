@@ -415,6 +415,19 @@ def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> 
     return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
 
 
+def panel_lanes(panel: int, item_bytes: int) -> int:
+    """The columns of a panel that one vector holds: all of a register's, or those of a plan for narrower registers.
+
+    Raises ValueError for a panel that vectors do not fill.
+    """
+    lanes = current_target().lanes(item_bytes)
+    if panel < lanes and panel & (panel - 1) == 0:
+        lanes = panel
+    if panel < 1 or panel % lanes:
+        raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
+    return lanes
+
+
 def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     value = [_literal(v, t) for v, t in zip(args, sig.args, strict=True)]
     m, n, k, a, a_off, a_rs, a_cs, bb, b_off, b_panel, ldb, c, c_off, ldc, accumulate, _ = value[:16]
@@ -436,10 +449,8 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex)
     target = current_target()
     item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
-    lanes = min(target.lanes(item_bytes), panel)  # a plan may be for narrower registers
+    lanes = panel_lanes(panel, item_bytes)
     vectors = panel // lanes
-    if vectors * lanes != panel:
-        raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
     rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
     known_m, known_n = _known(m), _known(n)
     if known_m is not None and known_m > rows:

@@ -18,7 +18,7 @@ from numba import types
 from numba.core.typing.templates import signature
 
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.contract import _c, _counted_loop, _for, _known, _literal, splat, store_vector
+from codegen.lib.contract import _c, _counted_loop, _for, _known, _literal, panel_lanes, splat, store_vector
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
@@ -90,10 +90,8 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
     a_kind, b_kind, c_kind = sig.args[3], sig.args[6], sig.args[9]
     panel = int(sig.args[12].literal_value)
     target = current_target()
-    lanes = min(target.lanes(4), panel)  # a plan may be for narrower registers
+    lanes = panel_lanes(panel, 4)
     vectors = panel // lanes
-    if vectors * lanes != panel:
-        raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
     rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12))
     vector = ir.VectorType(I32, lanes)

@@ -12,8 +12,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen import native
 from codegen.native import jit
+from codegen.native import lower as native
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
 

@@ -23,7 +23,7 @@ from tiling.loops.accesses import Domain
 from tiling.proving.obligations import Verdict, prove_memory
 from tiling.proving.quick_proofs import stays_inside
 
-prove_module = importlib.import_module("tiling.prove")
+prove_module = importlib.import_module("tiling.proving.obligations")
 AVX2 = Machine(vector_bytes=32, vector_registers=16, cores=4, l2_bytes=256 << 10)
 
 
