@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import sys
 import textwrap
 import threading
 import time
@@ -30,9 +29,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from codegen.call import memory
+from codegen.lib.threads import wake_all
 from codegen.native import interrupts
 from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.signature import KernelSignature
+from codegen.target import default_target
 from hlo.cpus import usable_cpus
 from hlo.settings import positive_setting
 
@@ -311,15 +312,6 @@ _KINDS: dict[type, int] = {
 }  # fmt: skip
 
 
-def futex_number(system: str, machine: str) -> int | None:
-    """The number of Linux's system call futex; None elsewhere, where the number is another call's or nobody's.
-
-    >>> futex_number("linux", "x86_64"), futex_number("darwin", "x86_64"), futex_number("linux", "riscv64")
-    (202, None, None)
-    """
-    return {"x86_64": 202, "aarch64": 98}.get(machine) if system == "linux" else None
-
-
 class _Pool:
     """The worker threads of this process and their shared state."""
 
@@ -355,9 +347,7 @@ class _Pool:
             self.state[_STOP] = 1
             # an even phase: nobody takes it for an open step
             self.state[_PHASE] += 2
-            number = futex_number(sys.platform, os.uname().machine)
-            if number is not None:
-                self._libc.syscall(number, ctypes.c_void_p(self.state.ctypes.data), 129, 1 << 30, None, None, 0)
+            wake_all(self._libc, default_target().triple, self.state.ctypes.data)
             for identifier in self.threads:
                 self._libc.pthread_join(identifier, None)
             self.threads.clear()

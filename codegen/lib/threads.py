@@ -5,6 +5,7 @@ These are for ``codegen.call.launch`` alone; generated kernels have no use for t
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from codegen.target import clock_number, current_target
 
 WORDS = Buf("int64", "words", 8)
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # the process-private forms
+# of macOS's __ulock_wait and __ulock_wake, by which its own C++ library waits on an address: 32 bits compared, all woken
+_ULOCK_WAIT, _ULOCK_WAKE_ALL = 1, 1 | 0x100
 
 
 def _native(
@@ -52,11 +55,25 @@ def _slot(b: Any, base: Any, index: Any) -> Any:
     return b.gep(base, [index])
 
 
-def _futex_number() -> int | None:
-    triple = current_target().triple
-    if "linux" not in triple:
-        return None
-    return 202 if triple.startswith("x86_64") else 98 if triple.startswith("aarch64") else None
+def sleep_call(triple: str) -> int | str:
+    """How a thread waits for a word to change: by Linux's system call of this number, by `ulock`, or (`poll`) by looking again.
+
+    >>> sleep_call("x86_64-unknown-linux-gnu"), sleep_call("arm64-apple-darwin24.1.0"), sleep_call("riscv64-unknown-linux-gnu")
+    (202, 'ulock', 'poll')
+    """
+    if "apple" in triple:
+        return "ulock"
+    known = {"x86_64": 202, "aarch64": 98} if "linux" in triple else {}
+    return known.get(triple.partition("-")[0], "poll")
+
+
+def wake_all(library: Any, triple: str, address: int) -> None:
+    """Wakes every thread that waits for the word at an address, from Python: `library` is the process's own, by ctypes."""
+    number = sleep_call(triple)
+    if number == "ulock":
+        getattr(library, "__ulock_wake")(_ULOCK_WAKE_ALL, ctypes.c_void_p(address), ctypes.c_uint64(0))
+    elif number != "poll":
+        library.syscall(number, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, None, None, 0)
 
 
 def _syscall(b: Any, *values: Any) -> Any:
@@ -67,20 +84,29 @@ def _syscall(b: Any, *values: Any) -> Any:
 
 
 def _wait(b: Any, base: Any, index: Any, expected: Any) -> None:
-    number = _futex_number()
-    if number is None:
+    number = sleep_call(current_target().triple)
+    if number == "poll":
         sleep = intrinsic_function(b.module, "usleep", I32, [I32])
         b.call(sleep, [ir.Constant(I32, 100)])
         return
     zero = ir.Constant(I64, 0)
-    address = b.ptrtoint(_slot(b, base, index), I64)
     low = b.and_(expected, ir.Constant(I64, 0xFFFFFFFF))
+    if number == "ulock":
+        wait = intrinsic_function(b.module, "__ulock_wait", I32, [I32, I8.as_pointer(), I64, I32])
+        place = b.bitcast(_slot(b, base, index), I8.as_pointer())
+        b.call(wait, [ir.Constant(I32, _ULOCK_WAIT), place, low, ir.Constant(I32, 0)])
+        return
+    address = b.ptrtoint(_slot(b, base, index), I64)
     _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, _FUTEX_WAIT), low, zero, zero, zero)
 
 
 def _wake(b: Any, base: Any, index: Any) -> None:
-    number = _futex_number()
-    if number is not None:
+    number = sleep_call(current_target().triple)
+    if number == "ulock":
+        wake = intrinsic_function(b.module, "__ulock_wake", I32, [I32, I8.as_pointer(), I64])
+        place = b.bitcast(_slot(b, base, index), I8.as_pointer())
+        b.call(wake, [ir.Constant(I32, _ULOCK_WAKE_ALL), place, ir.Constant(I64, 0)])
+    elif number != "poll":
         zero = ir.Constant(I64, 0)
         address = b.ptrtoint(_slot(b, base, index), I64)
         everyone = ir.Constant(I64, 1 << 30)

@@ -68,12 +68,13 @@ def helpers_for(jobs: Sequence[Job]) -> int:
     """
     if "python" not in os.path.basename(sys.executable or ""):
         return 0  # an application that has Python inside: its program is no interpreter
-    from hlo.settings import positive_setting  # here: a helper process does without hlo
+    from hlo.cpus import usable_cpus  # here: a helper process does without hlo
+    from hlo.settings import positive_setting
 
     wanted = positive_setting("TILEWRIGHT_COMPILE_PROCESSES")
     if wanted is not None:
         return max(0, min(wanted - 1, len(jobs) - 1))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cpus()
     work = sum(j.seconds for j in jobs)
     return max(0, min(cores - 1, len(jobs) - 1, _MOST_HELPERS, int(work / (2 * _START_SECONDS))))
 
