@@ -139,6 +139,22 @@ def test_a_handler_calls_in_the_middle_of_the_first_call_that_makes_the_threads(
     made[1].stop()
 
 
+def test_calls_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first parallel call compiled the workers' code: in a signal's handler, while numba was being imported, it failed."""
+    for name in ("_pool", "_runner", "_worker"):
+        monkeypatch.setattr(launch, name, None)
+    monkeypatch.setattr(launch, "default_threads", lambda: 2)
+    exe = codegen.compile(hlo.parse(LARGE), threads=2)
+
+    def refused(*given: Any) -> Any:
+        raise AssertionError("a call compiles")
+
+    monkeypatch.setattr(launch, "compile_kernel", refused)
+    x = np.ones((400, 400), np.float32)
+    assert exe(x, x)[0][0, 0] == 400
+    launch._get_pool().stop()
+
+
 def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     signature = launch._NO_BUFFERS
     obtain = jit._obtain
