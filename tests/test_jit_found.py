@@ -83,6 +83,14 @@ def test_updates_partly_outside_are_dropped_whole(kind: str) -> None:
     agrees(lambda x, i: jax.vmap(lambda x, i: lax.dynamic_update_slice(x, jnp.ones(3), (i,)))(x, i[:, 0]), x, i)
 
 
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+def test_places_of_less_than_a_byte(kind: str) -> None:
+    """NumPy's `iinfo` does not know the ends of these types."""
+    i, numbers = np.array([[0], [3], [7], [7]]).astype(getattr(jnp, kind)), lax.ScatterDimensionNumbers((1, 2), (), (0,))
+    x, u = np.arange(60, dtype=np.float32).reshape(12, 5), np.ones((4, 2, 5), np.float32)
+    agrees(lambda x, i, u: lax.scatter_add(x, i, u, numbers, mode="fill"), x, i, u)
+
+
 def test_windows_leave_out_what_lies_outside() -> None:
     """XLA takes a window's initial value once; StableHLO's specification once more for each element of the padding."""
     x = X.astype(np.float32)

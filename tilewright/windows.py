@@ -18,7 +18,7 @@ import numpy as np
 from hlo.attributes import ScatterDimensions
 from hlo.builder import Builder
 from hlo.module import Block, Module, Op, Value
-from hlo.types import ElementType, TensorType
+from hlo.types import ElementType, TensorType, default_storage_range
 
 __all__ = ["as_xla_takes_windows"]
 
@@ -96,7 +96,7 @@ def _checked(op: Op, into: Block) -> Value | None:
     last = np.array([operand.static_shape[d] - window[d] for d in axes])
     if all(window[d] == 1 for d in axes) or _is_clamped(indices, last):
         return None
-    lowest, highest = np.iinfo(t.dtype).min, np.iinfo(t.dtype).max
+    lowest, highest = default_storage_range(t.element)
     outside = np.array([max(-window[d], lowest) if lowest else min(operand.static_shape[d], highest) for d in axes])
     b = Builder()
     b.place = op.location
@@ -116,7 +116,8 @@ def _checked(op: Op, into: Block) -> Value | None:
 def _within(b: Builder, indices: Value, low: np.ndarray, last: np.ndarray, along: int | None) -> Value:
     """low <= indices <= last, element by element."""
     t = indices.tensor
-    highest = np.iinfo(t.dtype).max
+    assert isinstance(t.element, ElementType)
+    _, highest = default_storage_range(t.element)
     last = np.minimum(last, highest)
     below, above = (_row(b, x, t, along) for x in (low, last))
     return b.emit("stablehlo.and", (b.ge(indices, below), b.le(indices, above)))[0]

@@ -325,7 +325,7 @@ class _Pool:
         self.records: list[Any] = []
         self.threads: list[Any] = []
         self._libc = ctypes.CDLL(None)
-        self._worker = compile_kernel(_WORKER_SOURCE, _NO_BUFFERS)
+        self._worker = _get_worker()
 
     def grow(self, threads: int) -> int:
         """Have at least ``threads`` - 1 workers; returns the threads there are (fewer if the system refuses), at most that."""
@@ -356,6 +356,7 @@ class _Pool:
 _pool: _Pool | None = None
 _pool_lock = threading.RLock()  # reentrant: a signal's handler or a finalizer may call in the middle of the first call
 _runner: Any = None
+_worker: CompiledKernel | None = None
 
 
 def _get_pool() -> _Pool:
@@ -380,6 +381,13 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _get_worker() -> CompiledKernel:
+    global _worker
+    if _worker is None:
+        _worker = compile_kernel(_WORKER_SOURCE, _NO_BUFFERS)
+    return _worker
 
 
 def _get_runner() -> Any:
@@ -428,6 +436,10 @@ class Plan:
         self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
         self.parallel = any(s.tasks > s.chunk for s in self.steps if isinstance(s, Step))
         self.is_straight = len(self.kernels) == len(self.steps)
+        # Here, not in the first run: that may be a signal's handler's, in the middle of an import of what compiles.
+        _get_runner()
+        if self.parallel and default_threads() > 1:
+            _get_worker()
         # append and pop of a deque are atomic: two runs never share a frame
         self._frames: deque[_Frame] = deque()
 

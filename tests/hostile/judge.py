@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import codegen
 import hlo
 import interp
 import tiling
+from codegen.call.memory_safety import MemorySafetyWarning
 from hlo.module import Module
 from hlo.types import ELEMENT_TYPES
 from tests.hostile.programs import Program, machine_choice, program
@@ -48,7 +50,10 @@ def tried(seed: int) -> list[str]:
     os.environ["TILEWRIGHT_TARGET"] = target
     os.environ["TILEWRIGHT_DEBUG"] = "guard" if guarded else ""
     faults: list[str] = []
-    executable = codegen.compile(tiling.plan(module, "main", machine, codegen.supports), threads=threads)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", MemorySafetyWarning)
+        executable = codegen.compile(tiling.plan(module, "main", machine, codegen.supports), threads=threads)
+    faults += [f"a plan is refuted: {w.message}" for w in told if issubclass(w.category, MemorySafetyWarning)]
     for draw in range(2):
         arrays = made.arrays(draw)
         before = [a.tobytes() for a in arrays]

@@ -45,6 +45,52 @@ def test_windows_over_a_dimension_of_which_more_is_cut_off_than_there_is(name: s
     assert wanted.shape == found.shape == module.entry.result_types[0].shape  # type: ignore[union-attr]
 
 
+PLACE = """func.func @main(%x: tensor<3x262xELEMENT>) -> (tensor<3xELEMENT>, tensor<3xi32>) {
+  %i = stablehlo.iota dim = 1 : tensor<3x262xi32>
+  %l = stablehlo.constant dense<1> : tensor<ELEMENT>
+  %m = stablehlo.constant dense<-1> : tensor<i32>
+  %r:2 = "stablehlo.reduce"(%x, %i, %l, %m) ({ ^bb0(%a: tensor<ELEMENT>, %p: tensor<i32>, %b: tensor<ELEMENT>, %q: tensor<i32>):
+    %0 = stablehlo.compare GT, %a, %b : (tensor<ELEMENT>, tensor<ELEMENT>) -> tensor<i1>
+    %1 = stablehlo.compare EQ, %a, %b : (tensor<ELEMENT>, tensor<ELEMENT>) -> tensor<i1>
+    %2 = stablehlo.compare LT, %p, %q : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %3 = stablehlo.and %1, %2 : tensor<i1>
+    %4 = stablehlo.or %0, %3 : tensor<i1>
+    %5 = stablehlo.select %0, %a, %b : tensor<i1>, tensor<ELEMENT>
+    %6 = stablehlo.select %4, %p, %q : tensor<i1>, tensor<i32>
+    stablehlo.return %5, %6 : tensor<ELEMENT>, tensor<i32>
+  }) {dimensions = array<i64: 1>}
+    : (tensor<3x262xELEMENT>, tensor<3x262xi32>, tensor<ELEMENT>, tensor<i32>) -> (tensor<3xELEMENT>, tensor<3xi32>)
+  return %r#0, %r#1 : tensor<3xELEMENT>, tensor<3xi32>
+}"""
+COUNTED = """func.func @main(%x: tensor<60x60xf32>) -> (tensor<ELEMENT>, tensor<60x60xf32>) {
+  %z = stablehlo.constant dense<0> : tensor<ELEMENT>
+  %one = stablehlo.constant dense<1> : tensor<ELEMENT>
+  %r:2 = stablehlo.while(%i = %z, %y = %x) : tensor<ELEMENT>, tensor<60x60xf32> cond {
+    %t = stablehlo.compare LT, %i, %one : (tensor<ELEMENT>, tensor<ELEMENT>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %b = stablehlo.add %y, %y : tensor<60x60xf32>
+    %j = stablehlo.add %i, %one : tensor<ELEMENT>
+    stablehlo.return %j, %b : tensor<ELEMENT>, tensor<60x60xf32>
+  }
+  return %r#0, %r#1 : tensor<ELEMENT>, tensor<60x60xf32>
+}"""
+
+
+@pytest.mark.parametrize("element", ["i4", "ui4", "i2", "ui2"])
+@pytest.mark.parametrize("text", [PLACE, COUNTED], ids=["first_greatest", "counter"])
+def test_integers_of_less_than_a_byte_have_ends(text: str, element: str) -> None:
+    """NumPy's `iinfo` knows none of them: planning ended in "Invalid integer data type 'V'"."""
+    module = hlo.parse(text.replace("ELEMENT", element))
+    hlo.verify(module)
+    (v,) = module.entry.arguments
+    x = np.random.default_rng(0).integers(0, 2, v.shape).astype(v.tensor.element.dtype)
+    executable = codegen.compile(module)
+    assert executable.fallbacks == []
+    for found, wanted in zip(executable(x), interp.evaluate(module, x), strict=True):
+        assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+
+
 LARGE = """func.func @main(%x: tensor<400x400xf32>, %y: tensor<400x400xf32>) -> tensor<400x400xf32> {
   %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
     : (tensor<400x400xf32>, tensor<400x400xf32>) -> tensor<400x400xf32>
@@ -91,6 +137,22 @@ def test_a_handler_calls_in_the_middle_of_the_first_call_that_makes_the_threads(
     assert outer == inner == [400.0]
     assert launch._get_pool() is made[1]
     made[1].stop()
+
+
+def test_calls_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first parallel call compiled the workers' code: in a signal's handler, while numba was being imported, it failed."""
+    for name in ("_pool", "_runner", "_worker"):
+        monkeypatch.setattr(launch, name, None)
+    monkeypatch.setattr(launch, "default_threads", lambda: 2)
+    exe = codegen.compile(hlo.parse(LARGE), threads=2)
+
+    def refused(*given: Any) -> Any:
+        raise AssertionError("a call compiles")
+
+    monkeypatch.setattr(launch, "compile_kernel", refused)
+    x = np.ones((400, 400), np.float32)
+    assert exe(x, x)[0][0, 0] == 400
+    launch._get_pool().stop()
 
 
 def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

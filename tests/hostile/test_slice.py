@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
 import codegen
+from codegen.call.memory_safety import MemorySafetyWarning
 from tests.hostile import __main__ as command
 from tests.hostile import judge, situations
 from tests.hostile.programs import program
@@ -65,6 +67,17 @@ def test_a_wrong_element_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(codegen, "compile", Wrong)
     assert [s for s in seeds if not judge.tried(s)] == []
+
+
+def test_a_refuted_plan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile(plan: Any, **rest: Any) -> codegen.Executable:
+        warnings.warn("k0 is refuted and replaced", MemorySafetyWarning, stacklevel=2)
+        return codegen.Executable(plan)
+
+    for name in ("TILEWRIGHT_TARGET", "TILEWRIGHT_DEBUG"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(codegen, "compile", compile)
+    assert judge.tried(0) == ["a plan is refuted: k0 is refuted and replaced"]
 
 
 def test_what_neighbours_do_too_is_excused_and_nothing_else() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from hlo.clone import clone_block
 from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, definition
-from hlo.types import ElementType, TensorType, element_type
+from hlo.types import ElementType, TensorType, default_storage_range, element_type
 from indexing.expr import Interval, Var, interval
 from tiling.loops.element_ir import IndexNode, Node, Scalar
 from tiling.loops.ir import FoldStep, Loop, Monoid
@@ -128,8 +128,7 @@ def _samples(element: object, start: np.generic, node: Node, is_place: bool, ran
         return [*ordinary, *near]
     if not element.is_integer:
         return None
-    info = np.iinfo(element.dtype)
-    low, high = int(info.min), int(info.max)
+    low, high = default_storage_range(element)
     if is_place and isinstance(node, IndexNode):
         bounds = interval(node.expression, ranges)
         low, high = max(low, bounds.lower), min(high, bounds.upper)
