@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import statistics
 import sys
 import time
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hlo
+from hlo.cpus import usable_cpus
 from hlo.errors import Declined, Location
 from hlo.limits import check_ranks
 from hlo.module import Function, Module, Op
+from hlo.settings import positive_setting
 from hlo.text.xla_table import names_of_opcode
 from tilewright import report
 from tilewright.check import Comparison, compare
@@ -268,7 +269,7 @@ def _subject(args: argparse.Namespace, function: Function) -> dict[str, Any]:
         "file": args.file,
         "entry": function.name,
         "seed": None if args.inputs else args.seed,
-        "threads": args.threads or os.cpu_count(),
+        "threads": args.threads or positive_setting("TILEWRIGHT_NUM_THREADS") or usable_cpus(),
         "inputs": [
             {"type": str(v.type), "source": args.inputs[k] if args.inputs else "random"}
             for k, v in enumerate(function.arguments)
