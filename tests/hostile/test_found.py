@@ -197,6 +197,12 @@ NOTHING = """func.func @main(%x: tensor<0x4x8x50xi8>, %y: tensor<16x8x50x0xi8>) 
     : (tensor<0x4x8x50xi8>, tensor<16x8x50x0xi8>) -> tensor<4x16xi16>
   return %0 : tensor<4x16xi16>
 }"""
+EMPTY = """func.func @main(%x: tensor<31x13x0xui16>, %y: tensor<13x31x0xui16>) -> tensor<13xui32> {
+  %0 = "stablehlo.dot_general"(%x, %y) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [1],
+    rhs_batching_dimensions = [0], lhs_contracting_dimensions = [0, 2], rhs_contracting_dimensions = [1, 2]>}
+    : (tensor<31x13x0xui16>, tensor<13x31x0xui16>) -> tensor<13xui32>
+  return %0 : tensor<13xui32>
+}"""
 PLANS = {
     # Rows of two dimensions in scratch whose rows are padded and whose columns come first: the address was not told apart.
     "product_of_two_row_dimensions": PRODUCT,
@@ -204,6 +210,8 @@ PLANS = {
     "bf16_sum_that_runs_backwards": BACKWARDS,
     # Depths of 0, 8 and 50: a division by zero while the product was planned.
     "product_over_nothing": NOTHING,
+    # An empty operand was turned in registers: 806 bytes were read of an array that has none.
+    "empty_operand_across_its_rows": EMPTY,
 }
 
 
