@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from tests.hostile import judge, programs, situations
 
-LIMIT_SECONDS = {"p": 120.0, "s": 180.0}
+LIMIT_SECONDS = {"p": 120.0, "s": 60.0}
 BATCH = 40  # programs in a process
 SITUATION_EVERY = 12  # programs
 DIES_AT = "TILEWRIGHT_HOSTILE_DIES_AT"  # a case that ends its process, for the test that this is found
@@ -102,7 +102,7 @@ def attempt(cases: list[str], outcome: Outcome) -> list[str]:
         code = child.wait()
         if left:
             errors.seek(0)
-            last = [line for line in errors.read().splitlines() if line.strip()][-40:]
+            last = [line for line in errors.read().splitlines() if line.strip()][-300:]
             how = f"hangs for {LIMIT_SECONDS[left[0][0]]:.0f} s" if hung else f"ends its process with {code}"
             case = left.pop(0)
             outcome.tried[case[0]] += 1

@@ -422,11 +422,18 @@ def interrupts(choose: random.Random) -> None:
                 if choose.random() < 0.05:
                     Case(text(choose), choose, 1).call(choose, "compiled")
                 choose.choice(shared).call(choose, "called")
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RuntimeError) as e:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            if not is_interrupt(e):
+                raise
         for c in shared:
             c.call(choose, "after an interrupt")
         Case(text(choose), choose, 1).call(choose, "compiled after an interrupt")
+
+
+def is_interrupt(e: BaseException | None) -> bool:
+    """Whether an error is an interrupt, or was made of one (as Python does where a class is being made: `__set_name__`)."""
+    return e is not None and (isinstance(e, KeyboardInterrupt) or is_interrupt(e.__cause__))
 
 
 SITUATIONS: dict[str, Situation] = {

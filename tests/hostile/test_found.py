@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 import codegen
 import hlo
 import interp
+import tiling
 from codegen.call import launch
+from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.native import jit
+from tiling.machine import Machine
 
 CUT_AWAY = {
     "convolution": """func.func @main(%x: tensor<3x1x3x2xi32>, %k: tensor<5x4x2x8xi32>) -> tensor<3x0x0x8xi32> {
@@ -170,3 +174,57 @@ def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jit, "_kernels", {})
     ends(lambda: inner.append(jit.compile_kernel(launch._WORKER_SOURCE, signature).entry))
     assert len(inner) == 2 and all(inner)
+
+
+PRODUCT = """func.func @main(%x: tensor<1x6x28x1xui16>, %y: tensor<3x17x6xui16>) -> tensor<1x28x1x3x17xui16> {
+  %0 = "stablehlo.dot_general"(%x, %y) {dot_dimension_numbers =
+    #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [2]>}
+    : (tensor<1x6x28x1xui16>, tensor<3x17x6xui16>) -> tensor<1x28x1x3x17xui16>
+  return %0 : tensor<1x28x1x3x17xui16>
+}"""
+BACKWARDS = """func.func @main(%x: tensor<33x40x3xbf16>) -> tensor<33x40x3xbf16> {
+  %z = stablehlo.constant dense<0.0> : tensor<bf16>
+  %0 = "stablehlo.reduce_window"(%x, %z) ({ ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+    %s = stablehlo.add %a, %b : tensor<bf16>
+    stablehlo.return %s : tensor<bf16>
+  }) {window_dimensions = array<i64: 1, 40, 1>, padding = dense<[[0, 0], [0, 39], [0, 0]]> : tensor<3x2xi64>}
+    : (tensor<33x40x3xbf16>, tensor<bf16>) -> tensor<33x40x3xbf16>
+  return %0 : tensor<33x40x3xbf16>
+}"""
+NOTHING = """func.func @main(%x: tensor<0x4x8x50xi8>, %y: tensor<16x8x50x0xi8>) -> tensor<4x16xi16> {
+  %0 = "stablehlo.dot_general"(%x, %y) {dot_dimension_numbers =
+    #stablehlo.dot<lhs_contracting_dimensions = [0, 2, 3], rhs_contracting_dimensions = [3, 1, 2]>}
+    : (tensor<0x4x8x50xi8>, tensor<16x8x50x0xi8>) -> tensor<4x16xi16>
+  return %0 : tensor<4x16xi16>
+}"""
+EMPTY = """func.func @main(%x: tensor<31x13x0xui16>, %y: tensor<13x31x0xui16>) -> tensor<13xui32> {
+  %0 = "stablehlo.dot_general"(%x, %y) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [1],
+    rhs_batching_dimensions = [0], lhs_contracting_dimensions = [0, 2], rhs_contracting_dimensions = [1, 2]>}
+    : (tensor<31x13x0xui16>, tensor<13x31x0xui16>) -> tensor<13xui32>
+  return %0 : tensor<13xui32>
+}"""
+PLANS = {
+    # Rows of two dimensions in scratch whose rows are padded and whose columns come first: the address was not told apart.
+    "product_of_two_row_dimensions": PRODUCT,
+    # The f32 scratch of a sum that runs backwards began where the sum does, and had one element: 39 were written before it.
+    "bf16_sum_that_runs_backwards": BACKWARDS,
+    # Depths of 0, 8 and 50: a division by zero while the product was planned.
+    "product_over_nothing": NOTHING,
+    # An empty operand was turned in registers: 806 bytes were read of an array that has none.
+    "empty_operand_across_its_rows": EMPTY,
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_plan_is_refuted(name: str) -> None:
+    module = hlo.parse(PLANS[name])
+    hlo.verify(module)
+    machine = Machine(cores=8, vector_bytes=64, vector_registers=32, l1_bytes=5 << 10, l2_bytes=37 << 10, l3_bytes=999 << 10)
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 3, v.shape).astype(v.tensor.element.dtype) for v in module.entry.arguments]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemorySafetyWarning)
+        executable = codegen.compile(tiling.plan(module, "main", machine, codegen.supports), threads=2)
+    assert executable.fallbacks == []
+    for found, wanted in zip(executable(*arrays), interp.evaluate(module, *arrays), strict=True):
+        assert found.dtype == wanted.dtype and np.array_equal(found, wanted)

@@ -80,6 +80,8 @@ class Contraction(Roles):
         names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, self.value)]
         if len(names) != 3 or not accumulates(*names) or not c.depth or has_runtimes(c.nodes):
             return None
+        if not all(x.extent for x in c.depth):
+            return None  # sums of nothing
         element = self.value.tensor.element
         assert isinstance(element, ElementType)
         self.sums = element_type("f32") if element.name in ("bf16", "f16") else element

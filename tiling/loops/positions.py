@@ -26,7 +26,7 @@ def positions(
     """
     strides, ranges = buffer.strides, dict(variables)
     total: list[Expr] = [Const(0)] * len(strides)
-    wide_first = sorted(range(len(strides)), key=lambda k: -strides[k])
+    wide_first = _wide_first(buffer)
     rest: dict[Expr, int] = {}
     for atom, k in place.terms:
         fit = next((d for d in wide_first if strides[d] and abs(k) >= strides[d] and k % strides[d] == 0), None)
@@ -67,11 +67,17 @@ def _is_empty(m: IndexingMap) -> bool:
 
 
 def _by_division(buffer: Buffer, place: Expr, ranges: Mapping[Var, Interval]) -> tuple[Expr, ...]:
-    """The position at an address of a row-major buffer: floordiv by each stride, widest first, of what is left."""
-    found: list[Expr] = []
+    """The position at an address: floordiv by each stride, widest first (not all buffers are row-major), of what is left."""
+    found: list[Expr] = [Const(0)] * len(buffer.strides)
     left = place
-    for k, s in enumerate(buffer.strides):
-        last = k == len(buffer.strides) - 1
-        found.append(simplify(left if last and s == 1 else left // s, ranges))
-        left = simplify(left % s, ranges) if s > 1 else Const(0)
+    for k in _wide_first(buffer):
+        s = buffer.strides[k]
+        if s:
+            found[k] = simplify(left if s == 1 else left // s, ranges)
+            left = simplify(left % s, ranges) if s > 1 else Const(0)
     return tuple(found)
+
+
+def _wide_first(buffer: Buffer) -> list[int]:
+    """The dimensions from the widest stride to the narrowest; of equal strides first the one with more than one place."""
+    return sorted(range(len(buffer.strides)), key=lambda k: (-buffer.strides[k], -buffer.shape[k]))

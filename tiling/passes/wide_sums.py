@@ -86,6 +86,7 @@ def _scratch(b: Buffer, nest: Nest, f: FoldStep, ranges: dict[Var, Interval], na
     origin, shape = [], []
     for e in f.index:
         first = simplify(substitute(e, start), ranges)
-        origin.append(first)
-        shape.append(interval(simplify(e - first, ranges), ranges).upper + 1)
+        run = interval(simplify(e - first, ranges), ranges)  # below 0 where a loop goes backwards
+        origin.append(simplify(first + run.lower, ranges))
+        shape.append(run.upper - run.lower + 1)
     return make_buffer(name, Scope.THREAD, F32, tuple(shape), tuple(shape), tuple(origin))
