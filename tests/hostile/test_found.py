@@ -176,6 +176,37 @@ def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPat
     assert len(inner) == 2 and all(inner)
 
 
+HANDED_ON = """func.func @main(%x: tensor<1612xi8>) -> tensor<1612xi8> {
+  %start = stablehlo.add %x, %x : tensor<1612xi8>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %a = %start, %b = %start) : tensor<i32>, tensor<1612xi8>, tensor<1612xi8> cond {
+    %t = stablehlo.compare LT, %i, %two, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %part = stablehlo.constant dense<1> : tensor<17xi8>
+    %0 = stablehlo.dynamic_update_slice %b, %part, %one : (tensor<1612xi8>, tensor<17xi8>, tensor<i32>) -> tensor<1612xi8>
+    %1 = stablehlo.negate %0 : tensor<1612xi8>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %0, %1 : tensor<i32>, tensor<1612xi8>, tensor<1612xi8>
+  }
+  return %r#1 : tensor<1612xi8>
+}"""
+
+
+def test_a_result_that_a_loop_only_copies_to_need_not_be_aligned() -> None:
+    """Copies that no kernel makes were declared as scratch, 64 bytes aligned; the caller's results are not: a segmentation fault."""
+    module = hlo.parse(HANDED_ON)
+    exe = codegen.compile(module, threads=1)
+    (loop,) = [p for k in exe.kernels for p in [k.compiled.signature.params] if len(p) == 5]
+    assert max(p.align for p in loop) <= 4
+    x = np.arange(1612).astype(np.int8)
+    (wanted,) = interp.evaluate(module, x)
+    for found in [exe(x)[0] for _ in range(20)]:
+        assert np.array_equal(found, wanted)
+
+
 PRODUCT = """func.func @main(%x: tensor<1x6x28x1xui16>, %y: tensor<3x17x6xui16>) -> tensor<1x28x1x3x17xui16> {
   %0 = "stablehlo.dot_general"(%x, %y) {dot_dimension_numbers =
     #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [2]>}
