@@ -196,7 +196,7 @@ HANDED_ON = """func.func @main(%x: tensor<1612xi8>) -> tensor<1612xi8> {
 
 
 def test_a_result_that_a_loop_only_copies_to_need_not_be_aligned() -> None:
-    """Copies that no kernel makes were declared as scratch, 64 bytes aligned; the caller's results are not: a segmentation fault."""
+    """Copies that no kernel makes were declared as scratch, 64 bytes aligned; results are not: a segmentation fault."""
     module = hlo.parse(HANDED_ON)
     exe = codegen.compile(module, threads=1)
     (loop,) = [p for k in exe.kernels for p in [k.compiled.signature.params] if len(p) == 5]
