@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -259,3 +262,36 @@ def test_no_plan_is_refuted(name: str) -> None:
     assert executable.fallbacks == []
     for found, wanted in zip(executable(*arrays), interp.evaluate(module, *arrays), strict=True):
         assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+
+
+FORK_BESIDE_A_COMPILE = """
+import os, threading, time
+from codegen.native.forks import compiling
+import logging
+
+begun = threading.Event()
+
+def work():
+    with compiling:
+        begun.set()
+        time.sleep(0.3)
+        logging.getLogger("numba asks for its logger while it is imported")
+
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+thread.join(10)
+print("ended" if not thread.is_alive() else "hangs")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_beside_a_compile_that_logs() -> None:
+    """The fork held logging's lock, waited for the compile, and the compile, which imported numba, waited for logging's lock."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_COMPILE], timeout=30, capture_output=True, text=True,
+                          check=True)  # fmt: skip
+    assert done.stdout == "ended\n"
