@@ -292,6 +292,6 @@ print("ended" if not thread.is_alive() else "hangs")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_fork_beside_a_compile_that_logs() -> None:
     """The fork held logging's lock, waited for the compile, and the compile, which imported numba, waited for logging's lock."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_COMPILE], timeout=30, capture_output=True, text=True,
-                          check=True)  # fmt: skip
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_COMPILE]
+    done = subprocess.run(command, timeout=30, capture_output=True, text=True, check=True)
     assert done.stdout == "ended\n"
