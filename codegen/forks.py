@@ -8,6 +8,7 @@ lock (a program may use both on its own account). Parent and child then let go o
 
 from __future__ import annotations
 
+import logging  # noqa: F401 (its handlers of forks come first, see below)
 import os
 import sys
 import threading
@@ -86,5 +87,7 @@ def _after() -> None:
         _held.pop()()
 
 
+# What is registered last is asked first. `logging` takes its lock before a fork, too, and registered that when it was imported
+# above: so a fork waits for a compile, which may log, without that lock in its hands.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)

@@ -113,10 +113,11 @@ class _Merger:
             for slot, b in zip(n.slots, n.source.buffers, strict=True):
                 if not self._name(slot, b):
                     return None
-        for c in [*copies, *reversed(copies)]:  # what steps aside in a ring of copies is no kernel's
+        # What steps aside in a ring of copies is no kernel's. It may be a result of the program, which need not be aligned.
+        for c in [*copies, *reversed(copies)]:
             for slot, other in ((c.source, c.target), (c.target, c.source)):
                 if slot not in self.memories and other in self.memories:
-                    self._name(slot, replace(self.memories[other], scope=Scope.SHARED))
+                    self._name(slot, replace(self.memories[other], scope=Scope.RESULT))
         writes = {s for n in computes for s in n.writes} | {c.target for c in copies}
         if any(s not in self.memories for s in (*predicates, *writes, *(c.source for c in copies))):
             return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -176,6 +179,37 @@ def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPat
     assert len(inner) == 2 and all(inner)
 
 
+HANDED_ON = """func.func @main(%x: tensor<1612xi8>) -> tensor<1612xi8> {
+  %start = stablehlo.add %x, %x : tensor<1612xi8>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %a = %start, %b = %start) : tensor<i32>, tensor<1612xi8>, tensor<1612xi8> cond {
+    %t = stablehlo.compare LT, %i, %two, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %part = stablehlo.constant dense<1> : tensor<17xi8>
+    %0 = stablehlo.dynamic_update_slice %b, %part, %one : (tensor<1612xi8>, tensor<17xi8>, tensor<i32>) -> tensor<1612xi8>
+    %1 = stablehlo.negate %0 : tensor<1612xi8>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %0, %1 : tensor<i32>, tensor<1612xi8>, tensor<1612xi8>
+  }
+  return %r#1 : tensor<1612xi8>
+}"""
+
+
+def test_a_result_that_a_loop_only_copies_to_need_not_be_aligned() -> None:
+    """Copies that no kernel makes were declared as scratch, 64 bytes aligned; results are not: a segmentation fault."""
+    module = hlo.parse(HANDED_ON)
+    exe = codegen.compile(module, threads=1)
+    (loop,) = [p for k in exe.kernels for p in [k.compiled.signature.params] if len(p) == 5]
+    assert max(p.align for p in loop) <= 4
+    x = np.arange(1612).astype(np.int8)
+    (wanted,) = interp.evaluate(module, x)
+    for found in [exe(x)[0] for _ in range(20)]:
+        assert np.array_equal(found, wanted)
+
+
 PRODUCT = """func.func @main(%x: tensor<1x6x28x1xui16>, %y: tensor<3x17x6xui16>) -> tensor<1x28x1x3x17xui16> {
   %0 = "stablehlo.dot_general"(%x, %y) {dot_dimension_numbers =
     #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [2]>}
@@ -228,3 +262,36 @@ def test_no_plan_is_refuted(name: str) -> None:
     assert executable.fallbacks == []
     for found, wanted in zip(executable(*arrays), interp.evaluate(module, *arrays), strict=True):
         assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+
+
+FORK_BESIDE_A_COMPILE = """
+import os, threading, time
+from codegen.native.forks import compiling
+import logging
+
+begun = threading.Event()
+
+def work():
+    with compiling:
+        begun.set()
+        time.sleep(0.3)
+        logging.getLogger("numba asks for its logger while it is imported")
+
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+thread.join(10)
+print("ended" if not thread.is_alive() else "hangs")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_beside_a_compile_that_logs() -> None:
+    """The fork held logging's lock, waited for the compile, and the compile, which imported numba, waited for logging's lock."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_COMPILE]
+    done = subprocess.run(command, timeout=30, capture_output=True, text=True, check=True)
+    assert done.stdout == "ended\n"
