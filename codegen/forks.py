@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["compiling"]
+__all__ = ["before_fork", "compiling"]
 
 class _CompileLock:
     """A reentrant lock that a fork gets before the threads that ask for it later: those who compile one kernel after another
@@ -46,9 +46,13 @@ class _CompileLock:
             self._owner = 0
         self._lock.release()
 
+    def is_mine(self) -> bool:
+        """True in the thread that has the lock."""
+        return self._owner == threading.get_ident()
+
     def hold(self) -> Any:
         """Takes the lock for a fork; returns what gives it back."""
-        within = self._owner == threading.get_ident()  # a fork in the middle of a compile of this very thread
+        within = self.is_mine()  # a fork in the middle of a compile of this very thread
         if not within:
             self._door.acquire()
         self._take()
@@ -73,7 +77,10 @@ def _foreign() -> list[Any]:
     return [getattr(lock, "_lock", None) for lock in found if lock is not None]
 
 
-def _before() -> None:
+def before_fork() -> None:
+    """Takes every lock that whoever compiles holds, once for a fork; the front door asks, too, when it waited for an import."""
+    if _held and compiling.is_mine():
+        return
     release = compiling.hold()
     _held.append(release)
     for lock in _foreign():
@@ -90,4 +97,4 @@ def _after() -> None:
 # What is registered last is asked first. `logging` takes its lock before a fork, too, and registered that when it was imported
 # above: so a fork waits for a compile, which may log, without that lock in its hands.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+    os.register_at_fork(before=before_fork, after_in_parent=_after, after_in_child=_after)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging  # noqa: F401 (its handler of forks is registered before the one below)
 import os
 import sys
 import threading
@@ -108,9 +109,19 @@ __all__ = [
 
 
 _importing = threading.RLock()
+
+
+def _before_fork() -> None:
+    _importing.acquire()
+    forks = sys.modules.get("codegen.forks")
+    if forks is not None:  # imported only while this waited: its own hook was not yet asked
+        forks.before_fork()
+
+
 if hasattr(os, "register_at_fork"):
-    # A child of a fork would wait for ever for a module that another thread was importing: a fork waits until it is there.
-    os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)
+    # A child of a fork would wait for ever for a module that another thread was importing: a fork waits until it is there, and
+    # does so before `logging` takes its lock, which the import may want: what is registered last is asked first.
+    os.register_at_fork(before=_before_fork, after_in_parent=_importing.release, after_in_child=_importing.release)
 
 
 def __getattr__(name: str) -> Any:

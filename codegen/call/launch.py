@@ -29,11 +29,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from codegen.call import memory
-from codegen.lib.threads import wake_all
 from codegen.native import interrupts
 from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
+from codegen.waiting import wake_all
 from hlo.cpus import usable_cpus
 from hlo.settings import positive_setting
 

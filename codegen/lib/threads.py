@@ -5,7 +5,6 @@ These are for ``codegen.call.launch`` alone; generated kernels have no use for t
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +16,9 @@ from codegen.lib.buffer import Buf
 from codegen.lib.emit import I8, I32, I64, intrinsic_function
 from codegen.lib.register import register
 from codegen.target import clock_number, current_target
+from codegen.waiting import FUTEX_WAIT, FUTEX_WAKE, ULOCK_WAIT, ULOCK_WAKE_ALL, sleep_call
 
 WORDS = Buf("int64", "words", 8)
-_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # the process-private forms
-# of macOS's __ulock_wait and __ulock_wake, by which its own C++ library waits on an address: 32 bits compared, all woken
-_ULOCK_WAIT, _ULOCK_WAKE_ALL = 1, 1 | 0x100
 
 
 def _native(
@@ -55,27 +52,6 @@ def _slot(b: Any, base: Any, index: Any) -> Any:
     return b.gep(base, [index])
 
 
-def sleep_call(triple: str) -> int | str:
-    """How a thread waits for a word to change: by Linux's system call of this number, by `ulock`, or (`poll`) by looking again.
-
-    >>> sleep_call("x86_64-unknown-linux-gnu"), sleep_call("arm64-apple-darwin24.1.0"), sleep_call("riscv64-unknown-linux-gnu")
-    (202, 'ulock', 'poll')
-    """
-    if "apple" in triple:
-        return "ulock"
-    known = {"x86_64": 202, "aarch64": 98} if "linux" in triple else {}
-    return known.get(triple.partition("-")[0], "poll")
-
-
-def wake_all(library: Any, triple: str, address: int) -> None:
-    """Wakes every thread that waits for the word at an address, from Python: `library` is the process's own, by ctypes."""
-    number = sleep_call(triple)
-    if number == "ulock":
-        getattr(library, "__ulock_wake")(_ULOCK_WAKE_ALL, ctypes.c_void_p(address), ctypes.c_uint64(0))
-    elif number != "poll":
-        library.syscall(number, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, None, None, 0)
-
-
 def _syscall(b: Any, *values: Any) -> Any:
     found = b.module.globals.get("syscall")
     if found is None:
@@ -94,10 +70,10 @@ def _wait(b: Any, base: Any, index: Any, expected: Any) -> None:
     if number == "ulock":
         wait = intrinsic_function(b.module, "__ulock_wait", I32, [I32, I8.as_pointer(), I64, I32])
         place = b.bitcast(_slot(b, base, index), I8.as_pointer())
-        b.call(wait, [ir.Constant(I32, _ULOCK_WAIT), place, low, ir.Constant(I32, 0)])
+        b.call(wait, [ir.Constant(I32, ULOCK_WAIT), place, low, ir.Constant(I32, 0)])
         return
     address = b.ptrtoint(_slot(b, base, index), I64)
-    _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, _FUTEX_WAIT), low, zero, zero, zero)
+    _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, FUTEX_WAIT), low, zero, zero, zero)
 
 
 def _wake(b: Any, base: Any, index: Any) -> None:
@@ -105,12 +81,12 @@ def _wake(b: Any, base: Any, index: Any) -> None:
     if number == "ulock":
         wake = intrinsic_function(b.module, "__ulock_wake", I32, [I32, I8.as_pointer(), I64])
         place = b.bitcast(_slot(b, base, index), I8.as_pointer())
-        b.call(wake, [ir.Constant(I32, _ULOCK_WAKE_ALL), place, ir.Constant(I64, 0)])
+        b.call(wake, [ir.Constant(I32, ULOCK_WAKE_ALL), place, ir.Constant(I64, 0)])
     elif number != "poll":
         zero = ir.Constant(I64, 0)
         address = b.ptrtoint(_slot(b, base, index), I64)
         everyone = ir.Constant(I64, 1 << 30)
-        _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, _FUTEX_WAKE), everyone, zero, zero, zero)
+        _syscall(b, ir.Constant(I64, number), address, ir.Constant(I64, FUTEX_WAKE), everyone, zero, zero, zero)
 
 
 def _pause(b: Any) -> None:

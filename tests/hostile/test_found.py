@@ -266,7 +266,7 @@ def test_no_plan_is_refuted(name: str) -> None:
 
 FORK_BESIDE_A_COMPILE = """
 import os, threading, time
-from codegen.native.forks import compiling
+from codegen.forks import compiling
 import logging
 
 begun = threading.Event()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import codegen
-from codegen.lib.threads import sleep_call
 from codegen.target import clock_number, default_target
+from codegen.waiting import sleep_call
 from tiling.machine import _sysctl, _sysctl_caches
 
 ROOT = Path(codegen.__file__).resolve().parents[1]
