@@ -81,7 +81,7 @@ def _adamw(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def transformer(layers: int, width: int = 128, heads: int = 4, words: int = 500, steps: int = 64) -> hlo.Module:
-    """A training step of a language model."""
+    """A training step of a transformer."""
     jax = importlib.import_module("jax")
     jnp = jax.numpy
 
