@@ -17,6 +17,7 @@ from codegen.source.emit import PhaseSource, emit_phase
 from hlo.errors import Declined
 from hlo.module import Value
 from tiling import Buffer, ControlStep, EvaluatorStep, Fusion, Plan, Scope
+from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
 from tiling.program.in_place_updates import is_update
 
@@ -229,8 +230,9 @@ class Assembly:
 def fusion_source(fusion: Fusion, excess_precision: bool = False) -> tuple[PhaseSource, ...]:
     """The source of each phase of a fusion. Raises RuntimeError for one that has no source: `supports` was not asked."""
     found = []
-    for phase in fusion.schedule.phases:
-        made = emit_phase(fusion.schedule, phase, fusion.name, excess_precision)
+    final = finished(fusion.schedule)
+    for phase in final.phases:
+        made = emit_phase(final, phase, fusion.name, excess_precision)
         if isinstance(made, Declined):
             raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
         found.append(made)

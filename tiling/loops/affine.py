@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.loops.ir import Buffer
 
-__all__ = ["address", "linear", "never_empty", "step_along", "when"]
+__all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", "when"]
+
+LONG_RUN_BYTES = 1 << 17
 
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
@@ -51,6 +53,22 @@ def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | Non
         else:
             rest = rest + atom * k
     return rest, tuple(counts.values())
+
+
+def reads_long_runs(
+    buffer: Buffer, index: Sequence[Expr], extents: Mapping[Var, int], ranges: Mapping[Var, Interval]
+) -> bool:
+    """Whether loops of these extents, one inside the other, read a long run of elements that lie one after the other."""
+    known = linear(address(buffer, index, ranges), tuple(extents))
+    if known is None:
+        return False
+    steps = sorted((step, n) for step, n in zip(known[1], extents.values(), strict=True) if step and n > 1)
+    run = 1
+    for step, n in steps:
+        if step > run:
+            break
+        run = max(run, step * n)
+    return run * buffer.element.itemsize_bytes >= LONG_RUN_BYTES
 
 
 def never_empty(lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> bool:

@@ -26,7 +26,7 @@ from hlo.display import as_html, as_text
 from hlo.module import Block, Op, Value
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.buffers import Buffer, Scope
-from tiling.loops.element_ir import Node
+from tiling.loops.element_ir import Load, Node
 
 __all__ = [
     "Block2D",
@@ -44,6 +44,7 @@ __all__ = [
     "Scatter",
     "Schedule",
     "Scope",
+    "Segment",
     "Selection",
     "Sequential",
     "Skip",
@@ -67,13 +68,17 @@ class LoopKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Loop:
-    """`variable` runs over [lower, upper]; `extent` is the most iterations that it has."""
+    """`variable` runs over [lower, upper]; `extent` is the most iterations that it has.
+
+    `together` iterations are written as one: their number divides that of all iterations.
+    """
 
     variable: Var
     lower: Expr
     upper: Expr
     extent: int
     kind: LoopKind = LoopKind.PARALLEL
+    together: int = 1
 
     @property
     def runs_once(self) -> bool:
@@ -81,8 +86,9 @@ class Loop:
         return self.lower is self.upper and isinstance(self.lower, Const)
 
     def __str__(self) -> str:
-        return f"for {self.variable} in [{self.lower}, {self.upper}]" + (
-            f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
+        kind = f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
+        return f"for {self.variable} in [{self.lower}, {self.upper}]{kind}" + (
+            f", {self.together} at a time" if self.together > 1 else ""
         )
 
 
@@ -101,7 +107,9 @@ class FoldStep:
     """buffers[index] = fold of the op's body over the nest's reduction loops, from `inits`.
 
     For a sum of products that runs without the micro-kernel, `body` is None and the nodes' product is summed from zero.
-    A fold that is `carried` goes on from what the buffers hold.
+    A fold that is `carried` goes on from what the buffers hold. With several `products` the nodes are that many groups of
+    factors, whose products are summed one after the other. Where it `looks_twice`, a maximum or minimum of a row is taken from
+    two bounds of every element, and from a third one, for which the row is read again, where those two do not tell.
     """
 
     values: tuple[Value, ...]
@@ -111,6 +119,13 @@ class FoldStep:
     inits: tuple[Node, ...]
     op: Op
     carried: bool = False
+    products: int = 1
+    looks_twice: bool = False
+
+    def factors(self, k: int) -> tuple[Node, ...]:
+        """The nodes of product number `k`."""
+        count = len(self.nodes) // self.products
+        return self.nodes[k * count : (k + 1) * count]
 
 
 @dataclass(frozen=True)
@@ -145,10 +160,26 @@ class Skip:
 
 
 @dataclass(frozen=True, eq=False)
+class Segment:
+    """A part of a nest's innermost loop, [lower, upper] (empty when lower > upper), and what it computes.
+
+    Nothing of one that `is_left_out` runs while the flag of the nest's `skip` is 1, but for stores of zeros.
+    """
+
+    lower: Expr
+    upper: Expr
+    stores: tuple[Store, ...]
+    folds: tuple[FoldStep, ...]
+    is_left_out: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Nest:
     """Loops, outermost first, around stores and folds over one domain.
 
-    The code generator may reorder them for the sake of strides, unless `order_is_fixed`.
+    Passes may reorder them for the sake of strides, unless `order_is_fixed`. Where there are `segments`, they are what the
+    innermost loop consists of, in order: together they do what the stores and folds say. Rows that the loads of `ahead` read are
+    prefetched before their turn.
     """
 
     loops: tuple[Loop, ...]
@@ -156,6 +187,16 @@ class Nest:
     folds: tuple[FoldStep, ...] = ()
     order_is_fixed: bool = False
     skip: Skip | None = None
+    segments: tuple[Segment, ...] = ()
+    ahead: tuple[Load, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Segment, ...]:
+        """The segments of the innermost loop; the whole of it where it is not cut."""
+        if self.segments:
+            return self.segments
+        lower, upper = (self.loops[-1].lower, self.loops[-1].upper) if self.loops else (ZERO, ZERO)
+        return (Segment(lower, upper, self.stores, self.folds),)
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
+from tiling.loops.conditions import bounds_by
 from tiling.loops.ir import Loop, Nest, Phase
-from tiling.lower.neutral import bounds_by
 
 __all__ = ["Averages"]
 
