@@ -17,6 +17,7 @@ from itertools import product
 from hlo.access import Condition
 from hlo.module import Op, Value
 from indexing.expr import (
+    Bounds,
     Const,
     Expr,
     Interval,
@@ -92,6 +93,11 @@ class Domain:
     @cached_property
     def ranges(self) -> Mapping[Var, Interval]:
         return dict(self.variables)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The intervals of expressions of the variables, the conditions not looked at."""
+        return Bounds(self.ranges)
 
     def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
         return self if not held and not failed else replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
@@ -477,6 +483,8 @@ def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
     """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
     ways: dict[int, dict[Guard, None]] = {}
     order = _topological(roots)
+    if not any(isinstance(n, Choose) for n in order):
+        return [(n, [ALWAYS]) for n in order if isinstance(n, Load)]
     for n in roots:
         ways.setdefault(id(n), {})[ALWAYS] = None
     found: list[tuple[Load, list[Guard]]] = []
@@ -515,7 +523,7 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
             continue
         done.add(id(n))
         stack.append((n, True))
-        stack.extend((c, False) for c in children(n) if not _is_leaf(c))
+        stack += [(c, False) for c in children(n) if id(c) not in done and not _is_leaf(c)]
     return order[::-1]
 
 

@@ -7,42 +7,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hlo.access import Condition
-from indexing.expr import EVERYTHING, Expr, FloorDiv, Interval, Maximum, Minimum, Var, as_expr, interval
+from indexing.expr import EVERYTHING, Bounds, Expr, FloorDiv, Maximum, Minimum, as_expr
 
 __all__ = ["linear_parts", "stays_inside"]
 
 DEPTH = 2  # divisions, minima and maxima of one expression that are looked into, one inside of the other
 MOST_PARTS = 8
 
-Ranges = Mapping[Var, Interval]
 
-
-def stays_inside(ranges: Ranges, held: Sequence[Condition], e: Expr, lower: int, upper: int) -> bool:
+def stays_inside(bounds: Bounds, held: Sequence[Condition], e: Expr, lower: int, upper: int) -> bool:
     """Whether `e` is in [lower, upper] wherever the conditions hold, each condition taken by itself.
 
+    >>> from indexing.expr import Interval, Var
     >>> i, t = Var("i"), Var("t")
     >>> cut = Condition(20 - 3 * i - 6 * t, 0, 20)
-    >>> stays_inside({i: Interval(0, 1), t: Interval(0, 3)}, [cut], 3 * i + 6 * t + 1, 0, 21)
+    >>> stays_inside(Bounds({i: Interval(0, 1), t: Interval(0, 3)}), [cut], 3 * i + 6 * t + 1, 0, 21)
     True
     """
-    span = interval(e, ranges)
-    if span.upper > upper and not _is_at_most(ranges, held, e, upper, DEPTH):
+    span = bounds(e)
+    if span.upper > upper and not _is_at_most(bounds, held, e, upper, DEPTH):
         return False
-    return span.lower >= lower or _is_at_most(ranges, held, -e, -lower, DEPTH)
+    return span.lower >= lower or _is_at_most(bounds, held, -e, -lower, DEPTH)
 
 
-def _is_at_most(ranges: Ranges, held: Sequence[Condition], e: Expr, upper: int, depth: int) -> bool:
+def _is_at_most(bounds: Bounds, held: Sequence[Condition], e: Expr, upper: int, depth: int) -> bool:
     """Whether e <= upper."""
-    if interval(e, ranges).upper <= upper:
+    if bounds(e).upper <= upper:
         return True
     for c in held:
         inner = as_expr(c.expression)
         for k in _factors(e, inner):
             end = c.upper if k > 0 else c.lower  # of e = rest + k c
-            if EVERYTHING.lower < end < EVERYTHING.upper and interval(e - inner * k, ranges).upper + k * end <= upper:
+            if EVERYTHING.lower < end < EVERYTHING.upper and bounds(e - inner * k).upper + k * end <= upper:
                 return True
     if depth == 0:
         return False
@@ -51,11 +50,11 @@ def _is_at_most(ranges: Ranges, held: Sequence[Condition], e: Expr, upper: int, 
         if isinstance(atom, FloorDiv) and isinstance(atom.divisor, int):
             c = atom.divisor
             room = c * upper + c - 1 - (0 if k > 0 else -k * (c - 1))
-            if _is_at_most(ranges, held, rest * c + atom.numerator * k, room, depth - 1):
+            if _is_at_most(bounds, held, rest * c + atom.numerator * k, room, depth - 1):
                 return True
         elif isinstance(atom, (Minimum, Maximum)):
             least = isinstance(atom, Minimum) is (k > 0)  # of the arguments, one that is small enough will do
-            found = (_is_at_most(ranges, held, rest + a * k, upper, depth - 1) for a in atom.arguments)
+            found = (_is_at_most(bounds, held, rest + a * k, upper, depth - 1) for a in atom.arguments)
             if any(found) if least else all(found):
                 return True
     return False
@@ -71,8 +70,8 @@ def _factors(e: Expr, c: Expr) -> Iterator[int]:
 def linear_parts(e: Expr) -> list[Expr]:
     """Expressions that are all at least 0 exactly where `e` is: without divisions and minima where these can be taken apart.
 
+    >>> from indexing.expr import Var, minimum
     >>> i, t = Var("i"), Var("t")
-    >>> from indexing.expr import minimum
     >>> [str(x) for x in linear_parts((minimum(5, 21 - 6 * t) - 1) // 3 - i)]
     ['i * -3 - t * 6 + 20', 'i * -3 + 4']
     """

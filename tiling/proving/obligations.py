@@ -269,13 +269,13 @@ class _Prover:
             yield Obligation("storage", b.name, Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
 
     def _outside(self, a: Access) -> str | None:
-        limits: list[tuple[Expr, int, str]] = []
+        limits: dict[tuple[Expr, int], str] = {}
         for k, (e, n) in enumerate(zip(a.at, a.buffer.shape, strict=True)):
-            limits.append((e, n, f"position {k} of {a.buffer.name}"))
+            limits.setdefault((e, n), f"position {k} of {a.buffer.name}")
         if a.index is not None and a.value is not None and len(a.index) == a.value.rank:
             for k, (e, n) in enumerate(zip(a.index, a.value.shape, strict=True)):
-                limits.append((e, n, f"index {k} of %{a.value.name or '?'}"))
-        for e, n, what in limits:
+                limits.setdefault((e, n), f"index {k} of %{a.value.name or '?'}")
+        for (e, n), what in limits.items():
             if stays_inside(a.domain, e, 0, n - 1):
                 continue
             point = self.ask.outside(a.domain, e, n)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import gcd, prod
 
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, simplify, substitute
 from tiling.loops import inside
 from tiling.loops.accesses import Access, Domain
 from tiling.loops.ir import Buffer
@@ -26,7 +26,7 @@ MOST_WRITES = 64  # of one buffer, compared two by two
 
 def stays_inside(d: Domain, e: Expr, lower: int, upper: int) -> bool:
     """Whether `e` is in [lower, upper] wherever the domain's conditions hold, each condition taken by itself."""
-    return inside.stays_inside(d.ranges, d.held, e, lower, upper)
+    return inside.stays_inside(d.bounds, d.held, e, lower, upper)
 
 
 # ---------------------------------------------------------------- written once
@@ -82,7 +82,7 @@ def _box(at: Sequence[Expr], shape: Sequence[int], d: Domain) -> tuple[_Progress
     ends = [
         (as_expr(c.expression), c.lower, c.upper)
         for c in d.held
-        if not Interval(c.lower, c.upper).covers(interval(as_expr(c.expression), ranges))
+        if not Interval(c.lower, c.upper).covers(d.bounds(as_expr(c.expression)))
     ]
     found: list[_Progression] = []
     for e, n in zip(at, shape, strict=True):
@@ -191,7 +191,7 @@ def _width(accesses: Sequence[Access], k: int, tiles: Mapping[Var, Interval]) ->
         rest = a.at[k] - mine
         if (lead is not None and mine is not lead) or any(v in tiles for v in rest.variables):
             return None, 0
-        span = interval(rest, a.domain.ranges)
+        span = a.domain.bounds(rest)
         low, high = (span.lower, span.upper) if lead is None else (min(low, span.lower), max(high, span.upper))
         lead = mine
     return lead, high - low
