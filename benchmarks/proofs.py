@@ -1,13 +1,13 @@
 """What the proofs about memory cost: CPU seconds of the proof beside CPU seconds of planning, program by program.
 
-    python -m benchmarks.proofs                                  # examples, tests/programs, transposed convolutions; no JAX needed
-    python -m benchmarks.proofs examples transposed --rows       # some classes, a row for each program
-    python -m benchmarks.proofs convolutions contractions families training --every 4      # of programs lowered by JAX
-    python -m benchmarks.proofs step.mlir ...                    # programs in files
+    python -m benchmarks.proofs                               # examples, tests/programs, transposed convolutions; no JAX needed
+    python -m benchmarks.proofs examples transposed --rows    # some classes, a row for each program
+    python -m benchmarks.proofs convolutions contractions families training --every 4    # programs lowered by JAX
+    python -m benchmarks.proofs step.mlir ...                 # programs in files
 
-Planning is `tiling.plan`, the proof all of `memory_fault`: the key, and where it is not known what `prove_memory` shows. Each program
-starts with nothing remembered; within one program, kernels that are alike are proved once, as in `codegen.compile`. Printed are the
-kernels, how many were proved anew, both times, the share of the proof in the time of planning, and what is not proved.
+Planning is `tiling.plan`, the proof all of `memory_fault`: the key, and where it is not known what `prove_memory` shows. Each
+program starts with nothing remembered; within one program, kernels that are alike are proved once, as in `codegen.compile`.
+Printed are the kernels, how many were proved anew, both times, the proof's time in parts of planning's, and what is not proved.
 """
 
 from __future__ import annotations

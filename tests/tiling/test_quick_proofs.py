@@ -148,10 +148,10 @@ def access(
 
 def is_once(writes: list[Access], shape: tuple[int, ...]) -> bool:
     found = Counter(tuple(value(e, p) for e in w.at) for w in writes for p in points(w.domain))
-    return found == Counter({p: 1 for p in product(*map(range, shape))})
+    return found == Counter(dict.fromkeys(product(*map(range, shape)), 1))
 
 
-I, J, T = Var("i"), Var("j"), Var("t")
+ROW, COLUMN, TILE = Var("i"), Var("j"), Var("t")
 
 
 def residues(n: int, d: int, rows: int, cut: bool = True, columns: int = 4) -> list[Access]:
@@ -159,14 +159,16 @@ def residues(n: int, d: int, rows: int, cut: bool = True, columns: int = 4) -> l
     tiles = -(-n // (d * rows))
     found = []
     for r in range(d):
-        row = I * d + T * (d * rows) + r
+        row = ROW * d + TILE * (d * rows) + r
         held = (
-            tuple(Condition(p, 0, 99) for p in linear_parts(minimum(n - 1 - T * (d * rows) - r, d * rows - 1) // d - I))
+            tuple(Condition(p, 0, 99) for p in linear_parts(minimum(n - 1 - TILE * (d * rows) - r, d * rows - 1) // d - ROW))
             if cut
             else ()
         )
-        domain = Domain(((T, Interval(0, tiles - 1)), (I, Interval(0, rows - 1)), (J, Interval(0, columns - 1))), held, (), 1)
-        found.append(access([row, J], domain, buffer(n, columns)))
+        domain = Domain(
+            ((TILE, Interval(0, tiles - 1)), (ROW, Interval(0, rows - 1)), (COLUMN, Interval(0, columns - 1))), held, (), 1
+        )
+        found.append(access([row, COLUMN], domain, buffer(n, columns)))
     return found
 
 
@@ -197,10 +199,10 @@ SPOILED: dict[str, Any] = {
         *w[1:],
     ],
     "a condition is of something else": lambda w: [
-        replace(w[0], domain=w[0].domain.with_guard((Condition(J - 1, 0, 99),), ())),
+        replace(w[0], domain=w[0].domain.with_guard((Condition(COLUMN - 1, 0, 99),), ())),
         *w[1:],
     ],
-    "a row is stored to a diagonal": lambda w: [replace(x, at=(x.at[0], I)) for x in w],
+    "a row is stored to a diagonal": lambda w: [replace(x, at=(x.at[0], ROW)) for x in w],
 }
 
 
@@ -213,8 +215,8 @@ def test_spoiled_residues_are_not_written_once(name: str) -> None:
 
 def test_a_diagonal_is_not_written_once() -> None:
     """A loop that counts two dimensions reaches their diagonal alone: the second one was taken for a loop of its own."""
-    d = Domain(((I, Interval(0, 2)),), ())
-    assert not writes_once([access([I, I], d, buffer(3, 3))], buffer(3, 3))
+    d = Domain(((ROW, Interval(0, 2)),), ())
+    assert not writes_once([access([ROW, ROW], d, buffer(3, 3))], buffer(3, 3))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -249,10 +251,10 @@ def test_tasks_that_are_said_to_be_apart_are(seed: int) -> None:
     t, u = Var("t0"), Var("t1")
     agreed = 0
     for _ in range(200):
-        spans = ((t, Interval(0, r.randrange(4))), (u, Interval(0, r.randrange(4))), (I, Interval(0, r.randrange(4))))
+        spans = ((t, Interval(0, r.randrange(4))), (u, Interval(0, r.randrange(4))), (ROW, Interval(0, r.randrange(4))))
         d = Domain(spans, (), (), 2)
         leads = [t * r.randrange(-5, 6) + u * r.choice([0, 0, 1, 5]), u * r.randrange(4)]
-        made = [access([x + I * r.randrange(3) + r.randrange(3) for x in leads], d, buffer(99, 99)) for _ in range(2)]
+        made = [access([x + ROW * r.randrange(3) + r.randrange(3) for x in leads], d, buffer(99, 99)) for _ in range(2)]
         if r.random() < 0.3:
             made[1] = replace(made[1], at=(made[1].at[0] + t, made[1].at[1]))
         if tasks_apart(made):
@@ -266,24 +268,27 @@ def test_tasks_that_are_said_to_be_apart_are(seed: int) -> None:
 
 
 def test_tasks_that_meet_by_one_row_are_not_apart() -> None:
-    d = Domain(((T, Interval(0, 3)), (I, Interval(0, 5))), (), (), 1)
-    assert tasks_apart([access([T * 6 + I], d, buffer(24))])
-    assert not tasks_apart([access([T * 6 + I], d, buffer(24)), access([T * 6 + I + 1], d, buffer(24), Kind.READ)])
-    assert not tasks_apart([access([T * 5 + I], d, buffer(24))])
-    assert not tasks_apart([access([I], d, buffer(24))])
+    d = Domain(((TILE, Interval(0, 3)), (ROW, Interval(0, 5))), (), (), 1)
+    assert tasks_apart([access([TILE * 6 + ROW], d, buffer(24))])
+    assert not tasks_apart([access([TILE * 6 + ROW], d, buffer(24)), access([TILE * 6 + ROW + 1], d, buffer(24), Kind.READ)])
+    assert not tasks_apart([access([TILE * 5 + ROW], d, buffer(24))])
+    assert not tasks_apart([access([ROW], d, buffer(24))])
+
+
+X, Y = ROW, COLUMN
 
 
 @pytest.mark.parametrize(("digits", "reads", "holds"), [
-    ((I // 12, I // 4 % 3, I % 4), (J // 12, J % 3, J % 4), True),
-    ((I // 12, I // 4 % 3, I % 4), (J // 12, J % 4, J % 4), False),  # a digit that is none
-    ((I // 12, I // 4 % 2, I % 4), (J // 12, J % 2, J % 4), False),  # some elements are written several times, others not at all
-    ((I // 12, I // 3 % 4, I % 4), (J // 12, J % 4, J % 4), False),  # digits that overlap
-    ((I // 12, I // 4 % 3, I % 4), (J // 11, J % 3, J % 4), False),  # one too far
+    ((X // 12, X // 4 % 3, X % 4), (Y // 12, Y % 3, Y % 4), True),
+    ((X // 12, X // 4 % 3, X % 4), (Y // 12, Y % 4, Y % 4), False),  # a digit that is none
+    ((X // 12, X // 4 % 2, X % 4), (Y // 12, Y % 2, Y % 4), False),  # some are written several times, others not at all
+    ((X // 12, X // 3 % 4, X % 4), (Y // 12, Y % 4, Y % 4), False),  # digits that overlap
+    ((X // 12, X // 4 % 3, X % 4), (Y // 11, Y % 3, Y % 4), False),  # one too far
 ])  # fmt: skip
 def test_digits_that_are_written_cover_digits_that_are_read(digits: Any, reads: Any, holds: bool) -> None:
     b = buffer(5, 5, 5)
-    w = access(list(digits), Domain(((I, Interval(0, 23)),), ()), b)
-    a = access(list(reads), Domain(((J, Interval(0, 23)),), ()), b, Kind.READ, (0, 1, 0, 0))
+    w = access(list(digits), Domain(((ROW, Interval(0, 23)),), ()), b)
+    a = access(list(reads), Domain(((COLUMN, Interval(0, 23)),), ()), b, Kind.READ, (0, 1, 0, 0))
     assert covers(w, a, apart=False) is holds
     written = {tuple(value(e, p) for e in w.at) for p in points(w.domain)}
     assert not holds or {tuple(value(e, p) for e in a.at) for p in points(a.domain)} <= written

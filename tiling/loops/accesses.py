@@ -29,8 +29,8 @@ from indexing.expr import (
     simplify,
     substitute,
 )
-from tiling.loops.inside import linear_parts
 from tiling.loops.element_ir import Choose, IndexNode, Load, Node, children, runtimes_of
+from tiling.loops.inside import linear_parts
 from tiling.loops.ir import (
     Block2D,
     Buffer,
