@@ -11,16 +11,16 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from hlo.access import Condition
 from hlo.module import Op, Value
 from indexing.expr import (
+    Bounds,
     Const,
     Expr,
     Interval,
-    Maximum,
-    Minimum,
     Var,
     as_expr,
     interval,
@@ -30,6 +30,7 @@ from indexing.expr import (
     substitute,
 )
 from tiling.loops.element_ir import Choose, IndexNode, Load, Node, children, runtimes_of
+from tiling.loops.inside import linear_parts
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -89,18 +90,23 @@ class Domain:
     shared: int = 0
     blocks: int = 0  # how many variables after those are sequential loops around several steps
 
-    @property
-    def ranges(self) -> dict[Var, Interval]:
+    @cached_property
+    def ranges(self) -> Mapping[Var, Interval]:
         return dict(self.variables)
 
-    def with_guard(self, held: Iterable[Condition], failed: Iterable[tuple[Condition, ...]]) -> Domain:
-        return replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The intervals of expressions of the variables, the conditions not looked at."""
+        return Bounds(self.ranges)
+
+    def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
+        return self if not held and not failed else replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
 
     def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
         """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
         have = self.ranges
         new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
-        return replace(self, variables=(*self.variables, *new))
+        return replace(self, variables=(*self.variables, *new)) if new else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +180,13 @@ def bounds_of(loops: Sequence[Loop], known: Mapping[Var, Interval]) -> list[tupl
 
 
 def _loop_conditions(loops: Sequence[Loop], ranges: Mapping[Var, Interval]) -> list[Condition]:
-    """lower <= variable <= upper, where the intervals do not say it already; each part of a minimum by itself."""
+    """lower <= variable <= upper, where the intervals do not say it already; minima and divisions taken apart."""
     found: list[Condition] = []
     for x in loops:
-        lowers = x.lower.arguments if isinstance(x.lower, Maximum) else (x.lower,)
-        uppers = x.upper.arguments if isinstance(x.upper, Minimum) else (x.upper,)
-        for e in (*(x.variable - a for a in lowers), *(b - x.variable for b in uppers)):
+        ends = ([] if isinstance(x.lower, Const) else [x.variable - x.lower]) + (
+            [] if isinstance(x.upper, Const) else [x.upper - x.variable]
+        )
+        for e in (p for end in ends for p in linear_parts(end)):
             span = interval(e, ranges)
             if span.lower < 0:
                 found.append(Condition(e, 0, max(span.upper, 0)))
@@ -199,6 +206,8 @@ class Reader:
         self.flags: dict[Var, Expr] = {v: Const(b.lower) for v, b in spans}
 
     def step(self, step: Step) -> Iterator[Access]:
+        if self._is_left_out(step):
+            return
         for kind, method in self._models().items():
             if isinstance(step, kind):
                 yield from method(step)
@@ -210,6 +219,18 @@ class Reader:
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
             Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
         }  # fmt: skip
+
+    def _is_left_out(self, step: Step) -> bool:
+        """Whether a flag's value leaves a loop around all of a step without an iteration: the other values have what it does."""
+        if not self.flags or not isinstance(step, (Nest, Contract)):
+            return False
+        around = step.loops if isinstance(step, Contract) else [x for x in step.loops if x.kind is not LoopKind.REDUCTION]
+        for x in around:
+            if any(v in self.flags for e in (x.lower, x.upper) for v in e.variables):
+                size = self._settled(x.upper - x.lower)
+                if isinstance(size, Const) and size.constant < 0:
+                    return True
+        return False
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
         """The iterations of loops, inside the context's or a task's."""
@@ -462,6 +483,8 @@ def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
     """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
     ways: dict[int, dict[Guard, None]] = {}
     order = _topological(roots)
+    if not any(isinstance(n, Choose) for n in order):
+        return [(n, [ALWAYS]) for n in order if isinstance(n, Load)]
     for n in roots:
         ways.setdefault(id(n), {})[ALWAYS] = None
     found: list[tuple[Load, list[Guard]]] = []
@@ -500,7 +523,7 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
             continue
         done.add(id(n))
         stack.append((n, True))
-        stack.extend((c, False) for c in children(n) if not _is_leaf(c))
+        stack += [(c, False) for c in children(n) if id(c) not in done and not _is_leaf(c)]
     return order[::-1]
 
 

@@ -31,7 +31,7 @@ from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.planning.model import Fusion, Plan
 from tiling.proving.mapped import mapped_questions
-from tiling.proving.quick_proofs import covers, stays_inside, writes_once
+from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import Questions, Undecided
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
@@ -269,13 +269,13 @@ class _Prover:
             yield Obligation("storage", b.name, Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
 
     def _outside(self, a: Access) -> str | None:
-        limits: list[tuple[Expr, int, str]] = []
+        limits: dict[tuple[Expr, int], str] = {}
         for k, (e, n) in enumerate(zip(a.at, a.buffer.shape, strict=True)):
-            limits.append((e, n, f"position {k} of {a.buffer.name}"))
+            limits.setdefault((e, n), f"position {k} of {a.buffer.name}")
         if a.index is not None and a.value is not None and len(a.index) == a.value.rank:
             for k, (e, n) in enumerate(zip(a.index, a.value.shape, strict=True)):
-                limits.append((e, n, f"index {k} of %{a.value.name or '?'}"))
-        for e, n, what in limits:
+                limits.setdefault((e, n), f"index {k} of %{a.value.name or '?'}")
+        for (e, n), what in limits.items():
             if stays_inside(a.domain, e, 0, n - 1):
                 continue
             point = self.ask.outside(a.domain, e, n)
@@ -291,7 +291,7 @@ class _Prover:
             return None
         if not mine:
             return "nothing is written"
-        if len(mine) == 1 and writes_once(mine[0], b):
+        if writes_once(mine, b):
             return None
         return self.ask.not_once(mine, b.shape)
 
@@ -346,6 +346,9 @@ class _Prover:
             return self.ask.meet(a, w, blocks=blocks)  # parts of one step take turns, block by block
         return None
 
+    def _meeting(self, accesses: list[Access], group: int) -> str | None:
+        return None if tasks_apart(accesses) else self.ask.not_apart(accesses, group)
+
     def _apart(self) -> Iterator[Obligation]:
         for number, phase in enumerate(self.schedule.phases):
             for b in self.schedule.buffers:
@@ -353,7 +356,7 @@ class _Prover:
                     continue
                 inside = [a for a in self.accesses if a.buffer is b and a.order[0] == number]
                 if any(a.kind is not Kind.READ for a in inside):
-                    question = partial(self.ask.not_apart, inside, phase.group)
+                    question = partial(self._meeting, inside, phase.group)
                     yield self._decided("tasks apart", f"phase {number} {b.name}", question)
 
 
