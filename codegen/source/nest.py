@@ -54,7 +54,7 @@ class NestEmitter:
         self.phase, self.nest, self.rows = phase, nest, rows
         self.products = products  # how many of the folds are into the same accumulators, one after the other
         self.depth = len(nest.loops)
-        self.memo: dict[int, frozenset[Var]] = {}
+        self.memo: dict[Node, frozenset[Var]] = {}
         self.level_of = {x.variable: k + 1 for k, x in enumerate(nest.loops)}
         self.text: dict[int, str] = {}
         self.users: dict[int, list[Node | None]] = {}

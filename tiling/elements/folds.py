@@ -21,7 +21,7 @@ def combined_function(body: Block) -> str | None:
     semantics = op.definition.semantics
     if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
         return None
-    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
+    reads_both = set(op.operands) == set(body.arguments)
     return semantics.function if reads_both and body.results == op.results else None
 
 

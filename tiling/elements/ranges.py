@@ -177,15 +177,15 @@ class Order:
     """Nodes in a row, operands first: `operands` are the places of what each one is computed from, `roots` those asked for."""
 
     def __init__(self, roots: Sequence[Node]) -> None:
-        at: dict[int, int] = {}
+        at: dict[Node, int] = {}
         nodes: list[Node] = []
         for root in roots:
             for n in operands_first(root, at):
-                at[id(n)] = len(nodes)
+                at[n] = len(nodes)
                 nodes.append(n)
         self.nodes = tuple(nodes)
-        self.operands = tuple(tuple(at[id(c)] for c in children(n)) for n in nodes)
-        self.roots = tuple(at[id(r)] for r in roots)
+        self.operands = tuple(tuple(at[c] for c in children(n)) for n in nodes)
+        self.roots = tuple(at[r] for r in roots)
 
 
 def span_of(

@@ -127,7 +127,7 @@ class _Phase:
         self.tiles = {v for v, n in phase.tiles if n > 1}
         self.counts = dict(phase.tiles)
         self.averages = Averages(phase, schedule.ranges)
-        self.memo: dict[int, frozenset[Var]] = {}
+        self.memo: dict[Node, frozenset[Var]] = {}
         self.by_value = buffers_by_value(schedule)
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
@@ -209,7 +209,7 @@ class _Phase:
     def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
         m = self.machine
-        nest = order_loops(nest, lambda load: load.buffer or self.by_value[id(load.value)])
+        nest = order_loops(nest, lambda load: load.buffer or self.by_value[load.value])
         if self.phase.flags:
             nest = replace(nest, loops=self.averages.loops(nest))
         roots: list[Node] = [s.node for s in nest.stores]
