@@ -13,6 +13,7 @@ from math import gcd, log2, prod
 
 from indexing.expr import Expr, Var
 from tiling.elements.folds import combined_function
+from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, loads, node_variables
@@ -39,7 +40,6 @@ from tiling.loops.ir import (
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
-from tiling.planning.stages import COST
 
 __all__ = ["Estimate", "estimate"]
 
@@ -222,7 +222,7 @@ class _Phase:
             variables = node_variables(n, self.memo)
             times = self._upto(nest.loops, variables)
             if isinstance(n, Apply):
-                operations += COST.get(n.function, 1.0) * times
+                operations += scalar_function(n.function).cost * times
             elif isinstance(n, Choose):
                 operations += 2.0 * times
         operations += iterations * (sum(_steps_of(f) for f in nest.folds) + len(nest.stores))
