@@ -156,7 +156,7 @@ class IndexingMap:
     @cached_property
     def spelling(self) -> tuple[Any, ...]:
         """A key that is equal for maps that are written alike."""
-        runtimes = tuple((v.var, v.interval, v.element, id(v.producer), v.label) for v in self.runtimes)
+        runtimes = tuple((v.var, v.interval, v.element, v.producer, v.label) for v in self.runtimes)
         return (self.dims, self.results, self.ranges, runtimes, self.constraints, self.unknown, self.is_known_empty)
 
     @property

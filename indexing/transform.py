@@ -67,7 +67,7 @@ def merge_runtimes(m: IndexingMap) -> IndexingMap:
     seen: dict[Any, Var] = {}
     same: dict[Var, ExprLike] = {}
     for v in m.runtimes:
-        first = seen.setdefault((id(v.producer), v.element, v.interval), v.var)
+        first = seen.setdefault((v.producer, v.element, v.interval), v.var)
         if first is not v.var and v.producer is not None:
             same[v.var] = first
     if not same:

@@ -20,6 +20,7 @@ import numpy as np
 
 from hlo import Block, Module, Op, Value
 from hlo.foreign import read_only
+from hlo.identity import IdentityDict
 from hlo.types import TensorType
 from interp.analysis import BlockPlan, plan_blocks
 from interp.errors import ExecutionError, LimitError, at
@@ -91,22 +92,22 @@ class Budget:
         self.limits = limits
         self.steps = 0
         self.live_bytes = 0
-        self._holders: dict[int, int] = {}
+        self._holders: IdentityDict[np.ndarray, int] = IdentityDict()
 
     def hold(self, value: Any) -> None:
         """A name has come to stand for `value`."""
         for buffer in _buffers(value):
-            count = self._holders.get(id(buffer), 0)
-            self._holders[id(buffer)] = count + 1
+            count = self._holders.get(buffer, 0)
+            self._holders[buffer] = count + 1
             if not count:
                 self.live_bytes += buffer.nbytes
 
     def release(self, value: Any) -> None:
         """A name that stood for `value` is gone."""
         for buffer in _buffers(value):
-            count = self._holders.pop(id(buffer)) - 1
+            count = self._holders.pop(buffer) - 1
             if count:
-                self._holders[id(buffer)] = count
+                self._holders[buffer] = count
             else:
                 self.live_bytes -= buffer.nbytes
 

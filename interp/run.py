@@ -11,6 +11,7 @@ import numpy as np
 from hlo import Block, Function, Module
 from hlo.calls import check_size
 from hlo.foreign import copied
+from hlo.identity import IdentityDict
 from hlo.limits import check_ranks
 from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
@@ -133,7 +134,8 @@ def _run(
         raise LimitError(
             f"the results take {sum(v.nbytes for v in final)} bytes, more than the limit of {budget.limits.memory_bytes} bytes"
         )
-    taken = {id(x) for x in inputs}
+    taken: IdentityDict[Any, None] = IdentityDict()
+    taken.update((x, None) for x in inputs)
     if trace is not None:
         return {p: tuple(copied(v) for v in m.results or ()) for p, m in machines.items()}
     return {p: tuple(_own(v, taken) for v in m.results or ()) for p, m in machines.items()}
@@ -164,14 +166,14 @@ def _checked(value: Any, t: Type, index: int, function: Function) -> Any:
     return value
 
 
-def _own(value: Any, taken: set[int]) -> Any:
+def _own(value: Any, taken: IdentityDict[Any, None]) -> Any:
     """A result as an array that belongs to the caller: contiguous, writeable, no alias of an input or another result."""
     if isinstance(value, tuple):
         return tuple(_own(v, taken) for v in value)
     if not isinstance(value, np.ndarray):
         return value
     flags = value.flags
-    if id(value) in taken or not (flags.owndata and flags.writeable and flags.c_contiguous):
+    if value in taken or not (flags.owndata and flags.writeable and flags.c_contiguous):
         value = np.array(value, order="C")
-    taken.add(id(value))
+    taken[value] = None
     return value

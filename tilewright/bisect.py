@@ -88,7 +88,7 @@ class Values:
     """The evaluator's value of everything that a step reads or makes."""
 
     plan: Plan
-    known: dict[int, np.ndarray] = field(default_factory=dict)
+    known: dict[Value, np.ndarray] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, arrays: Sequence[np.ndarray]) -> Values:
@@ -96,7 +96,7 @@ class Values:
         return _Evaluation(plan)(arrays)
 
     def __getitem__(self, v: Value) -> np.ndarray:
-        return self.known[id(v)]
+        return self.known[v]
 
 
 class _Evaluation:
@@ -109,9 +109,9 @@ class _Evaluation:
         self.module = _module(plan.module, program.ops, program.arguments, self.wanted)
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> Values:
-        made = Values(self.plan, {id(v): np.asarray(a) for v, a in zip(self.plan.program.arguments, arrays, strict=True)})
+        made = Values(self.plan, {v: np.asarray(a) for v, a in zip(self.plan.program.arguments, arrays, strict=True)})
         results = interp.evaluate(self.module, *arrays, entry="main")
-        made.known.update({id(v): np.asarray(a) for v, a in zip(self.wanted, results, strict=True)})
+        made.known.update({v: np.asarray(a) for v, a in zip(self.wanted, results, strict=True)})
         return made
 
 
@@ -193,7 +193,7 @@ class _Search:
                 return found
         inside = [op for op in part.ops if not isinstance(op.definition.semantics, Literal)]
         for op in inside:
-            if not op.results or any(id(v) not in self.values.known for v in op.results):
+            if not op.results or any(v not in self.values.known for v in op.results):
                 continue
             chosen = _needed(op, inside)
             if self.is_wrong(chosen, op):
@@ -292,7 +292,7 @@ def _explain(op: Op, output: int, at: tuple[int, ...], values: Values) -> tuple[
         name = f"operand {k}" + (f" %{operand.name}" if operand.name else "")
         for m in found:
             maps.append(f"{name}: {m}")
-            if not m.symbols and id(operand) in values.known:
+            if not m.symbols and operand in values.known:
                 where = tuple(int(i) for i in m.evaluate(at, ()))
                 array = values[operand]
                 if all(0 <= i < n for i, n in zip(where, array.shape, strict=True)):
@@ -320,26 +320,25 @@ def _reads(op: Op) -> list[Value]:
 
 def _needed(root: Op, ops: Sequence[Op]) -> list[Op]:
     """The ops that the root needs, through others of them, itself last."""
-    inside = {id(v): op for op in ops for v in op.results}
-    found: dict[int, Op] = {id(root): root}
+    inside = {v: op for op in ops for v in op.results}
+    found = {root}
     todo = [root]
     while todo:
         for v in _reads(todo.pop()):
-            maker = inside.get(id(v))
-            if maker is not None and id(maker) not in found:
-                found[id(maker)] = maker
+            maker = inside.get(v)
+            if maker is not None and maker not in found:
+                found.add(maker)
                 todo.append(maker)
-    return [op for op in ops if id(op) in found]
+    return [op for op in ops if op in found]
 
 
 def _border(plan: Plan, ops: Sequence[Op]) -> tuple[list[Value], list[Value]]:
     """(what these ops read from elsewhere, constants apart; which of their values others read, or are results)."""
-    inside = {id(op) for op in ops}
-    made = {id(v) for op in ops for v in op.results}
-    inputs = list(dict.fromkeys(v for op in ops for v in _reads(op) if id(v) not in made and not _is_literal(v)))
-    read = {id(v) for op in plan.program.ops if id(op) not in inside for v in _reads(op)}
-    read |= {id(v) for v in plan.program.results}
-    outputs = [v for op in ops for v in op.results if id(v) in read]
+    inside = set(ops)
+    made = {v for op in ops for v in op.results}
+    inputs = list(dict.fromkeys(v for op in ops for v in _reads(op) if v not in made and not _is_literal(v)))
+    read = {v for op in plan.program.ops if op not in inside for v in _reads(op)} | set(plan.program.results)
+    outputs = [v for op in ops for v in op.results if v in read]
     return inputs, outputs
 
 
@@ -354,11 +353,11 @@ def _module(base: Module, ops: Sequence[Op], inputs: Sequence[Value], results: S
 
 def _numbered_module(
     base: Module, ops: Sequence[Op], inputs: Sequence[Value], results: Sequence[Value]
-) -> tuple[Module, dict[int, str]]:
-    """(`_module`, the name in it of the first result of each op, by the op's id)."""
+) -> tuple[Module, dict[Op, str]]:
+    """(`_module`, the name in it of the first result of each op)."""
     body = Block([v.type for v in inputs], [f"in{k}" for k in range(len(inputs))])
     environment: dict[Value, Value] = dict(zip(inputs, body.arguments, strict=True))
-    names: dict[int, str] = {}
+    names: dict[Op, str] = {}
 
     def add(op: Op) -> None:
         plain, given = plain_form(op)
@@ -371,7 +370,7 @@ def _numbered_module(
         for k, (old, new) in enumerate(zip(op.results, copy.results, strict=True)):
             new.name = f"v{len(names)}_{k}"
             environment[old] = new
-        names[id(op)] = f"v{len(names)}_0"
+        names[op] = f"v{len(names)}_0"
         body.ops.append(copy)
 
     for op in ops:
@@ -395,10 +394,10 @@ def _compiled(
     return codegen.compile(_planned(plan, part, module, names), threads=threads)
 
 
-def _planned(plan: Plan, part: _Part, module: Module, names: Mapping[int, str]) -> Plan:
+def _planned(plan: Plan, part: _Part, module: Module, names: Mapping[Op, str]) -> Plan:
     if part.fusion is not None:
         number = {op.results[0].name: k for k, op in enumerate(flatten(module).ops) if op.results}
-        stages = [names.get(id(s.op)) for s in part.fusion.stages]
+        stages = [names.get(s.op) for s in part.fusion.stages]
         if all(n in number for n in stages):
             pin = tiling.Pin(tuple(number[n] for n in stages), part.fusion.tile_sizes)
             try:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hlo.module import Value
 from hlo.types import TensorType
 from tilewright.figures import bytes_label, figure
 from tilewright.report import ops_text
@@ -173,8 +174,8 @@ def fusion_graph(plan: Plan) -> Any:
     from tiling.show.text import count
 
     graph = Graph()
-    home: dict[int, str] = {}
-    readers: dict[int, list[str]] = {id(v): [] for v in plan.program.arguments}
+    home: dict[Value, str] = {}
+    readers: dict[Value, list[str]] = {v: [] for v in plan.program.arguments}
     for number, step in enumerate(plan.steps):
         key = f"step {number}"
         if isinstance(step, Fusion):
@@ -192,25 +193,25 @@ def fusion_graph(plan: Plan) -> Any:
             label, kind = f"{step.name}\n{step.op.name}\n{count(inside, 'kernel')} inside", "kernel"
             inputs, outputs = tuple(step.reads), tuple(step.op.results)
         inputs = tuple(dict.fromkeys(inputs))
-        graph.add(key, label, kind, 1 + max((graph.levels[home[id(v)]] for v in inputs if id(v) in home), default=0))
+        graph.add(key, label, kind, 1 + max((graph.levels[home[v]] for v in inputs if v in home), default=0))
         for v in inputs:
-            if id(v) in home:
-                graph.edges.append((home[id(v)], key, _size(v)))
-            elif id(v) in readers:
-                readers[id(v)].append(key)
-        home.update({id(v): key for v in outputs})
+            if v in home:
+                graph.edges.append((home[v], key, _size(v)))
+            elif v in readers:
+                readers[v].append(key)
+        home.update(dict.fromkeys(outputs, key))
     last = 1 + max(graph.levels.values(), default=0)
     alone: dict[str, list[Any]] = {}
     for k, v in enumerate(plan.program.arguments):
-        read_by = readers[id(v)]
-        home[id(v)] = f"argument {k}"
+        read_by = readers[v]
+        home[v] = f"argument {k}"
         if len(read_by) == 1 and not any(v is r for r in plan.program.results):
             alone.setdefault(read_by[0], []).append(v)
             continue
         level = min((graph.levels[r] for r in read_by), default=last)
         unread = "" if read_by or any(v is r for r in plan.program.results) else "\nnot read"
-        graph.add(home[id(v)], f"%{v.name}\n{v.type}{unread}", "argument", level - 0.5)
-        graph.edges += [(home[id(v)], r, _size(v)) for r in read_by]
+        graph.add(home[v], f"%{v.name}\n{v.type}{unread}", "argument", level - 0.5)
+        graph.edges += [(home[v], r, _size(v)) for r in read_by]
     for key, values in alone.items():
         for label, size in _boxes([(f"%{v.name}\n{v.type}", _size(v)) for v in values], "arguments"):
             mine = f"{key} reads {label}"
@@ -218,7 +219,7 @@ def fusion_graph(plan: Plan) -> Any:
             graph.edges.append((mine, key, size))
     made: dict[str, list[tuple[str, int]]] = {}
     for k, v in enumerate(plan.program.results):
-        made.setdefault(home.get(id(v), ""), []).append((f"result {k}\n{v.type}", _size(v)))
+        made.setdefault(home.get(v, ""), []).append((f"result {k}\n{v.type}", _size(v)))
     for key, results in made.items():
         for label, size in _boxes(results, "results"):
             graph.add(f"{key} gives {label}", label, "argument", last)

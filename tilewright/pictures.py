@@ -249,23 +249,23 @@ def _operations(fusion: Fusion) -> int:
             total += math.prod(op.operands[0].shape)
         elif isinstance(semantics, SumOfProducts):
             (m, *_) = indexing.output_to_input(op)[0]
-            total += 2 * elems * math.prod(v.interval.size for v in m.ranges) * shares.get(id(op), 1.0)
+            total += 2 * elems * math.prod(v.interval.size for v in m.ranges) * shares.get(op, 1.0)
     return round(total)
 
 
-def _computed_shares(fusion: Fusion) -> dict[int, float]:
+def _computed_shares(fusion: Fusion) -> dict[Op, float]:
     """Of contractions that masks bound, by op: the part of their products that is computed while inputs are within limits."""
     from tiling.loops.ir import Contract
     from tiling.planning.averages import Averages
 
-    shares: dict[int, float] = {}
+    shares: dict[Op, float] = {}
     for phase in fusion.schedule.phases:
         averages = Averages(phase, fusion.schedule.ranges)
         for c in phase.all_steps if phase.flags else ():
             if isinstance(c, Contract):
                 n = averages.count(c.columns_lower, c.columns_upper, c.n)
                 k = averages.count(c.depth_lower, c.last_depth, c.k)
-                shares[id(c.op)] = min(1.0, n * k / (c.n * c.k))
+                shares[c.op] = min(1.0, n * k / (c.n * c.k))
     return shares
 
 

@@ -60,14 +60,14 @@ class _Record:
         """The plan with its decisions and counts. Raises ValueError where it is another program's."""
         if len(made.fusions) != len(self.looked_at) or [len(c.regions) for c in made.controls] != [len(r) for r in self.regions]:
             raise ValueError("the record has other steps")
-        counts = {id(f): n for f, n in zip(made.fusions, self.looked_at, strict=True)}
-        below = {id(c): row for c, row in zip(made.controls, self.regions, strict=True)}
+        counts = dict(zip(made.fusions, self.looked_at, strict=True))
+        below = dict(zip(made.controls, self.regions, strict=True))
         steps: list[Fusion | EvaluatorStep | ControlStep] = []
         for s in made.steps:
             if isinstance(s, Fusion):
-                steps.append(replace(s, candidates=counts[id(s)]))
+                steps.append(replace(s, candidates=counts[s]))
             elif isinstance(s, ControlStep):
-                rows = zip(s.regions, below[id(s)], strict=True)
+                rows = zip(s.regions, below[s], strict=True)
                 steps.append(replace(s, regions=tuple(replace(r, plan=record.applied_to(r.plan)) for r, record in rows)))
             else:
                 steps.append(s)
@@ -79,13 +79,13 @@ def _write(key: str, made: Plan) -> None:
 
 
 def _document(made: Plan, path: tuple[int, ...]) -> dict[str, object]:
-    number = {id(op): k for k, op in enumerate(made.program.ops)}
+    number = {op: k for k, op in enumerate(made.program.ops)}
     return {
         "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path)] for p in made.pins() if not p.region],
         "decisions": [asdict(d) for d in made.decisions],
         "looked_at": [f.candidates for f in made.fusions],
         "regions": [
-            [_document(r.plan, (*path, number[id(c.op)], k)) for k, r in enumerate(c.regions)] for c in made.controls
+            [_document(r.plan, (*path, number[c.op], k)) for k, r in enumerate(c.regions)] for c in made.controls
         ],
     }
 

@@ -52,7 +52,7 @@ class NestEmitter:
         self.is_scan = any(x.kind is LoopKind.SCAN for x in nest.loops)
         self.rows = 1 if self.is_scan or len(nest.loops) < 2 else nest.loops[-2].together  # of a fold, in one step
         self.depth = len(nest.loops)
-        self.memo: dict[int, frozenset[Var]] = {}
+        self.memo: dict[Node, frozenset[Var]] = {}
         self.level_of = {x.variable: k + 1 for k, x in enumerate(nest.loops)}
         self.text: dict[int, str] = {}
         self.users: dict[int, list[Node | None]] = {}

@@ -29,7 +29,7 @@ class PhaseWriter:
         self.counter = 0
 
     def buffer_of(self, load: Load) -> Buffer:
-        return load.buffer or self.by_value[id(load.value)]
+        return load.buffer or self.by_value[load.value]
 
     def name(self, v: Var) -> str:
         """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""

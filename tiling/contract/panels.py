@@ -260,7 +260,7 @@ class Contraction(Roles):
     def _tile(self, node: Node, role: str, other: Var) -> Place | None:
         """The operand as a window's tile, whose innermost dimension a right operand's columns must run along."""
         c = self.c
-        memo: dict[int, frozenset[Var]] = {}
+        memo: dict[Node, frozenset[Var]] = {}
         inside = node_variables(node, memo)
         local = [x for x in (*self.loops, *self.depth_loops) if x.variable in inside]
         if any(x.lower is not Const(0) or x.upper is not Const(x.extent - 1) for x in local):

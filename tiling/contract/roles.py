@@ -126,7 +126,7 @@ class Roles:
 
     def _chosen(self) -> bool:
         c = self.c
-        memo: dict[int, frozenset[Var]] = {}
+        memo: dict[Node, frozenset[Var]] = {}
         reads = [node_variables(n, memo) for n in c.nodes]
         found = linear(address(c.buffers[id(self.value)], c.index, c.ranges), [x.variable for x in self.loops])
         if found is None:

@@ -6,11 +6,10 @@ import numpy as np
 
 from hlo.module import Block
 from hlo.registry import Elementwise
-from hlo.types import ElementType, default_storage_range
+from hlo.types import ElementType
+from tiling.elements.scalar_functions import Neutral, scalar_function
 
-__all__ = ["ASSOCIATIVE", "combined_function", "is_neutral"]
-
-ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+__all__ = ["combined_function", "is_neutral"]
 
 
 def combined_function(body: Block) -> str | None:
@@ -19,22 +18,14 @@ def combined_function(body: Block) -> str | None:
         return None
     op = body.ops[0]
     semantics = op.definition.semantics
-    if not isinstance(semantics, Elementwise) or semantics.function not in ASSOCIATIVE:
+    if not isinstance(semantics, Elementwise) or not scalar_function(semantics.function).is_associative:
         return None
-    reads_both = {id(v) for v in op.operands} == {id(v) for v in body.arguments}
+    reads_both = set(op.operands) == set(body.arguments)
     return semantics.function if reads_both and body.results == op.results else None
 
 
 def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:
     """True when f(a, value) = a for every a that a fold from `value` reaches (so +0 is neutral for a sum from +0)."""
-    if element.is_boolean:
-        return function in ("and", "or") and bool(value) is (function == "and")
-    if element.is_float:
-        wanted = {"add": 0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}
-        return function in wanted and float(value) == wanted[function]
-    if not element.is_integer:
-        return False
-    low, high = default_storage_range(element)
-    ones = -1 if low < 0 else high
-    exact = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": ones, "or": 0}
-    return int(value) == exact[function]
+    neutral = scalar_function(function).neutral
+    wanted = neutral.of(element) if isinstance(neutral, Neutral) else None
+    return wanted is not None and (float(value) if element.is_float else int(value)) == wanted

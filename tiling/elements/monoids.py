@@ -20,22 +20,19 @@ from typing import Any
 import numpy as np
 
 from hlo.clone import clone_block
+from hlo.errors import Declined
 from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, definition
 from hlo.types import ElementType, TensorType, default_storage_range, element_type
 from indexing.expr import Interval, Var, interval
+from tiling.elements.scalar_functions import COMPARED, on_arrays
 from tiling.loops.element_ir import IndexNode, Node, Scalar
 from tiling.loops.ir import FoldStep, Loop, Monoid
 
 __all__ = ["Monoid", "monoid_of"]
 
 MOST_CASES = 1 << 18
-COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal
-}  # fmt: skip
-LOGIC: Mapping[str, Callable[..., Any]] = {
-    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not
-}  # fmt: skip
+LOGIC = ("and", "or", "xor", "not")
 
 Columns = tuple[np.ndarray, ...]
 
@@ -95,7 +92,7 @@ def _only_chooses(body: Block) -> bool:
         semantics = op.definition.semantics
         name = semantics.function if isinstance(semantics, Elementwise) else ""
         if name == "compare":
-            if op.attr("comparison_direction") not in COMPARISONS or "TOTAL" in str(op.attr("compare_type") or ""):
+            if op.attr("comparison_direction") not in COMPARED or "TOTAL" in str(op.attr("compare_type") or ""):
                 return False
         elif name == "select":
             pass
@@ -144,13 +141,9 @@ def _run(body: Block, a: Columns, b: Columns) -> Columns:
         x = [known[v] for v in op.operands]
         semantics = op.definition.semantics
         assert isinstance(semantics, Elementwise)
-        if semantics.function == "compare":
-            made = COMPARISONS[op.attr("comparison_direction")](*x)
-        elif semantics.function == "select":
-            made = np.where(*x)
-        else:
-            made = LOGIC[semantics.function](*x)
-        known[op.results[0]] = made
+        function = on_arrays(op, semantics.function)
+        assert not isinstance(function, Declined), "`_only_chooses` said so"
+        known[op.results[0]] = function(*x)
     return tuple(known[v] for v in body.results)
 
 

@@ -8,29 +8,19 @@ monoid. A body that breaks these laws on a few dozen numbers of every size is fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Value
 from hlo.registry import Elementwise, Literal
 from hlo.types import ElementType
+from tiling.elements.scalar_functions import on_arrays
 
 __all__ = ["is_monoid"]
 
-Function = Callable[..., Any]
-
-FUNCTIONS: dict[str, Function] = {
-    "abs": np.abs, "add": np.add, "and": np.logical_and, "divide": np.divide, "exponential": np.exp,
-    "exponential_minus_one": np.expm1, "log": np.log, "log_plus_one": np.log1p, "maximum": np.maximum, "minimum": np.minimum,
-    "multiply": np.multiply, "negate": np.negative, "not": np.logical_not, "or": np.logical_or, "select": np.where,
-    "sqrt": np.sqrt, "subtract": np.subtract, "tanh": np.tanh,
-}  # fmt: skip
-COMPARED: dict[str, Function] = {
-    "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
-}  # fmt: skip
 TOLERANCE = 1e-9
 
 
@@ -71,9 +61,8 @@ def _value(body: Block, a: Any, b: Any) -> Any:
             continue
         if not isinstance(semantics, Elementwise) or any(v not in known for v in op.operands):
             return None
-        name = semantics.function
-        function = COMPARED.get(op.attr("comparison_direction")) if name == "compare" else FUNCTIONS.get(name)
-        if function is None:
+        function = on_arrays(op, semantics.function)
+        if isinstance(function, Declined):
             return None
         known[op.results[0]] = function(*(known[v] for v in op.operands))
     return known.get(body.results[0])

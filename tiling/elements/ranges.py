@@ -8,43 +8,24 @@ None stands for a value of which nothing is known: it may be NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from math import erf, exp, inf, isinf, isnan, log, sqrt, tanh
+from math import inf, isinf, isnan
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from hlo.errors import Declined
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import Interval, Var, interval
+from tiling.elements.scalar_functions import SpanFunction, scalar_function
+from tiling.elements.span import Span
 from tiling.loops.element_ir import Apply, IndexNode, Node, Scalar, Test, children, operands_first
 
 __all__ = ["Order", "Span", "greatest_of", "hull", "rounded", "span_of", "span_of_sum"]
 
 ZERO_BELOW = {"f64": -750.0}
 """exp is +0 from here down; -110 for what is computed in f32."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """All elements lie in [low, high], which may reach to the infinities, and none is NaN.
-
-    `attains`, where it is known: among the elements along the loop `along` some have just this value.
-    """
-
-    low: float
-    high: float
-    attains: float | None = None
-    along: Var | None = None
-
-    @property
-    def is_zero(self) -> bool:
-        return self.low == 0.0 == self.high
-
-    @property
-    def magnitude(self) -> float:
-        return max(abs(self.low), abs(self.high))
 
 
 ANY_BOOLEAN = Span(0.0, 1.0)
@@ -103,89 +84,19 @@ def hull(a: Span | None, b: Span | None) -> Span | None:
     return None if a is None or b is None else Span(min(a.low, b.low), max(a.high, b.high))
 
 
-def _corners(f: Callable[[float, float], float], a: Span, b: Span) -> tuple[float, float]:
-    found = [f(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-    return (float("nan"),) * 2 if any(map(isnan, found)) else (min(found), max(found))
-
-
-def _product(x: float, y: float) -> float:
-    return x * y
-
-
-def _add(a: Span, b: Span) -> tuple[float, float]:
-    if inf in (a.high, b.high) and -inf in (a.low, b.low):
-        return float("nan"), float("nan")
-    return a.low + b.low, a.high + b.high
-
-
-def _multiply(a: Span, b: Span) -> tuple[float, float]:
-    touches_zero = [x.low <= 0.0 <= x.high for x in (a, b)]
-    if any(t and isinf(y.magnitude) for t, y in zip(touches_zero, (b, a), strict=True)):
-        return float("nan"), float("nan")
-    return _corners(_product, a, b)
-
-
-def _divide(a: Span, b: Span) -> tuple[float, float]:
-    if b.low <= 0.0 <= b.high or isinf(b.magnitude):
-        return float("nan"), float("nan")
-    return _corners(lambda x, y: x / y, a, b)
-
-
-def _exponential(x: float) -> float:
-    return 0.0 if x == -inf else inf if x > 709.0 else exp(x)
-
-
-def _monotone(f: Callable[[float], float], low: float = -inf, high: float = inf) -> Callable[[Span], tuple[float, float]]:
-    """f on an interval, f ascending, where it is defined on [low, high]."""
-
-    def span(a: Span) -> tuple[float, float]:
-        return (f(a.low), f(a.high)) if low <= a.low and a.high <= high else (float("nan"), float("nan"))
-
-    return span
-
-
-def _abs(a: Span) -> tuple[float, float]:
-    return (0.0 if a.low <= 0.0 <= a.high else min(abs(a.low), abs(a.high))), a.magnitude
-
-
-UNARY: Mapping[str, Callable[[Span], tuple[float, float]]] = {
-    "negate": lambda a: (-a.high, -a.low),
-    "abs": _abs,
-    "square": lambda a: (_abs(a)[0] ** 2, _abs(a)[1] ** 2),
-    "exponential": _monotone(_exponential),
-    "tanh": _monotone(tanh),
-    "fast_tanh": _monotone(tanh),
-    "erf": _monotone(erf),
-    "fast_erf": _monotone(erf),
-    "logistic": _monotone(lambda x: 1.0 / (1.0 + _exponential(-x))),
-    "sqrt": _monotone(lambda x: x if isinf(x) else sqrt(x), low=0.0),
-    "log": _monotone(lambda x: x if isinf(x) else log(x), low=1e-300),
-    "sign": _monotone(lambda x: (x > 0.0) - (x < 0.0)),
-    "convert": lambda a: (a.low, a.high),
-}
-BINARY: Mapping[str, Callable[[Span, Span], tuple[float, float]]] = {
-    "add": _add,
-    "subtract": lambda a, b: _add(a, Span(-b.high, -b.low)),
-    "multiply": _multiply,
-    "divide": _divide,
-    "maximum": lambda a, b: (max(a.low, b.low), max(a.high, b.high)),
-    "minimum": lambda a, b: (min(a.low, b.low), min(a.high, b.high)),
-}
-
-
 class Order:
     """Nodes in a row, operands first: `operands` are the places of what each one is computed from, `roots` those asked for."""
 
     def __init__(self, roots: Sequence[Node]) -> None:
-        at: dict[int, int] = {}
+        at: dict[Node, int] = {}
         nodes: list[Node] = []
         for root in roots:
             for n in operands_first(root, at):
-                at[id(n)] = len(nodes)
+                at[n] = len(nodes)
                 nodes.append(n)
         self.nodes = tuple(nodes)
-        self.operands = tuple(tuple(at[id(c)] for c in children(n)) for n in nodes)
-        self.roots = tuple(at[id(r)] for r in roots)
+        self.operands = tuple(tuple(at[c] for c in children(n)) for n in nodes)
+        self.roots = tuple(at[r] for r in roots)
 
 
 def span_of(
@@ -212,11 +123,12 @@ def span_of(
     known = [s for s in operands if s is not None]
     if len(known) < len(operands):
         return None
-    if n.function in UNARY:
-        return _unary(n.function, known[0], element)
-    if n.function not in BINARY:
+    f = scalar_function(n.function).span
+    if isinstance(f, Declined):
         return None
-    low, high = BINARY[n.function](*known)
+    if len(known) == 1:
+        return _unary(n.function, f, known[0], element)
+    low, high = f(*known)
     if n.function == "subtract" and not isnan(low):
         along = peak()
         if along is not None:
@@ -226,8 +138,7 @@ def span_of(
     return rounded(low, high, element)
 
 
-def _unary(function: str, a: Span, element: ElementType) -> Span | None:
-    f = UNARY[function]
+def _unary(function: str, f: SpanFunction, a: Span, element: ElementType) -> Span | None:
     if function == "convert" and not element.is_float and (isinf(a.magnitude) or not element.is_integer):
         return None
     low, high = f(a)

@@ -156,15 +156,15 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
                 yield label, str(reason)
 
 
-def buffers_by_value(schedule: Schedule) -> dict[int, Buffer]:
+def buffers_by_value(schedule: Schedule) -> dict[Value, Buffer]:
     """Where each value is kept, as the code generator sees it: a buffer used in place belongs to several values."""
-    found = {id(b.value): b for b in schedule.buffers if b.value is not None}
+    found = {b.value: b for b in schedule.buffers if b.value is not None}
     for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
         if isinstance(step, Contract):
-            found.setdefault(id(step.value), step.out.buffer)
+            found.setdefault(step.value, step.out.buffer)
         elif isinstance(step, Nest):
-            found.update({id(s.value): s.buffer for s in step.stores if s.value is not None})
-            found.update({id(v): b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
+            found.update({s.value: s.buffer for s in step.stores if s.value is not None})
+            found.update({v: b for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
     return found
 
 
@@ -196,7 +196,9 @@ def _loop_conditions(loops: Sequence[Loop], ranges: Mapping[Var, Interval]) -> l
 class Reader:
     """Collects the accesses of one step."""
 
-    def __init__(self, schedule: Schedule, by_value: Mapping[int, Buffer], phase: Phase, at: tuple[int, int], label: str) -> None:
+    def __init__(
+        self, schedule: Schedule, by_value: Mapping[Value, Buffer], phase: Phase, at: tuple[int, int], label: str
+    ) -> None:
         self.schedule, self.by_value, self.at, self.label = schedule, by_value, at, label
         self.inside: Domain | None = None  # the sequential loop that the steps are in
         self.first_part = 0
@@ -306,7 +308,7 @@ class Reader:
     def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
         """The loads below some nodes, each under what must hold for it to be made."""
         for load, guards in _guarded(roots):
-            buffer = load.buffer or self.by_value.get(id(load.value))
+            buffer = load.buffer or self.by_value.get(load.value)
             if buffer is None:
                 raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
             for held, failed in guards:
@@ -367,15 +369,15 @@ class Reader:
     def _operand(self, op: Op, number: int, buffer: Buffer) -> Value | None:
         """The value in a buffer that an operand is made of; None for a buffer of copies."""
         todo = [op.operands[number]] if number < len(op.operands) else []
-        seen: set[int] = set()
+        seen: set[Value] = set()
         while todo:
             v = todo.pop()
-            kept = self.by_value.get(id(v))
+            kept = self.by_value.get(v)
             if kept is buffer:
                 return v
-            if id(v) not in seen and kept is None and v.op is not None:
+            if v not in seen and kept is None and v.op is not None:
                 todo.extend(v.op.operands)
-            seen.add(id(v))
+            seen.add(v)
         return None
 
     def sequential(self, s: Sequential) -> Iterator[Access]:
@@ -406,7 +408,7 @@ class Reader:
     def turn(self, t: Turn) -> Iterator[Access]:
         r, c = t.rows.variable, t.columns.variable
         domain = self.domain((t.rows, t.columns))
-        read = t.value if self.by_value.get(id(t.value)) is t.source.buffer else None
+        read = t.value if self.by_value.get(t.value) is t.source.buffer else None
         yield from self._block(Kind.READ, t.source, t.source.base + r * t.source.row_stride + c, domain, 0, 0, read)
         # A turned tile in scratch is no value of its own; one that goes to memory is that buffer's value.
         yield from self._block(
@@ -481,25 +483,25 @@ ALWAYS: Guard = ((), ())
 
 def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
     """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
-    ways: dict[int, dict[Guard, None]] = {}
+    ways: dict[Node, dict[Guard, None]] = {}
     order = _topological(roots)
     if not any(isinstance(n, Choose) for n in order):
         return [(n, [ALWAYS]) for n in order if isinstance(n, Load)]
     for n in roots:
-        ways.setdefault(id(n), {})[ALWAYS] = None
+        ways.setdefault(n, {})[ALWAYS] = None
     found: list[tuple[Load, list[Guard]]] = []
     for n in order:
-        mine = ways[id(n)]
+        mine = ways[n]
         if ALWAYS in mine or len(mine) > GUARDS_LIMIT:
             mine = {ALWAYS: None}
         if isinstance(n, Load):
             found.append((n, list(mine)))
-        inner = {id(r.node) for r in runtimes_of(n)}
+        inner = {r.node for r in runtimes_of(n)}
         for c in children(n):
-            target = ways.setdefault(id(c), {})
+            target = ways.setdefault(c, {})
             for held, failed in mine:
                 way: Guard = (held, failed)
-                if isinstance(n, Choose) and id(c) not in inner:
+                if isinstance(n, Choose) and c not in inner:
                     if c is n.then:
                         target[tuple(dict.fromkeys((*held, *n.conditions))), failed] = None
                     if c is n.otherwise:
@@ -512,16 +514,16 @@ def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
 def _topological(roots: Sequence[Node]) -> list[Node]:
     """Nodes before what they are computed from."""
     order: list[Node] = []
-    done: set[int] = set()
+    done: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(n, False) for n in roots]
     while stack:
         n, ready = stack.pop()
         if ready:
             order.append(n)
             continue
-        if id(n) in done or _is_leaf(n):
+        if n in done or _is_leaf(n):
             continue
-        done.add(id(n))
+        done.add(n)
         stack.append((n, True))
         stack += [(c, False) for c in children(n) if id(c) not in done and not _is_leaf(c)]
     return order[::-1]

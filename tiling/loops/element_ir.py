@@ -4,11 +4,12 @@
                       = f(element(a, …), element(b, …))          when v = f(a, b) is computed where it is read
 
 Nodes form a graph: a value read twice at the same index is one node, computed once. `tiling.elements.build` makes them.
+A node equals itself alone, and is a key of the tables about a graph; two loads of one element have the same `Load.place`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,7 @@ class Runtime:
     upper: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Load:
     """An element of a value in memory: in the buffer that the fusion keeps the value in, or in `buffer` where one is named."""
 
@@ -60,6 +61,11 @@ class Load:
     index: tuple[Expr, ...]
     buffer: Buffer | None = None
     runtimes: tuple[Runtime, ...] = ()
+
+    @property
+    def place(self) -> Hashable:
+        """What is read: equal for loads of the same element."""
+        return self.value, self.index, self.buffer, self.runtimes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +94,7 @@ class Test:
     conditions: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IndexNode:
     """An index expression as a number of an element type."""
 
@@ -110,34 +116,38 @@ Node = Load | Apply | Choose | Test | IndexNode | Scalar
 
 def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:
     """Some nodes and all that they are computed from, each once: a node before its operands, operands from left to right."""
-    seen: set[int] = set()
+    seen: set[Node] = set()
     stack = list(reversed(roots))
     while stack:
         n = stack.pop()
-        if id(n) not in seen:
-            seen.add(id(n))
+        if n not in seen:
+            seen.add(n)
             yield n
             stack.extend(reversed(children(n)))
 
 
 def loads(roots: Sequence[Node]) -> list[Load]:
-    """Every distinct load below some nodes, in the order of `all_nodes`."""
-    return list(dict.fromkeys(n for n in all_nodes(roots) if isinstance(n, Load)))
+    """The loads below some nodes, the first one of each element, in the order of `all_nodes`."""
+    found: dict[Hashable, Load] = {}
+    for n in all_nodes(roots):
+        if isinstance(n, Load):
+            found.setdefault(n.place, n)
+    return list(found.values())
 
 
-def operands_first(root: Node, memo: Mapping[int, object]) -> Iterator[Node]:
-    """What a node is computed from and the node itself, operands first, without those whose ids are in `memo`.
+def operands_first(root: Node, memo: Mapping[Node, object]) -> Iterator[Node]:
+    """What a node is computed from and the node itself, operands first, without those that are in `memo`.
 
     Whoever asks puts a node into `memo` before asking for the next one.
     """
     stack = [root]
     while stack:
         n = stack[-1]
-        waiting = [c for c in children(n) if id(c) not in memo] if id(n) not in memo else ()
+        waiting = [c for c in children(n) if c not in memo] if n not in memo else ()
         stack.extend(waiting)
         if not waiting:
             stack.pop()
-            if id(n) not in memo:
+            if n not in memo:
                 yield n
 
 
@@ -164,27 +174,26 @@ def own_expressions(node: Node) -> tuple[Expr, ...]:
     return tuple(c.expression for c in node.conditions) if isinstance(node, (Choose, Test)) else ()
 
 
-def node_variables(node: Node, memo: dict[int, frozenset[Var]]) -> frozenset[Var]:
+def node_variables(node: Node, memo: dict[Node, frozenset[Var]]) -> frozenset[Var]:
     """The loop variables that a node's value depends on."""
     for n in operands_first(node, memo):
         own = frozenset(x for e in own_expressions(n) for x in e.variables)
-        memo[id(n)] = own.union(*(memo[id(c)] for c in children(n)))
-    return memo[id(node)]
+        memo[n] = own.union(*(memo[c] for c in children(n)))
+    return memo[node]
 
 
 def rebuild(
     root: Node,
     leaf: Callable[[Load], Node],
     index: Callable[[Sequence[Expr]], tuple[Expr, ...]],
-    memo: dict[int, Node],
-    keep: list[Node],
+    memo: dict[Node, Node],
     settle: Callable[[Node], Node] = lambda n: n,
 ) -> Node:
     """A copy of a node with every load passed through `leaf`, every other index expression through `index`, and then every
     copied node through `settle`. What does not change is not copied.
 
     Nodes with runtime variables are not copied (`has_runtimes` tells): their variables stand for the original's values.
-    `memo` (by id) and `keep` (what the ids belong to) let several roots share their copies.
+    `memo`, a node's copy, lets several roots share their copies.
     """
     for n in operands_first(root, memo):
         new: Node = n
@@ -193,18 +202,17 @@ def rebuild(
         elif isinstance(n, IndexNode):
             new = IndexNode(index((n.expression,))[0], n.element, n.runtimes)
         elif isinstance(n, Apply):
-            if any(memo[id(a)] is not a for a in n.arguments):
-                new = Apply(n.op, n.function, tuple(memo[id(a)] for a in n.arguments))
+            if any(memo[a] is not a for a in n.arguments):
+                new = Apply(n.op, n.function, tuple(memo[a] for a in n.arguments))
         elif isinstance(n, Choose):
             conditions = tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions)
-            then, otherwise = memo[id(n.then)], memo[id(n.otherwise)]
+            then, otherwise = memo[n.then], memo[n.otherwise]
             if conditions != n.conditions or then is not n.then or otherwise is not n.otherwise:
                 new = Choose(conditions, then, otherwise, n.runtimes)
         elif isinstance(n, Test):
             new = Test(tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions))
-        memo[id(n)] = settle(new)
-        keep.extend((n, new))
-    return memo[id(root)]
+        memo[n] = settle(new)
+    return memo[root]
 
 
 def has_runtimes(roots: Sequence[Node]) -> bool:
@@ -227,17 +235,16 @@ class Renamer:
     """Copies nodes with variables replaced and loads of just-computed values replaced by what computes them."""
 
     def __init__(
-        self, renaming: Mapping[Var, Expr], ranges: Mapping[Var, Interval], computed: Mapping[int, Node]
+        self, renaming: Mapping[Var, Expr], ranges: Mapping[Var, Interval], computed: Mapping[Value, Node]
     ) -> None:
         self.renaming, self.ranges, self.computed = renaming, ranges, computed
-        self._memo: dict[int, Node] = {}
-        self._keep: list[Node] = []
+        self._memo: dict[Node, Node] = {}
 
     def index(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
         return tuple(simplify(substitute(e, self.renaming), self.ranges) for e in index)
 
     def node(self, node: Node) -> Node:
-        return rebuild(node, self._leaf, self.index, self._memo, self._keep)
+        return rebuild(node, self._leaf, self.index, self._memo)
 
     def _leaf(self, load: Load) -> Node:
-        return self.computed.get(id(load.value)) or Load(load.value, self.index(load.index), load.buffer)
+        return self.computed.get(load.value) or Load(load.value, self.index(load.index), load.buffer)

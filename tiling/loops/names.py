@@ -22,20 +22,19 @@ class Names:
     """Unique, readable identifiers for values: `x`, `v12`, `dot_3`."""
 
     def __init__(self, in_memory: Iterable[Value]) -> None:
-        self.in_memory = {id(v): v for v in in_memory}
-        self._names: dict[int, str] = {}
+        self.in_memory = dict.fromkeys(in_memory)
+        self._names: dict[Value, str] = {}
         self._taken: set[str] = set()
-        self._values: list[Value] = []
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         # Found once for a fusion, whatever its tiles.
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
-        for v in self.in_memory.values():
+        for v in self.in_memory:
             self.of(v)  # in program order, so that the same program always gets the same names
 
     def of(self, v: Value) -> str:
         """A value's identifier, the same whenever it is asked for."""
-        known = self._names.get(id(v))
+        known = self._names.get(v)
         if known is not None:
             return known
         # Words always get a number, so that none hides a function or type of the kernel library (`%float32`, `select`).
@@ -45,8 +44,7 @@ class Names:
             name = self._unique(_harmless(v.name) + "_1")
         else:
             name = self._unique((_harmless(v.op.definition.mnemonic) if v.op is not None else "arg") + "_1")
-        self._names[id(v)] = name
-        self._values.append(v)
+        self._names[v] = name
         return name
 
     def _unique(self, wanted: str) -> str:

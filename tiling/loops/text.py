@@ -8,8 +8,10 @@ from dataclasses import replace
 from textwrap import wrap
 
 from hlo.access import Condition
+from hlo.module import Value
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, substitute
+from tiling.loops.accesses import buffers_by_value
 from tiling.loops.element_ir import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, all_nodes, runtimes_of
 from tiling.loops.ir import (
     ZERO,
@@ -35,7 +37,7 @@ Names = Mapping[Var, Expr | int]
 _AS_IT_IS: Names = {}
 
 
-def show_node(node: Node, depth: int = 4, where: Mapping[int, str] | None = None, names: Names = _AS_IT_IS) -> str:
+def show_node(node: Node, depth: int = 4, where: Mapping[Value, str] | None = None, names: Names = _AS_IT_IS) -> str:
     """A node as an expression, cut below `depth`. `where` names the buffer of a value, `names` its variables in short."""
 
     def index(e: Expr) -> str:
@@ -45,7 +47,7 @@ def show_node(node: Node, depth: int = 4, where: Mapping[int, str] | None = None
         return " and ".join(f"{index(as_expr(c.expression))} in [{c.lower}, {c.upper}]" for c in conditions)
 
     if isinstance(node, Load):
-        known = node.buffer.name if node.buffer is not None else (where or {}).get(id(node.value))
+        known = node.buffer.name if node.buffer is not None else (where or {}).get(node.value)
         name = known or f"%{node.value.name or '?'}"
         return f"{name}[{', '.join(map(index, node.index))}]"
     if isinstance(node, Scalar):
@@ -86,16 +88,9 @@ def show_phases(schedule: Schedule) -> str:
     return "\n".join(lines)
 
 
-def buffer_names(schedule: Schedule) -> dict[int, str]:
-    """The name of the buffer that each value is kept in, by the value's id."""
-    found = {id(b.value): b.name for b in schedule.buffers if b.value is not None}
-    for step in (s for p in schedule.phases for s in p.all_steps):
-        if isinstance(step, Contract):
-            found.setdefault(id(step.value), step.out.buffer.name)
-        elif isinstance(step, Nest):
-            found.update({id(s.value): s.buffer.name for s in step.stores if s.value is not None})
-            found.update({id(v): b.name for f in step.folds for v, b in zip(f.values, f.buffers, strict=True)})
-    return found
+def buffer_names(schedule: Schedule) -> dict[Value, str]:
+    """The name of the buffer that each value is kept in."""
+    return {v: b.name for v, b in buffers_by_value(schedule).items()}
 
 
 def _short(variables: Sequence[Var]) -> dict[Var, Expr | int]:
@@ -104,7 +99,7 @@ def _short(variables: Sequence[Var]) -> dict[Var, Expr | int]:
     return {v: Var(short) for v in variables if taken[short := v.name.partition("_")[0]] == 1 and short != v.name}
 
 
-def _step(step: Step, where: Mapping[int, str], tiles: Sequence[Var]) -> list[str]:
+def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
     if isinstance(step, Contract):
         return _contract(step, where, tiles)
     if isinstance(step, Nest):
@@ -146,7 +141,7 @@ def _step(step: Step, where: Mapping[int, str], tiles: Sequence[Var]) -> list[st
     return _scatter(step, where, tiles)
 
 
-def _scatter(s: Scatter, where: Mapping[int, str], tiles: Sequence[Var]) -> list[str]:
+def _scatter(s: Scatter, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
     names = _short(
         [*tiles, *(x.variable for x in s.loops), *(x.variable for x in s.starts if x.variable is not None)]
     )
@@ -192,7 +187,7 @@ def _var(v: Var, names: Names) -> Var:
     return new if isinstance(new, Var) else v
 
 
-def _nest(nest: Nest, where: Mapping[int, str], tiles: Sequence[Var]) -> list[str]:
+def _nest(nest: Nest, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
     names = _short([*tiles, *(x.variable for x in nest.loops)])
     lines = _loops(nest.loops, names)
     pad = "  " * len(nest.loops)
@@ -210,7 +205,7 @@ def _nest(nest: Nest, where: Mapping[int, str], tiles: Sequence[Var]) -> list[st
     return lines
 
 
-def _runtimes(nodes: Sequence[Node], where: Mapping[int, str], names: Names) -> list[str]:
+def _runtimes(nodes: Sequence[Node], where: Mapping[Value, str], names: Names) -> list[str]:
     """A line for each value that an index is made of."""
     found: dict[Var, Runtime] = {}
     for n in all_nodes(nodes):
@@ -237,7 +232,7 @@ def wrapped(pad: str, target: str, value: str) -> list[str]:
     return [pad + x.replace("\xa0", " ") for x in lines]
 
 
-def _contract(c: Contract, where: Mapping[int, str], tiles: Sequence[Var]) -> list[str]:
+def _contract(c: Contract, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
     names = _short([*tiles, *(x.variable for x in c.loops)])
     lines = _loops(c.loops, names)
     pad = "  " * len(c.loops)

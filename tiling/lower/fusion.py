@@ -337,7 +337,7 @@ class Lowering:
         todo = [v for p in self.request.stages for v in p.op.operands]
         while todo:
             v = todo.pop()
-            kept = id(v) in self.plan_of or (id(v) in self.names.in_memory and id(v) not in self.request.inlined)
+            kept = id(v) in self.plan_of or (v in self.names.in_memory and id(v) not in self.request.inlined)
             if id(v) in inlined or v.op is None or kept:
                 continue
             if is_inlinable(v.op) is not None:
@@ -428,7 +428,7 @@ class Lowering:
         if not isinstance(plan.stage.op.definition.semantics, SumOfProducts) or len(readers) != 1 or len(plan.loops) < 2:
             return None
         reader, load = readers[0]
-        memo: dict[int, frozenset[Var]] = {}
+        memo: dict[Node, frozenset[Var]] = {}
         at = {x.variable: k for k, x in enumerate(reader.loops)}
         places = []
         for e in load.index:

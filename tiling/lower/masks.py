@@ -177,8 +177,9 @@ class Masks:
 
     def note(self, m: Member, bounded: Mapping[Var, Ends], skipped: Sequence[Condition] = (), whole: Sequence[Load] = ()) -> None:
         """A member reads with some loops in these ends, and not where `skipped` fails; the loads in `whole` read everything."""
+        everything = {x.place for x in whole}
         for load in loads((*m.nodes, *m.inits)):
-            ends = tuple(None if load in whole else self._read(m, e, bounded) for e in load.index)
+            ends = tuple(None if load.place in everything else self._read(m, e, bounded) for e in load.index)
             self.readings.setdefault(id(load.value), []).append(_Reading(load, ends, frozenset(skipped)))
 
     def _read(self, m: Member, e: Expr, bounded: Mapping[Var, Ends]) -> Ends | None:

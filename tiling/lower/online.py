@@ -207,8 +207,7 @@ class _Finder:
 
     def _expanded(self, node: Node) -> Node:
         """The node with what is computed along the dimension in place of its loads."""
-        memo: dict[int, Node] = {}
-        keep: list[Node] = []
+        memo: dict[Node, Node] = {}
 
         def leaf(load: Load) -> Node:
             if id(load.value) not in self.along:
@@ -217,7 +216,7 @@ class _Finder:
             inner = Renamer(made.at(load.index, self.whole.ranges), self.whole.ranges, {}).node(made.nodes[0])
             return self._expanded(inner)
 
-        return rebuild(node, leaf, tuple, memo, keep)
+        return rebuild(node, leaf, tuple, memo)
 
     def _folded_in(self, node: Node, p: Member) -> tuple[Node, Var] | None:
         """(the node that the maximum runs over, p's loop along its dimension), where `node` reads both."""
@@ -390,7 +389,7 @@ class OnlineLowering(Lowering):
         def leaf(load: Load) -> Node:
             return Load(load.value, load.index, self.state["reference"]) if load.value is self.like else load
 
-        return rebuild(node, leaf, tuple, {}, [])
+        return rebuild(node, leaf, tuple, {})
 
     def _scale_at(self, plan: Member) -> Load:
         """How much a member's running result shrinks: at the row of the maximum that it reads."""

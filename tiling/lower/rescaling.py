@@ -49,7 +49,7 @@ class Rescaling:
         return self.slope == other.slope and same_function(self.shift, other.shift)
 
     def _shifted(self, m: Node) -> Node:
-        return m if self.shift is None else rebuild(self.shift, lambda load: m, tuple, {}, [])
+        return m if self.shift is None else rebuild(self.shift, lambda load: m, tuple, {})
 
     def make(self, old: Node, new: Node, like: Value) -> Node:
         """g(old, new) for elements of the type of `like`."""

@@ -100,7 +100,7 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
             at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
             if at != stored[id(load.value)].index:
                 return None
-    renamer = Renamer(renaming, ranges, {k: s.node for k, s in stored.items()})
+    renamer = Renamer(renaming, ranges, {s.value: s.node for s in first.stores if s.value is not None})
     stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
     folds = tuple(
         replace(

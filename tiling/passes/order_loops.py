@@ -9,7 +9,7 @@ from hlo.registry import Fold
 from indexing.expr import Expr, Var
 from tiling.elements.folds import combined_function
 from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Load, loads, node_variables
+from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
 __all__ = ["order_loops"]
@@ -31,7 +31,7 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
     found = loads(roots)
     accesses += [(buffer_of(x), x.index, 1.0) for x in found if not x.runtimes]
-    memo: dict[int, frozenset[Var]] = {}
+    memo: dict[Node, frozenset[Var]] = {}
     looked_up = [(buffer_of(x), x.index, node_variables(x, memo)) for x in found if x.runtimes]
 
     def score(variable: Var, extent: int) -> float:

@@ -173,4 +173,4 @@ def _without(root: Node, conditions: Sequence[Condition]) -> Node:
         left = tuple(c for c in n.conditions if c not in known)
         return n if len(left) == len(n.conditions) else Choose(left, n.then, n.otherwise) if left else n.then
 
-    return rebuild(root, lambda load: load, tuple, {}, [], settle)
+    return rebuild(root, lambda load: load, tuple, {}, settle)

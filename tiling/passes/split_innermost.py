@@ -168,11 +168,10 @@ class _Resolver:
 
     def __init__(self, key: Key, holds: bool) -> None:
         self.key, self.holds = key, holds
-        self.memo: dict[int, Node] = {}
-        self.keep: list[Node] = []
+        self.memo: dict[Node, Node] = {}
 
     def node(self, root: Node) -> Node:
-        return rebuild(root, lambda load: load, tuple, self.memo, self.keep, self._settle)
+        return rebuild(root, lambda load: load, tuple, self.memo, self._settle)
 
     def _settle(self, n: Node) -> Node:
         if not isinstance(n, (Choose, Test)):

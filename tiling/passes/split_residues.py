@@ -133,7 +133,6 @@ def _at(s: Store, variable: Var, value: Expr, ranges: dict[Var, Interval]) -> St
             return Choose(tuple(left), n.then, n.otherwise) if left else n.then
         return Test(tuple(left)) if left else Scalar(np.bool_(True), ELEMENT_TYPES["i1"])
 
-    memo: dict[int, Node] = {}
-    keep: list[Node] = []
-    node = rebuild(s.node, leaf, lambda e: index(tuple(e)), memo, keep, settle)
+    memo: dict[Node, Node] = {}
+    node = rebuild(s.node, leaf, lambda e: index(tuple(e)), memo, settle)
     return Store(s.value, s.buffer, index(s.index), node)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, as_expr
@@ -59,7 +59,7 @@ def turn_loads(
         if not found or not isinstance(step, Nest):
             done.append(step)
             continue
-        new: dict[Load, Load] = {}
+        new: dict[Hashable, Load] = {}
         for load, inner, row in found:
             source = buffer_of(load)
             base, (across_step, _) = _known(linear(address(source, load.index, ranges), (inner.variable, row.variable)))
@@ -77,7 +77,7 @@ def turn_loads(
             )  # fmt: skip
             made.append(buffer)
             done.append(Turn(load.value, inner, row, Block2D(source, base, across_step, 1), Block2D(buffer, Const(0), width, 1)))
-            new[load] = Load(load.value, (as_expr(row.variable), as_expr(inner.variable)), buffer)
+            new[load.place] = Load(load.value, (as_expr(row.variable), as_expr(inner.variable)), buffer)
         else:
             done.append(_replaced(step, new))
     return done, made
@@ -90,27 +90,26 @@ def _known(parts: tuple[Expr, tuple[int, ...]] | None) -> tuple[Expr, tuple[int,
 
 def _unconditional(roots: Sequence[Node]) -> list[Load]:
     """Loads that every iteration makes: those inside a choice may be out of bounds elsewhere."""
-    found: dict[Load, None] = {}
-    seen: set[int] = set()
+    found: dict[Hashable, Load] = {}
+    seen: set[Node] = set()
     stack = list(roots)
     while stack:
         n = stack.pop()
-        if id(n) in seen:
+        if n in seen:
             continue
-        seen.add(id(n))
+        seen.add(n)
         if isinstance(n, Load):
-            found[n] = None
+            found.setdefault(n.place, n)
         elif not isinstance(n, Choose):
             stack.extend(children(n))
-    return list(found)
+    return list(found.values())
 
 
-def _replaced(nest: Nest, new: Mapping[Load, Load]) -> Nest:
-    memo: dict[int, Node] = {}
-    keep: list[Node] = []
+def _replaced(nest: Nest, new: Mapping[Hashable, Load]) -> Nest:
+    memo: dict[Node, Node] = {}
 
     def node(n: Node) -> Node:
-        return rebuild(n, lambda load: new.get(load, load), tuple, memo, keep)
+        return rebuild(n, lambda load: new.get(load.place, load), tuple, memo)
 
     stores = tuple(Store(s.value, s.buffer, s.index, node(s.node)) for s in nest.stores)
     folds = tuple(replace(f, nodes=tuple(map(node, f.nodes))) for f in nest.folds)

@@ -13,6 +13,7 @@ from math import gcd, log2, prod
 
 from indexing.expr import Expr, Var
 from tiling.elements.folds import combined_function
+from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, loads, node_variables
@@ -39,7 +40,6 @@ from tiling.loops.ir import (
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
-from tiling.planning.stages import COST
 
 __all__ = ["Estimate", "estimate"]
 
@@ -127,7 +127,7 @@ class _Phase:
         self.tiles = {v for v, n in phase.tiles if n > 1}
         self.counts = dict(phase.tiles)
         self.averages = Averages(phase, schedule.ranges)
-        self.memo: dict[int, frozenset[Var]] = {}
+        self.memo: dict[Node, frozenset[Var]] = {}
         self.by_value = buffers_by_value(schedule)
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
@@ -209,7 +209,7 @@ class _Phase:
     def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
         m = self.machine
-        nest = order_loops(nest, lambda load: load.buffer or self.by_value[id(load.value)])
+        nest = order_loops(nest, lambda load: load.buffer or self.by_value[load.value])
         if self.phase.flags:
             nest = replace(nest, loops=self.averages.loops(nest))
         roots: list[Node] = [s.node for s in nest.stores]
@@ -222,7 +222,7 @@ class _Phase:
             variables = node_variables(n, self.memo)
             times = self._upto(nest.loops, variables)
             if isinstance(n, Apply):
-                operations += COST.get(n.function, 1.0) * times
+                operations += scalar_function(n.function).cost * times
             elif isinstance(n, Choose):
                 operations += 2.0 * times
         operations += iterations * (sum(_steps_of(f) for f in nest.folds) + len(nest.stores))

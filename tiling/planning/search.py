@@ -230,7 +230,7 @@ def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Itera
         by_value = buffers_by_value(whole)
         for step in whole.main.steps:
             if isinstance(step, Nest):
-                found = across(step, lambda load: load.buffer or by_value[id(load.value)], whole.ranges, in_tile=False)
+                found = across(step, lambda load: load.buffer or by_value[load.value], whole.ranges, in_tile=False)
                 pairs += [(inner, row) for _, inner, row in found]
     if not pairs or len(free) < 2:
         return

@@ -24,20 +24,14 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import ElementType, TensorType
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.build import RuntimeTable, reads_of
+from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.stage import Stage, is_inlinable
 from tiling.planning.sizes import InPlace, below_moves
 from tiling.program.flatten import Program
 from tiling.program.inputs import op_inputs
 from tiling.routines.table import ROUTINES, routine_of
 
-__all__ = ["COST", "Stage", "find_stages", "is_inlinable"]
-
-COST: dict[str, float] = {
-    "exponential": 10, "exponential_minus_one": 12, "log": 12, "log_plus_one": 12, "logistic": 12, "tanh": 12, "erf": 14,
-    "erfc": 16, "sine": 15, "cosine": 15, "tan": 20, "power": 25, "cbrt": 20, "atan2": 20, "divide": 4, "sqrt": 4, "rsqrt": 4,
-    "remainder": 8, "fast_tanh": 7, "fast_erf": 7,
-}  # fmt: skip
-"""What a scalar function costs in additions; 1 for what is not listed."""
+__all__ = ["Stage", "find_stages", "is_inlinable"]
 
 EXPENSIVE = 8.0
 WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
@@ -98,7 +92,7 @@ def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage
             if any(v in is_placed for v in op.operands) or _is_placed(op, declined[op]):
                 is_placed.add(r)
             semantics = op.definition.semantics
-            own = COST.get(semantics.function, 1.0) if isinstance(semantics, Elementwise) else 0.0
+            own = scalar_function(semantics.function).cost if isinstance(semantics, Elementwise) else 0.0
             # What is broadcast is hoisted out of the loop, so only operands of full size weigh in.
             weight[r] = own + sum(weight.get(v, 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(r))
             merged: dict[Value, int] = {}

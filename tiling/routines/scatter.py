@@ -77,14 +77,14 @@ def updated_in_memory(op: Op) -> list[Value]:
 
 def _is_made_of(v: Value, source: Value) -> bool:
     """True when `source` is read where `v` is computed in place."""
-    todo, seen = [v], set[int]()
+    todo, seen = [v], set[Value]()
     while todo:
         w = todo.pop()
         if w is source:
             return True
-        if id(w) not in seen and w.op is not None and isinstance(w.op.definition.semantics, (Elementwise, Move)):
+        if w not in seen and w.op is not None and isinstance(w.op.definition.semantics, (Elementwise, Move)):
             todo.extend(w.op.operands)
-        seen.add(id(w))
+        seen.add(w)
     return False
 
 

@@ -17,8 +17,8 @@ __all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_pl
 def members(f: Fusion, plan: Plan) -> tuple[list[str], str]:
     """(the values with loops of their own, the ops computed where they are read) of a fusion."""
     with_loops = [plan.names.of(v) for s in f.stages for v in s.values]
-    own = {id(s.op) for s in f.stages}
-    return with_loops, op_summary([op for op in f.ops if id(op) not in own])
+    own = {s.op for s in f.stages}
+    return with_loops, op_summary([op for op in f.ops if op not in own])
 
 
 def show_plan(plan: Plan) -> str:

@@ -50,7 +50,7 @@ class Walk:
     def __init__(self, module: Module | None, sequential: bool, producers: bool) -> None:
         self.module, self.sequential, self.producers = module, sequential, producers
         self.until: set[Value] = set()  # values of the outermost frame that the walk does not look behind
-        self.frames: dict[tuple[int, Op], Frame] = {}
+        self.frames: dict[tuple[Frame | None, Op], Frame] = {}
         self.dimensions: list[SpaceDimension] = []
         self.by_axis: dict[tuple[Op, int], SpaceDimension] = {}
         self.composed: dict[tuple[Any, Any], IndexingMap] = {}
@@ -84,7 +84,7 @@ class Walk:
         return blocks_of(op, self.module) if op.name in CALLS else []
 
     def _frame(self, parent: Frame | None, op: Op, block: Block) -> Frame:
-        key = (id(parent), op)
+        key = (parent, op)
         if key not in self.frames:
             self.frames[key] = Frame(parent, dict(zip(block.arguments, op.operands, strict=True)))
         return self.frames[key]
@@ -108,15 +108,15 @@ class Walk:
                 if not isinstance(operand.type, TensorType):
                     node.operands.append(())
                     continue
-                here: dict[int, Node] = {}
+                here: dict[Node, None] = {}
                 for axes, m in maps:
                     if m.is_known_empty:
                         continue
                     t, new = self._at(self.enter((operand, frame)), *self._through(node, op, axes, m))
-                    here[id(t)] = t
+                    here[t] = None
                     if new:
                         todo.append(t)
-                node.operands.append(tuple(here.values()))
+                node.operands.append(tuple(here))
         return first
 
     def _maps(self, op: Op, output: int) -> list[list[Read]]:

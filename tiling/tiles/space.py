@@ -180,7 +180,7 @@ class Runtimes:
 
     def of(self, v: RuntimeVariable, names: Mapping[Var, Expr | int]) -> RuntimeVariable:
         element = tuple(substitute(e, names) for e in v.element)
-        key = (id(v.producer), v.interval, element, v.label)
+        key = (v.producer, v.interval, element, v.label)
         if key not in self.found:
             made = v._replace(
                 var=Var(f"rt_{len(self.found)}"), element=element, label=v.label or label_of(v.producer)

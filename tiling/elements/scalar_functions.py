@@ -1,0 +1,253 @@
+"""What tiling knows of scalar functions, one row each: what they cost, their ranges, their neutral elements, samples of them.
+
+`hlo` has what each is of: the ops whose semantics are `Elementwise` of it, with their operands and types; its code is in
+`codegen.source.scalars`. A function without a row costs an addition, and nothing else is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import erf, exp, inf, isinf, log, nan, sqrt, tanh
+from typing import Any
+
+import numpy as np
+
+from hlo.errors import Declined
+from hlo.module import Op
+from hlo.types import ElementType, default_storage_range
+from tiling.elements.span import Span
+
+__all__ = ["COMPARED", "SCALAR_FUNCTIONS", "ArrayFunction", "Neutral", "ScalarFunction", "SpanFunction", "on_arrays",
+           "scalar_function"]  # fmt: skip
+
+SpanFunction = Callable[..., tuple[float, float]]
+"""The ends of the exact values from the operands' spans; NaN where some of them is NaN, or none is known."""
+
+ArrayFunction = Callable[..., Any]
+"""The function on arrays of doubles, of Python's integers or of booleans."""
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """e with f(x, e) = x, of each kind of types; None where f of such a type is no fold whose order is free.
+
+    `is_for_all`: of floats this holds for every x, NaN included; else for what a fold from e reaches (-0 + 0 = +0).
+    """
+
+    of_float: float | None
+    of_integer: Callable[[ElementType], int]
+    of_boolean: bool | None = None
+    is_for_all: bool = True
+
+    def of(self, element: ElementType) -> float | int | bool | None:
+        """The neutral element among the numbers of a type.
+
+        >>> from hlo.types import element_type
+        >>> [SCALAR_FUNCTIONS["maximum"].neutral.of(element_type(t)) for t in ("f32", "i8", "i1")]
+        [-inf, -128, None]
+        """
+        if element.is_boolean:
+            return self.of_boolean
+        if element.is_float:
+            return self.of_float
+        return self.of_integer(element) if element.is_integer else None
+
+
+NOT_BOUNDED = Declined("no interval of its values is worked out from its operands'")
+NOT_SAMPLED = Declined("bodies of folds that call it are not tried on samples")
+NOT_ASSOCIATIVE = Declined("no fold by it may be reordered")
+AS_ITS_DIRECTION = Declined("the op's direction says which comparison it is: COMPARED")
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """`cost` is in additions. An associative and commutative function has a `neutral` element.
+
+    A `span` is of one rounding less than the function's: `tiling.elements.ranges` widens it.
+    """
+
+    cost: float = 1.0
+    span: SpanFunction | Declined = NOT_BOUNDED
+    arrays: ArrayFunction | Declined = NOT_SAMPLED
+    neutral: Neutral | Declined = NOT_ASSOCIATIVE
+
+    @property
+    def is_associative(self) -> bool:
+        """Whether folds by this function alone may be taken in any order and in parts."""
+        return isinstance(self.neutral, Neutral)
+
+
+# ---------------------------------------------------------------- spans
+
+
+def _corners(f: Callable[[float, float], float], a: Span, b: Span) -> tuple[float, float]:
+    found = [f(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    return (nan, nan) if any(x != x for x in found) else (min(found), max(found))
+
+
+def _add(a: Span, b: Span) -> tuple[float, float]:
+    if inf in (a.high, b.high) and -inf in (a.low, b.low):
+        return nan, nan
+    return a.low + b.low, a.high + b.high
+
+
+def _multiply(a: Span, b: Span) -> tuple[float, float]:
+    touches_zero = [x.low <= 0.0 <= x.high for x in (a, b)]
+    if any(t and isinf(y.magnitude) for t, y in zip(touches_zero, (b, a), strict=True)):
+        return nan, nan
+    return _corners(lambda x, y: x * y, a, b)
+
+
+def _divide(a: Span, b: Span) -> tuple[float, float]:
+    if b.low <= 0.0 <= b.high or isinf(b.magnitude):
+        return nan, nan
+    return _corners(lambda x, y: x / y, a, b)
+
+
+def _exponential(x: float) -> float:
+    return 0.0 if x == -inf else inf if x > 709.0 else exp(x)
+
+
+def _ascending(f: Callable[[float], float], low: float = -inf, high: float = inf) -> SpanFunction:
+    """f on an interval, f ascending, where it is defined on [low, high]."""
+
+    def span(a: Span) -> tuple[float, float]:
+        return (f(a.low), f(a.high)) if low <= a.low and a.high <= high else (nan, nan)
+
+    return span
+
+
+def _abs(a: Span) -> tuple[float, float]:
+    return (0.0 if a.low <= 0.0 <= a.high else min(abs(a.low), abs(a.high))), a.magnitude
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _least(element: ElementType) -> int:
+    return default_storage_range(element)[0]
+
+
+def _greatest(element: ElementType) -> int:
+    return default_storage_range(element)[1]
+
+
+def _all_ones(element: ElementType) -> int:
+    low, high = default_storage_range(element)
+    return -1 if low < 0 else high
+
+
+COMPARED: Mapping[str, ArrayFunction] = {
+    "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
+}  # fmt: skip
+"""`compare` on arrays, by its direction."""
+
+SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
+    # Sums, products and what orders numbers.
+    "add": ScalarFunction(1, _add, np.add, Neutral(0.0, lambda e: 0, is_for_all=False)),
+    "subtract": ScalarFunction(1, lambda a, b: _add(a, Span(-b.high, -b.low)), np.subtract),
+    "multiply": ScalarFunction(1, _multiply, np.multiply, Neutral(1.0, lambda e: 1)),
+    "divide": ScalarFunction(4, _divide, np.divide),
+    "remainder": ScalarFunction(8),
+    "maximum": ScalarFunction(1, lambda a, b: (max(a.low, b.low), max(a.high, b.high)), np.maximum, Neutral(-inf, _least)),
+    "minimum": ScalarFunction(1, lambda a, b: (min(a.low, b.low), min(a.high, b.high)), np.minimum, Neutral(inf, _greatest)),
+    "negate": ScalarFunction(1, lambda a: (-a.high, -a.low), np.negative),
+    "abs": ScalarFunction(1, _abs, np.abs),
+    "square": ScalarFunction(1, lambda a: (_abs(a)[0] ** 2, _abs(a)[1] ** 2)),
+    "sign": ScalarFunction(1, _ascending(lambda x: (x > 0.0) - (x < 0.0))),
+    "clamp": ScalarFunction(),
+    "floor": ScalarFunction(),
+    "ceil": ScalarFunction(),
+    "round_nearest_afz": ScalarFunction(),
+    "round_nearest_even": ScalarFunction(),
+    # Choices and types.
+    "compare": ScalarFunction(1, Declined("a boolean is 0 or 1"), AS_ITS_DIRECTION),
+    "select": ScalarFunction(1, Declined("the hull of its values' spans, whatever its predicate's"), np.where),
+    "convert": ScalarFunction(1, lambda a: (a.low, a.high)),
+    "bitcast_convert": ScalarFunction(),
+    "reduce_precision": ScalarFunction(),
+    "uniform_quantize": ScalarFunction(),
+    "uniform_dequantize": ScalarFunction(),
+    # Exponentials, logarithms and roots.
+    "exponential": ScalarFunction(10, _ascending(_exponential), np.exp),
+    "exponential_minus_one": ScalarFunction(12, arrays=np.expm1),
+    "log": ScalarFunction(12, _ascending(lambda x: x if isinf(x) else log(x), low=1e-300), np.log),
+    "log_plus_one": ScalarFunction(12, arrays=np.log1p),
+    "logistic": ScalarFunction(12, _ascending(lambda x: 1.0 / (1.0 + _exponential(-x)))),
+    "sqrt": ScalarFunction(4, _ascending(lambda x: x if isinf(x) else sqrt(x), low=0.0), np.sqrt),
+    "rsqrt": ScalarFunction(4),
+    "cbrt": ScalarFunction(20),
+    "power": ScalarFunction(25),
+    # Angles and hyperbolic functions.
+    "sine": ScalarFunction(15),
+    "cosine": ScalarFunction(15),
+    "tan": ScalarFunction(20),
+    "asin": ScalarFunction(),
+    "acos": ScalarFunction(),
+    "atan": ScalarFunction(),
+    "atan2": ScalarFunction(20),
+    "sinh": ScalarFunction(),
+    "cosh": ScalarFunction(),
+    "tanh": ScalarFunction(12, _ascending(tanh), np.tanh),
+    "fast_tanh": ScalarFunction(7, _ascending(tanh)),
+    "asinh": ScalarFunction(),
+    "acosh": ScalarFunction(),
+    "atanh": ScalarFunction(),
+    # Special functions.
+    "erf": ScalarFunction(14, _ascending(erf)),
+    "fast_erf": ScalarFunction(7, _ascending(erf)),
+    "erfc": ScalarFunction(16),
+    "erf_inv": ScalarFunction(),
+    "lgamma": ScalarFunction(),
+    "digamma": ScalarFunction(),
+    "polygamma": ScalarFunction(),
+    "zeta": ScalarFunction(),
+    "bessel_i1e": ScalarFunction(),
+    "next_after": ScalarFunction(),
+    # Bits and truth values.
+    "and": ScalarFunction(1, arrays=np.logical_and, neutral=Neutral(None, _all_ones, True)),
+    "or": ScalarFunction(1, arrays=np.logical_or, neutral=Neutral(None, lambda e: 0, False)),
+    "xor": ScalarFunction(1, arrays=np.logical_xor),
+    "not": ScalarFunction(1, arrays=np.logical_not),
+    "shift_left": ScalarFunction(),
+    "shift_right_arithmetic": ScalarFunction(),
+    "shift_right_logical": ScalarFunction(),
+    "popcnt": ScalarFunction(),
+    "count_leading_zeros": ScalarFunction(),
+    "mulhi": ScalarFunction(),
+    # Complex numbers and kinds of numbers.
+    "complex": ScalarFunction(),
+    "real": ScalarFunction(),
+    "imag": ScalarFunction(),
+    "conj": ScalarFunction(),
+    "is_finite": ScalarFunction(),
+    "is_inf": ScalarFunction(),
+    "is_pos_inf": ScalarFunction(),
+    "is_neg_inf": ScalarFunction(),
+}
+"""By the name that `hlo.registry.Elementwise` has, and the two cheaper formulas that `tiling.elements.rules` puts in."""
+
+_UNKNOWN = ScalarFunction()
+
+
+def scalar_function(name: str) -> ScalarFunction:
+    """The row of a scalar function; for one without a row what is true of any.
+
+    >>> scalar_function("exponential").cost, scalar_function("add").is_associative, scalar_function("exponential").is_associative
+    (10, True, False)
+    """
+    return SCALAR_FUNCTIONS.get(name, _UNKNOWN)
+
+
+def on_arrays(op: Op, function: str) -> ArrayFunction | Declined:
+    """An op's scalar function on arrays: of `compare`, what its direction says.
+
+    >>> import hlo
+    >>> less = hlo.parse("HloModule m\\nENTRY e { p = s32[] parameter(0) ROOT c = pred[] compare(p, p), direction=LT }").root
+    >>> on_arrays(less, "compare").__name__
+    'less'
+    """
+    if function == "compare":
+        return COMPARED.get(op.attr("comparison_direction"), NOT_SAMPLED)
+    return scalar_function(function).arrays
