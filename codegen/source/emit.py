@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from codegen.kernel.ir import Kernel, Parameter
+from codegen.kernel.parse import parse_lines
+from codegen.kernel.print_numba import print_numba
 from codegen.source.contraction import emit_contraction
 from codegen.source.fourier import emit_transform
 from codegen.source.nest import NestEmitter
@@ -39,14 +43,14 @@ __all__ = ["PhaseSource", "emit_phase"]
 
 @dataclass(frozen=True)
 class PhaseSource:
-    """A kernel's source, and the buffers that it takes in the order of its arguments.
+    """A kernel, and the buffers that it takes in the order of its arguments.
 
     It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
     other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
     `is_long` may take any time: nothing waits for it that others wait for.
     """
 
-    source: str
+    kernel: Kernel
     buffers: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...]
     tasks: int
@@ -54,6 +58,11 @@ class PhaseSource:
     walked: frozenset[Buffer] = frozenset()
     local: tuple[Buffer, ...] = ()
     is_long: bool = False
+
+    @cached_property
+    def source(self) -> str:
+        """The kernel as numba source."""
+        return print_numba(self.kernel)
 
 
 def emit_phase(schedule: Schedule, phase: Phase, title: str, excess: bool = False) -> PhaseSource | Declined:
@@ -67,6 +76,11 @@ def emit_phase(schedule: Schedule, phase: Phase, title: str, excess: bool = Fals
         return Declined(str(reason))
 
 
+def parameter(b: Buffer, scope: str = "", of: str = "") -> Parameter:
+    """A buffer as a parameter of a kernel."""
+    return Parameter(b.name, str(b.element), b.shape, scope or b.scope.value, of)
+
+
 class PhaseEmitter(PhaseWriter):
     def run(self) -> PhaseSource:
         self.out.depth = 1
@@ -74,15 +88,12 @@ class PhaseEmitter(PhaseWriter):
         body = self.out.lines
         buffers = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is not Scope.THREAD)
         scratch = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is Scope.THREAD)
-        names = ["begin", "end", *(b.name for b in (*buffers, *scratch))]
-        head = [f"def kernel({', '.join(names)}):", f'    """{self.title}', ""]
-        head += [
-            f"    {b.name}: {b.scope.value} {b.element}[{', '.join(map(str, b.shape))}]" for b in (*buffers, *scratch)
-        ]
-        head += ['    """', *(f"    {name} = again({b.name})" for b, name in self.views.items())]
+        parameters = tuple(parameter(b) for b in (*buffers, *scratch))
+        views = [f"    {name} = again({b.name})" for b, name in self.views.items()]
+        kernel = Kernel(self.title, parameters, parse_lines([*views, *body]))
         written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
         return PhaseSource(
-            "\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked)
+            kernel, buffers, scratch, self.phase.tasks, written, frozenset(self.walked)
         )
 
     def _task_loop(self) -> None:
