@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from indexing.caches import Memo
+from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.loops.ir import Buffer
 
 __all__ = ["address", "linear", "never_empty", "step_along", "steps_along", "when"]

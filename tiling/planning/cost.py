@@ -180,7 +180,10 @@ class _Phase:
     def _step(self, step: Step | Work) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution of a step."""
         if isinstance(step, Work):
-            return self._work(step, order_of(step, lambda load: load.buffer or self.by_value[id(load.value)]))
+            if self.phase.flags and self.averages.never_runs(step.loops):
+                return 0.0, 0.0
+            order = order_of(step, lambda load: load.buffer or self.by_value[id(load.value)])
+            return self._work(replace(step, loops=self.averages.loops(step)) if self.phase.flags else step, order)
         if isinstance(step, Sequential):
             loop = step.loop
             blocks = replace(loop, extent=self.averages.count(loop.lower, loop.upper, loop.extent))

@@ -6,17 +6,15 @@
     joined where loops agree   as the nests will be, but without copies of expressions
     cost                       the cost model that also takes schedules (`tiling.planning.cost`)
 
-The figures are those of the schedule that the same tiles would get. Where they do not follow from maps (loops bounded by masks,
-forms with blocks along a reduction, folds in parts or in lanes) there is no sketch, and whoever asks lowers the fusion.
+The figures are those of the schedule that the same tiles would get. Where they do not follow from maps (folds in parts or in
+lanes, sums in another type) there is no sketch, and whoever asks lowers the fusion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
-from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Interval, Var, as_expr
 from tiling.elements.folds import combined_function
@@ -32,7 +30,7 @@ from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE
 from tiling.planning.cost import Estimate, estimate_phases
-from tiling.planning.work import Access, Work, as_in, join_all, order_of, work_of
+from tiling.planning.work import Access, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
 __all__ = ["Sketch", "sketch"]
@@ -54,7 +52,9 @@ class Sketch:
     notes: tuple[str, ...]
     streams: bool
     scratch_bytes: int
-    longest: int
+    longest: int  # iterations of a loop over a reduction
+    is_bounded: bool  # whether loops are bounded by masks
+    form: str = "bounded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +83,7 @@ class _Weighing(Lowering):
             return None
         self._allocate()
         self._share_buffers()
-        if self.find_masks() is not None:
-            return None
+        self.masks = self.find_masks()
         emitted = {id(p): self._emitted(p) for p in reversed(self.plans)}
         steps: list[Part] = []
         buffers: list[Buffer] = [*dict.fromkeys(self.buffers.values())]
@@ -105,23 +104,28 @@ class _Weighing(Lowering):
             parts, scratch = turned.get(id(s), ((s,), ()))
             final += parts
             buffers += scratch
-        schedule = Schedule((*prepass, Phase(tuple(self.tiles), ())), tuple(buffers), self.request.tile_sizes, self.ranges)
-        tiles = Phase(tuple(self.tiles), ())
-        phases: list[tuple[Phase, Sequence[Part]]] = [*((p, p.steps) for p in prepass), (tiles, final)]
-        cost = estimate_phases(phases, schedule, self.machine, self.buffers)
+        main = Phase(tuple(self.tiles), ())
+        if self.masks is not None and self.masks.is_used:
+            self.prepass, self.extra_buffers = [], []
+            main = self._flagged(main, self.masks)
+            prepass += self.prepass
+            buffers += self.extra_buffers
+        schedule = Schedule((*prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+        phases: list[tuple[Phase, Sequence[Part]]] = [*((p, p.steps) for p in prepass), (main, final)]
         loops = [x for w in works for x in w.loops]
         loops += [x for p in prepass for n in p.all_steps if isinstance(n, Nest) for x in n.loops]
         return Sketch(
-            self.request.tile_sizes, cost, tuple(s for s in final if isinstance(s, Contract)),
-            tuple((inner, row) for _, found in crossing for _, inner, row, _ in found), tuple(self.notes),
-            all(isinstance(s, (Work, Turn)) for p in phases for s in _as_works(p[1])), schedule.thread_scratch_bytes,
-            max((x.extent for x in loops if x.kind is LoopKind.REDUCTION), default=0),
+            self.request.tile_sizes, estimate_phases(phases, schedule, self.machine, self.buffers),
+            tuple(s for s in final if isinstance(s, Contract)), _pairs([x for _, found in crossing for x in found]),
+            tuple(self.notes), all(isinstance(s, (Work, Nest, Turn)) for _, p in phases for s in p),
+            schedule.thread_scratch_bytes, max((x.extent for x in loops if x.kind is LoopKind.REDUCTION), default=0),
+            bool(main.flags),
         )  # fmt: skip
 
     # ------------------------------------------------------------ members
 
     def _share_buffers(self) -> None:
-        """Takes the buffers of the fusions before that keep the same of the same value: what is known of members is told by them."""
+        """Takes the buffers of fusions before that keep the same of a value: what is known of members is told by them."""
         known = self.names.buffers
         same: dict[Buffer, Buffer] = {}
         for b in self.buffers.values():
@@ -131,7 +135,7 @@ class _Weighing(Lowering):
 
     def _emitted(self, plan: Member) -> _Emitted:
         key = None
-        if plan.shape is not None:
+        if plan.shape is not None and self.masks is None:  # a mask's bounds depend on the readers
             outs = tuple([self.buffers[id(v)] for v in plan.stage.values])
             key = (plan.shape, outs)
             if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
@@ -221,8 +225,9 @@ class _Weighing(Lowering):
         return [*done, replace(work, loads=tuple(new.get(id(a), a) for a in work.loads))], made
 
 
-def _as_works(steps: Sequence[Part]) -> Iterable[Part | None]:
-    return (None if isinstance(s, Nest) else s for s in steps if not isinstance(s, Nest))
+def _pairs(found: Sequence[tuple[Access, Loop, Loop, bool]]) -> tuple[tuple[Loop, Loop], ...]:
+    """The loops of tiles that are turned; where none is, of those that would be in smaller tiles."""
+    return tuple((inner, row) for _, inner, row, in_tile in found if in_tile or not any(x[3] for x in found))
 
 
 def _copies(work: Work) -> bool:

@@ -20,8 +20,21 @@ from typing import TypeVar
 from hlo.module import Value
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.affine import steps_along
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Scalar, all_nodes, children, loads, operands_first, own_expressions, runtimes_of
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    Load,
+    Node,
+    Scalar,
+    all_nodes,
+    children,
+    loads,
+    operands_first,
+    own_expressions,
+    runtimes_of,
+)
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip
+from tiling.passes.merge_nests import one_skip
 from tiling.passes.order_loops import LookedUp, innermost
 from tiling.planning.stages import COST
 
@@ -270,8 +283,14 @@ def _overtakes(second: Work, first: Work, ranges: Mapping[Var, Interval], buffer
 
 def _joined(first: Work, second: Work, ranges: Mapping[Var, Interval]) -> Work | None:
     """The work of two nests as one; None where they stay two."""
-    if len(first.loops) != len(second.loops) or second.has_runtimes or first.skip is not None or second.skip is not None:
+    if len(first.loops) != len(second.loops) or second.has_runtimes:
         return None
+    skip = None
+    if first.skip is not None or second.skip is not None:
+        one = one_skip(first, second, ranges)
+        if one is None:
+            return None
+        (skip,) = one
     loops: list[Loop] = []
     scans = differs = reduces = False
     for a, b in zip(first.loops, second.loops, strict=True):
@@ -311,5 +330,5 @@ def _joined(first: Work, second: Work, ranges: Mapping[Var, Interval]) -> Work |
     stores = tuple([replace(s, depends=s.operation.depends(depends)) for s in second.stores])
     return Work(
         tuple(loops), (*first.operations, *operations), (*first.loads, *kept), (*first.stores, *stores),
-        (*first.folds, *second.folds), first.order_is_fixed or second.order_is_fixed, None, first.has_runtimes,
+        (*first.folds, *second.folds), first.order_is_fixed or second.order_is_fixed, skip, first.has_runtimes,
     )  # fmt: skip
