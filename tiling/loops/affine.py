@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.loops.ir import Buffer
 
-__all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", "when"]
+__all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", "steps_along", "when"]
 
 LONG_RUN_BYTES = 1 << 17
+_STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
 
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
@@ -39,6 +41,20 @@ def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, fla
             elif variable in atom.variables:
                 return None
     return step
+
+
+def steps_along(
+    index: tuple[Expr, ...], strides: tuple[int, ...], variables: tuple[Var, ...], flat: int | None = None
+) -> tuple[int | None, ...]:
+    """`step_along` each of some variables, remembered for the process.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> steps_along((i * 2 + j, i), (10, 1), (i, j))
+    (21, 10)
+    """
+    key = (index, strides, variables, flat)
+    known = _STEPS.get(key)
+    return known if known is not None else _STEPS.keep(key, tuple([step_along(index, strides, v, flat) for v in variables]))
 
 
 def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | None:

@@ -27,6 +27,8 @@ class Names:
         self._taken: set[str] = set()
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
+        self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value
+        self.emitted: dict[Hashable, object] = {}  # and the steps of a stage over a box, with given buffers
         # Found once for a fusion, whatever its tiles.
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
         for v in self.in_memory:

@@ -258,7 +258,7 @@ class Lowering:
         self._build_anew(plan, plan.box, builder)
         own = tuple((x.variable, self.ranges[x.variable]) for x in (*plan.loops, *plan.reduction))
         if key is not None and not builder.table.variables:  # variables known at run time have numbers of this fusion
-            self.names.shapes[key] = Shape(
+            plan.shape = self.names.shapes[key] = Shape(
                 plan.index, plan.loops, plan.reduction, plan.nodes, plan.inits, tuple(plan.reads), own, plan.images
             )
 

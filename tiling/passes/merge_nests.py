@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Skip, Step, Store
 
-__all__ = ["merge_nests"]
+__all__ = ["Skipping", "merge_nests", "one_skip"]
 
 
 def merge_nests(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
@@ -69,7 +70,7 @@ def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer
 def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
     if len(first.loops) != len(second.loops):
         return None
-    skips = _one_skip(first, second, ranges)
+    skips = one_skip(first, second, ranges)
     if skips is None:
         return None
     renaming: dict[Var, Expr] = {}
@@ -116,7 +117,18 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])
 
 
-def _one_skip(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
+class Skipping(Protocol):
+    """Loops that may leave something out."""
+
+    @property
+    def loops(self) -> tuple[Loop, ...]: ...
+    @property
+    def skip(self) -> Skip | None: ...
+    @property
+    def stores(self) -> Sequence[object]: ...
+
+
+def one_skip(first: Skipping, second: Skipping, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
     """What two nests leave out, when that is the same; None when it is not. Zeros are stored where either one stores them."""
     a, b = first.skip, second.skip
     if a is None or b is None:
