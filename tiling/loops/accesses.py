@@ -525,7 +525,7 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
             continue
         done.add(n)
         stack.append((n, True))
-        stack += [(c, False) for c in children(n) if id(c) not in done and not _is_leaf(c)]
+        stack += [(c, False) for c in children(n) if c not in done and not _is_leaf(c)]
     return order[::-1]
 
 

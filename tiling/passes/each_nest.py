@@ -43,7 +43,7 @@ def each_nest(schedule: Schedule, rewrite: Callable[[Nest, Around], list[Nest]])
 
     phases = []
     for phase in schedule.phases:
-        around = Around(phase, ranges, lambda load: load.buffer or by_value[id(load.value)])
+        around = Around(phase, ranges, lambda load: load.buffer or by_value[load.value])
         before = tuple(x for s in phase.before for x in rewritten(s, around))
         phases.append(replace(phase, before=before, steps=tuple(x for s in phase.steps for x in rewritten(s, around))))
     return replace(schedule, phases=tuple(phases), ranges=ranges) if changed else schedule

@@ -66,7 +66,7 @@ def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:
     if buffer.size_bytes < LEAST_BYTES or not moving or has_runtimes([r.node for r in moving]):
         return False
     innermost = nest.loops[-1].variable
-    memo: dict[int, frozenset[Var]] = {}
+    memo: dict[Node, frozenset[Var]] = {}
     if any(innermost in node_variables(r.node, memo) for r in _used(load)):
         return False
     if sum(_size(r.node) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, innermost) != 1:
@@ -81,7 +81,7 @@ def lines_of_row(nest: Nest, buffer: Buffer) -> int:
 
 def moving_places(nest: Nest, load: Load) -> list[Runtime]:
     """The places that a load looks up anew for each iteration of the loop around the innermost one."""
-    memo: dict[int, frozenset[Var]] = {}
+    memo: dict[Node, frozenset[Var]] = {}
     rows, inner = nest.loops[-2].variable, nest.loops[-1].variable
     used = ((r, node_variables(r.node, memo)) for r in _used(load))
     return [r for r, variables in used if rows in variables and inner not in variables]

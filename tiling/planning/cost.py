@@ -14,7 +14,6 @@ from math import gcd, log2, prod
 from hlo.module import Value
 from indexing.expr import Expr, Var
 from tiling.elements.folds import combined_function
-from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import steps_along
 from tiling.loops.element_ir import loads

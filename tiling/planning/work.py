@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from hlo.module import Value
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
+from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.affine import steps_along
 from tiling.loops.element_ir import (
     Apply,
@@ -36,7 +37,6 @@ from tiling.loops.element_ir import (
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip
 from tiling.passes.merge_nests import one_skip
 from tiling.passes.order_loops import LookedUp, innermost
-from tiling.planning.stages import COST
 
 __all__ = ["Access", "Fold", "Operation", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
 
@@ -137,7 +137,7 @@ def work_of(nest: Nest) -> Work:
         if isinstance(n, Load):
             place.setdefault(n, len(place))
     # Of each node: the loops that it depends on, those that it depends on but for loads, and the loads below it.
-    known: dict[int, tuple[int, int, int]] = {}
+    known: dict[Node, tuple[int, int, int]] = {}
     for root in roots:
         for n in operands_first(root, known):
             mine = 0
@@ -146,28 +146,28 @@ def work_of(nest: Nest) -> Work:
                     mine |= bit.get(v, 0)
             own, below, all_of = mine, 0, mine
             for c in children(n):
-                a, o, b = known[id(c)]
+                a, o, b = known[c]
                 all_of, own, below = all_of | a, own | o, below | b
-            known[id(n)] = (all_of, 0, 1 << place[n]) if isinstance(n, Load) else (all_of, own, below)
+            known[n] = (all_of, 0, 1 << place[n]) if isinstance(n, Load) else (all_of, own, below)
     taken = _taken(roots)
     starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
     steps = set(loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes])) if starts else place
     depends = [0] * len(place)
     for n in nodes:
         if isinstance(n, Load):
-            depends[place[n]] = known[id(n)][0]
+            depends[place[n]] = known[n][0]
     accesses = tuple([Access(x, variables, depends[k], x in taken, x in steps) for x, k in place.items()])
 
     def operation(n: Node, cost: float) -> Operation:
-        return Operation(cost, *known[id(n)][1:])
+        return Operation(cost, *known[n][1:])
 
     parts, operations = [], []
     for n in nodes:
         if isinstance(n, (Apply, Choose)):
-            cost = COST.get(n.function, 1.0) if isinstance(n, Apply) else CHOICE
+            cost = scalar_function(n.function).cost if isinstance(n, Apply) else CHOICE
             parts.append(operation(n, cost))
-            operations.append((cost, known[id(n)][0]))
-    stores = [Stored(s.value, s.buffer, s.index, variables, operation(s.node, 0.0), known[id(s.node)][0]) for s in nest.stores]
+            operations.append((cost, known[n][0]))
+    stores = [Stored(s.value, s.buffer, s.index, variables, operation(s.node, 0.0), known[s.node][0]) for s in nest.stores]
     return Work(
         nest.loops, tuple(operations), accesses, tuple(stores), tuple([Fold(f, variables) for f in nest.folds]),
         nest.order_is_fixed, nest.skip, any(runtimes_of(n) for n in nodes), tuple(parts),
