@@ -10,6 +10,7 @@ from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.machine import Machine
+from tiling.passing import runs
 from tiling.planning.cost import estimate
 from tiling.routines.table import routine_of
 
@@ -38,7 +39,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
             bounded = masks_pay(made, plain, machine)
             notes.append(f"loops bounded by masks: {_compared(made, plain, machine)} in full{'' if bounded else ': not taken'}")
             made, form = (made, form) if bounded else (plain, "plain")
-    if not is_long(made, machine):
+    if not is_long(made, machine) or not runs("online_form"):
         return replace(made, notes=(*made.notes, *notes), form=form)
     online = _online(request, machine, names)
     if isinstance(online, Declined):
