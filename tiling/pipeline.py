@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from hlo.errors import SettingError
 from hlo.settings import debug_modes
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Buffer, Nest, Schedule, Sequential
+from tiling.loops.ir import Buffer, Nest, Scatter, Schedule, Selection, Sequential
 from tiling.loops.names import Names
 from tiling.loops.spec import faults
 from tiling.passes.collapse_loops import collapse_loops
@@ -30,7 +30,7 @@ from tiling.passes.group_rows import group_rows, scan_rows_together
 from tiling.passes.lane_folds import lane_folds
 from tiling.passes.merge_nests import merged
 from tiling.passes.order_loops import order_loops
-from tiling.passes.prefetch_rows import prefetch_rows
+from tiling.passes.prefetch_rows import prefetch_rows, prefetch_rows_of_updates
 from tiling.passes.read_rows_again import read_rows_again
 from tiling.passes.split_borders import inside_and_edges
 from tiling.passes.split_fold import split_fold
@@ -70,6 +70,13 @@ class Surroundings:
 
 def _nests(rewrite: Callable[[Nest, Around], list[Nest]]) -> Callable[[Schedule], Schedule]:
     return lambda schedule: each_nest(schedule, rewrite)
+
+
+def _prefetched(schedule: Schedule) -> Schedule:
+    def update(step: Scatter | Selection, around: Around) -> Scatter | Selection:
+        return prefetch_rows_of_updates(step, around.buffer_of)
+
+    return each_nest(schedule, lambda n, a: [prefetch_rows(n, a.buffer_of)], update)
 
 
 def _whole_rows(rewrite: Callable[[Schedule, Surroundings], Schedule]) -> Callable[[Schedule, Surroundings], Schedule]:
@@ -209,7 +216,7 @@ PIPELINE = (
         "a maximum of a long row takes two instructions an element, and most rows no second look",
     ),
     Pass(
-        "prefetch_rows", LOOPS, LOOPS, _nests(lambda n, a: [prefetch_rows(n, a.buffer_of)]), True,
+        "prefetch_rows", LOOPS, LOOPS, _prefetched, True,
         "rows at places known only at run time are asked for before their turn",
     ),
     Pass(
