@@ -179,7 +179,7 @@ PIPELINE = (
         "a fold that no vector instruction folds has partial results side by side; each piece for itself",
     ),
     Pass(
-        "wide_sums", LOOPS, LOOPS, _whole_rows(lambda s, a: wide_sums(s, a.names, a.buffer_of)), True,
+        "wide_sums", LOOPS, LOOPS, _whole_rows(lambda s, a: wide_sums(s, a.names, a.buffer_of)), False,
         "sums of 16-bit floats in memory are kept in f32 while they grow; once it is known which are in memory",
     ),
     # ---------------------------------------------------------------- loops -> loops, of what was chosen
@@ -230,6 +230,7 @@ PIPELINE = (
 )  # fmt: skip
 
 _NAMES = [p.name for p in PIPELINE]
+_LOWER = PIPELINE[_NAMES.index("lower")]
 _LOWERED = PIPELINE[_NAMES.index("merge_nests") : _NAMES.index("split_borders")]
 _FINISHED = PIPELINE[_NAMES.index("split_borders") :]
 
@@ -279,6 +280,8 @@ def _done(p: Pass, schedule: Schedule) -> None:
 
 def lowered(schedule: Schedule, around: Surroundings) -> Schedule:
     """The loops of a fusion after the passes that run while it is weighed."""
+    runs(_LOWER.name)
+    _done(_LOWER, schedule)
     for p in _LOWERED:
         if p.run is not None and runs(p.name):
             schedule = p.run(schedule, around)

@@ -66,6 +66,8 @@ def plan(
     [2]
     """
     check_settings()
+    runs("inline")
+    runs("group")
     program = flatten(as_module(module), entry, supports)
     machine = machine or Machine.detect()
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
