@@ -38,7 +38,9 @@ from hlo.registry import Literal
 from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Buffer, Decision, EvaluatorStep, Fusion, Obligation, Plan, plan
+from tiling.pipeline import check_settings
 from tiling.show.html import source_to_html
+from tiling.show.stages import print_stages
 from tiling.show.text import summary
 from tiling.words import amount, count
 
@@ -570,11 +572,14 @@ def compile(
         given = module_or_plan
         if excess_precision is not None:
             raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
-        if all(supports(op) is None for f in given.fusions for op in f.ops):
-            return Executable(given, threads, custom_calls)
-        # A plan made without knowing what can be generated: made again with it.
-        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
-    machine = calibrated_machine()
-    if excess_precision is not None:
-        machine = replace(machine, excess_precision=excess_precision)
-    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls)
+        if not all(supports(op) is None for f in given.fusions for op in f.ops):
+            # A plan made without knowing what can be generated: made again with it.
+            given = plan(given.module, given.program.name, given.machine, supports)
+    else:
+        machine = calibrated_machine()
+        if excess_precision is not None:
+            machine = replace(machine, excess_precision=excess_precision)
+        given = remembered_plan(as_module(module_or_plan), entry, machine)
+    check_settings()
+    print_stages(given, supports)
+    return Executable(given, threads, custom_calls)

@@ -146,13 +146,13 @@ class PhaseEmitter(PhaseWriter):
             emit_ordering(self, step)
         elif isinstance(step, Scatter):
             self.read.update(step.targets)
-            scatter = NestEmitter(self, Nest(step.loops))
+            scatter = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
             # One update of one element has no loop.
             span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
             scatter.write([(Segment(*span, (), ()), scatter_body(scatter, step))])
         elif isinstance(step, Selection):
             self.read.update((step.target, step.operand))
-            windows = NestEmitter(self, Nest(step.loops))
+            windows = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
             upper = step.loops[-1].upper if step.loops else Const(0)
             windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step))])
         else:

@@ -23,6 +23,7 @@ from codegen.supports import supports
 from indexing.expr import Const
 from tests.codegen.test_transposed_convolutions import CASES, Transposed, arrays_for
 from tiling import Buffer, Contract, Fusion, Loop, Machine, Nest, Plan, Schedule, Scope, with_schedule
+from tiling.pipeline import finished
 from tiling.planning.replacement import with_step
 from tiling.proving.obligations import Obligation, Verdict, prove_memory
 

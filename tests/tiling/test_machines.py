@@ -16,13 +16,12 @@ import pytest
 
 import hlo
 import tiling
-from codegen.call.assembly import fusion_source
-from tiling.pipeline import finished
 from codegen.supports import supports
 from tests.codegen.test_transposed_convolutions import CASES as TRANSPOSED
 from tests.codegen.test_transposed_convolutions import Transposed
 from tests.random_programs import random_program
 from tiling import Machine
+from tiling.pipeline import finished
 from tiling.proving.obligations import prove_memory
 
 ROOT = Path(__file__).parents[2]

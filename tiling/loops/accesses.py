@@ -274,6 +274,9 @@ class Reader:
     # ------------------------------------------------------------ nests
 
     def nest(self, nest: Nest, part: int = 0, context: Domain | None = None) -> Iterator[Access]:
+        if nest.segments:
+            yield from self._segments(nest, part, context)
+            return
         skip = nest.skip if nest.skip is not None and self.flags.get(nest.skip.flag) is Const(1) else None
         whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
         outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
@@ -288,6 +291,20 @@ class Reader:
                 zeros = self._filled(nest, skip, context)
                 yield self.access(Kind.WRITE, s.buffer, s.index, zeros, s.value, part, 1 + k, n)
         for k, f in enumerate(nest.folds):
+            yield from self._folded(f, outer, part, 1 + len(nest.stores) + k, n)
+
+    def _segments(self, nest: Nest, part: int, context: Domain | None) -> Iterator[Access]:
+        """What the segments of the innermost loop do: each reads and stores for itself, together they fold."""
+        outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
+        n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
+        for x in nest.segments:
+            inner = replace(nest.loops[-1], lower=x.lower, upper=x.upper)
+            domain = self.domain((*nest.loops[:-1], inner), context)
+            yield from self.reads([*(s.node for s in x.stores), *(m for f in x.folds for m in f.nodes)], domain, part, n)
+            for k, s in enumerate(x.stores):
+                yield self.access(Kind.WRITE, s.buffer, s.index, domain, s.value, part, 1 + k, n)
+        for k, f in enumerate(nest.folds):
+            yield from self.reads(f.inits, outer, part, n)
             yield from self._folded(f, outer, part, 1 + len(nest.stores) + k, n)
 
     def _filled(self, nest: Nest, skip: Skip, context: Domain | None) -> Domain:

@@ -336,6 +336,7 @@ class Scatter:
     node: Node
     more: tuple[tuple[Buffer, Node], ...] = ()
     tests: tuple[Start, ...] = ()
+    ahead: tuple[Load, ...] = ()  # as in a nest
 
     @property
     def targets(self) -> tuple[Buffer, ...]:
@@ -382,6 +383,7 @@ class Selection:
     index: tuple[Expr, ...]
     target: Buffer
     node: Node
+    ahead: tuple[Load, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,7 @@
-"""A rewrite of nests, applied to every nest of a schedule: in tasks, in sequential loops, and in packs of contractions."""
+"""A rewrite of nests, applied to every nest of a schedule: in tasks, in sequential loops, and in packs of contractions.
+
+Where it says so it also sees updates, whose loops are written as a nest's are.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, replace
 from indexing.expr import Interval, Var
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step
+from tiling.loops.ir import Buffer, Contract, Nest, Phase, Scatter, Schedule, Selection, Sequential, Step
 
 __all__ = ["Around", "each_nest"]
 
@@ -22,7 +25,10 @@ class Around:
     buffer_of: Callable[[Load], Buffer]
 
 
-def each_nest(schedule: Schedule, rewrite: Callable[[Nest, Around], list[Nest]]) -> Schedule:
+def each_nest(
+    schedule: Schedule, rewrite: Callable[[Nest, Around], list[Nest]],
+    updates: Callable[[Scatter | Selection, Around], Scatter | Selection] = lambda step, around: step,
+) -> Schedule:  # fmt: skip
     """The schedule with `rewrite(nest, around)` in place of each nest; the schedule itself where no nest changes."""
     by_value = buffers_by_value(schedule)
     ranges = dict(schedule.ranges)
@@ -34,6 +40,10 @@ def each_nest(schedule: Schedule, rewrite: Callable[[Nest, Around], list[Nest]])
             made = rewrite(step, around)
             changed |= len(made) != 1 or made[0] is not step
             return [*made]
+        if isinstance(step, (Scatter, Selection)):
+            update = updates(step, around)
+            changed |= update is not step
+            return [update]
         if isinstance(step, Contract) and step.pack:
             return [replace(step, pack=tuple(x for n in step.pack for x in rewritten(n, around) if isinstance(x, Nest)))]
         if isinstance(step, Sequential):

@@ -12,9 +12,26 @@ from typing import Protocol
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Skip, Step, Store
+from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step, Store
 
-__all__ = ["Skipping", "merge_nests", "one_skip"]
+__all__ = ["Skipping", "merge_nests", "merged", "one_skip"]
+
+
+def merged(schedule: Schedule, buffer_of: Callable[[Load], Buffer]) -> Schedule:
+    """The schedule with nests of the main phase and those after it merged, also inside sequential loops."""
+
+    def inside(step: Step) -> Step:
+        if not isinstance(step, Sequential):
+            return step
+        made = merge_nests(step.steps, schedule.ranges, buffer_of)
+        return replace(step, steps=tuple(s for s in made if isinstance(s, (Nest, Contract))))
+
+    first = schedule.phases.index(schedule.main)
+    phases = (
+        replace(p, steps=tuple(merge_nests([inside(s) for s in p.steps], schedule.ranges, buffer_of)))
+        for p in schedule.phases[first:]
+    )
+    return replace(schedule, phases=(*schedule.phases[:first], *phases))
 
 
 def merge_nests(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:

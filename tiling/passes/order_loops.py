@@ -11,6 +11,7 @@ from tiling.elements.folds import combined_function
 from tiling.loops.affine import step_along, steps_along
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.passing import runs
 
 __all__ = ["LONG_FOLD", "LookedUp", "innermost", "order_loops"]
 
@@ -23,9 +24,10 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
 
     for i, for r: out[i] += in[r, i]   ->   for r, for i: out[i] += in[r, i]
 
-    Other loops keep their order, parallel ones before reductions.
+    Other loops keep their order, parallel ones before reductions. Whoever foresees this order asks here, too: all of them see
+    that the pass is skipped.
     """
-    if len(nest.loops) < 2 or nest.order_is_fixed:
+    if len(nest.loops) < 2 or nest.order_is_fixed or not runs("order_loops"):
         return nest
     variables = tuple([x.variable for x in nest.loops])
     accesses = [(steps_along(s.index, s.buffer.strides, variables), 1.1) for s in nest.stores]

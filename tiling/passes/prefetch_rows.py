@@ -14,9 +14,9 @@ from dataclasses import replace
 from indexing.expr import Expr, Var
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Choose, Load, Node, Runtime, children, has_runtimes, node_variables
-from tiling.loops.ir import Buffer, LoopKind, Nest
+from tiling.loops.ir import Buffer, LoopKind, Nest, Scatter, Selection
 
-__all__ = ["LINE_BYTES", "ROWS_AHEAD", "lines_of_row", "moving_places", "prefetch_rows"]
+__all__ = ["LINE_BYTES", "ROWS_AHEAD", "lines_of_row", "moving_places", "prefetch_rows", "prefetch_rows_of_updates"]
 
 ROWS_AHEAD = 2
 LINE_BYTES = 64
@@ -27,19 +27,33 @@ MOST_NODES = 12
 
 def prefetch_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     """The nest with the loads named whose rows are worth being asked for ahead."""
+    found = _found(nest, [s.node for s in nest.stores], buffer_of)
+    return replace(nest, ahead=tuple(found)) if found else nest
+
+
+def prefetch_rows_of_updates(step: Scatter | Selection, buffer_of: Callable[[Load], Buffer]) -> Scatter | Selection:
+    """Updates with the loads named that are worth it in their loops."""
+    starts = step.starts if isinstance(step, Scatter) else ()
+    nodes = step.nodes if isinstance(step, Scatter) else (step.node,)
+    found = _found(Nest(step.loops), [*(s.node for s in starts if not isinstance(s.node, Expr)), *nodes], buffer_of)
+    return replace(step, ahead=tuple(found)) if found else step
+
+
+def _found(nest: Nest, roots: list[Node], buffer_of: Callable[[Load], Buffer]) -> list[Load]:
+    """The loads below some nodes, in the loops of a nest, whose rows are worth being asked for ahead."""
     if len(nest.loops) < 2 or nest.folds:
-        return nest
+        return []
     rows = nest.loops[-2]
     if rows.kind is not LoopKind.PARALLEL or rows.extent < 4 or rows.together > 1:
-        return nest
+        return []
     found: list[Load] = []
     asked: set[Var] = set()
-    for load in _looked_up([s.node for s in nest.stores]):
+    for load in _looked_up(roots):
         new = {r.variable for r in load.runtimes} - asked
         asked |= new
         if new and _is_worth_it(nest, load, buffer_of(load)):
             found.append(load)
-    return replace(nest, ahead=tuple(found)) if found else nest
+    return found
 
 
 def _looked_up(roots: list[Node]) -> list[Load]:

@@ -55,6 +55,7 @@ def split_product(schedule: Schedule, names: Names) -> Schedule | None:
         return None
     size = -(-r.extent // PIECES)
     count = -(-r.extent // size)
+    ranges = dict(ranges)
     c, inner = Var(f"c{r.variable.name}"), Var(f"{r.variable.name}_in_piece")
     ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)
     rename = Renamer({r.variable: c * size + inner}, ranges, {})

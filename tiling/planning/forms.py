@@ -10,6 +10,7 @@ from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.machine import Machine
+from tiling.passing import runs, skipped
 from tiling.planning.cost import estimate
 from tiling.planning.weigh import Sketch, sketch
 from tiling.routines.table import routine_of
@@ -43,7 +44,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
             notes.append(f"{_BOUNDED}: {_compared(known, other)} in full{'' if pays else ': not taken'}")
             if not pays:
                 made, known, form = plain, other, "plain"
-    if not is_long(known, machine):
+    if not is_long(known, machine) or not runs("online_form"):
         return replace(made, notes=(*made.notes, *notes), form=form)
     online = _online(request, machine, names)
     if isinstance(online, Declined):
@@ -57,7 +58,12 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 
 
 def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:
-    """The figures of the form that `lower` would choose; the schedule where its figures do not follow from maps."""
+    """The figures of the form that `lower` would choose; the schedule where its figures do not follow from maps.
+
+    They are those of loops after all passes: where one is skipped, the schedule tells.
+    """
+    if skipped():
+        return lower(request, machine, names)
     try:
         made = sketch(request, machine, names)
         if made is None:

@@ -29,7 +29,9 @@ from hlo.registry import Literal
 from indexing.expr import Expr
 from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
+from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
+from tiling.proving.followed import followed
 from tiling.proving.mapped import mapped_questions
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import Questions, Undecided
@@ -96,6 +98,8 @@ class Proof:
 def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:
     """Shows that a schedule (of a fusion, or each one of a plan) computes each result once and reads only what is there.
 
+    Of a fusion and a plan that is shown of the final loops as well (`tiling.pipeline.finished`), which the kernels' source prints.
+
     `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. Never raises for a
     schedule that breaks a rule: that is a refuted obligation.
 
@@ -115,12 +119,26 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
         for f in (f for p in subject.nested() for f in p.fusions):
             found += [
                 Obligation(o.name, f"{f.name} {o.subject}", o.verdict, o.witness)
-                for o in _prove(f.schedule, operations, deadline)
+                for o in _of_kernel(f.schedule, operations, deadline)
             ]
             found += _outputs(f)
     else:
-        found += _prove(subject.schedule if isinstance(subject, Fusion) else subject, operations, deadline)
+        found += (
+            _of_kernel(subject.schedule, operations, deadline)
+            if isinstance(subject, Fusion)
+            else _prove(subject, operations, deadline)
+        )
     return Proof(tuple(found), time.perf_counter() - start)
+
+
+def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obligation]:
+    """The obligations of a kernel: of its loops as they were lowered and, where those hold, of the final ones."""
+    found = _prove(schedule, operations, deadline)
+    if finished(schedule) is schedule or not all(o.verdict is Verdict.PROVED for o in found):
+        return found  # passes need not make sense of loops that break a rule
+    final = _prove(finished(schedule), operations, deadline, _Prover.memory)
+    final += _prove(followed(schedule), operations, deadline, _Prover.contents)
+    return found + [replace(o, subject=f"final loops, {o.subject}") for o in final]
 
 
 def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: float = 60.0) -> Proof:
@@ -142,16 +160,20 @@ def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: floa
     storage: tanh_1: refuted: its last element lies at 511, its memory has 100 elements
     """
     start = time.perf_counter()
-    return Proof(tuple(_prove(schedule, operations, start + seconds, of_memory=True)), time.perf_counter() - start)
+    found = _prove(schedule, operations, start + seconds, _Prover.memory, brief=True)
+    return Proof(tuple(found), time.perf_counter() - start)
 
 
-def _prove(schedule: Schedule, operations: int, deadline: float, of_memory: bool = False) -> list[Obligation]:
+def _prove(
+    schedule: Schedule, operations: int, deadline: float,
+    asked: Callable[[_Prover], Iterator[Obligation]] | None = None, brief: bool = False,
+) -> list[Obligation]:  # fmt: skip
     found: list[Obligation] = []
     for one in flag_values(schedule):
         flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
         tag = "".join(f"while {x}: " for x in flags)
-        prover = _Prover(one, Questions(operations, deadline), brief=of_memory)
-        made = prover.memory() if of_memory else prover.run()
+        prover = _Prover(one, Questions(operations, deadline), brief)
+        made = prover.run() if asked is None else asked(prover)
         found += [replace(o, subject=tag + o.subject) for o in made] if tag else made
     return found
 
