@@ -129,7 +129,7 @@ def emit(d: OpDefinition) -> str:
     for part in (d.semantics, d.access):
         if isinstance(part, Declined):
             return f"no loops: {part.reason}"
-    if isinstance(d.semantics, Elementwise) and d.semantics.function not in codegen.source.scalars.SCALAR_RULES:
+    if isinstance(d.semantics, Elementwise) and d.semantics.function not in codegen.source.scalars.SCALAR_CODE:
         if d.mnemonic in ("uniform_quantize", "uniform_dequantize") or callable(decomposition(d.name)):
             return "by what it is made of"
         return f"evaluator: no scalar rule for {d.semantics.function}"

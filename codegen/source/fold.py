@@ -9,24 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.source.scalars import constant_source, convert_source, is_rounded, number_type, scalar_source
+from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source, is_rounded, number_type, scalar_source
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
 from hlo.types import ElementType, QuantizedType
 from tiling.elements.folds import combined_function
+from tiling.elements.scalar_functions import Neutral, scalar_function
 from tiling.loops.element_ir import Node, Scalar
 from tiling.loops.ir import FoldStep
 
 __all__ = ["FoldSource", "body_lines", "fold_source"]
-
-ASSOCIATIVE = {"add": "reduce_add", "multiply": "reduce_multiply", "maximum": "reduce_maximum", "minimum": "reduce_minimum",
-               "and": "bit_and", "or": "bit_or"}  # fmt: skip
-
-
-NEUTRAL = {"maximum": float("-inf"), "minimum": float("inf"), "multiply": 1.0}
-"""Float constants x with f(a, x) = a for every a, NaN included. (Adding 0 is none: -0 + 0 = +0.)"""
-
 
 @dataclass(frozen=True)
 class FoldSource:
@@ -55,13 +48,15 @@ def _is_rounded_each_time(function: str, element: ElementType | QuantizedType) -
     return isinstance(element, ElementType) and element.is_float and element.bits <= 8 and is_rounded(function, element)
 
 
+def _neutral_float(function: str) -> float | None:
+    """The float x with f(a, x) = a for every a, NaN included. (0 is none for a sum: -0 + 0 = +0.)"""
+    neutral = scalar_function(function).neutral
+    return neutral.of_float if isinstance(neutral, Neutral) and neutral.is_for_all else None
+
+
 def _same(accumulators: Sequence[str]) -> list[str]:
     return list(accumulators)
 
-
-ORDERED = {"maximum": "max_key", "minimum": "min_key"}
-"""Functions whose running result can be an integer that orders as the floats do: one instruction a step, where NaN and the signs
-of zeros take six with floats."""
 
 BOUNDS = (("reduce_maximum", "signed_bits"), ("reduce_maximum", "unsigned_bits"), ("reduce_minimum", "unsigned_bits"))
 """What of all elements' bits tells their maximum and their minimum: see `codegen.lib.scalar_bits.maximum_of_bounds`."""
@@ -87,18 +82,18 @@ def fold_source(
             return number
     simple = combined_function(body)
     if simple is not None and not _is_rounded_each_time(simple, body.arguments[0].tensor.element):
-        word = ASSOCIATIVE[simple]
+        code, neutral = SCALAR_CODE[simple], _neutral_float(simple)
 
         def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
-            return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
+            return [f"{accumulators[0]} = {code.fold}({accumulators[0]}, {values[0]})"]
 
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float
-        if is_float and in_registers and is_long and simple in ORDERED:
-            return _bounded(simple, NEUTRAL[simple])
-        if is_float and in_registers and simple in ORDERED:
-            return _ordered(word, ORDERED[simple], NEUTRAL[simple])
-        return FoldSource(combine, _same, neutral=NEUTRAL.get(simple) if is_float else None, word=word)
+        if is_float and in_registers and is_long and code.order_key:
+            return _bounded(simple, neutral)
+        if is_float and in_registers and code.order_key:
+            return _ordered(code.fold, code.order_key, neutral)
+        return FoldSource(combine, _same, neutral=neutral if is_float else None, word=code.fold)
     probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v", excess)
     if isinstance(probe, Declined):
         return probe
@@ -111,7 +106,7 @@ def fold_source(
     return FoldSource(general, _same)
 
 
-def _ordered(word: str, key: str, neutral: float) -> FoldSource:
+def _ordered(word: str, key: str, neutral: float | None) -> FoldSource:
     """A maximum or minimum of floats by keys: a = max(a, key(x)), and in the end the float whose key it is."""
 
     def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
@@ -123,7 +118,7 @@ def _ordered(word: str, key: str, neutral: float) -> FoldSource:
     return FoldSource(combine, finish, neutral=neutral, start=lambda value: (f"{key}({value})",))
 
 
-def _bounded(name: str, neutral: float) -> FoldSource:
+def _bounded(name: str, neutral: float | None) -> FoldSource:
     """A maximum or minimum of floats by three bounds of their bits: one instruction each, none waits for another.
 
     max = the largest signed integer where one is >= 0, else the least unsigned one; a NaN where a bound lies beyond infinity's.

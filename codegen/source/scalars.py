@@ -1,4 +1,4 @@
-"""Scalar rules: how generated source spells a scalar function of the op definitions. One row each.
+"""How generated source spells the scalar functions of the op definitions: one row each.
 
 A rule gets the op, the operands' source and their element types, and gives an expression. Floats use Python's operators; all
 else goes through `codegen.lib`, whose functions keep the operands' type and StableHLO's edge cases. Types that no register
@@ -8,6 +8,7 @@ holds are computed in wider ones: what leaves the type's range or precision is b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hlo.errors import Declined
 from hlo.module import Op
@@ -15,8 +16,9 @@ from hlo.types import ELEMENT_TYPES, ElementType, default_storage_range
 from indexing.expr import Interval
 
 __all__ = [
-    "REPEATS_OPERAND",
-    "SCALAR_RULES",
+    "SCALAR_CODE",
+    "WITHOUT_CODE",
+    "ScalarCode",
     "ScalarRule",
     "constant_source",
     "convert_source",
@@ -43,17 +45,32 @@ def number_type(element: ElementType) -> str | Declined:
     return NUMBERS.get(element.name, element.dtype.name)
 
 
-REPEATS_OPERAND = {"square"}
-"""Rules that write their operand's source more than once: it must be a name."""
-
 # ---------------------------------------------------------------- rounding
 
-_KEEP_ALL = frozenset({"select", "maximum", "minimum", "clamp", "convert", "abs", "constant_like"})
-_KEEP_HALF = _KEEP_ALL | {
-    "bitcast_convert", "ceil", "conj", "floor", "imag", "negate", "real", "remainder", "round_nearest_afz", "round_nearest_even",
-    "sign",
-}  # fmt: skip
-_KEEP_BITS = _KEEP_ALL - {"abs"} | {"and", "or", "xor"}
+INTEGER, BYTE, HALF = "integers of less than a byte", "floats of a byte and less", "f16 and bf16"
+NARROW = frozenset({INTEGER, BYTE, HALF})
+"""The kinds of types that are computed in wider ones."""
+
+
+@dataclass(frozen=True)
+class ScalarCode:
+    """How generated source computes a scalar function.
+
+    source           an expression from the op, the operands' source and their element types
+    stays_in         the kinds of narrow types whose numbers it only gives such numbers of: others are rounded at once
+    repeats_operand  the source has an operand's more than once: that must be a name
+    of_complex       whether the library has it of complex numbers, too
+    fold             the library's function that folds by it, where it has one
+    order_key        of floats it folds these integers, which order as they do: one instruction a step, where NaN and the signs
+                     of zeros take six
+    """
+
+    source: ScalarRule
+    stays_in: frozenset[str] = frozenset()
+    repeats_operand: bool = False
+    of_complex: bool = True
+    fold: str = ""
+    order_key: str = ""
 
 
 def is_rounded(function: str, element: ElementType, excess: bool = False) -> bool:
@@ -62,11 +79,12 @@ def is_rounded(function: str, element: ElementType, excess: bool = False) -> boo
     With `excess` precision bf16 is not: it has the range of f32, so that the more precise value between two ops is never another
     one in kind.
     """
+    stays_in = SCALAR_CODE[function].stays_in
     if element.is_integer:
-        return element.bits < 8 and function not in _KEEP_BITS
+        return element.bits < 8 and INTEGER not in stays_in
     if element.is_float and element.bits <= 8:
-        return function not in _KEEP_ALL
-    return (element.name == "f16" or (element.name == "bf16" and not excess)) and function not in _KEEP_HALF
+        return BYTE not in stays_in
+    return (element.name == "f16" or (element.name == "bf16" and not excess)) and HALF not in stays_in
 
 
 def rounding(element: ElementType) -> str:
@@ -244,36 +262,69 @@ def bits_value(bits: str, element: ElementType) -> str:
     return f"bits_to_float{element.bits}({bits})"
 
 
-SCALAR_RULES: dict[str, ScalarRule] = {
-    "add": _infix("+", "add"), "subtract": _infix("-", "subtract"), "multiply": _infix("*", "multiply"),
-    "divide": _infix("/", "divide"), "negate": _negate, "square": _square, "compare": _compare, "convert": _convert,
-    "select": _call("select"), "tanh": _fast_where_narrow("tanh"),
-    "erf": _fast_where_narrow("erf"),
-    "exponential": _call("exp"), "exponential_minus_one": _call("expm1"), "log": _call("log"),
-    "log_plus_one": _call("log1p"), "sine": _call("sin"), "cosine": _call("cos"), "and": _call("bit_and"), "or": _call("bit_or"),
-    "xor": _call("bit_xor"), "not": _call("bit_not"), "abs": _call("absolute"), "complex": _call("make_complex"),
-    "popcnt": _on_bits("popcnt"), "count_leading_zeros": _on_bits("count_leading_zeros", correction=True),
-    "reduce_precision": _reduce_precision, "bitcast_convert": _bitcast, "is_inf": _call("is_inf"), "conj": _conj,
-    "is_pos_inf": lambda op, args, types: f"eq({args[0]}, float{max(32, types[0].bits)}(inf))",
-    "is_neg_inf": lambda op, args, types: f"eq({args[0]}, float{max(32, types[0].bits)}(-inf))",
-    **{name: _shift(name) for name in ("shift_left", "shift_right_arithmetic", "shift_right_logical")},
+SCALAR_CODE: dict[str, ScalarCode] = {
+    "add": ScalarCode(_infix("+", "add"), fold="reduce_add"),
+    "subtract": ScalarCode(_infix("-", "subtract")),
+    "multiply": ScalarCode(_infix("*", "multiply"), fold="reduce_multiply"),
+    "divide": ScalarCode(_infix("/", "divide")),
+    "remainder": ScalarCode(_call("remainder"), frozenset({HALF}), of_complex=False),
+    "maximum": ScalarCode(_call("maximum"), NARROW, fold="reduce_maximum", order_key="max_key"),
+    "minimum": ScalarCode(_call("minimum"), NARROW, fold="reduce_minimum", order_key="min_key"),
+    "clamp": ScalarCode(_call("clamp"), NARROW),
+    "negate": ScalarCode(_negate, frozenset({HALF})),
+    "abs": ScalarCode(_call("absolute"), frozenset({BYTE, HALF})),
+    "square": ScalarCode(_square, repeats_operand=True),
+    "sign": ScalarCode(_call("sign"), frozenset({HALF})),
     **{
-        name: _call(name)
+        name: ScalarCode(_call(name), frozenset({HALF}), of_complex=False)
+        for name in ("ceil", "floor", "round_nearest_afz", "round_nearest_even")
+    },
+    "compare": ScalarCode(_compare),
+    "select": ScalarCode(_call("select"), NARROW),
+    "convert": ScalarCode(_convert, NARROW),
+    "bitcast_convert": ScalarCode(_bitcast, frozenset({HALF})),
+    "reduce_precision": ScalarCode(_reduce_precision),
+    "exponential": ScalarCode(_call("exp")),
+    "exponential_minus_one": ScalarCode(_call("expm1")),
+    "log": ScalarCode(_call("log")),
+    "log_plus_one": ScalarCode(_call("log1p")),
+    "sine": ScalarCode(_call("sin")),
+    "cosine": ScalarCode(_call("cos")),
+    "tanh": ScalarCode(_fast_where_narrow("tanh")),
+    "erf": ScalarCode(_fast_where_narrow("erf"), of_complex=False),
+    **{
+        name: ScalarCode(_call(name))
         for name in (
-            "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i1e", "cbrt", "ceil", "clamp", "cosh", "digamma",
-            "erf_inv", "erfc", "fast_erf", "fast_tanh", "floor", "imag", "is_finite", "lgamma", "logistic", "maximum", "minimum",
-            "power", "real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sinh", "sqrt", "tan",
+            "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "fast_erf", "fast_tanh", "logistic", "power",
+            "rsqrt", "sqrt", "tan",
         )
     },
+    # CHLO has some of these of complex numbers, too: they are made of others there.
+    **{
+        name: ScalarCode(_call(name), of_complex=False)
+        for name in ("bessel_i1e", "cosh", "digamma", "erf_inv", "erfc", "is_finite", "lgamma", "sinh")
+    },
+    "complex": ScalarCode(_call("make_complex")),
+    "real": ScalarCode(_call("real"), frozenset({HALF})),
+    "imag": ScalarCode(_call("imag"), frozenset({HALF})),
+    "conj": ScalarCode(_conj, frozenset({HALF})),
+    "is_inf": ScalarCode(_call("is_inf")),
+    "is_pos_inf": ScalarCode(lambda op, args, types: f"eq({args[0]}, float{max(32, types[0].bits)}(inf))"),
+    "is_neg_inf": ScalarCode(lambda op, args, types: f"eq({args[0]}, float{max(32, types[0].bits)}(-inf))"),
+    "and": ScalarCode(_call("bit_and"), frozenset({INTEGER}), fold="bit_and"),
+    "or": ScalarCode(_call("bit_or"), frozenset({INTEGER}), fold="bit_or"),
+    "xor": ScalarCode(_call("bit_xor"), frozenset({INTEGER})),
+    "not": ScalarCode(_call("bit_not")),
+    "popcnt": ScalarCode(_on_bits("popcnt")),
+    "count_leading_zeros": ScalarCode(_on_bits("count_leading_zeros", correction=True)),
+    **{name: ScalarCode(_shift(name)) for name in ("shift_left", "shift_right_arithmetic", "shift_right_logical")},
 }  # fmt: skip
 
-WITHOUT_COMPLEX = frozenset(
-    {
-        "bessel_i1e", "ceil", "cosh", "digamma", "erf", "erf_inv", "erfc", "floor", "is_finite", "lgamma", "remainder",
-        "round_nearest_afz", "round_nearest_even", "sinh",
-    }
-)  # fmt: skip
-"""Functions of real numbers alone; those that CHLO has of complex numbers, too, are made of others there."""
+WITHOUT_CODE = dict.fromkeys(
+    ("mulhi", "next_after", "polygamma", "uniform_dequantize", "uniform_quantize", "zeta"),
+    Declined("what its op is made of is computed in its place (hlo.decompositions)"),
+)
+"""The scalar functions without code, and why."""
 
 
 def scalar_source(
@@ -284,16 +335,16 @@ def scalar_source(
     `excess`: numbers of bf16 may keep the precision of f32 (`is_rounded`). `is_stored`: the value goes into memory of its own
     type and nowhere else, and is rounded there.
     """
-    rule = SCALAR_RULES.get(function)
-    if rule is None:
+    code = SCALAR_CODE.get(function)
+    if code is None:
         return Declined(f"codegen.source.scalars has no rule for {function!r} ({op.name})")
     for t in types:
         number = number_type(t)
         if isinstance(number, Declined):
             return number
-    if types and types[0].is_complex and function in WITHOUT_COMPLEX:
+    if types and types[0].is_complex and not code.of_complex:
         return Declined(f"codegen.lib has no {function!r} of complex numbers")
-    text = rule(op, args, types)
+    text = code.source(op, args, types)
     element = op.results[0].tensor.element
     if not isinstance(text, str) or not isinstance(element, ElementType):
         return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from codegen.source.scalars import REPEATS_OPERAND
+from codegen.source.scalars import SCALAR_CODE
 from tiling.loops.element_ir import Apply, Choose, Node, children
 
 __all__ = ["unwritten", "users_of"]
@@ -22,8 +22,8 @@ def users_of(roots: Sequence[Node]) -> dict[int, list[Node | None]]:
         if id(n) in done:
             continue
         done.add(id(n))
-        # A rule that writes its operand twice counts twice.
-        repeat = 2 if isinstance(n, Apply) and n.function in REPEATS_OPERAND else 1
+        # A function whose source has its operand twice counts twice.
+        repeat = 2 if isinstance(n, Apply) and SCALAR_CODE[n.function].repeats_operand else 1
         for c in children(n):
             users.setdefault(id(c), []).extend([n] * repeat)
             stack.append(c)
