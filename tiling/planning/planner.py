@@ -20,6 +20,7 @@ from tiling.machine import Machine
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
+from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.plain_joins import is_plain, joins_plainly
@@ -63,10 +64,11 @@ def plan(
     >>> [len(f.ops) for f in p.fusions]
     [2]
     """
-    program = flatten(as_module(module), entry, supports)
     machine = machine or Machine.detect()
-    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+    with few_collections():
+        program = flatten(as_module(module), entry, supports)
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
 
 
 def _plan_program(
