@@ -13,13 +13,21 @@ __all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
 
+_ADDRESSES: Memo[tuple[object, ...], Expr] = Memo(1 << 16)
+
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
     """Where element `index` lies in the buffer: sum of (index_k - origin_k) * stride_k, simplified."""
+    at = tuple(index)
+    named = tuple([ranges.get(v) for e in (*at, *buffer.origin) if isinstance(e, Expr) for v in e.variables])
+    key = (at, buffer.origin, buffer.strides, named)
+    known = _ADDRESSES.get(key)
+    if known is not None:
+        return known
     total: Expr = Const(0)
-    for i, o, s in zip(index, buffer.origin, buffer.strides, strict=True):
+    for i, o, s in zip(at, buffer.origin, buffer.strides, strict=True):
         total = total + simplify(i - o, ranges) * s
-    return simplify(total, ranges)
+    return _ADDRESSES.keep(key, simplify(total, ranges))
 
 
 def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:

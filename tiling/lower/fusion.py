@@ -6,7 +6,7 @@ the task's later stages read from it: the image of their loops under their index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -69,7 +69,10 @@ class Lowering:
         self.root = self.plans[-1]
         self.parts: Parts | None = None
         self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
-        self.inlined = self._inlined_values()
+        known = names.inlined.get((request.stages, request.inlined))
+        if known is None:
+            known = names.inlined[request.stages, request.inlined] = frozenset(self._inlined_values())
+        self.inlined: Set[int] = known
         self.buffers: dict[int, Buffer] = {}
         self.tiles: list[tuple[Var, int]] = []
         self.moving: frozenset[Var] = frozenset()  # numbers of blocks inside a task: they place boxes as tile numbers do
@@ -111,7 +114,7 @@ class Lowering:
         """Gives the members their boxes, loops and nodes; what the root is not computed from."""
         self.root.box = self._tile_root(self.root.stage.values[0])
         core = self._closure()
-        others = [p for p in self.plans if not any(p is c for c in core)]
+        others = [p for p in self.plans if p not in core] if len(core) < len(self.plans) else []
         self.plans = [*core, *others]
         for plan in reversed(core):
             self.shape(plan)
@@ -153,11 +156,15 @@ class Lowering:
 
     def _closure(self) -> list[Member]:
         """The root and what it is computed from, in order."""
-        kept = {id(self.root)}
-        for p in reversed(self.plans):
-            if id(p) in kept:
-                kept |= {id(x) for x in self.inside(p)}
-        return [p for p in self.plans if id(p) in kept]
+        key = self.request.stages, self.request.inlined
+        known = self.names.closures.get(key)
+        if known is None:
+            kept = {self.root.stage}
+            for p in reversed(self.plans):
+                if p.stage in kept:
+                    kept.update(x.stage for x in self.inside(p))
+            known = self.names.closures[key] = frozenset(kept)
+        return [p for p in self.plans if p.stage in known]
 
     def _sizes(self, parts: Parts) -> tuple[int, ...]:
         cut = [bool(s.lower.variables) for s in self.root.box or ()]

@@ -15,7 +15,7 @@ from tiling.loops.stage import Stage
 __all__ = ["Member"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """What is known of a stage while its fusion is lowered."""
 

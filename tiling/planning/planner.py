@@ -22,6 +22,7 @@ from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
+from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.plain_joins import is_plain, joins_plainly
@@ -68,10 +69,11 @@ def plan(
     check_settings()
     runs("inline")
     runs("group")
-    program = flatten(as_module(module), entry, supports)
     machine = machine or Machine.detect()
-    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+    with few_collections():
+        program = flatten(as_module(module), entry, supports)
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
 
 
 def _plan_program(
