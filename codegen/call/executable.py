@@ -28,7 +28,7 @@ from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.source.emit import PhaseSource
-from codegen.supports import supports
+from codegen.supports import supports, supports_beside
 from hlo.errors import TilewrightError
 from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
@@ -546,11 +546,14 @@ def compile(
         given = module_or_plan
         if excess_precision is not None:
             raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
-        if all(supports(op) is None for f in given.fusions for op in f.ops):
+        rules = supports_beside(custom_calls or {})
+        if all(rules(op) is None for f in given.fusions for op in f.ops):
             return Executable(given, threads, custom_calls)
         # A plan made without knowing what can be generated: made again with it.
-        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
+        return Executable(plan(given.module, given.program.name, given.machine, rules), threads, custom_calls)
     machine = calibrated_machine()
     if excess_precision is not None:
         machine = replace(machine, excess_precision=excess_precision)
-    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls)
+    module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})
+    made = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
+    return Executable(made, threads, custom_calls)
