@@ -30,7 +30,7 @@ from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.source.emit import PhaseSource
-from codegen.supports import supports
+from codegen.supports import supports, supports_beside
 from hlo.errors import TilewrightError
 from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
@@ -179,6 +179,7 @@ class Executable:
         self._arena_offsets = np.array([*self._offsets.values()], np.int64)
         self._given = [(self._slot(v), v.shape, v.tensor.dtype) for v in program.arguments]
         self._made = [(self._slot(v), v) for v in program.results]
+        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for v in program.results]
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
         sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
         self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
@@ -406,7 +407,7 @@ class Executable:
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
-        for known, v in self._made:
+        for (known, v), (shape, dtype, size_bytes) in zip(self._made, self._made_types, strict=True):
             if known is None:
                 outputs.append(_literal(v))
                 continue
@@ -417,9 +418,11 @@ class Executable:
             if known in self._kept_slots:
                 outputs.append(self._kept(known, given).copy())
                 continue
-            t = v.tensor
             try:
-                array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+                if size_bytes <= SMALL_BYTES:  # kernels take it as NumPy aligns it, and NumPy makes it in a tenth of the time
+                    array = np.empty(shape, dtype)
+                else:
+                    array = memory.pool.lease(size_bytes, "output").array(shape, dtype)
             except (MemoryError, OSError, OverflowError) as e:
                 raise no_memory(v, self.plan.module) from e
             addresses[known] = address_of(array)
@@ -572,14 +575,16 @@ def compile(
         given = module_or_plan
         if excess_precision is not None:
             raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
-        if not all(supports(op) is None for f in given.fusions for op in f.ops):
+        rules = supports_beside(custom_calls or {})
+        if not all(rules(op) is None for f in given.fusions for op in f.ops):
             # A plan made without knowing what can be generated: made again with it.
-            given = plan(given.module, given.program.name, given.machine, supports)
+            given = plan(given.module, given.program.name, given.machine, rules)
     else:
         machine = calibrated_machine()
         if excess_precision is not None:
             machine = replace(machine, excess_precision=excess_precision)
-        given = remembered_plan(as_module(module_or_plan), entry, machine)
+        module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})
+        given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
     check_settings()
-    print_stages(given, supports)
+    print_stages(given, rules)
     return Executable(given, threads, custom_calls)

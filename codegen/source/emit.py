@@ -10,6 +10,7 @@ from codegen.kernel.parse import parse_lines
 from codegen.kernel.print_numba import print_numba
 from codegen.source.contraction import emit_contraction
 from codegen.source.fourier import emit_transform
+from codegen.source.matrices import emit_matrices
 from codegen.source.nest import NestEmitter
 from codegen.source.ordering import emit_ordering
 from codegen.source.phase import PhaseWriter
@@ -23,6 +24,7 @@ from tiling.loops.ir import (
     Buffer,
     Contract,
     Flag,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -141,6 +143,8 @@ class PhaseEmitter(PhaseWriter):
             self._measure(step)
         elif isinstance(step, Transform):
             emit_transform(self, step)
+        elif isinstance(step, MatrixStep):
+            emit_matrices(self, step)
         elif isinstance(step, Ordering):
             self.read.update(step.targets)
             emit_ordering(self, step)

@@ -144,10 +144,10 @@ def test_a_product_that_would_be_computed_again_says_what_and_where() -> None:
 
 def test_the_evaluator_says_why_it_is_asked() -> None:
     module = main(
-        """%0 = stablehlo.exponential %x : tensor<4x4xf32>
-        %1 = "stablehlo.cholesky"(%0) {lower = true} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-        %2 = stablehlo.tanh %1 : tensor<4x4xf32>
-        return %2 : tensor<4x4xf32>""", "%x: tensor<4x4xf32>", "tensor<4x4xf32>")  # fmt: skip
+        """%0 = stablehlo.exponential %x : tensor<65x65xf32>
+        %1 = "stablehlo.cholesky"(%0) {lower = true} : (tensor<65x65xf32>) -> tensor<65x65xf32>
+        %2 = stablehlo.tanh %1 : tensor<65x65xf32>
+        return %2 : tensor<65x65xf32>""", "%x: tensor<65x65xf32>", "tensor<65x65xf32>")  # fmt: skip
     plan = tiling.plan(module, machine=MACHINE)
     reasons = {(e.producer.partition("_")[0], e.consumer.partition("_")[0]): e for e in plan.edges}
     assert [e.kind for e in reasons.values()] == ["evaluator"] * len(reasons) and len(reasons) >= 1

@@ -38,6 +38,7 @@ from tiling.loops.ir import (
     FoldStep,
     Loop,
     LoopKind,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -220,6 +221,7 @@ class Reader:
         return {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
             Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
+            MatrixStep: self.matrices,
         }  # fmt: skip
 
     def _is_left_out(self, step: Step) -> bool:
@@ -454,6 +456,14 @@ class Reader:
             k = Var("root")
             every = self.domain((Loop(k, Const(0), Const(t.roots.size_elems - 1), t.roots.size_elems),))
             yield from self._block(Kind.READ, Block2D(t.roots, Const(0), 0, 1), as_expr(k), every, 0, 0)
+
+    def matrices(self, s: MatrixStep) -> Iterator[Access]:
+        for kind, found in ((Kind.READ, s.sources), (Kind.WRITE, s.targets)):
+            for m in found:
+                rows, columns = ((m.row, m.rows), (m.column, m.columns))
+                domain = self.domain(tuple(Loop(v, Const(0), Const(n - 1), n) for v, n in (rows, columns)))
+                place = m.block.base + m.row * m.block.row_stride + m.column * m.block.column_stride
+                yield from self._block(kind, m.block, place, domain, 0, 0, m.block.buffer.value if kind is Kind.WRITE else None)
 
     def scatter(self, s: Scatter) -> Iterator[Access]:
         outer = self.domain(s.loops[: s.outer])

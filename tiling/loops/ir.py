@@ -8,6 +8,7 @@
     Ordering   = a row sorted, or its largest elements
     Scatter    = updates folded in at places that values name
     Selection  = updates folded in at places that windows choose
+    MatrixStep = a small matrix factored, or a system solved
     Measure    = the greatest magnitude in each piece of a buffer
     Sequential = steps that run block by block along a reduction's dimension
 
@@ -36,6 +37,8 @@ __all__ = [
     "FoldStep",
     "Loop",
     "LoopKind",
+    "Matrix",
+    "MatrixStep",
     "Measure",
     "Monoid",
     "Nest",
@@ -426,7 +429,38 @@ class Transform:
         return (half if self.form == "from half" else self.size), (half if self.form == "to half" else self.size)
 
 
-Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential | Transform
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A small matrix in memory (a vector is a column); `row` and `column` number its elements."""
+
+    block: Block2D
+    rows: int
+    columns: int
+    row: Var
+    column: Var
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixStep:
+    """One matrix is factored, or a triangular system solved: what `kind` says, with `options` (lower, left, unit, …).
+
+    `scratch` is room for the matrix (for the right sides of a system), and for a row of sums.
+    """
+
+    op: Op
+    kind: str
+    options: frozenset[str]
+    sources: tuple[Matrix, ...]
+    targets: tuple[Matrix, ...]
+    scratch: tuple[Buffer, ...]
+
+    @property
+    def products(self) -> int:
+        """Multiplications of one matrix, about."""
+        return self.sources[0].rows * max(m.rows * m.columns for m in self.sources)
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential | Transform | MatrixStep
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from tiling.loops.ir import (
     Contract,
     FoldStep,
     Loop,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -125,6 +126,10 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
     if isinstance(step, Transform):
         source, target = step.source.buffer.name, step.target.buffer.name
         return [f"{target} = Fourier transforms of {source}, {step.form}: lines of {step.size}, {step.lanes.extent} side by side"]
+    if isinstance(step, MatrixStep):
+        sources, targets = (", ".join(m.block.buffer.name for m in ms) for ms in (step.sources, step.targets))
+        sizes = " and ".join(f"{m.rows}x{m.columns}" for m in step.sources)
+        return [f"{targets} = {step.kind} of {sources}, {sizes}{''.join(f', {o}' for o in sorted(step.options))}"]
     if isinstance(step, Sequential):
         block = step.loop.variable
         inner = [x for s in step.steps for x in _step(s, where, [*tiles, block])]

@@ -24,6 +24,7 @@ from tiling.loops.ir import (
     FoldStep,
     Loop,
     LoopKind,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -201,6 +202,9 @@ class _Phase:
             return self._measure(step)
         if isinstance(step, Transform):
             return self._transform(step)
+        if isinstance(step, MatrixStep):
+            matrices = (*step.sources, *step.targets)
+            return step.products * SCALAR_SECONDS, sum(self._touch(m.block.buffer, m.rows * m.columns) for m in matrices)
         return _one_by_one(step), self._touch_all(step)
 
     def _transform(self, t: Transform) -> tuple[float, float]:

@@ -10,7 +10,20 @@ from math import prod
 from hlo.errors import Declined
 from hlo.registry import SumOfProducts
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.ir import Contract, Loop, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
+from tiling.loops.ir import (
+    Contract,
+    Loop,
+    LoopKind,
+    MatrixStep,
+    Nest,
+    Ordering,
+    Scatter,
+    Schedule,
+    Scope,
+    Selection,
+    Transform,
+    Turn,
+)
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.lower.fusion import FusionRequest, Lowering
@@ -122,7 +135,7 @@ def _ranked(
         return whole
     found = [_made(whole, machine)]
     if isinstance(whole, Schedule):
-        if any(isinstance(s, (Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
+        if any(isinstance(s, (MatrixStep, Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
             return found
         if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
             return found
