@@ -28,6 +28,10 @@ UNREAD = {
 """Fields that say why a schedule is as it is, for people and for the cost model."""
 
 
+FIXED = {("Skip", "fill"), ("Buffer", "shape"), ("Buffer", "strides"), ("Buffer", "origin")}
+"""Tuples whose places have a meaning of their own."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A schedule with one field of one `step` changed: `change` says how, `path` where."""
@@ -113,7 +117,7 @@ class _Mutator:
         elif isinstance(old, Expr):
             yield from self.expression(old, made)
         elif isinstance(old, tuple):
-            yield from self.several(old, kind, name, path)
+            yield from self.several(old, kind, name, path, (kind, name) in FIXED)
         elif isinstance(old, dict):
             for v, span in list(old.items())[:4]:
                 yield made("narrower range", {**old, v: type(span)(span.lower, span.upper - 1)})
@@ -145,22 +149,22 @@ class _Mutator:
                      "exponential": "negate", "negate": "abs"}  # fmt: skip
             yield from (made(f"-> {x}", x) for x in [other.get(old)] if x is not None)
 
-    def several(self, old: tuple[Any, ...], kind: str, name: str, path: str) -> Iterator[Change]:
-        is_pair = kind in ("Phase", "Flag", "Skip", "Scatter", "Contract") and name in ("tiles", "limits", "more", "levels", "fill")
-        if old and not (name == "fill"):
+    def several(self, old: tuple[Any, ...], kind: str, name: str, path: str, is_fixed: bool = False) -> Iterator[Change]:
+        """Changes of a tuple: of its length and order, unless each place has a meaning of its own, and of what is in it."""
+        if old and not is_fixed:
             yield kind, name, "first dropped", path, old[1:]
             if len(old) > 1:
                 yield kind, name, "last dropped", path, old[:-1]
             yield kind, name, "last doubled", path, (*old, old[-1])
-        for k in range(len(old) - 1 if name != "fill" else 0):
-            if old[k] != old[k + 1]:
-                yield kind, name, "swapped", path, (*old[:k], old[k + 1], old[k], *old[k + 2 :])
+            for k in range(len(old) - 1):
+                if old[k] != old[k + 1]:
+                    yield kind, name, "swapped", path, (*old[:k], old[k + 1], old[k], *old[k + 2 :])
         if not old and name == "descending" and self.schedule.phases[-1].tiles:
             yield kind, name, "added", path, (self.schedule.phases[-1].tiles[0][0],)
         for k, x in enumerate(old):
-            inner = self.several(x, kind, name, f"{path}[{k}]") if isinstance(x, tuple) and is_pair and False else None
-            del inner
-            for step, field, change, where, new in self.anything(x, kind, name, f"{path}[{k}]"):
+            at = f"{path}[{k}]"
+            inner = self.several(x, kind, name, at, True) if isinstance(x, tuple) else self.anything(x, kind, name, at)
+            for step, field, change, where, new in inner:
                 yield step, field, change, where, (*old[:k], new, *old[k + 1 :])
 
 
