@@ -61,6 +61,7 @@ __all__ = [
     "accesses_of",
     "buffers_by_value",
     "flag_values",
+    "guarded_loads",
 ]
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
@@ -293,7 +294,7 @@ class Reader:
 
     def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
         """The loads below some nodes, each under what must hold for it to be made."""
-        for load, guards in _guarded(roots):
+        for load, guards in guarded_loads(roots):
             buffer = load.buffer or self.by_value.get(id(load.value))
             if buffer is None:
                 raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
@@ -467,7 +468,7 @@ Guard = tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]
 ALWAYS: Guard = ((), ())
 
 
-def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
+def guarded_loads(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
     """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
     ways: dict[int, dict[Guard, None]] = {}
     order = _topological(roots)

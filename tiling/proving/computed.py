@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -22,12 +23,12 @@ from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
 from tiling.loops.accesses import Domain, Reader
 from tiling.loops.affine import linear
-from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, loads, runtimes_of
+from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, has_runtimes, loads, runtimes_of
 from tiling.loops.ir import Contract, FoldStep, Nest, Schedule, Scope, Sequential, Store
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where
 from tiling.routines.table import routine_of
@@ -35,6 +36,8 @@ from tiling.routines.table import routine_of
 __all__ = ["Assumed", "computed_questions", "same_expression"]
 
 MOST_POINTS = 96
+MOST_TERMS = 256
+COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
 Question = tuple[str, str, Callable[[], str | None]]
 Point = Mapping[Var, Expr]
 NOWHERE: Point = {}
@@ -55,8 +58,11 @@ def same_expression(a: Node, b: Node, ranges: Mapping[Var, Interval], at: Point 
 class _Comparison:
     """Two expressions walked side by side; runtime variables correspond that are computed alike."""
 
-    def __init__(self, ranges: Mapping[Var, Interval], at: Point) -> None:
+    def __init__(
+        self, ranges: Mapping[Var, Interval], at: Point, folded: Callable[[Load, _Comparison], list[Node]] | None = None
+    ) -> None:
         self.ranges, self.at = ranges, at
+        self.folded = folded  # the terms of a value that an op folds
         self.names: dict[Var, Var] = {}
         self.known: dict[tuple[Node, Node], bool] = {}
 
@@ -79,6 +85,8 @@ class _Comparison:
         mine, other = runtimes_of(a), runtimes_of(b)
         if len(mine) != len(other) or not all(self._runtime(x, y) for x, y in zip(mine, other, strict=True)):
             return False
+        if isinstance(b, Load) and not (isinstance(a, Load) and a.value is b.value) and _is_fold(b.value):
+            return self._is_written_out(a, b)
         if isinstance(a, Load) and isinstance(b, Load):
             if a.value is not b.value:
                 return False
@@ -86,8 +94,13 @@ class _Comparison:
                 len(a.index) == len(b.index) and all(self.equal(x, y) for x, y in zip(a.index, b.index, strict=True))
             )
         if isinstance(a, Apply) and isinstance(b, Apply):
-            alike = a.function == b.function and _alike(a.op, b.op) and len(a.arguments) == len(b.arguments)
-            return alike and all(self.same(x, y) for x, y in zip(a.arguments, b.arguments, strict=True))
+            # A function and its cheaper form, where what is added to it hides the difference, are the same.
+            names = [x.function.removeprefix("fast_") for x in (a, b)]
+            alike = names[0] == names[1] and _alike(a.op, b.op) and len(a.arguments) == len(b.arguments)
+            if alike and all(self.same(x, y) for x, y in zip(a.arguments, b.arguments, strict=True)):
+                return True
+            turned = names[0] in COMMUTATIVE and alike
+            return turned and all(self.same(x, y) for x, y in zip(a.arguments, reversed(b.arguments), strict=True))
         if isinstance(a, (Scalar, IndexNode)) and isinstance(b, (Scalar, IndexNode)):
             return self._number(a, b)
         if isinstance(a, (Choose, Test)) and type(a) is type(b):
@@ -98,6 +111,14 @@ class _Comparison:
                 return self.same(a.then, b.then) and self.same(a.otherwise, b.otherwise)
             return True
         return False
+
+    def _is_written_out(self, a: Node, b: Load) -> bool:
+        """Whether an expression is a chain of all that an op folds for an element."""
+        op = b.value.op
+        function = combined_function(op.regions[0]) if op is not None and op.regions else None
+        if function is None or self.folded is None:
+            return False
+        return _same_terms(self, list(_terms(a, function)), self.folded(b, self))
 
     def _number(self, a: Scalar | IndexNode, b: Scalar | IndexNode) -> bool:
         if a.element != b.element:
@@ -160,6 +181,10 @@ class _Comparison:
 
 
 _BOOLEAN = element_type("i1")
+
+
+def _is_fold(v: Value) -> bool:
+    return v.op is not None and isinstance(v.op.definition.semantics, Fold)
 
 
 def _alike(a: Op, b: Op) -> bool:
@@ -248,22 +273,15 @@ class _Checker:
 
     def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
         """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
-        function = combined_function(op.regions[0]) if op.regions else None
-        if function is None:
-            return "what an op folds is stored, and its body is no one function"
-        kept = {x.value for x in loads([s.node])}
-        for at in self._points(place, [s.node], []):
-            builder, ranges = self._builder(place, kept)
-            index = tuple(simplify(substitute(e, at), ranges) for e in s.index)
-            wanted = self._folded(builder, op, index, ranges)
-            found = list(_terms(s.node, function))
-            compare = _Comparison(ranges, at)
-            if not _same_terms(compare, found, wanted):
-                return f"other elements are folded than the op's at {_shown(at)}"
-        return None
+        assert s.value is not None
+        return self._compare([s.node], [Load(s.value, s.index)], place, {})
 
-    def _folded(self, builder: ElementBuilder, op: Op, index: tuple[Expr, ...], ranges: dict[Var, Interval]) -> list[Node]:
-        """The initial value and all elements that an op folds for one of its results."""
+    def _folded(self, load: Load, compare: _Comparison, place: _Place, kept: set[Value]) -> list[Node]:
+        """The initial value and all elements that an op folds for one of its results, at a point."""
+        op = load.value.op
+        assert op is not None
+        builder, ranges = self._builder(place, kept)
+        index = tuple(simplify(substitute(compare.index(e), compare.names), ranges) for e in load.index)
         made: list[tuple[Var, int]] = []
 
         def provide(size: int) -> Expr:
@@ -273,12 +291,12 @@ class _Checker:
 
         start = builder.at(op.operands[1], ())
         (node, *_) = builder.reads(op, 0, index, provide, lambda operand: start)
-        found: list[Node] = [start]
+        if prod(n for _, n in made) > MOST_TERMS or has_runtimes([node]):
+            raise Undecided(f"{op.name} folds more elements than are written out")
         points: list[dict[Var, Expr]] = [{}]
         for v, n in made:
             points = [{**p, v: Const(k)} for p in points for k in range(n)]
-        renamed = [_Fixed(node, p) for p in points]
-        return [*found, *(x.node(ranges) for x in renamed)]
+        return [start, *(Renamer(p, ranges, {}).node(node) for p in points)]
 
     def _copy(self, s: Store, place: _Place, op: Op | None) -> str | None:
         target = s.buffer.value
@@ -321,7 +339,7 @@ class _Checker:
                 free = tuple(Var(f"a{k}_wanted") for k in range(operand.rank))
                 ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, operand.shape, strict=True)}
                 try:
-                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or v.op is None).at(operand, free)  # type: ignore[misc]
+                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or v.op is None or _is_fold(v)).at(operand, free)  # type: ignore[misc]
                 except LookupError:
                     continue
                 solved = _solved([wanted], [s.node], free, ranges)
@@ -345,7 +363,7 @@ class _Checker:
         ranges = self._ranges(place)
         if is_fold and not f.carried:
             kept = {x.value for x in loads(f.inits)}
-            builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None)
+            builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
             for x, init in zip(f.inits, op.operands[count:], strict=True):
                 if not same_expression(x, builder.at(init, ()), ranges):
                     return f"it does not start from %{init.name or '?'}"
@@ -367,7 +385,7 @@ class _Checker:
             ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, f.values[0].shape, strict=True)}
             index = free if len(f.index) != f.values[0].rank else f.index
         kept = {x.value for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None)
+        builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
 
         def padding(operand: int) -> Node:
             if is_fold:
@@ -402,13 +420,13 @@ class _Checker:
 
     def _builder(self, place: _Place, kept: set[Value]) -> tuple[ElementBuilder, dict[Var, Interval]]:
         ranges = self._ranges(place)
-        return ElementBuilder(ranges, lambda v: v in kept or v.op is None), ranges
+        return ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v)), ranges
 
     def _element(
         self, v: Value, index: tuple[Expr, ...], place: _Place, kept: set[Value], itself: Value | None
     ) -> Node:
         ranges = self._ranges(place)
-        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or w.op is None))
+        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or w.op is None or _is_fold(w)))
         try:
             return builder.at(v, index)
         except LookupError as reason:
@@ -419,13 +437,13 @@ class _Checker:
         product: bool = False,
     ) -> str | None:  # fmt: skip
         """Where expressions differ, or None. `solved` are the wanted ones' variables in the found ones'."""
-        ranges = self._ranges(place)
+        ranges, kept = self._ranges(place), {x.value for x in loads(list(found))}
         symbols = _Comparison(ranges, solved)
         if all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True)):
             return None
         for at in self._points(place, found, [_substituted(c, solved) for n in wanted for c in _conditions([n])]):
             fixed = {**{v: substitute(e, at) for v, e in solved.items()}, **at}
-            compare = _Comparison(ranges, fixed)
+            compare = _Comparison(ranges, fixed, lambda load, c: self._folded(load, c, place, kept))
             if all(compare.same(a, b) for a, b in zip(found, wanted, strict=True)):
                 continue
             if product and any(_is_zero(compare.settled(n)) for n in found) and any(_is_zero(compare.settled(n)) for n in wanted):
@@ -557,16 +575,6 @@ def _constant_text(n: Node) -> str:
     return str(n.value) if isinstance(n, Scalar) else "?"
 
 
-class _Fixed:
-    """An expression with some of its variables at one point."""
-
-    def __init__(self, root: Node, at: Point) -> None:
-        self.root, self.at = root, at
-
-    def node(self, ranges: Mapping[Var, Interval]) -> Node:
-        return Renamer(self.at, ranges, {}).node(self.root)
-
-
 def _solved(
     wanted: Sequence[Node], found: Sequence[Node], free: Sequence[Var], ranges: Mapping[Var, Interval]
 ) -> dict[Var, Expr]:
@@ -574,16 +582,28 @@ def _solved(
     solved: dict[Var, Expr] = {}
     left = [x for x in loads(list(wanted)) if x.buffer is None]
     right = [x for x in loads(list(found)) if x.buffer is None]
-    for _ in range(2):
-        for a, b in _pairs(left, right):
-            for x, y in zip(a.index, b.index, strict=True):
-                e = simplify(substitute(x, solved), ranges)
-                open_ = [v for v in e.variables if v in free]
-                parts = linear(e, open_) if len(open_) == 1 else None
-                if parts is None or parts[1][0] not in (1, -1):
-                    continue
-                rest, (sign,) = parts
-                solved[open_[0]] = simplify((y - rest) * sign, ranges)
+    equations = [(x, y) for a, b in _pairs(left, right) for x, y in zip(a.index, b.index, strict=True)]
+    parts: dict[tuple[Expr, int, type], Expr] = {}
+    for _ in range(3):
+        for x, y in list(equations):
+            e = simplify(substitute(x, solved), ranges)
+            inside = [v for v in e.variables if v in free]
+            if len(inside) != 1:
+                continue
+            (v,) = inside
+            known = linear(e, inside)
+            if known is not None and known[1][0] in (1, -1):
+                solved[v] = simplify((y - known[0]) * known[1][0], ranges)
+                continue
+            # A number's digits: n // k and n % k, both known, are n.
+            for atom, k in e.terms:
+                if isinstance(atom, (FloorDiv, Mod)) and isinstance(atom.divisor, int) and v in atom.variables and k == 1:
+                    rest = e - atom
+                    parts[atom.numerator, atom.divisor, type(atom)] = y - rest if v not in rest.variables else y
+        for (numerator, n, kind), y in list(parts.items()):
+            low = parts.get((numerator, n, Mod))
+            if kind is FloorDiv and low is not None:
+                equations.append((numerator, simplify(y * n + low, ranges)))
     for v in free:
         if v not in solved and ranges[v].size <= 1:
             solved[v] = Const(0)

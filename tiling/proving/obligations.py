@@ -33,6 +33,7 @@ from tiling.planning.model import Fusion, Plan
 from tiling.program.in_place_updates import is_update
 from tiling.proving.computed import Assumed, computed_questions
 from tiling.proving.formed import malformed
+from tiling.proving.left_out import measured_faults
 from tiling.proving.mapped import mapped_questions
 from tiling.proving.quick_proofs import covers, stays_inside, writes_once
 from tiling.proving.relations import Questions, Undecided
@@ -161,8 +162,9 @@ def _prove(schedule: Schedule, operations: int, deadline: float, of_memory: bool
         return found
     found = [Obligation("formed", "" if of_memory else "all parts", Verdict.PROVED)]
     if not of_memory:
-        for subject, fault in routine_faults(schedule):
-            found.append(Obligation("routine", subject, Verdict.REFUTED if fault else Verdict.PROVED, fault or ""))
+        named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
+        for name, subject, fault in named:
+            found.append(Obligation(name, subject, Verdict.REFUTED if fault else Verdict.PROVED, fault or ""))
     for one in flag_values(schedule):
         flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
         tag = "".join(f"while {x}: " for x in flags)
