@@ -63,6 +63,7 @@ __all__ = [
     "accesses_of",
     "buffers_by_value",
     "flag_values",
+    "guarded_loads",
 ]
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
@@ -148,6 +149,7 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
     """Every access of a schedule; (step, reason) for a step that is not modelled."""
     by_value = buffers_by_value(schedule)
     for number, phase in enumerate(schedule.phases):
+        yield from Reader(schedule, by_value, phase, (number, -1), f"phase {number} flag").limits()
         for k, step in enumerate((*phase.before, *phase.steps)):
             label = f"phase {number} step {k}"
             reader = Reader(schedule, by_value, phase, (number, k), label)
@@ -204,9 +206,17 @@ class Reader:
         self.inside: Domain | None = None  # the sequential loop that the steps are in
         self.first_part = 0
         self.tiles = [(v, Interval(0, n - 1)) for v, n in phase.tiles]
+        self.phase_flags = phase.flags
         # Flags are one value at a time: whoever asks gives each its own range (`flag_values`).
         spans = [(f.variable, schedule.ranges[f.variable]) for f in phase.flags]
         self.flags: dict[Var, Expr] = {v: Const(b.lower) for v, b in spans}
+
+    def limits(self) -> Iterator[Access]:
+        """What the phase's flags are found out from: all of each buffer, before the first task."""
+        for b in (b for f in self.phase_flags for b, _ in f.limits):
+            i = Var("limited")
+            every = self.domain((Loop(i, Const(0), Const(b.size_elems - 1), b.size_elems),))
+            yield from self._block(Kind.READ, Block2D(b, Const(0), 0, 1), as_expr(i), every, 0, 0)
 
     def step(self, step: Step) -> Iterator[Access]:
         if self._is_left_out(step):
@@ -326,7 +336,7 @@ class Reader:
 
     def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
         """The loads below some nodes, each under what must hold for it to be made."""
-        for load, guards in _guarded(roots):
+        for load, guards in guarded_loads(roots):
             buffer = load.buffer or self.by_value.get(load.value)
             if buffer is None:
                 raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
@@ -508,7 +518,7 @@ Guard = tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]
 ALWAYS: Guard = ((), ())
 
 
-def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
+def guarded_loads(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
     """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
     ways: dict[Node, dict[Guard, None]] = {}
     order = _topological(roots)

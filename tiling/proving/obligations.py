@@ -31,10 +31,15 @@ from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
+from tiling.program.in_place_updates import is_update
+from tiling.proving.computed import Assumed, computed_questions
 from tiling.proving.followed import followed
+from tiling.proving.formed import malformed
+from tiling.proving.left_out import measured_faults
 from tiling.proving.mapped import mapped_questions
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import Questions, Undecided
+from tiling.proving.routines import routine_faults
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
 
@@ -45,6 +50,7 @@ OPERATIONS = 3_000_000
 class Verdict(enum.Enum):
     PROVED = "proved"
     REFUTED = "refuted"
+    ASSUMED = "assumed"
     UNDECIDED = "undecided"
 
 
@@ -70,12 +76,17 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """True when every obligation is proved."""
-        return all(o.verdict is Verdict.PROVED for o in self.obligations)
+        """True when every obligation is proved, or is one of those that are `assumed`."""
+        return all(o.verdict in (Verdict.PROVED, Verdict.ASSUMED) for o in self.obligations)
 
     @property
     def refuted(self) -> tuple[Obligation, ...]:
         return tuple(o for o in self.obligations if o.verdict is Verdict.REFUTED)
+
+    @property
+    def assumed(self) -> tuple[Obligation, ...]:
+        """What is taken for granted, each with the reason."""
+        return tuple(o for o in self.obligations if o.verdict is Verdict.ASSUMED)
 
     @property
     def undecided(self) -> tuple[Obligation, ...]:
@@ -168,7 +179,14 @@ def _prove(
     schedule: Schedule, operations: int, deadline: float,
     asked: Callable[[_Prover], Iterator[Obligation]] | None = None, brief: bool = False,
 ) -> list[Obligation]:  # fmt: skip
-    found: list[Obligation] = []
+    found = [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
+    if found:
+        return found
+    found = [Obligation("formed", "" if brief else "all parts", Verdict.PROVED)]
+    if asked is None:
+        named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
+        for name, subject, fault in named:
+            found.append(Obligation(name, subject, Verdict.REFUTED if fault else Verdict.PROVED, fault or ""))
     for one in flag_values(schedule):
         flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
         tag = "".join(f"while {x}: " for x in flags)
@@ -218,8 +236,8 @@ class _Prover:
 
     def _is_updated(self, buffer: Buffer) -> bool:
         """True for a value that a kernel changes in place: the rest of it was there before."""
-        found = self.writes.get(id(buffer), [])
-        return buffer.scope is Scope.RESULT and bool(found) and all(a.kind is Kind.UPDATE for a in found)
+        v = buffer.value
+        return buffer.scope is Scope.RESULT and v is not None and v.op is not None and is_update(v.op)
 
     def run(self) -> Iterator[Obligation]:
         yield from self.memory()
@@ -253,7 +271,7 @@ class _Prover:
         for a in self.accesses:
             if self._is_made_here(a):
                 yield self._decided("not overwritten", a, partial(self._overwritten, a))
-        for name, subject, question in mapped_questions(self.schedule, self.ask):
+        for name, subject, question in (*mapped_questions(self.schedule, self.ask), *computed_questions(self.schedule, self.ask)):
             yield self._decided(name, subject, question)
 
     def _is_made_here(self, a: Access) -> bool:
@@ -264,6 +282,8 @@ class _Prover:
         """`question` gives a witness against the obligation, or None."""
         try:
             witness = question()
+        except Assumed as reason:
+            return Obligation(name, str(subject), Verdict.ASSUMED, str(reason))
         except Undecided as reason:
             return Obligation(name, str(subject), Verdict.UNDECIDED, str(reason))
         if witness is None:
