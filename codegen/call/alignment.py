@@ -20,14 +20,14 @@ from codegen.call.memory import ALIGNMENT_BYTES
 from codegen.call.quick import SMALL_BYTES
 from codegen.native.signature import KernelSignature
 from hlo.module import Value
-from hlo.types import ElementType
+from hlo.types import ElementType, QuantizedType
 from tiling import Buffer, Obligation, Scope
 from tiling.proving.obligations import Verdict
 
 __all__ = ["declared_alignment", "given_alignments", "kept_alignments", "misplaced", "own_alignment"]
 
 
-def own_alignment(element: ElementType) -> int:
+def own_alignment(element: ElementType | QuantizedType) -> int:
     """Bytes that an array's elements are aligned to at least, as NumPy counts it: a complex number as its two parts.
 
     >>> from hlo.types import element_type

@@ -86,11 +86,14 @@ def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
         head, _, rest = s.source.partition('"""')
         code = head + rest.partition('"""')[2]
         names = [(number[b.name], b.name in head) for b in (*s.buffers, *s.scratch)]
-        digest.update(repr((s.tasks, names, _WORD.sub(lambda m: number.get(m[0], m[0]), code))).encode())
+        words = _WORD.split(code)  # each second piece is a word
+        words[1::2] = [number.get(w, w) for w in words[1::2]]
+        digest.update(f"{s.tasks} {names} ".encode())
+        digest.update("".join(words).encode())
     return digest.hexdigest()
 
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"([A-Za-z_]\w*)")
 
 
 def _without(plan: Plan, fusion: Fusion, fault: Obligation) -> tuple[Plan | None, str]:

@@ -333,3 +333,16 @@ def test_addresses_stand_for_positions_inside_only(seed: int, monkeypatch: pytes
             spoiled(spoiled(schedule, generator), generator) for _ in range(2)
         ]:
             assert verdicts(tried) == isl_alone(tried, monkeypatch), tried
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_of_one_condition_that_fails_are_known_on_its_other_side(seed: int) -> None:
+    r = random.Random(seed)
+    for _ in range(100):
+        ends = [sorted((r.randrange(-3, 9), r.randrange(-3, 9))) for _ in range(2)]
+        groups = tuple((Condition(ROW + COLUMN * r.randrange(-1, 2), *e),) for e in ends[: r.randrange(3)])
+        d = Domain(((ROW, Interval(0, 5)), (COLUMN, Interval(0, 3))), (), groups)
+        outside = lambda p, c: not c.lower <= value(c.expression, p) <= c.upper  # noqa: E731
+        for p in points(d):
+            if all(outside(p, c) for (c,) in groups):
+                assert not any(outside(p, c) for c in d.known)

@@ -101,6 +101,18 @@ class Domain:
         """The intervals of expressions of the variables, the conditions not looked at."""
         return Bounds(self.ranges)
 
+    @cached_property
+    def known(self) -> tuple[Condition, ...]:
+        """`held`, and what follows from groups of one condition that fails: it is on the other side of its interval."""
+        found = list(self.held)
+        for c in (group[0] for group in self.failed if len(group) == 1):
+            span = self.bounds(as_expr(c.expression))
+            if span.lower >= c.lower:
+                found.append(Condition(c.expression, c.upper + 1, span.upper))
+            elif span.upper <= c.upper:
+                found.append(Condition(c.expression, span.lower, c.lower - 1))
+        return tuple(found)
+
     def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
         return self if not held and not failed else replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
 
@@ -221,18 +233,10 @@ class Reader:
     def step(self, step: Step) -> Iterator[Access]:
         if self._is_left_out(step):
             return
-        for kind, method in self._models().items():
-            if isinstance(step, kind):
-                yield from method(step)
-                return
-        raise Unmodelled(f"there is no model of {type(step).__name__} steps")
-
-    def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
-        return {
-            Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
-            MatrixStep: self.matrices,
-        }  # fmt: skip
+        method = _MODELS.get(type(step))
+        if method is None:
+            raise Unmodelled(f"there is no model of {type(step).__name__} steps")
+        yield from method(self, step)
 
     def _is_left_out(self, step: Step) -> bool:
         """Whether a flag's value leaves a loop around all of a step without an iteration: the other values have what it does."""
@@ -278,7 +282,7 @@ class Reader:
         used = [v for e in (*index, *(o for o in buffer.origin if isinstance(o, Expr))) for v in e.variables]
         domain = self._known(domain, used)
         ranges = domain.ranges
-        at = tuple(simplify(as_expr(i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
+        at = tuple(simplify(as_expr(i if o == 0 else i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
         order = (*self.at, self.first_part + part, place)
         around += self.inside is not None
         return Access(kind, buffer, at, domain, order, value, tuple(index), self.label, around, is_fold)
@@ -509,6 +513,13 @@ class Reader:
         at = positions(block.buffer, place, used.variables, used.held)
         order = (*self.at, self.first_part + part, 1 if kind is Kind.WRITE else 0)
         yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
+
+
+_MODELS: dict[type, Callable[..., Iterator[Access]]] = {
+    Nest: Reader.nest, Contract: Reader.contract, Turn: Reader.turn, Ordering: Reader.ordering, Scatter: Reader.scatter,
+    Measure: Reader.measure, Sequential: Reader.sequential, Transform: Reader.transform, Selection: Reader.selection,
+    MatrixStep: Reader.matrices,
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- guards

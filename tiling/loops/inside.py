@@ -48,9 +48,9 @@ def _is_at_most(bounds: Bounds, held: Sequence[Condition], e: Expr, upper: int, 
     for atom, k in e.terms:
         rest = e - atom * k
         if isinstance(atom, FloorDiv) and isinstance(atom.divisor, int):
-            c = atom.divisor
-            room = c * upper + c - 1 - (0 if k > 0 else -k * (c - 1))
-            if _is_at_most(bounds, held, rest * c + atom.numerator * k, room, depth - 1):
+            n = atom.divisor
+            room = n * upper + n - 1 - (0 if k > 0 else -k * (n - 1))
+            if _is_at_most(bounds, held, rest * n + atom.numerator * k, room, depth - 1):
                 return True
         elif isinstance(atom, (Minimum, Maximum)):
             least = isinstance(atom, Minimum) is (k > 0)  # of the arguments, one that is small enough will do

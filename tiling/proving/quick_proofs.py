@@ -26,7 +26,7 @@ MOST_WRITES = 64  # of one buffer, compared two by two
 
 def stays_inside(d: Domain, e: Expr, lower: int, upper: int) -> bool:
     """Whether `e` is in [lower, upper] wherever the domain's conditions hold, each condition taken by itself."""
-    return inside.stays_inside(d.bounds, d.held, e, lower, upper)
+    return inside.stays_inside(d.bounds, d.known, e, lower, upper)
 
 
 # ---------------------------------------------------------------- written once
@@ -273,10 +273,9 @@ def _of_digits(w: Access, a: Access, free: set[Var]) -> dict[Var, Expr]:
 
 def _digit(e: Expr, v: Var, size: int) -> tuple[int, int] | None:
     """(d, n) where `e` is v // d % n, or v // d of a v in [0, size - 1]."""
-    n = None
+    n, d = None, 1
     if isinstance(e, Mod) and isinstance(e.divisor, int):
-        e, n = e.numerator, e.divisor
-    d = 1
+        n, e = e.divisor, e.numerator
     if isinstance(e, FloorDiv) and isinstance(e.divisor, int):
-        e, d = e.numerator, e.divisor
+        d, e = e.divisor, e.numerator
     return (d, n if n is not None else -(-size // d)) if e is v else None
