@@ -224,7 +224,7 @@ class _Phase:
     def _value(self, n: Node, points: Points, memo: dict[Node, Array]) -> Array:
         count = _count(points)
         if isinstance(n, Load):
-            b = n.buffer or self.by_value[id(n.value)]
+            b = n.buffer or self.by_value[n.value]
             return self.memory.load(b, self.address(b, n.index, points))
         if isinstance(n, Scalar):
             return np.full(count, n.value, n.element.dtype)

@@ -221,7 +221,7 @@ def _touched(place: Place) -> Iterator[Buffer | None]:
     if isinstance(step, Nest):
         kept = buffers_by_value(place.schedule)
         yield from (b for b, _ in _targets(step))
-        yield from (n.buffer or kept.get(id(n.value)) for n in _nodes(step) if isinstance(n, Load))
+        yield from (n.buffer or kept.get(n.value) for n in _nodes(step) if isinstance(n, Load))
     elif isinstance(step, Contract):
         yield from (step.left.buffer, step.right.buffer, step.out.buffer)
     elif isinstance(step, Turn):
@@ -242,7 +242,7 @@ def _ranks(place: Place) -> Iterator[str]:
     """An index has as many parts as its buffer has dimensions."""
     if isinstance(place.step, Nest):
         kept = buffers_by_value(place.schedule)
-        reads = ((n.buffer or kept.get(id(n.value)), n.index) for n in _nodes(place.step) if isinstance(n, Load))
+        reads = ((n.buffer or kept.get(n.value), n.index) for n in _nodes(place.step) if isinstance(n, Load))
         for b, index in (*_targets(place.step), *reads):
             if b is not None and len(index) != len(b.shape):
                 yield f"{b.name} has {len(b.shape)} dimensions, an index has {len(index)}"

@@ -212,7 +212,7 @@ def _nest(nest: Nest, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
     return lines
 
 
-def _body(part: Segment, pad: str, where: Mapping[int, str], names: Names) -> list[str]:
+def _body(part: Segment, pad: str, where: Mapping[Value, str], names: Names) -> list[str]:
     lines = []
     for s in part.stores:
         place = ", ".join(str(substitute(e, names)) for e in s.index)
