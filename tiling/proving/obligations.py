@@ -109,7 +109,7 @@ class Proof:
 def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:
     """Shows that a schedule (of a fusion, or each one of a plan) computes each result once and reads only what is there.
 
-    Of a fusion and a plan that is shown of the final loops as well (`tiling.pipeline.finished`), which the kernels' source prints.
+    Of a fusion and a plan that is also shown of the final loops (`tiling.pipeline.finished`), which kernels print.
 
     `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. Never raises for a
     schedule that breaks a rule: that is a refuted obligation.
