@@ -65,7 +65,8 @@ def _padded(op: Op, into: Block) -> Value | None:
         return None
     if not x.tensor.is_static or not isinstance(x.tensor.element, ElementType):
         return None
-    if init.op is not None and isinstance(init.op.definition.semantics, Literal) and init.op.attr("value").array.reshape(-1)[0] == neutral:
+    made = init.op
+    if made is not None and isinstance(made.definition.semantics, Literal) and made.attr("value").array.reshape(-1)[0] == neutral:
         return None
     b = Builder()
     b.place = op.location
