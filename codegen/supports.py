@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 from codegen.source.scalars import number_type, scalar_source
 from hlo.errors import Declined
+from hlo.foreign import is_known
 from hlo.module import Op
 from hlo.registry import Elementwise, Fold, Move, definitions
 from hlo.types import ElementType, QuantizedType, TensorType
 from hlo.typesets import TypeSet
 from tiling.elements.folds import combined_function
+from tiling.routines.matrices import MATRIX_CALLS
 
-__all__ = ["supports"]
+__all__ = ["supports", "supports_beside"]
 
 
 _BY_NAME = {d.name: d for d in definitions()}
@@ -44,6 +48,20 @@ def supports(op: Op) -> Declined | None:
             if isinstance(text, Declined):
                 return text
     return _long_narrow_fold(op)
+
+
+def supports_beside(custom_calls: Mapping[str, Callable[..., Any]]) -> Callable[[Op], Declined | None]:
+    """`supports` for a caller with functions for custom calls: theirs go before kernels that know a call as XLA's own."""
+    theirs = {target for target, f in custom_calls.items() if target in MATRIX_CALLS and not is_known(f)}
+    if not theirs:
+        return supports
+
+    def without_theirs(op: Op) -> Declined | None:
+        if op.name == "stablehlo.custom_call" and op.attr("call_target_name") in theirs:
+            return Declined("a function of the caller's runs it")
+        return supports(op)
+
+    return without_theirs
 
 
 def _takes(function: str, element: ElementType | QuantizedType) -> bool:

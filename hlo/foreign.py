@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["borrows", "copied", "given_to", "read_only"]
+__all__ = ["borrows", "copied", "given_to", "is_known", "known", "read_only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,6 +28,21 @@ def borrows(function: F) -> F:
     """
     function.borrows_operands = True  # type: ignore[attr-defined]
     return function
+
+
+def known(function: F) -> F:
+    """Marks a function that computes what XLA itself means by its target: a kernel may compute that in its place.
+
+    >>> is_known(known(lambda op, x: x)), is_known(print)
+    (True, False)
+    """
+    function.is_known_call = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_known(function: Callable[..., Any]) -> bool:
+    """True for a function that `known` has marked; any other function is what the caller means by its target."""
+    return bool(getattr(function, "is_known_call", False))
 
 
 def given_to(function: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from hlo.errors import SettingError
 
 __all__ = ["choice_setting", "debug_modes", "positive_setting", "size_setting"]
 
-_DEBUG_MODES = frozenset({"guard", "guard-before", "prove"})
+_DEBUG_MODES = frozenset({"check", "guard", "guard-before", "prove"})
 
 
 def positive_setting(name: str) -> int | None:

@@ -355,3 +355,54 @@ wrong: int = f  # E
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert len(errors) == 1, done.stdout
     assert 'expression has type "Jitted"' in errors[0]
+
+
+def _leaves_of_every_kind(x: Any) -> Any:
+    weak = x.sum() * 0 + jnp.asarray(2.0)
+    return {
+        "small": x * 2, "none": x[:0], "weak": jnp.broadcast_to(jax.lax.full((), 3.0) * 1.0, (3,)), "key": jax.random.key(3),
+        "large": jnp.broadcast_to(x[0], (300, 300)) + 1, "scalar": weak, "half": x.astype(jnp.bfloat16), "bool": x > 1,
+    }  # fmt: skip
+
+
+def test_every_call_gives_the_same_types_and_values() -> None:
+    """The first call turns results into JAX's arrays one by one, later ones all at once."""
+    x = jnp.arange(5.0)
+    expected = jax.tree_util.tree_leaves(jax.jit(_leaves_of_every_kind)(x))
+    run = tilewright.jit(_leaves_of_every_kind)
+    for _ in range(3):
+        found = jax.tree_util.tree_leaves(run(x))
+        for e, f in zip(expected, found, strict=True):
+            assert isinstance(f, jax.Array)
+            assert jax.typeof(e) == jax.typeof(f)
+            assert (e == f).all()
+
+
+def test_results_outlive_later_calls_and_their_executable() -> None:
+    f = tilewright.jit(lambda x: [x + k for k in range(4)] + [jnp.zeros((400, 400)) + x[0]])
+    kept = [f(jnp.full(3, float(k))) for k in range(8)]
+    f.clear_cache()
+    for k, leaves in enumerate(kept):
+        assert [float(leaf.max()) for leaf in leaves] == [k, k + 1, k + 2, k + 3, k]
+
+
+def test_large_results_are_taken_over_and_never_written_again() -> None:
+    from codegen.call.memory import pool
+
+    f = tilewright.jit(lambda x: x + 1, threads=1)
+    kept = [jnp.zeros((512, 512))]
+    for _ in range(4):
+        kept.append(f(kept[-1]))
+    assert pool.count("output").live_bytes >= 4 * kept[0].nbytes  # JAX holds the executable's own memory
+    assert [(float(x.min()), float(x.max())) for x in kept] == [(k, k) for k in range(5)]
+    for _ in range(8):  # what JAX lets go is used again
+        x = f(kept[0])
+    assert pool.count("output").live_bytes < 8 * x.nbytes
+
+
+def test_arrays_of_jax_that_were_seen_are_still_told_apart() -> None:
+    f = tilewright.jit(lambda x: x * 2)
+    for x in (jnp.ones(2), jnp.ones(2), np.ones(2), jnp.ones(2, jnp.int32), jnp.ones(3)):
+        assert jax.typeof(f(x)) == jax.typeof(jax.jit(lambda x: x * 2)(x))
+    assert f.cache_size == 3
+    assert jax.grad(lambda x: f(x).sum())(jnp.ones(2)).tolist() == [2, 2]

@@ -17,6 +17,8 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
 
     from tests import jax_programs, jax_programs_more
+    from tests.jax_families.covered import COVERED
+    from tests.jax_families.slow import SLOW
 
     PROGRAMS, MORE = jax_programs.PROGRAMS, jax_programs_more.P
 
@@ -65,28 +67,11 @@ def same(found: Any, expected: Any, bound: float | None) -> None:
         np.testing.assert_allclose(a, b, rtol=relative, atol=relative * scale)
 
 
-# Long to trace and to compile; what they are made of is in others, too.
-SLOW = {
-    "random_distributions",
-    "random_integers",
-    "random_permutation",
-    "special_functions",
-    "attention_gradient",
-    "vmapped_random",
-    "mlp_loss_gradient",
-    "matrix_functions",
-    "random_categorical",
-    "elementary",
-    "least_squares",
-    "statistics",
-    "dropout",
-    "random_floats",  # the families' random numbers
-    "arg_reductions",  # the families' argmax and argmin
-    "causal_attention",  # the shipped example
-}
+def is_slow(name: str) -> bool:
+    return name in SLOW["programs"] or name in COVERED["programs"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in PROGRAMS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if is_slow(n) else ()) for n in PROGRAMS])
 def test_agrees_with_jax(name: str) -> None:
     import tilewright
 

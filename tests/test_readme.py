@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -64,14 +66,40 @@ def pages_with_code() -> list[object]:
     ]
 
 
+@pytest.fixture(scope="module")
+def pages() -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.page_server"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        yield server
+
+
+def run_page(server: subprocess.Popen[str], path: pathlib.Path) -> tuple[int, str]:
+    """The exit code and the output of a page's code, in a process of its own: a page may register an op."""
+    assert server.stdin is not None and server.stdout is not None
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    server.stdin.write(json.dumps({"path": str(path), "environment": environment}) + "\n")
+    server.stdin.flush()
+    done = json.loads(server.stdout.readline())
+    return done["code"], done["output"]
+
+
 @pytest.mark.machine("avx512")  # the plans that pages show are one machine's
 @pytest.mark.parametrize("path", pages_with_code())
-def test_code_in_the_documents_runs(path: pathlib.Path) -> None:
-    # In a process of its own: a page may register an op.
-    command = [sys.executable, "-m", "doctest", "-o", "NORMALIZE_WHITESPACE", "-o", "ELLIPSIS", str(path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+def test_code_in_the_documents_runs(path: pathlib.Path, pages: subprocess.Popen[str]) -> None:
+    assert run_page(pages, path) == (0, "")
+
+
+def test_code_that_fails_is_found_and_spoils_no_other_page(tmp_path: pathlib.Path, pages: subprocess.Popen[str]) -> None:
+    wrong, ends, right = (tmp_path / f"{name}.md" for name in ("wrong", "ends", "right"))
+    wrong.write_text(">>> import hlo\n>>> hlo.parse = None\n>>> 1 + 1\n3\n")
+    ends.write_text(">>> import os\n>>> os.abort()\n")
+    right.write_text(">>> import hlo\n>>> callable(hlo.parse)\nTrue\n")
+    code, output = run_page(pages, wrong)
+    assert code == 1 and "Expected:\n    3\nGot:\n    2" in output
+    assert run_page(pages, ends)[0] < 0
+    assert run_page(pages, right) == (0, "")
+    assert run_page(pages, ROOT / "LICENSE")[0] == 1
 
 
 @pytest.mark.parametrize("path", pages_with_code())

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
     from tilewright.jax_bridge import from_jax, jit
+    from tilewright.stepping import passes, stages
     from tiling import Plan, plan
 
 _HOME = {
@@ -78,7 +79,9 @@ _HOME = {
     "output_to_input": "indexing",
     "parse": "hlo",
     "parse_map": "indexing",
+    "passes": "tilewright.stepping",
     "plan": "tiling",
+    "stages": "tilewright.stepping",
     "verify": "hlo",
 }
 
@@ -103,7 +106,9 @@ __all__ = [
     "output_to_input",
     "parse",
     "parse_map",
+    "passes",
     "plan",
+    "stages",
     "verify",
 ]
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from codegen import Executable
     from tilewright.bisect import Culprit, KernelCheck
     from tiling import Plan, Proof
+    from tiling.show.stages import Stages
 
 __all__ = ["COMMANDS", "USER_ERRORS", "DeclinedError", "chosen_ops", "declined_errors", "explain_error"]
 
@@ -336,10 +337,12 @@ def plan(args: argparse.Namespace) -> int:
     """`tilewright plan`: the fusions, their tiles, and why."""
     import codegen
     import tiling
+    from tiling.show.stages import print_stages
 
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
     made: Plan = _made(tiling.plan(module, entry=function.name, supports=codegen.supports))
+    print_stages(made, codegen.supports)
     if args.json:
         _print_json(
             {
@@ -361,13 +364,24 @@ def source(args: argparse.Namespace) -> int:
     """`tilewright source`: the generated source."""
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
-    _, executable = _compile(module, function, None, Clock())
+    made, executable = _compile(module, function, None, Clock())
+    stages = _stages(made) if args.stages else None
     if args.json:
         kernels = [{"name": k.name, "source": k.source} for k in executable.kernels]
-        _print_json({"schema": "tilewright.source/1", "file": args.file, "entry": function.name, "kernels": kernels})
+        rows = {} if stages is None else {"stages": [dataclasses.asdict(s) for s in stages]}
+        document = {"schema": "tilewright.source/1", "file": args.file, "entry": function.name, "kernels": kernels, **rows}
+        _print_json(document)
     else:
+        if stages is not None:
+            print(report.printable(f"{stages}\n\n==== source"))
         print(executable.source.rstrip("\n"))
     return 0
+
+
+def _stages(made: Plan) -> Stages:
+    from tilewright.stepping import stages
+
+    return stages(made)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

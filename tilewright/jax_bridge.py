@@ -23,6 +23,7 @@ import hlo
 from hlo.errors import TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
+from tilewright.jax_results import Results
 from tilewright.lapack import CUSTOM_CALLS
 from tilewright.windows import as_xla_takes_windows
 
@@ -240,6 +241,8 @@ class _Compiled:
     executable: Any
     dtypes: tuple[np.dtype[Any] | None, ...]  # of each argument; None for a token
     token_results: int
+    donated: tuple[int, ...]  # numbers of the leaves
+    results: Results
 
 
 class Jitted:
@@ -303,11 +306,20 @@ class Jitted:
             tuple(sorted(((k, type(v), v) for k, v in kwargs.items() if k in self._names), key=lambda s: s[0])),
         )
         leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
-        leaves = [_foreign(jax, leaf) for leaf in leaves]
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        types = []
+        is_traced = False
+        for k, leaf in enumerate(leaves):
+            if type(leaf) in _CONCRETE:
+                types.append((leaf.shape, leaf.dtype, leaf.weak_type))
+                continue
+            leaf = leaves[k] = _foreign(jax, leaf)
+            is_traced = is_traced or isinstance(leaf, jax.core.Tracer)
+            if not is_traced:
+                types.append(_type(jax, leaf))
+        if is_traced:
             return leaves, None
         config = tuple(getattr(jax.config, name, None) for name in _CONFIGURATION)
-        return leaves, (tree, tuple(_type(jax, leaf) for leaf in leaves), len(args), static, config)
+        return leaves, (tree, tuple(types), len(args), static, config)
 
     def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> _Compiled:
         try:
@@ -333,7 +345,8 @@ class Jitted:
         )
         dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
         tokens = sum(isinstance(t, TokenType) for t in main.result_types)
-        return _Compiled(lowered, executable, dtypes, tokens)
+        donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
+        return _Compiled(lowered, executable, dtypes, tokens, donated, Results(jax, lowered.out_avals, self._output))
 
     # ------------------------------------------------------------ the call
 
@@ -346,30 +359,10 @@ class Jitted:
         given = iter(leaves)
         arrays = [None if t is None else _array(jax, next(given), t) for t in made.dtypes]
         results = made.executable(*arrays)[made.token_results :]
-        for leaf, donated in zip(leaves, made.lowered.donated, strict=True):
-            if donated and isinstance(leaf, jax.Array):
-                leaf.delete()
-        outputs = [self._result(jax, a, aval) for a, aval in zip(results, made.lowered.out_avals, strict=True)]
-        return jax.tree_util.tree_unflatten(made.lowered.out_tree, outputs)
-
-    def _result(self, jax: Any, a: np.ndarray, aval: Any) -> Any:
-        """One result in the caller's terms: JAX's arrays or NumPy's, with JAX's own types (keys, extended types, weak types)."""
-        if aval.dtype == jax.dtypes.float0:
-            return np.zeros(aval.shape, jax.dtypes.float0)
-        is_extended = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
-        if self._output == "numpy" and not is_extended:
-            return a
-        made = jax.numpy.asarray(a)
-        return _as_jax_has_it(made, aval) if is_extended or aval.weak_type else made
-
-
-def _as_jax_has_it(stored: Any, aval: Any) -> Any:
-    """The array that JAX makes of a result's storage: what its own calls do with what comes from the device."""
-    from jax._src import core
-    from jax._src.interpreters import pxla
-
-    wanted = core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
-    return pxla.global_aval_to_result_handler(wanted, stored.sharding, False)([stored])
+        for k in made.donated:
+            if isinstance(leaves[k], jax.Array):
+                leaves[k].delete()
+        return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
 
 
 def _foreign(jax: Any, leaf: Any) -> Any:
@@ -386,14 +379,20 @@ def _foreign(jax: Any, leaf: Any) -> Any:
         return leaf
 
 
+_CONCRETE: set[type] = set()
+"""The types of JAX's arrays that were seen: asking whether one is an array costs more than all else about it."""
+
+
 def _type(jax: Any, leaf: Any) -> Any:
     aval = jax.typeof(leaf)
+    if isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype) and hasattr(leaf, "weak_type"):
+        _CONCRETE.add(type(leaf))
     return aval.shape, aval.dtype, aval.weak_type
 
 
 def _array(jax: Any, leaf: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """The elements of an argument; the leaf's own memory where type and layout allow."""
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not isinstance(getattr(leaf, "dtype", dtype), np.dtype) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     a = np.asarray(leaf)
     return a if a.dtype == dtype else a.astype(dtype)

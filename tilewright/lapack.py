@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo.foreign import borrows
+from hlo.foreign import borrows, known
 from hlo.module import Op
 from hlo.types import TensorType
 
@@ -93,6 +93,13 @@ def _orgqr(call: _Call, x: tuple[Array, ...]) -> tuple[Any, ...]:
     return (q,)
 
 
+def _ormqr(call: _Call, x: tuple[Array, ...]) -> tuple[Any, ...]:
+    conjugate = "C" if call.is_complex else "T"
+    sides = ("L" if call.number("left") else "R"), (conjugate if call.number("transpose") else "N")
+    found, _, _ = call.lapack("ormqr", "unmqr")(*sides, x[0][:, : x[1].size], x[1], x[2], max(1, 64 * max(x[2].shape)))
+    return (found,)
+
+
 def _syevd(call: _Call, x: tuple[Array, ...]) -> tuple[Any, ...]:
     compute = call.lapack("syevd", "heevd")
     values, vectors, info = compute(x[0], compute_v=call.letter("mode") == "V", lower=call.letter("uplo") == "L")
@@ -167,6 +174,7 @@ _PREFIX = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..., tuple[Array, ...]]:
     """A custom call that runs `routine` on each matrix of a batch; `ranks` are the operands' dimensions without the batch."""
 
+    @known
     @borrows
     def compute(op: Op, *operands: Array) -> tuple[Array, ...]:
         prefix = _PREFIX.get(operands[0].dtype.name)
@@ -220,6 +228,8 @@ _ROUTINES: dict[str, tuple[Routine, tuple[int, ...], str]] = {
     "geqp3": (_geqp3, (2, 1), "sdcz"),
     "orgqr": (_orgqr, (2, 1), "sd"),
     "ungqr": (_orgqr, (2, 1), "cz"),
+    "ormqr": (_ormqr, (2, 1, 2), "sd"),
+    "unmqr": (_ormqr, (2, 1, 2), "cz"),
     "syevd": (_syevd, (2,), "sd"),
     "heevd": (_syevd, (2,), "cz"),
     "gesdd": (_svd("gesdd"), (2,), "sdcz"),

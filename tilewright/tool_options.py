@@ -53,6 +53,8 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     c.add_argument("--op", metavar="OP", help="for reads and lines: an op's name, value or number (default: the root)")
     c.add_argument("--at", type=_index, metavar="I,J", help="for reads: the output index (default: the middle)")
     c.add_argument("-o", "--output", required=True, metavar="OUT", help="a .png, .svg or .pdf file")
+    c = command("passes", "list the compiler's passes in the order in which they run", [json_option])
+    c.set_defaults(file="tilewright passes")
     c = command("doctor", "show versions, CPU features, threads and the cache, and try a kernel", [json_option])
     c.set_defaults(file="tilewright doctor")
     c = command("cache", "show the kernel cache, prune it, or clear it", [json_option])

@@ -1,4 +1,4 @@
-"""The commands around programs: `doctor`, `cache`, `diff`, `completion`, `picture`."""
+"""The commands around programs: `passes`, `doctor`, `cache`, `diff`, `completion`, `picture`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,29 @@ def _print_coloured(lines: Iterable[tuple[str, str]]) -> None:
     console = Console(emoji=False, markup=False, highlight=False, no_color=plain, soft_wrap=True)
     for text, style in lines:
         console.print(Text(report.printable(text), style="" if plain else style))
+
+
+# ---------------------------------------------------------------- passes
+
+
+def show_passes(args: argparse.Namespace) -> int:
+    """`tilewright passes`: every pass in order, from what to what, whether it can be skipped, and why it stands there."""
+    from tiling.pipeline import check_settings, passes
+
+    check_settings()
+    rows = [
+        {"name": p.name, "source": p.source, "target": p.target, "optional": p.optional, "within": p.within, "why": p.why}
+        for p in passes()
+    ]
+    if args.json:
+        _print_json({"schema": "tilewright.passes/1", "passes": rows})
+        return 0
+    width = max(len(str(r["name"])) + (2 if r["within"] else 0) for r in rows) + 2
+    print(f"{'pass':<{width}}{'from -> to':<20}{'optional':<10}why")
+    for r in rows:
+        name, way = ("  " if r["within"] else "") + str(r["name"]), f"{r['source']} -> {r['target']}"
+        print(f"{name:<{width}}{way:<20}{'yes' if r['optional'] else 'no':<10}{r['why']}")
+    return 0
 
 
 # ---------------------------------------------------------------- doctor
@@ -253,6 +276,7 @@ def picture(args: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "diff": diff,
+    "passes": show_passes,
     "picture": picture,
     "doctor": doctor,
     "cache": cache,

@@ -7,16 +7,17 @@ gets a number, its slot.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from codegen.call.fallback import op_reads
 from codegen.call.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
+from codegen.kernel.rename import in_one_memory
 from codegen.source.emit import PhaseSource, emit_phase
 from hlo.errors import Declined
 from hlo.module import Value
 from tiling import Buffer, ControlStep, EvaluatorStep, Fusion, Plan, Scope
+from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
 from tiling.program.in_place_updates import is_update
 
@@ -229,8 +230,9 @@ class Assembly:
 def fusion_source(fusion: Fusion, excess_precision: bool = False) -> tuple[PhaseSource, ...]:
     """The source of each phase of a fusion. Raises RuntimeError for one that has no source: `supports` was not asked."""
     found = []
-    for phase in fusion.schedule.phases:
-        made = emit_phase(fusion.schedule, phase, fusion.name, excess_precision)
+    final = finished(fusion.schedule)
+    for phase in final.phases:
+        made = emit_phase(final, phase, fusion.name, excess_precision)
         if isinstance(made, Declined):
             raise RuntimeError(f"{fusion.name} was planned but cannot be written: {made.reason}")
         found.append(made)
@@ -245,14 +247,11 @@ def _one_name_each(source: PhaseSource, slots: tuple[int, ...]) -> tuple[PhaseSo
     for b, slot in zip(source.buffers, slots, strict=True):
         if slot not in kept or b.scope is not Scope.ARGUMENT:
             kept[slot] = b
-    renamed = {b.name: kept[slot].name for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is not b}
-    head, _, rest = source.source.partition("\n")
-    names = [n for n in head[len("def kernel(") : -len("):")].split(", ") if n not in renamed]
-    text = re.sub(r"\b[A-Za-z_]\w*\b", lambda m: renamed.get(m[0], m[0]), rest)
+    joined = {b.name: kept[slot].name for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is not b}
     buffers = tuple(b for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
     # What is read as well is no longer only written.
-    once = frozenset(b for b in source.written if b.name not in renamed.values())
-    made = replace(source, source=f"def kernel({', '.join(names)}):\n{text}", buffers=buffers, written=once)
+    once = frozenset(b for b in source.written if b.name not in joined.values())
+    made = replace(source, kernel=in_one_memory(source.kernel, joined), buffers=buffers, written=once)
     return made, tuple(slot for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from codegen.call import launch, memory
+from codegen.call.alignment import declared_alignment, given_alignments, kept_alignments, misplaced
 from codegen.call.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
 from codegen.call.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.call.lifetimes import Lifetime, place
 from codegen.call.linearise import linearise
-from codegen.call.memory_safety import safe_assembly
+from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
@@ -28,15 +30,17 @@ from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.source.emit import PhaseSource
-from codegen.supports import supports
+from codegen.supports import supports, supports_beside
 from hlo.errors import TilewrightError
 from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
 from hlo.settings import debug_modes
 from hlo.types import TensorType
-from tiling import Buffer, EvaluatorStep, Fusion, Plan, Scope, plan
+from tiling import Buffer, Decision, EvaluatorStep, Fusion, Obligation, Plan, plan
+from tiling.pipeline import check_settings
 from tiling.show.html import source_to_html
+from tiling.show.stages import print_stages
 from tiling.show.text import summary
 from tiling.words import amount, count
 
@@ -150,14 +154,12 @@ class Executable:
         program = self.plan.program
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
-        signatures = [self._signature(n) for n in computes]
-        compiled = compile_kernels([(n.source.source, s) for n, s in zip(computes, signatures, strict=True)])
+        signatures = self._kept_signatures(computes)
+        compiled = compile_kernels([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
-        self._evaluated = {
-            k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()
-        }
+        self._evaluated = {k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()}
         given = {self._slot(v) for v in program.arguments}
         results = {self._slot(v) for v in program.results}
         constants = self._constants(given)
@@ -166,6 +168,7 @@ class Executable:
         offsets, total = place([Lifetime(sizes[s], lives[s][0], lives[s][1]) for s in inner])
         self._offsets = dict(zip(inner, offsets, strict=True))
         total = self._place_copies(computes, total)
+        self._check_places(computes)
         self._arena_bytes = total
         threads = self.threads or self.plan.machine.cores
         self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
@@ -176,10 +179,11 @@ class Executable:
         self._arena_offsets = np.array([*self._offsets.values()], np.int64)
         self._given = [(self._slot(v), v.shape, v.tensor.dtype) for v in program.arguments]
         self._made = [(self._slot(v), v) for v in program.results]
+        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for v in program.results]
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
         sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
         self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
-        self._quick = None if self._debug else self._quick_call(total)
+        self._quick = None if self._debug or self.whole is not None else self._quick_call(total)
         self._short = self._quick.call if self._quick is not None else None
 
     def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
@@ -237,7 +241,7 @@ class Executable:
         exceeds = sum(b.size_bytes for b in source.buffers) > shared
         params = tuple(
             Param(
-                b.name, b.element.dtype.name, _alignment(b),
+                b.name, b.element.dtype.name, declared_alignment(b),
                 # What the shared cache would not keep until it is read need not go through it.
                 stream=b in source.written and 2 * b.size_bytes >= shared and exceeds,
                 ahead=b in source.walked and 2 * b.size_bytes >= shared,
@@ -248,6 +252,40 @@ class Executable:
         scratch = [Scratch(b.name, b.element.dtype.name, offset) for b, offset in zip(source.scratch, places, strict=True)]
         scratch += [Scratch(b.name, b.element.dtype.name, 0, stack_bytes=_in_lines(b.size_bytes)) for b in source.local]
         return KernelSignature(params, tuple(scratch))
+
+    def _kept_signatures(self, computes: Sequence[Compute]) -> list[KernelSignature]:
+        """The kernels' signatures, none of which declares an address to be more aligned than it is; one that did is reported."""
+        program = self.plan.program
+        given, results = ([(self._slot(v), v) for v in vs] for vs in (program.arguments, program.results))
+        alignments = given_alignments(given, results, self._assembly.exchanges)
+        signatures = []
+        for n in computes:
+            signature, refuted = kept_alignments(n.name, self._signature(n), n.slots, alignments)
+            self._report(n.name, "the same with less alignment", refuted)
+            signatures.append(signature)
+        return signatures
+
+    def _check_places(self, computes: Sequence[Compute]) -> None:
+        """What is declared as aligned starts with a cache line; where it does not, the evaluator runs the program."""
+        places = [("a constant", address_of(a)) for _, a in self._fixed]
+        places += [(f"memory {slot} of the arena", at) for slot, at in self._offsets.items()]
+        places += [(f"the copy of memory {slot}", at) for slot, at, _ in self._copies]
+        places += [
+            (f"{n.name} {b.name}", at)
+            for n in computes
+            for b, at in zip(n.source.scratch, self._scratch_places(n.source)[0], strict=True)
+        ]
+        places.append(("a thread's scratch", self._launch.scratch_stride))
+        fault = misplaced(places)
+        if fault is not None:
+            self._report("the program", "the evaluator", [fault])
+            self.whole = str(fault)
+
+    def _report(self, name: str, instead: str, refuted: Sequence[Obligation]) -> None:
+        """Warns of what is refuted and replaced, and writes it into the plan."""
+        for fault in refuted:
+            warnings.warn(f"{name} is refuted and replaced by {instead}: {fault}", MemorySafetyWarning, stacklevel=6)
+            self.plan = replace(self.plan, decisions=(*self.plan.decisions, Decision(name, instead, False, str(fault))))
 
     def _scratch_places(self, source: PhaseSource) -> tuple[list[int], int]:
         """Where each scratch buffer of a kernel starts in its thread's scratch, and the size of that."""
@@ -369,7 +407,7 @@ class Executable:
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
-        for known, v in self._made:
+        for (known, v), (shape, dtype, size_bytes) in zip(self._made, self._made_types, strict=True):
             if known is None:
                 outputs.append(_literal(v))
                 continue
@@ -380,9 +418,11 @@ class Executable:
             if known in self._kept_slots:
                 outputs.append(self._kept(known, given).copy())
                 continue
-            t = v.tensor
             try:
-                array = memory.pool.lease(max(t.size_bytes, 1), "output").array(t.static_shape, t.dtype)
+                if size_bytes <= SMALL_BYTES:  # kernels take it as NumPy aligns it, and NumPy makes it in a tenth of the time
+                    array = np.empty(shape, dtype)
+                else:
+                    array = memory.pool.lease(size_bytes, "output").array(shape, dtype)
             except (MemoryError, OSError, OverflowError) as e:
                 raise no_memory(v, self.plan.module) from e
             addresses[known] = address_of(array)
@@ -463,9 +503,7 @@ class Executable:
             same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
             if not same or a.dtype != t.dtype:
                 name = f" (%{v.name})" if v.name else ""
-                raise ArgumentError(
-                    f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}"
-                )
+                raise ArgumentError(f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}")
             if not a.flags.c_contiguous or not a.flags.aligned:
                 a = np.array(a, order="C")
             given.append(a)
@@ -474,12 +512,6 @@ class Executable:
 
 def _in_lines(size_bytes: int) -> int:
     return -(-size_bytes // 64) * 64
-
-
-def _alignment(b: Buffer) -> int:
-    """Bytes that a kernel may take a buffer to be aligned to."""
-    small = b.scope is Scope.RESULT and b.size_bytes <= SMALL_BYTES
-    return b.element.itemsize_bytes if small or b.scope is Scope.ARGUMENT else 64
 
 
 def _view(v: Value, address: int) -> np.ndarray:
@@ -543,11 +575,16 @@ def compile(
         given = module_or_plan
         if excess_precision is not None:
             raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
-        if all(supports(op) is None for f in given.fusions for op in f.ops):
-            return Executable(given, threads, custom_calls)
-        # A plan made without knowing what can be generated: made again with it.
-        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
-    machine = calibrated_machine()
-    if excess_precision is not None:
-        machine = replace(machine, excess_precision=excess_precision)
-    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls)
+        rules = supports_beside(custom_calls or {})
+        if not all(rules(op) is None for f in given.fusions for op in f.ops):
+            # A plan made without knowing what can be generated: made again with it.
+            given = plan(given.module, given.program.name, given.machine, rules)
+    else:
+        machine = calibrated_machine()
+        if excess_precision is not None:
+            machine = replace(machine, excess_precision=excess_precision)
+        module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})
+        given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
+    check_settings()
+    print_stages(given, rules)
+    return Executable(given, threads, custom_calls)

@@ -2,7 +2,7 @@
 
     Plan  ->  Plan whose kernels are proved, and their sources        between planning and compilation, always
 
-What is proved is each phase as it was written: after its nests were ordered, joined, cut and unrolled. A proof is remembered by
+What is proved is the final loops (`tiling.pipeline.finished`), which the source is a print of. A proof is remembered by
 what the source does and by the buffers' sizes, in this process and on disk: alike kernels and second processes pay nothing.
 A kernel that is refuted is replaced (other tiles, plain loops, its ops apart, at last the evaluator) and reported.
 """
@@ -21,11 +21,11 @@ from codegen.remembered.plans import planner_digest
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from tiling import Decision, Fusion, Obligation, Plan
-from tiling.loops.ir import Schedule
+from tiling.pipeline import finished
 from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step
 from tiling.proving.obligations import Verdict, prove_memory
 
-__all__ = ["MemorySafetyWarning", "memory_fault", "safe_assembly", "written_schedule"]
+__all__ = ["MemorySafetyWarning", "memory_fault", "safe_assembly"]
 
 MOST_REPLACED = 32  # kernels of one plan; beyond, the evaluator runs the whole program
 
@@ -66,19 +66,13 @@ def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation |
     """The first obligation about memory that is refuted, or that could not be decided; None for a kernel that is proved."""
     key = _key(fusion, sources)
     if key not in _proved and object_cache.read(key) is None:
-        proof = prove_memory(written_schedule(fusion, sources))
+        proof = prove_memory(finished(fusion.schedule))
         bad = next(iter((*proof.refuted, *proof.undecided)), None)
         if bad is not None:
             return bad
         object_cache.write(key, b"proved")
     _proved.add(key)
     return None
-
-
-def written_schedule(fusion: Fusion, sources: Sequence[PhaseSource]) -> Schedule:
-    """A fusion's schedule with its phases as they were written."""
-    phases = tuple(s.written_as or p for s, p in zip(sources, fusion.schedule.phases, strict=True))
-    return replace(fusion.schedule, phases=phases)
 
 
 def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
@@ -92,11 +86,14 @@ def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
         head, _, rest = s.source.partition('"""')
         code = head + rest.partition('"""')[2]
         names = [(number[b.name], b.name in head) for b in (*s.buffers, *s.scratch)]
-        digest.update(repr((s.tasks, names, _WORD.sub(lambda m: number.get(m[0], m[0]), code))).encode())
+        words = _WORD.split(code)  # each second piece is a word
+        words[1::2] = [number.get(w, w) for w in words[1::2]]
+        digest.update(f"{s.tasks} {names} ".encode())
+        digest.update("".join(words).encode())
     return digest.hexdigest()
 
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"([A-Za-z_]\w*)")
 
 
 def _without(plan: Plan, fusion: Fusion, fault: Obligation) -> tuple[Plan | None, str]:

@@ -1,4 +1,4 @@
-"""Loops of little work as one kernel: the sources of all that a loop consists of, written into one function.
+"""Loops of little work as one kernel: the statements of all that a loop consists of, in one function.
 
     Loop(cond, predicate, body)   ->   while True:
                                            cond
@@ -16,14 +16,32 @@ those that call back to Python or exchange memories.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import CodeType
 
 from codegen.call.nodes import Choice, Compute, Copy, Loop, Node
-from codegen.source.emit import PhaseSource
-from codegen.source.writer import Writer
+from codegen.kernel.ir import (
+    Assign,
+    Break,
+    Call,
+    Compare,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Name,
+    Number,
+    Parameter,
+    Pass,
+    Return,
+    Statement,
+    Store,
+    Unary,
+    While,
+)
+from codegen.kernel.rename import assigned, substituted
+from codegen.source.emit import PhaseSource, parameter
 from tiling import Buffer, Fusion, Scope
 
 __all__ = ["with_whole_loops"]
@@ -99,7 +117,6 @@ class _Merger:
     memories: dict[int, Buffer] = field(default_factory=dict)  # by slot
     scratch: list[Buffer] = field(default_factory=list)
     local: dict[int, Buffer] = field(default_factory=dict)
-    out: Writer = field(default_factory=Writer)
     kernels: int = 0
     loops: int = 0
 
@@ -125,20 +142,17 @@ class _Merger:
             if self.sizes[slot] <= LOCAL_BYTES:
                 b = self.memories[slot]
                 self.local[slot] = replace(b, name=b.name.replace("m", "x"), scope=Scope.THREAD)
-        self.out.depth = 1
-        for slot, b in self.local.items():
-            self._copied(b, self.memories[slot], slot)
-        self._write([loop])
-        for slot, b in self.local.items():
-            self._copied(self.memories[slot], b, slot)
+        into = [x for slot, b in self.local.items() for x in self._copied(b, self.memories[slot], slot)]
+        back = [x for slot, b in self.local.items() for x in self._copied(self.memories[slot], b, slot)]
+        body = (*into, *self._written([loop]), *back)
         buffers, local = tuple(self.memories.values()), tuple(self.local.values())
-        arguments = ["begin", "end", *(b.name for b in (*buffers, *self.scratch, *local))]
-        head = [f"def kernel({', '.join(arguments)}):", f'    """{loop.name}, all of it', ""]
-        head += [f"    {b.name}: {b.scope.value} {b.element}[{self._elems(s)}]" for s, b in self.memories.items()]
-        head += [f"    {b.name}: {b.scope.value} {b.element}[{b.size_elems}]" for b in self.scratch]
-        head += [f"    {b.name}: {self.memories[s].name} inside the loop" for s, b in self.local.items()]
-        text = "\n".join([*head, '    """', *self.out.lines, ""])
-        source = PhaseSource(text, buffers, tuple(self.scratch), 1, local=local, is_long=_duration([loop]) > SHORT_SECONDS)
+        parameters = [replace(parameter(b), shape=(self._elems(s),)) for s, b in self.memories.items()]
+        parameters += [replace(parameter(b), shape=(b.size_elems,)) for b in self.scratch]
+        for slot, b in self.local.items():
+            of = self.memories[slot]
+            parameters.append(Parameter(b.name, str(of.element), (self._elems(slot),), "local", of.name))
+        made = Kernel(f"{loop.name}, all of it", tuple(parameters), body)
+        source = PhaseSource(made, buffers, tuple(self.scratch), 1, local=local, is_long=_duration([loop]) > SHORT_SECONDS)
         longest = max(computes, key=lambda n: _seconds(n.fusion)).fusion
         return Compute(loop.name, longest, source, tuple(self.memories), frozenset(writes))
 
@@ -157,86 +171,58 @@ class _Merger:
     def _at(self, slot: int) -> str:
         return (self.local.get(slot) or self.memories[slot]).name
 
-    def _copied(self, target: Buffer, source: Buffer, slot: int) -> None:
+    def _copied(self, target: Buffer, source: Buffer, slot: int) -> list[Statement]:
         n = self._elems(slot)
         if n == 1:
-            self.out.line(f"{target.name}[0] = {source.name}[0]")
-        else:
-            self.out.line(f"for c in range({n}):")
-            self.out.line(f"    {target.name}[c] = {source.name}[c]")
+            return [Store(target.name, Number(0), Load(source.name, Number(0)))]
+        return [For("c", None, Number(n), None, (Store(target.name, Name("c"), Load(source.name, Name("c"))),))]
 
-    def _write(self, nodes: Sequence[Node]) -> None:
-        out = self.out
-        if not nodes:
-            out.line("pass")
+    def _written(self, nodes: Sequence[Node]) -> tuple[Statement, ...]:
+        made: list[Statement] = []
         for n in nodes:
             if isinstance(n, Compute):
-                self._kernel(n)
+                made += self._kernel(n)
             elif isinstance(n, Copy):
                 target, source = (self.local.get(s) or self.memories[s] for s in (n.target, n.source))
-                self._copied(target, source, n.target)
+                made += self._copied(target, source, n.target)
             elif isinstance(n, Loop):
-                self._loop(n)
+                made.append(self._loop(n))
             elif isinstance(n, Choice):
-                self._choice(n)
+                made.append(self._choice(n))
+        return tuple(made) or (Pass(),)
 
-    def _loop(self, n: Loop) -> None:
+    def _loop(self, n: Loop) -> Statement:
         """A loop; one that may take long asks between batches of turns whether it is to stop, so that a turn costs nothing."""
-        out = self.out
-        depth = out.depth
-        asks = _duration([n]) > ASKED_SECONDS
         self.loops += 1
-        ended = f"ended{self.loops}"
-        out.line("while True:")
-        out.depth += 1
-        if asks:
-            out.line(f"{ended} = False")
-            out.line(f"for turn{self.loops} in range({ASKED_TURNS}):")
-            out.depth += 1
-        self._write(n.cond)
-        out.line(f"if not {self._at(n.predicate)}[0]:")
-        if asks:
-            out.line(f"    {ended} = True")
-        out.line("    break")
-        self._write(n.body)
-        out.depth = depth
-        if asks:
-            out.line(f"    if {ended}:")
-            out.line("        break")
-            out.line("    if interrupted():")
-            out.line("        return")
+        ended, turn = f"ended{self.loops}", f"turn{self.loops}"
+        asks = _duration([n]) > ASKED_SECONDS
+        tested = self._written(n.cond)
+        leave = If(Unary("not", Load(self._at(n.predicate), Number(0))), (*([Assign(ended, Number(True))] if asks else []), Break()))
+        body = (*tested, leave, *self._written(n.body))
+        if not asks:
+            return While(Number(True), body)
+        batch = For(turn, None, Number(ASKED_TURNS), None, body)
+        stop = (If(Name(ended), (Break(),)), If(Call("interrupted", ()), (Return(),)))
+        return While(Number(True), (Assign(ended, Number(False)), batch, *stop))
 
-    def _choice(self, n: Choice) -> None:
-        out, last = self.out, len(n.branches) - 1
-        for k, branch in enumerate(n.branches):
-            at = f"{self._at(n.index)}[0]"
-            test = f"{at} == {k}" if n.by_number else at
-            if k == last:
-                out.line("else:" if last else "if True:")
-            else:
-                out.line(f"{'elif' if k else 'if'} {test}:")
-            out.depth += 1
-            self._write(branch)
-            out.depth -= 1
+    def _choice(self, n: Choice) -> Statement:
+        bodies = [self._written(branch) for branch in n.branches]
+        if len(bodies) == 1:
+            return If(Number(True), bodies[0])
+        otherwise = bodies[-1]
+        for k in reversed(range(len(bodies) - 1)):
+            at: Expression = Load(self._at(n.index), Number(0))
+            test = Compare(at, (("==", Number(k)),)) if n.by_number else at
+            otherwise = (If(test, bodies[k], otherwise),)
+        return otherwise[0]
 
-    def _kernel(self, n: Compute) -> None:
-        """A kernel's lines for all its tasks, every name made its own."""
+    def _kernel(self, n: Compute) -> tuple[Statement, ...]:
+        """A kernel's statements for all its tasks, every name made its own."""
         self.kernels += 1
-        source = n.source
-        names = {v: f"k{self.kernels}_{v}" for v in _variables(source.source)}
-        names |= {"begin": "0", "end": str(source.tasks)}
-        names |= {b.name: self._at(slot) for slot, b in zip(n.slots, source.buffers, strict=True)}
-        for b in source.scratch:
-            made = replace(b, name=names[b.name])
-            self.scratch.append(made)
-        lines = source.source.split("\n")
-        body = lines[lines.index('    """') + 1 :]
-        for line in body:
-            if line.strip():
-                self.out.line(re.sub(r"\b[A-Za-z_]\w*\b", lambda m: names.get(m[0], m[0]), line[4:]))
-
-
-def _variables(source: str) -> tuple[str, ...]:
-    """The local variables of a kernel, its arguments among them."""
-    code = next(c for c in compile(source, "<kernel>", "exec").co_consts if isinstance(c, CodeType) and c.co_name == "kernel")
-    return code.co_varnames
+        kernel = n.source.kernel
+        own = (*(b.name for b in n.source.scratch), *assigned(kernel.body))
+        values: dict[str, Expression] = {v: Name(f"k{self.kernels}_{v}") for v in own}
+        values |= {"begin": Number(0), "end": Number(n.source.tasks)}
+        values |= {b.name: Name(self._at(slot)) for slot, b in zip(n.slots, n.source.buffers, strict=True)}
+        self.scratch += [replace(b, name=f"k{self.kernels}_{b.name}") for b in n.source.scratch]
+        return substituted(kernel.body, values)

@@ -73,6 +73,11 @@ class Buf(types.Type):  # type: ignore[misc]
         value, storage = ELEMENTS[self.dtype]
         return int(2 * storage.bitwidth if isinstance(value, types.Complex) else storage.bitwidth) // 8
 
+    @property
+    def item_align(self) -> int:
+        """What every element is aligned to: a complex number as its two parts."""
+        return int(ELEMENTS[self.dtype][1].bitwidth) // 8
+
 
 @register_model(Buf)
 class _BufModel(models.PrimitiveModel):  # type: ignore[misc]
@@ -110,7 +115,7 @@ def tag(module: Any, access: Any, scope: str) -> Any:
 
 def _load_raw(b: Any, kind: Buf, pointer: Any, align: int | None = None) -> Any:
     access = b.load(pointer)
-    access.align = align or kind.item_bytes
+    access.align = align or kind.item_align
     return tag(b.module, access, kind.scope)
 
 
@@ -120,7 +125,7 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
         parts = []
         for k in range(2):
             access = b.load(b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
-            access.align = kind.item_bytes // 2
+            access.align = kind.item_align
             parts.append(tag(b.module, access, kind.scope))
         return cgutils.pack_struct(b, parts)
     raw = _load_raw(b, kind, pointer)
@@ -142,7 +147,7 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
     if kind.dtype.startswith("complex"):
         for k, part in enumerate(cgutils.unpack_tuple(b, value, 2)):
             address = b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)])
-            tag(b.module, b.store(part, address, align=kind.item_bytes // 2), kind.scope)
+            tag(b.module, b.store(part, address, align=kind.item_align), kind.scope)
         return
     if kind.dtype == "bool":
         value = b.zext(value, I8)
@@ -154,7 +159,7 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
         value = (Value(b, value) & ((1 << narrow.NARROW_INTEGERS[kind.dtype][0]) - 1)).v
     elif kind.value_type is types.float32 and kind.dtype != "float32":
         value = narrow.narrow_code(kind.dtype, Value(b, value)).v
-    tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
+    tag(b.module, b.store(value, pointer, align=kind.item_align), kind.scope)
 
 
 @infer_global(operator.getitem)
@@ -305,13 +310,14 @@ def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
     vector = ir.VectorType(I8, width)
 
     def single(index: Any) -> None:
-        value = _load_raw(b, src_kind, b.gep(src, [index]), min(item, 8))
-        tag(b.module, b.store(value, b.gep(dst, [index]), align=min(item, 8)), dst_kind.scope)
+        value = _load_raw(b, src_kind, b.gep(src, [index]))
+        tag(b.module, b.store(value, b.gep(dst, [index]), align=dst_kind.item_align), dst_kind.scope)
 
-    # elements up to the first aligned one
-    address = b.ptrtoint(dst, I64)
-    gap = b.udiv(b.and_(b.neg(address), ir.Constant(I64, width - 1)), ir.Constant(I64, item))
-    head = b.select(b.icmp_signed("<", gap, count), gap, count)
+    # elements up to the first aligned one; all of them where none is (complex numbers, of which each half may be aligned)
+    gap_bytes = b.and_(b.neg(b.ptrtoint(dst, I64)), ir.Constant(I64, width - 1))
+    gap = b.udiv(gap_bytes, ir.Constant(I64, item))
+    is_near = b.and_(b.icmp_signed("<", gap, count), b.icmp_signed("==", b.mul(gap, ir.Constant(I64, item)), gap_bytes))
+    head = b.select(is_near, gap, count)
     with cgutils.for_range(b, head, intp=I64) as loop:
         single(loop.index)
     rest = b.sub(count, head)
@@ -319,7 +325,7 @@ def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
     with cgutils.for_range(b, whole, intp=I64) as loop:
         index = b.add(head, b.mul(loop.index, ir.Constant(I64, lanes)))
         value = b.load(b.bitcast(b.gep(src, [index]), vector.as_pointer()))
-        value.align = min(item, 8)
+        value.align = src_kind.item_align
         tag(b.module, value, src_kind.scope)
         store = b.store(value, b.bitcast(b.gep(dst, [index]), vector.as_pointer()), align=width)
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))

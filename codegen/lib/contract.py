@@ -104,7 +104,7 @@ def load_vector(b: Any, kind: Buf, base: Any, offset: Any, lanes: int, mask: Any
     pointer = b.bitcast(b.gep(base, [offset]), vector.as_pointer())
     if mask is None:
         access = b.load(pointer)
-        access.align = kind.item_bytes
+        access.align = kind.item_align
     else:
         fn = intrinsic_function(
             b.module,
@@ -112,7 +112,7 @@ def load_vector(b: Any, kind: Buf, base: Any, offset: Any, lanes: int, mask: Any
             vector,
             [vector.as_pointer(), I32, ir.VectorType(I1, lanes), vector],
         )
-        access = b.call(fn, [pointer, ir.Constant(I32, kind.item_bytes), mask, constant(vector, 0)])
+        access = b.call(fn, [pointer, ir.Constant(I32, kind.item_align), mask, constant(vector, 0)])
     return _widen(Value(b, tag(b.module, access, kind.scope)), kind)
 
 
@@ -140,7 +140,7 @@ def _first_active(mask: Any) -> int | None:
 def _store_raw(b: Any, kind: Buf, base: Any, offset: Any, raw: Any, mask: Any) -> None:
     pointer = b.bitcast(b.gep(base, [offset]), raw.type.as_pointer())
     if mask is None:
-        access = b.store(raw, pointer, align=kind.item_bytes)
+        access = b.store(raw, pointer, align=kind.item_align)
     else:
         fn = intrinsic_function(
             b.module,
@@ -148,7 +148,7 @@ def _store_raw(b: Any, kind: Buf, base: Any, offset: Any, raw: Any, mask: Any) -
             ir.VoidType(),
             [raw.type, raw.type.as_pointer(), I32, ir.VectorType(I1, raw.type.count)],
         )
-        access = b.call(fn, [raw, pointer, ir.Constant(I32, kind.item_bytes), mask])
+        access = b.call(fn, [raw, pointer, ir.Constant(I32, kind.item_align), mask])
     tag(b.module, access, kind.scope)
 
 
@@ -233,7 +233,7 @@ def _micro_kernel(
 
         def broadcast(at: Any) -> Value:
             load = b.load(b.gep(a_base, [at]))
-            load.align = o.a_kind.item_bytes
+            load.align = o.a_kind.item_align
             scalar = _convert(_widen(Value(b, tag(b.module, load, o.a_kind.scope)), o.a_kind), o.a_kind, element)
             return splat(scalar, lanes)
 

@@ -199,12 +199,12 @@ class _Dots:
 
         def old(place: Any) -> Any:
             access = b.load(b.gep(self.c, [place]))
-            access.align = kind.item_bytes
+            access.align = kind.item_align
             return _widen(Value(b, tag(b.module, access, kind.scope)), kind)
 
         def write(values: list[Value]) -> None:
             for place, v in zip(places, values, strict=True):
-                access = b.store(_narrow(v, kind).v, b.gep(self.c, [place]), align=kind.item_bytes)
+                access = b.store(_narrow(v, kind).v, b.gep(self.c, [place]), align=kind.item_align)
                 tag(b.module, access, kind.scope)
 
         fresh = [Value(b, s) for s in sums]

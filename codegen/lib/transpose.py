@@ -54,13 +54,13 @@ def _load(b: Any, kind: Buf, base: Any, at: Any, lanes: int | None) -> Any:
     if lanes is not None:
         pointer = b.bitcast(pointer, ir.VectorType(_moved(kind, base), lanes).as_pointer())
     access = b.load(pointer)
-    access.align = kind.item_bytes
+    access.align = kind.item_align
     return tag(b.module, access, kind.scope)
 
 
 def _store(b: Any, kind: Buf, base: Any, at: Any, value: Any) -> None:
     pointer = b.bitcast(b.gep(base, [at]), value.type.as_pointer())
-    tag(b.module, b.store(value, pointer, align=kind.item_bytes), kind.scope)
+    tag(b.module, b.store(value, pointer, align=kind.item_align), kind.scope)
 
 
 def _moved(kind: Buf, base: Any) -> Any:
@@ -113,7 +113,7 @@ class _Move:
         store = intrinsic_function(
             b.module, f"llvm.masked.store.{suffix(kind)}.p0", ir.VoidType(), [kind, kind.as_pointer(), I32, columns.type]
         )
-        align = ir.Constant(I32, self.src_kind.item_bytes)
+        align = ir.Constant(I32, self.src_kind.item_align)
         loaded = [zeros] * lanes
         for i in range(lanes if known_height is None else known_height):
             mask = columns if known_height is not None else b.select(b.icmp_signed(">", height, _c(i)), columns, none)

@@ -24,10 +24,13 @@ import weakref
 from collections import deque
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from codegen.forks import compiling
+from codegen.kernel.ir import Kernel
+from codegen.kernel.parse import NotAKernel, parse
+from codegen.kernel.print_numba import print_numba, statement_lines
+from codegen.kernel.rename import variables
 from codegen.native import library_objects, object_cache, workers
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from codegen.native.lower import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
-GENERATOR_VERSION = "4"
+GENERATOR_VERSION = "5"
 
 
 @dataclass
@@ -119,29 +122,46 @@ def _generator_digest() -> str:
     return source_digest(["codegen"])
 
 
-def kernel_key(source: str, signature: KernelSignature, target: Target) -> str:
-    """sha256 over all that the machine code depends on: not the names of arguments and variables, nor the docstring.
+def kernel_key(source: str | Kernel, signature: KernelSignature, target: Target) -> str:
+    """sha256 over all that the machine code depends on: not the names of arguments and variables, nor the comment.
 
     Two kernels that differ in those alone (the layers of a network) have the same key. Raises SyntaxError for source that is
     no Python, ValueError for one whose arguments are not the signature's.
     """
-    parts = (_what_it_does(source, signature), _nameless(signature), target.key, _stamp())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return _key(*_both(source), signature, target)
 
 
-def _what_it_does(source: str, signature: KernelSignature) -> str:
-    """The byte code of ``kernel``: local variables are numbers in it."""
-    found = [c for c in compile(source, "<kernel>", "exec").co_consts if isinstance(c, CodeType) and c.co_name == "kernel"]
-    names = found[0].co_varnames[: found[0].co_argcount] if found else ()
-    if names != signature.names:
-        raise ValueError(f"kernel arguments: expected {signature.names}, found {names}")
-    code = found[0]
-    constants = list(code.co_consts)
-    if constants and isinstance(constants[0], str) and source.partition(":\n")[2].lstrip().startswith('"""'):
-        constants[0] = None  # the docstring
-    if any(isinstance(c, str | CodeType) for c in constants) or code.co_freevars or code.co_cellvars:
+def _key(source: str, kernel: Kernel | None, signature: KernelSignature, target: Target) -> str:
+    what = _what_it_does(source, kernel, signature)
+    return hashlib.sha256("\0".join((what, _nameless(signature), target.key, _stamp())).encode()).hexdigest()
+
+
+def _both(source: str | Kernel) -> tuple[str, Kernel | None]:
+    """A kernel as source and as a tree; no tree for source that numba alone takes."""
+    if isinstance(source, Kernel):
+        return print_numba(source), source
+    try:
+        return source, parse(source)
+    except NotAKernel:
+        return source, None
+
+
+def _what_it_does(source: str, kernel: Kernel | None, signature: KernelSignature) -> str:
+    """The statements of a kernel, with variables and buffers as numbers."""
+    if kernel is None:
         return source
-    return repr((code.co_argcount, code.co_nlocals, code.co_flags, code.co_code.hex(), constants, code.co_names))
+    arguments = (*kernel.bounds, *(p.name for p in kernel.arguments))
+    if arguments != signature.names:
+        raise ValueError(f"kernel arguments: expected {signature.names}, found {arguments}")
+    names = _Own({name: f"_{k}" for k, name in enumerate(variables(kernel))})
+    return "\n".join([str(len(arguments)), *statement_lines(kernel.body, 0, names)])
+
+
+class _Own(dict[str, str]):
+    """A kernel's own names; those of the library stay as they are."""
+
+    def __missing__(self, name: str) -> str:
+        return name
 
 
 def _nameless(signature: KernelSignature) -> str:
@@ -159,15 +179,16 @@ def _symbol(key: str) -> str:
     return f"tilewright_{key[:24]}"
 
 
-def compile_kernel(source: str, signature: KernelSignature, target: Target | None = None) -> CompiledKernel:
-    """The compiled form of ``source``, from memory, from disk, or compiled now.
+def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Target | None = None) -> CompiledKernel:
+    """The compiled form of a kernel, or of its source, from memory, from disk, or compiled now.
 
     Raises SyntaxError or numba's errors for source that does not compile, and ValueError for an argument list that is not
     the signature's.
     """
     target = target or default_target()
-    key = kernel_key(source, signature, target)
-    path = object_cache.write_source(source)
+    text, kernel = _both(source)
+    key = _key(text, kernel, signature, target)
+    path = object_cache.write_source(text)
     with _lock:
         loaded = _kernels.get(key)
         if loaded is not None:
@@ -179,7 +200,7 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
                 loaded = _kernels.get(key)
             try:
                 if loaded is None:
-                    loaded = _obtain(key, source, path, signature, target)
+                    loaded = _obtain(workers.Job(key, text, path, signature, target, kernel))
                     with _lock:
                         _kernels[key] = loaded
                         _recent.append(loaded)
@@ -187,17 +208,20 @@ def compile_kernel(source: str, signature: KernelSignature, target: Target | Non
                 with _lock:
                     _building.pop(key, None)
     assert loaded is not None
-    return CompiledKernel(key, source, path, signature, target, loaded.address(_symbol(key)), loaded)
+    return CompiledKernel(key, text, path, signature, target, loaded.address(_symbol(key)), loaded)
 
 
-def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Target | None = None) -> list[CompiledKernel]:
+def compile_kernels(
+    kernels: Sequence[tuple[str | Kernel, KernelSignature]], target: Target | None = None
+) -> list[CompiledKernel]:
     """``compile_kernel`` of each, identical ones once; much work is shared by several processes (`codegen.native.workers`)."""
     target = target or default_target()
     missing: dict[str, workers.Job] = {}
     for source, signature in kernels:
-        key = kernel_key(source, signature, target)
+        text, kernel = _both(source)
+        key = _key(text, kernel, signature, target)
         if key not in _kernels and key not in missing and not object_cache.has(key):
-            missing[key] = workers.Job(key, source, object_cache.write_source(source), signature, target)
+            missing[key] = workers.Job(key, text, object_cache.write_source(text), signature, target, kernel)
     jobs = list(missing.values())
     helpers = workers.helpers_for(jobs)
     if helpers:
@@ -214,7 +238,7 @@ def compile_kernels(kernels: Sequence[tuple[str, KernelSignature]], target: Targ
                 stats.compiled += 1
 
         def own(job: workers.Job) -> None:
-            held.append(compile_kernel(job.source, job.signature, job.target)._loaded)
+            held.append(compile_kernel(job.kernel or job.source, job.signature, job.target)._loaded)
 
         with compiling:
             from codegen.native.lower import LoadedObject
@@ -235,21 +259,21 @@ def forget_kernels() -> None:
         _recent.clear()
 
 
-def _obtain(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
+def _obtain(job: workers.Job) -> LoadedObject:
     with compiling:
-        return _obtain_alone(key, source, path, signature, target)
+        return _obtain_alone(job)
 
 
-def _obtain_alone(key: str, source: str, path: str, signature: KernelSignature, target: Target) -> LoadedObject:
+def _obtain_alone(job: workers.Job) -> LoadedObject:
     from codegen.native.lower import LoadedObject
 
     started = time.perf_counter()
-    found = _unpack(object_cache.read(key))
-    hit = found is not None and library_objects.recall(found[0], target, _stamp())
+    found = _unpack(object_cache.read(job.key))
+    hit = found is not None and library_objects.recall(found[0], job.target, _stamp())
     if found is None or not hit:
-        found = build_object(key, source, path, signature, target)
-        object_cache.write(key, _pack(*found))
-    loaded = LoadedObject(found[1], target)
+        found = build_object(job)
+        object_cache.write(job.key, _pack(*found))
+    loaded = LoadedObject(found[1], job.target)
     seconds = time.perf_counter() - started
     with _lock:
         if hit:
@@ -261,16 +285,14 @@ def _obtain_alone(key: str, source: str, path: str, signature: KernelSignature, 
     return loaded
 
 
-def build_object(
-    key: str, source: str, path: str, signature: KernelSignature, target: Target
-) -> tuple[tuple[str, ...], bytes]:
+def build_object(job: workers.Job) -> tuple[tuple[str, ...], bytes]:
     """(library functions that it calls, object code) of a kernel, compiled now; the functions are provided, too."""
     from codegen.native import lower as native
 
     functions: dict[str, str] = {}
-    module = native.build(source, path, signature, _symbol(key), target, functions)
-    code = native.emit_object(module, target, functions)
-    library_objects.provide(functions, target, _stamp())
+    module = native.build(job.source, job.path, job.signature, _symbol(job.key), job.target, functions, job.kernel)
+    code = native.emit_object(module, job.target, functions)
+    library_objects.provide(functions, job.target, _stamp())
     return tuple(functions), code
 
 
@@ -289,20 +311,22 @@ def _unpack(payload: bytes | None) -> tuple[tuple[str, ...], bytes] | None:
     return tuple(names.decode().split()), code
 
 
-def kernel_ir(source: str, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:
+def kernel_ir(source: str | Kernel, signature: KernelSignature, target: Target | None = None, optimised: bool = True) -> str:
     """The LLVM IR of a kernel as text, for people."""
     with compiling:
         from codegen.native import lower as native
 
         target = target or default_target()
         build = native.build if optimised else native.lower
-        return str(build(source, "<kernel>", signature, "kernel_entry", target))
+        text, kernel = _both(source)
+        return str(build(text, "<kernel>", signature, "kernel_entry", target, None, kernel))
 
 
-def kernel_assembly(source: str, signature: KernelSignature, target: Target | None = None) -> str:
+def kernel_assembly(source: str | Kernel, signature: KernelSignature, target: Target | None = None) -> str:
     """The machine code of a kernel as assembly text, for people and for tests of vectorisation."""
     with compiling:
         from codegen.native import lower as native
 
         target = target or default_target()
-        return native.emit_assembly(native.build(source, "<kernel>", signature, "kernel_entry", target), target)
+        text, kernel = _both(source)
+        return native.emit_assembly(native.build(text, "<kernel>", signature, "kernel_entry", target, None, kernel), target)

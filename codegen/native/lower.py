@@ -1,4 +1,4 @@
-"""Kernel source -> object code: numba types and lowers the Python function, LLVM optimises it for a ``Target``.
+"""Kernel -> object code: its statements are typed and lowered by numba's rules, LLVM optimises them for a ``Target``.
 
 Only numba's front end is used.  Its own optimisation, its wrappers and its machine-code step are left out: the module is
 linked with a C entry point, optimised once as a whole for the target asked for, and emitted as an object file.
@@ -21,6 +21,7 @@ from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.forks import compiling
+from codegen.kernel.ir import Kernel
 from codegen.native import interrupts, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.target import Target, default_target, use_target
@@ -261,9 +262,10 @@ def build(
     symbol: str,
     target: Target,
     functions: dict[str, str] | None = None,
+    kernel: Kernel | None = None,
 ) -> Any:
     """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
-    module = lower(source, filename, signature, symbol, target, functions)
+    module = lower(source, filename, signature, symbol, target, functions, kernel)
     optimise(module, target)
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
@@ -316,8 +318,11 @@ def lower(
     symbol: str,
     target: Target,
     functions: dict[str, str] | None = None,
+    kernel: Kernel | None = None,
 ) -> Any:
     """The unoptimised LLVM module of a kernel with its C entry ``symbol(begin, end, buffers, scratch)``.
+
+    ``kernel`` is the source as a tree; without one numba's passes compile the source.
 
     With ``functions``, large library functions are called by name and put there (name -> module text); else all is in line.
     Raises whatever numba raises for source that it cannot type; the message names the file and line.
@@ -335,15 +340,17 @@ def lower(
     outline = contextlib.nullcontext() if functions is None else collect(functions)
     with compiling, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
         _initialise()
-        module = _lower_structured(source, arguments, signature, symbol, target)
+        module = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target)
         if module is None:
             module = _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)
     return module
 
 
-def _lower_structured(source: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target) -> Any:
-    """The module by one walk over the syntax tree; None for source that needs the whole of numba."""
+def _lower_structured(
+    kernel: Kernel, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
+) -> Any:
+    """The module by one walk over the kernel's statements; None for one that needs the whole of numba."""
     from codegen.native.front_numba import entry_contexts
     from codegen.native.front_walk import lower_structured
 
@@ -353,7 +360,7 @@ def _lower_structured(source: str, arguments: Sequence[Any], signature: KernelSi
 
     try:
         text = lower_structured(
-            source, _namespace(), entry_contexts(), entry, lambda builder: _finish(builder, signature, target)
+            kernel, _namespace(), entry_contexts(), entry, lambda builder: _finish(builder, signature, target)
         )
     except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
         _log.debug("%s: numba's passes are needed: %s", symbol, reason)

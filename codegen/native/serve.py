@@ -25,7 +25,7 @@ def serve() -> None:
             return
         answer: Made | str
         try:
-            functions, code = build_object(job.key, job.source, job.path, job.signature, job.target)
+            functions, code = build_object(job)
             new = [name for name in functions if name not in sent]
             answer = Made(functions, code, {name: library_objects.payload(name) for name in new})
             sent.update(new)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from codegen.kernel.ir import Kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import Target
 
@@ -36,13 +37,14 @@ _IMPORTED = ("numba", "llvmlite", "numpy", "ml_dtypes", "islpy", "sympy", "mpmat
 
 @dataclass(frozen=True)
 class Job:
-    """One kernel to compile: its key, its source with the path it is kept at, its signature and target."""
+    """One kernel to compile: its key, its source with the path it is kept at, its signature and target, and its tree if it has one."""
 
     key: str
     source: str
     path: str
     signature: KernelSignature
     target: Target
+    kernel: Kernel | None = None
 
     @property
     def seconds(self) -> float:

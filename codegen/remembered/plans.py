@@ -18,6 +18,7 @@ from codegen.remembered.machine import calibrated_machine
 from codegen.supports import supports
 from hlo.module import DenseArray, Module, Value
 from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
+from tiling.passing import skipped
 from tiling.program.flatten import flatten, region_key
 
 __all__ = ["planner_digest", "remember", "remembered_plan"]
@@ -116,9 +117,9 @@ def planner_digest() -> str:
 
 
 def _key(module: Module, entry: str, machine: Machine) -> str:
-    """sha256 over the flattened program (constants by type, one repeated element by value), the machine and the planner."""
+    """sha256 over the flattened program (constants by type, one repeated element by value), machine, planner, skipped passes."""
     program = flatten(module, entry, supports)
-    digest = hashlib.sha256(f"plan {planner_digest()} {machine!r}".encode())
+    digest = hashlib.sha256(f"plan {planner_digest()} {machine!r} {sorted(skipped())}".encode())
     number: dict[Value, int] = {}
     for v in program.arguments:
         number[v] = len(number)

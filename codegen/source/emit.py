@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
+from codegen.kernel.ir import Kernel, Parameter
+from codegen.kernel.parse import parse_lines
+from codegen.kernel.print_numba import print_numba
 from codegen.source.contraction import emit_contraction
 from codegen.source.fourier import emit_transform
+from codegen.source.matrices import emit_matrices
 from codegen.source.nest import NestEmitter
 from codegen.source.ordering import emit_ordering
 from codegen.source.phase import PhaseWriter
-from codegen.source.rows import in_rows
 from codegen.source.scalars import constant_source
 from codegen.source.scatter import scatter_body
 from codegen.source.selecting import selection_body
-from codegen.source.split_innermost import Segment
-from codegen.source.unroll import without_short_sums
 from codegen.source.writer import NotCompilable
 from hlo.errors import Declined
 from indexing.expr import Const
@@ -22,6 +24,7 @@ from tiling.loops.ir import (
     Buffer,
     Contract,
     Flag,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -29,33 +32,27 @@ from tiling.loops.ir import (
     Scatter,
     Schedule,
     Scope,
+    Segment,
     Selection,
     Sequential,
     Step,
     Transform,
     Turn,
 )
-from tiling.passes.collapse_loops import collapse_loops
-from tiling.passes.order_loops import order_loops
-from tiling.passes.split_borders import inside_and_edges
-from tiling.passes.split_residues import take_turns
 
 __all__ = ["PhaseSource", "emit_phase"]
 
 
 @dataclass(frozen=True)
 class PhaseSource:
-    """A kernel's source, and the buffers that it takes in the order of its arguments.
+    """A kernel, and the buffers that it takes in the order of its arguments.
 
     It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
     other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
     `is_long` may take any time: nothing waits for it that others wait for.
-
-    `written_as` is the phase with its nests as they were written: ordered, joined, cut into an inside and edges, in turns, in
-    groups of rows and the rest; None for several phases in one function.
     """
 
-    source: str
+    kernel: Kernel
     buffers: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...]
     tasks: int
@@ -63,11 +60,15 @@ class PhaseSource:
     walked: frozenset[Buffer] = frozenset()
     local: tuple[Buffer, ...] = ()
     is_long: bool = False
-    written_as: Phase | None = None
+
+    @cached_property
+    def source(self) -> str:
+        """The kernel as numba source."""
+        return print_numba(self.kernel)
 
 
 def emit_phase(schedule: Schedule, phase: Phase, title: str, excess: bool = False) -> PhaseSource | Declined:
-    """The source of one phase, or why it cannot be compiled (an element type or a scalar function without a rule).
+    """The source of one phase of final loops, or why it cannot be compiled (an element type, a scalar function without a rule).
 
     `excess`: numbers may keep more precision between two ops than their type has (`Machine.excess_precision`).
     """
@@ -77,6 +78,11 @@ def emit_phase(schedule: Schedule, phase: Phase, title: str, excess: bool = Fals
         return Declined(str(reason))
 
 
+def parameter(b: Buffer, scope: str = "", of: str = "") -> Parameter:
+    """A buffer as a parameter of a kernel."""
+    return Parameter(b.name, str(b.element), b.shape, scope or b.scope.value, of)
+
+
 class PhaseEmitter(PhaseWriter):
     def run(self) -> PhaseSource:
         self.out.depth = 1
@@ -84,17 +90,13 @@ class PhaseEmitter(PhaseWriter):
         body = self.out.lines
         buffers = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is not Scope.THREAD)
         scratch = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is Scope.THREAD)
-        names = ["begin", "end", *(b.name for b in (*buffers, *scratch))]
-        head = [f"def kernel({', '.join(names)}):", f'    """{self.title}', ""]
-        head += [
-            f"    {b.name}: {b.scope.value} {b.element}[{', '.join(map(str, b.shape))}]" for b in (*buffers, *scratch)
-        ]
-        head += ['    """', *(f"    {name} = again({b.name})" for b, name in self.views.items())]
+        parameters = tuple(parameter(b) for b in (*buffers, *scratch))
+        views = [f"    {name} = again({b.name})" for b, name in self.views.items()]
+        kernel = Kernel(self.title, parameters, parse_lines([*views, *body]))
         written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
         return PhaseSource(
-            "\n".join([*head, *body, ""]), buffers, scratch, self.phase.tasks, written, frozenset(self.walked),
-            written_as=self.written_as,
-        )  # fmt: skip
+            kernel, buffers, scratch, self.phase.tasks, written, frozenset(self.walked)
+        )
 
     def _task_loop(self) -> None:
         tiles = [(v, n) for v, n in self.phase.tiles]
@@ -119,71 +121,56 @@ class PhaseEmitter(PhaseWriter):
                     text = f"{n - 1} - {text}"
                 self.out.line(f"{self.name(v)} = {text}")
                 step *= n
-        before = [x for step_ in self.phase.before for x in self._step(step_)]
+        for step_ in self.phase.before:
+            self._step(step_)
         if group > 1:
             stop = f"{group}*task + {group}" if count % group == 0 else f"min({group}*task + {group}, {count})"
             self.out.line(f"for {self.name(tile)} in range({group}*task, {stop}):")
             self.out.depth += 1
-        steps = [x for step_ in self.phase.steps for x in self._step(step_)]
-        self.written_as = replace(self.phase, before=tuple(before), steps=tuple(steps))
+        for step_ in self.phase.steps:
+            self._step(step_)
 
-    def _step(self, step: Step) -> list[Step]:
-        """Writes a step; the steps that it was written as."""
-        self.nests = []
+    def _step(self, step: Step) -> None:
         if isinstance(step, Sequential):
-            return [self._sequential(step)]
-        if isinstance(step, Contract):
+            self._sequential(step)
+        elif isinstance(step, Contract):
             emit_contraction(self, step, self._nest)
-            return [replace(step, pack=tuple(self.nests))]
-        if isinstance(step, Nest):
+        elif isinstance(step, Nest):
             self._nest(step)
-            return [*self.nests]
-        self._routine(step)
-        return [step]
-
-    def _routine(self, step: Step) -> None:
-        if isinstance(step, Turn):
+        elif isinstance(step, Turn):
             self._turn(step)
         elif isinstance(step, Measure):
             self._measure(step)
         elif isinstance(step, Transform):
             emit_transform(self, step)
+        elif isinstance(step, MatrixStep):
+            emit_matrices(self, step)
         elif isinstance(step, Ordering):
             self.read.update(step.targets)
             emit_ordering(self, step)
         elif isinstance(step, Scatter):
             self.read.update(step.targets)
-            scatter = NestEmitter(self, Nest(step.loops))
+            scatter = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
             # One update of one element has no loop.
             span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
             scatter.write([(Segment(*span, (), ()), scatter_body(scatter, step))])
         elif isinstance(step, Selection):
             self.read.update((step.target, step.operand))
-            windows = NestEmitter(self, Nest(step.loops))
+            windows = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
             upper = step.loops[-1].upper if step.loops else Const(0)
             windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step))])
         else:
             raise TypeError(f"no step: {type(step).__name__}")
 
     def _nest(self, nest: Nest) -> None:
-        for piece in inside_and_edges(nest, self.schedule.ranges):
-            self._piece(piece)
+        NestEmitter(self, nest).run()
 
-    def _piece(self, nest: Nest) -> None:
-        nest, products = without_short_sums(nest, self.schedule.ranges, self.buffer_of)
-        ordered = order_loops(nest, self.buffer_of)
-        joined_loops = collapse_loops(ordered, self.buffer_of, self.schedule.ranges)
-        for n in take_turns(joined_loops, self.buffer_of, self.schedule.ranges):
-            for part, rows in in_rows(n, self.buffer_of):
-                self.nests.append(_folded_once(part, products))
-                NestEmitter(self, part, products, rows).run()
-
-    def _sequential(self, s: Sequential) -> Sequential:
+    def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
         self.open(s.loop)
-        steps = [x for step in s.steps for x in self._step(step) if isinstance(x, (Nest, Contract))]
+        for step in s.steps:
+            self._step(step)
         self.out.depth -= 1
-        return replace(s, steps=tuple(steps))
 
     def _flag(self, flag: Flag) -> None:
         """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
@@ -213,13 +200,3 @@ class PhaseEmitter(PhaseWriter):
             f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
             f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
         )
-
-
-def _folded_once(nest: Nest, products: int) -> Nest:
-    """The nest with one fold for each result, of all its products: equal parts of a written-out sum write the same elements."""
-    if products == 1:
-        return nest
-    count = len(nest.folds) // products
-    parts = [nest.folds[k : k + count] for k in range(0, len(nest.folds), count)]
-    folds = (replace(same[0], nodes=tuple(n for f in same for n in f.nodes)) for same in zip(*parts, strict=True))
-    return replace(nest, folds=tuple(folds))

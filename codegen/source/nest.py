@@ -10,16 +10,15 @@ from codegen.source.phase import PhaseWriter
 from codegen.source.prefetch import prefetch_lines
 from codegen.source.rows import joined, rows_of
 from codegen.source.scalars import constant_source, index_number, number_type, place_source, scalar_source
-from codegen.source.scan import scan_body, scan_width
-from codegen.source.split_innermost import Segment, split_innermost
-from codegen.source.two_looks import read_again, second_look, takes_two_looks
+from codegen.source.scan import scan_body
+from codegen.source.two_looks import read_again, second_look
 from codegen.source.uses import unwritten, users_of
 from codegen.source.writer import NotCompilable, Writer
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
 from indexing.expr import EVERYTHING, Const, Expr, Var, interval
-from tiling.loops.affine import address, linear
+from tiling.loops.affine import reads_long_runs
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -34,25 +33,24 @@ from tiling.loops.element_ir import (
     node_variables,
     runtimes_of,
 )
-from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Store
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Segment, Store
 
 __all__ = ["NestEmitter"]
 
 SHORT_FOLD = 512
-LONG_RUN_BYTES = 1 << 17
 LONGEST = 88  # an expression longer than this gets a name
 
 
 class NestEmitter:
     """Emits one nest: code is collected per loop level, then written out from the outside in.
 
-    The innermost loop is cut where a condition on its variable changes (`codegen.source.split_innermost`), so that no iteration
-    tests it.
+    What is computed, in which loops and segments, is the nest's: nothing is decided here.
     """
 
-    def __init__(self, phase: PhaseWriter, nest: Nest, products: int = 1, rows: int = 1) -> None:
-        self.phase, self.nest, self.rows = phase, nest, rows
-        self.products = products  # how many of the folds are into the same accumulators, one after the other
+    def __init__(self, phase: PhaseWriter, nest: Nest) -> None:
+        self.phase, self.nest = phase, nest
+        self.is_scan = any(x.kind is LoopKind.SCAN for x in nest.loops)
+        self.rows = 1 if self.is_scan or len(nest.loops) < 2 else nest.loops[-2].together  # of a fold, in one step
         self.depth = len(nest.loops)
         self.memo: dict[Node, frozenset[Var]] = {}
         self.level_of = {x.variable: k + 1 for k, x in enumerate(nest.loops)}
@@ -62,7 +60,6 @@ class NestEmitter:
         self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]
         self.keep: list[Node] = []
         self.level_by_id: dict[int, int] = {}
-        self.steps: dict[Var, int] = {nest.loops[-2].variable: rows} if rows > 1 else {}
         self.in_registers = False
         self.looks_twice = False
         self.stored: dict[int, Store] = {}  # by id: nodes that are stored and have no other use
@@ -74,36 +71,34 @@ class NestEmitter:
 
     def run(self) -> None:
         nest = self.nest
-        if any(x.kind is LoopKind.SCAN for x in nest.loops):
-            width = scan_width(nest)
-            if width > 1:
-                self.steps[nest.loops[-2].variable] = width
+        if self.is_scan:
             self.phase.read.update(b for f in nest.folds for b in f.buffers)
-            whole = Segment(nest.loops[-1].lower, nest.loops[-1].upper, (), nest.folds)
-            self.write([(whole, scan_body(self, width))])
+            (whole,) = nest.parts
+            self.write([(whole, scan_body(self))])
             return
         first_reduction = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         in_registers = all(x.kind is LoopKind.REDUCTION for x in nest.loops[first_reduction:])
         self.in_registers = in_registers
-        several = nest.folds[: len(nest.folds) // self.products]
-        accumulators = [self._accumulators(f, first_reduction, in_registers) for f in several] * self.products
+        accumulators = [self._accumulators(f, first_reduction, in_registers) for f in nest.folds]
         # A fold over nothing (an outer product, a reduce over no dimension) starts and ends inside the innermost loop.
         over_nothing = first_reduction == self.depth
         starts, ends = (self.lines[self.depth], self.after[self.depth]) if over_nothing else ([], [])
         if over_nothing:
             self.after[self.depth] = []
         bodies: list[tuple[Segment, list[str]]] = []
-        for segment in split_innermost(nest, self.phase.schedule.ranges):
-            folds = [(f, self._rows(f)) for f in segment.folds]
-            self.users = users_of([s.node for s in segment.stores] + [n for _, nodes in folds for n in nodes])
+        for segment in nest.parts:
+            into = list(zip(segment.folds, accumulators, strict=bool(segment.folds)))
+            most = max((f.products for f in segment.folds), default=0)
+            folds = [(f, self._rows(f, k), a) for k in range(most) for f, a in into if k < f.products]
+            self.users = users_of([s.node for s in segment.stores] + [n for _, nodes, _ in folds for n in nodes])
             self.stored = {id(s.node): s for s in segment.stores if len(self.users.get(id(s.node), ())) == 1}
             body = list(starts)
             self.lines[self.depth] = body
             for s in segment.stores:
                 value = self.number(s.node, self.depth)
                 body.append(f"{s.buffer.name}[{self.phase.address(s.buffer, s.index)}] = {value}")
-            for (f, nodes), into in zip(folds, accumulators, strict=bool(segment.folds)):
-                self._combine(f, nodes, into, body)
+            for f, nodes, names in folds:
+                self._combine(f, nodes, names, body)
             body += ends
             bodies.append((segment, body))
             # What was computed inside one segment is not there in the next.
@@ -140,8 +135,7 @@ class NestEmitter:
         if loop.extent == 1 and lower is upper is Const(0):
             return
         start, stop = self.phase.expr(lower), self.phase.expr(upper + 1)
-        step = self.steps.get(loop.variable, 1)
-        span = f"{start}, {stop}, {step}" if step > 1 else stop if start == "0" else f"{start}, {stop}"
+        span = f"{start}, {stop}, {loop.together}" if loop.together > 1 else stop if start == "0" else f"{start}, {stop}"
         out.line(f"for {self.phase.name(loop.variable)} in range({span}):")
         out.depth += 1
 
@@ -174,13 +168,13 @@ class NestEmitter:
         source = fold_source(f, self.in_registers, not self._is_short(), self.phase.excess)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
-        self.looks_twice = source.unsure is not None and takes_two_looks(self, f)
+        self.looks_twice = f.looks_twice
         return source
 
-    def _rows(self, f: FoldStep) -> Sequence[Node]:
-        """What a fold takes in a step: its values, or with several rows at a time one value for each."""
+    def _rows(self, f: FoldStep, product: int) -> Sequence[Node]:
+        """What a fold takes in a step: the factors of a product, or with several rows at a time one value for each."""
         if self.rows == 1:
-            return f.nodes
+            return f.factors(product)
         return rows_of(self.nest, f.nodes, lambda at: Renamer(at, self.phase.schedule.ranges, {}), self.rows)
 
     def _combine(self, f: FoldStep, nodes: Sequence[Node], into: Sequence[str], body: list[str]) -> None:
@@ -207,7 +201,7 @@ class NestEmitter:
     def _initialise(self, first_reduction: int) -> None:
         """Sets the results to their initial values before the reduction loops, over the parallel loops inside them."""
         out = Writer()
-        folds = [f for f in self.nest.folds[: len(self.nest.folds) // self.products] if not f.carried]
+        folds = [f for f in self.nest.folds if not f.carried]
         if not folds:
             return
         for loop in self.nest.loops[first_reduction:]:
@@ -255,13 +249,14 @@ class NestEmitter:
 
     def _source(self, n: Node, at: int) -> str:
         fresh = [r for r in runtimes_of(n) if self._runtime(r)]
-        if fresh and isinstance(n, Load) and not self.branches:
-            lines = prefetch_lines(self, n)
+        if fresh and not self.branches and n in self.nest.ahead:
+            assert isinstance(n, Load)
+            lines = prefetch_lines(self, n)  # puts lines there itself
             self.lines[self.depth - 1] += lines
         if isinstance(n, Load):
             buffer = self.phase.buffer_of(n)
             self.phase.read.add(buffer)
-            if self.walks(buffer, n.index):
+            if self._walks(buffer, n.index):
                 self.phase.walked.add(buffer)
             return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
         if isinstance(n, Scalar):
@@ -286,19 +281,12 @@ class NestEmitter:
             return text
         return self._choose(n, at)
 
-    def walks(self, buffer: Buffer, index: Sequence[Expr]) -> bool:
+    def _walks(self, buffer: Buffer, index: Sequence[Expr]) -> bool:
         """Whether a task, loop within loop, reads a long run of elements that lie one after the other."""
-        extents = dict(self.phase.phase.tiles) | {x.variable: x.extent for x in self.nest.loops}
-        known = linear(address(buffer, index, self.phase.schedule.ranges), tuple(extents))
-        if known is None or not self.nest.loops:
+        if not self.nest.loops:
             return False
-        steps = sorted((step, n) for step, n in zip(known[1], extents.values(), strict=True) if step and n > 1)
-        run = 1
-        for step, n in steps:
-            if step > run:
-                break
-            run = max(run, step * n)
-        return run * buffer.element.itemsize_bytes >= LONG_RUN_BYTES
+        extents = dict(self.phase.phase.tiles) | {x.variable: x.extent for x in self.nest.loops}
+        return reads_long_runs(buffer, index, extents, self.phase.schedule.ranges)
 
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""

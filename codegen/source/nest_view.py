@@ -10,7 +10,7 @@ from codegen.source.phase import PhaseWriter
 from codegen.source.writer import Writer
 from indexing.expr import Expr, Var
 from tiling.loops.element_ir import Node, Runtime
-from tiling.loops.ir import Buffer, FoldStep, Loop, Nest
+from tiling.loops.ir import FoldStep, Loop, Nest
 
 __all__ = ["NestView"]
 
@@ -20,11 +20,9 @@ class NestView(Protocol):
 
     phase: PhaseWriter
     nest: Nest
-    rows: int
     depth: int
     lines: list[list[str]]
     level_of: dict[Var, int]
-    steps: dict[Var, int]
 
     def use(self, roots: Sequence[Node]) -> None: ...
     def open(self, out: Writer, loop: Loop, lower: Expr, upper: Expr) -> None: ...
@@ -32,4 +30,3 @@ class NestView(Protocol):
     def level(self, node: Node) -> int: ...
     def number(self, root: Node, level: int) -> str: ...
     def place(self, r: Runtime, text: str) -> str: ...
-    def walks(self, buffer: Buffer, index: Sequence[Expr]) -> bool: ...

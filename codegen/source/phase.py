@@ -9,7 +9,7 @@ from indexing.expr import Expr, Var
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import address
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Buffer, Loop, Nest, Phase, Schedule
+from tiling.loops.ir import Buffer, Loop, Phase, Schedule
 
 __all__ = ["PhaseWriter"]
 
@@ -27,7 +27,6 @@ class PhaseWriter:
         self.variables: dict[Var, str] = {}
         self.out = Writer()
         self.counter = 0
-        self.nests: list[Nest] = []  # as they were written
 
     def buffer_of(self, load: Load) -> Buffer:
         return load.buffer or self.by_value[load.value]

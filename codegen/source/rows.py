@@ -1,78 +1,14 @@
-"""Folds across rows, several rows at a time.
-
-    for r: for i: out[i] = f(out[i], x[r, i])   ->   for r in steps of 4: for i: out[i] = f(out[i], f(f(x0, x1), f(x2, x3)))
-
-The running results lie in memory: each step reads and writes them, and waits for the one before. With four rows in a step both
-happen once for four elements. Rows longer than half a page are left: there memory itself is waited for. A sum then adds in
-another order, which follows from the shape alone, and through fewer roundings.
-"""
+"""Several rows of a nest in one step: what the step takes of each, and how that is put together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
-from hlo.registry import Fold
-from indexing.expr import Const, Expr, Var, as_expr
-from tiling.elements.folds import combined_function
-from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from indexing.expr import Expr, Var, as_expr
+from tiling.loops.element_ir import Node, Renamer
+from tiling.loops.ir import Nest
 
-__all__ = ["in_rows", "joined", "rows_of"]
-
-ROWS = 4
-MOST_ROW_BYTES = 2048  # half a page
-MOST_BF16_ROW_BYTES = 1 << 15  # elements in bf16 are widened at every step: that takes longer than memory
-MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
-CHEAP = frozenset(
-    {"add", "subtract", "multiply", "negate", "abs", "maximum", "minimum", "convert", "and", "or", "not", "compare", "select"}
-)
-
-
-def in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[tuple[Nest, int]]:
-    """The nest as one over whole groups of rows and one over the rest, each with the rows of a step."""
-    if not _goes_in_rows(nest, buffer_of):
-        return [(nest, 1)]
-    *around, rows, along = nest.loops
-    whole = (rows.upper + 1) // ROWS * ROWS
-    main = replace(rows, upper=whole - 1)
-    parts = [(replace(nest, loops=(*around, main, along)), ROWS)]
-    if rows.upper is not whole - 1:
-        last = replace(rows, lower=whole)
-        folds = tuple(replace(f, carried=True) for f in nest.folds)
-        parts.append((replace(nest, loops=(*around, last, along), folds=folds), 1))
-    return parts
-
-
-def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
-    if len(nest.loops) < 2 or not nest.folds or nest.stores or nest.skip is not None:
-        return False
-    *_, rows, along = nest.loops
-    if rows.kind is not LoopKind.REDUCTION or along.kind is not LoopKind.PARALLEL or rows.extent < 2 * ROWS:
-        return False
-    if rows.lower is not Const(0):
-        return False
-    if any(rows.variable in e.variables for x in nest.loops for e in (x.lower, x.upper)):
-        return False
-    nodes = [n for f in nest.folds for n in f.nodes]
-    if not all(_lies_in_short_rows(x, rows, along, buffer_of(x)) for x in loads(nodes)):
-        return False
-    inside = list(all_nodes(nodes))
-    if has_runtimes(nodes) or any(isinstance(n, Choose) for n in inside):
-        return False
-    computed = [n.function for n in inside if isinstance(n, Apply)]
-    if len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
-        return False
-    simple = (f for f in nest.folds if isinstance(f.op.definition.semantics, Fold) and len(f.nodes) == 1)
-    return sum(combined_function(f.op.regions[0]) is not None for f in simple) == len(nest.folds)
-
-
-def _lies_in_short_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:
-    """Whether rows are short and follow one another; several long ones at a time are as many places to read from."""
-    step = step_along(load.index, buffer.strides, rows.variable)
-    most = MOST_BF16_ROW_BYTES if buffer.element.name == "bf16" else MOST_ROW_BYTES
-    return step in (0, along.extent) and along.extent * buffer.element.itemsize_bytes <= most
+__all__ = ["joined", "rows_of"]
 
 
 def rows_of(nest: Nest, nodes: Sequence[Node], rename: Callable[[Mapping[Var, Expr]], Renamer], count: int) -> list[Node]:

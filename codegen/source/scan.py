@@ -7,31 +7,20 @@ for the one before. Otherwise the step before is read back from the result.
 from __future__ import annotations
 
 from codegen.source.nest_view import NestView
-from indexing.expr import Const, as_expr
+from indexing.expr import as_expr
 from tiling.loops.element_ir import Renamer
-from tiling.loops.ir import FoldStep, LoopKind, Nest
+from tiling.loops.ir import FoldStep, LoopKind
 
-__all__ = ["scan_body", "scan_width"]
-
-SIDE_BY_SIDE = (8, 4, 2)
+__all__ = ["scan_body"]
 
 
-def scan_width(nest: Nest) -> int:
-    """How many iterations of the loop around an innermost scan go side by side."""
-    if len(nest.loops) < 2 or nest.loops[-1].kind is not LoopKind.SCAN:
-        return 1
-    around = nest.loops[-2]
-    if around.kind is not LoopKind.PARALLEL or around.lower is not Const(0) or around.upper is not Const(around.extent - 1):
-        return 1
-    return next((w for w in SIDE_BY_SIDE if around.extent % w == 0), 1)
-
-
-def scan_body(emitter: NestView, width: int) -> list[str]:
+def scan_body(emitter: NestView) -> list[str]:
     """The innermost loop's lines; what comes before that loop is put where it belongs."""
     nest, depth = emitter.nest, emitter.depth
     (fold,) = nest.folds
     source = emitter.fold_source(fold)
     innermost = nest.loops[-1].kind is LoopKind.SCAN
+    width = nest.loops[-2].together if innermost and len(nest.loops) > 1 else 1
     body: list[str] = []
     emitter.lines[depth] = body
     for k in range(width):

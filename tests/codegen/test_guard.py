@@ -197,5 +197,5 @@ def test_scratch_has_its_canaries(place: int, said: str, thread: int) -> None:
 
 def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "gaurd")
-    with pytest.raises(SettingError, match="TILEWRIGHT_DEBUG: expected guard, guard-before, prove, found 'gaurd'"):
+    with pytest.raises(SettingError, match="TILEWRIGHT_DEBUG: expected check, guard, guard-before, prove, found 'gaurd'"):
         codegen.compile(hlo.parse(TEXT.format(n=5)))

@@ -18,25 +18,29 @@ import codegen
 import tilewright
 from hlo.module import DenseArray, Op, Value
 from hlo.types import TensorType
+from tests import jax_programs
 from tests.jax_families.common import Program
 from tests.jax_families.slow import SLOW
 from tiling.program.flatten import flatten
 
 FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large")
+OTHERS = "programs"
 SHORT = 64  # numbers of an attribute that are told apart
 
 Feature = tuple[object, ...]
 
 
 def quick_programs() -> dict[tuple[str, str], Program]:
-    """(family, name) -> the programs that are not slow for what they take."""
+    """(family, name) -> the programs that are not slow for what they take; those of `test_jit_programs` are a family, too."""
     tables = {family: importlib.import_module(f"tests.jax_families.{family}").PROGRAMS for family in FAMILIES}
-    return {
+    quick = {
         (family, name): program
         for family, table in tables.items()
         for name, program in table.items()
         if not program.slow and name not in SLOW.get(family, ())
     }
+    others = {name: row for name, row in jax_programs.PROGRAMS.items() if name not in SLOW[OTHERS]}
+    return quick | {(OTHERS, name): Program(function, args) for name, (function, args) in others.items()}
 
 
 def features(program: Program) -> frozenset[Feature]:

@@ -32,6 +32,10 @@ COVERED: dict[str, frozenset[str]] = {
         "crossing", "fft of 7", "linalg cholesky", "linalg cholesky of no such matrix", "linalg eigh", "linalg eigh upper",
         "linalg qr", "linalg solve", "linalg svd", "linalg svd wide, values", "reductions of NaN",
     )),
+    "programs": frozenset((
+        "cholesky", "cholesky_indefinite", "cholesky_solve", "cond_branches", "dynamic_indexing", "eigenvalues", "einsums",
+        "layer_norm", "mlp", "top_k",
+    )),
     "randomness": frozenset((
         "keys reparameterised gradient", "random.exponential", "random.lognormal", "random.uniform of 64 bits",
     )),

@@ -386,4 +386,23 @@ SLOW: dict[str, frozenset[str]] = {
             "reductions without NaN of integers",
         )
     ),
+    # tests/test_jit_programs.py: long to trace and to compile; what they are made of is in others, too.
+    "programs": frozenset((
+        "random_distributions",
+        "random_integers",
+        "random_permutation",
+        "special_functions",
+        "attention_gradient",
+        "vmapped_random",
+        "mlp_loss_gradient",
+        "matrix_functions",
+        "random_categorical",
+        "elementary",
+        "least_squares",
+        "statistics",
+        "dropout",
+        "random_floats",  # the families' random numbers
+        "arg_reductions",  # the families' argmax and argmin
+        "causal_attention",  # the shipped example
+    )),
 }

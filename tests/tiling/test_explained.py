@@ -18,11 +18,11 @@ import hlo
 import tiling
 from hlo.module import Module
 from tests.random_programs import random_program
-from tiling import Edge, EvaluatorStep, Fusion, Machine, Pin, Plan
+from tests.shipped_plans import MACHINE, planned
+from tiling import Edge, EvaluatorStep, Fusion, Pin, Plan
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "examples").glob("*.mlir")), *sorted((ROOT / "tests" / "programs").glob("*.mlir"))]
-MACHINE = Machine(cores=2, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
 KINDS = {"evaluator", "control", "rule", "order", "estimate", "untried"}
 
 
@@ -96,7 +96,7 @@ def assert_explained_in(plan: Plan, document: dict[str, Any], text: str, page: s
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_programs(path: Path) -> None:
-    assert_explained(tiling.plan(hlo.load(path), machine=MACHINE, supports=codegen.supports))
+    assert_explained(planned(path, kernels=True))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -106,7 +106,7 @@ def test_random_programs(seed: int) -> None:
 
 
 def test_loops_are_shown_with_the_buffers_that_they_use() -> None:
-    plan = tiling.plan(hlo.load(ROOT / "examples" / "softmax.mlir"), machine=MACHINE)
+    plan = planned(ROOT / "examples" / "softmax.mlir")
     text = plan.explain()
     assert "reduce_1_tile[i0 + t0 * " in text and " maximum= arg0[i0 + t0 * " in text
     assert "divide(divide_1[i0 + t0 * " in text, "the exponentials are kept in the result's memory"
@@ -115,7 +115,7 @@ def test_loops_are_shown_with_the_buffers_that_they_use() -> None:
 
 
 def test_a_place_that_values_name_is_shown() -> None:
-    plan = tiling.plan(hlo.load(ROOT / "tests" / "programs" / "embedding_gradient.mlir"), machine=MACHINE)
+    plan = planned(ROOT / "tests" / "programs" / "embedding_gradient.mlir")
     found = re.search(r"scatter_1\[p0, u1\] scatter= .*arg0\[(rt\d+), u1\]", plan.explain())
     assert found is not None and f"{found[1]} = select(" in plan.explain()
 
@@ -144,10 +144,10 @@ def test_a_product_that_would_be_computed_again_says_what_and_where() -> None:
 
 def test_the_evaluator_says_why_it_is_asked() -> None:
     module = main(
-        """%0 = stablehlo.exponential %x : tensor<4x4xf32>
-        %1 = "stablehlo.cholesky"(%0) {lower = true} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-        %2 = stablehlo.tanh %1 : tensor<4x4xf32>
-        return %2 : tensor<4x4xf32>""", "%x: tensor<4x4xf32>", "tensor<4x4xf32>")  # fmt: skip
+        """%0 = stablehlo.exponential %x : tensor<65x65xf32>
+        %1 = "stablehlo.cholesky"(%0) {lower = true} : (tensor<65x65xf32>) -> tensor<65x65xf32>
+        %2 = stablehlo.tanh %1 : tensor<65x65xf32>
+        return %2 : tensor<65x65xf32>""", "%x: tensor<65x65xf32>", "tensor<65x65xf32>")  # fmt: skip
     plan = tiling.plan(module, machine=MACHINE)
     reasons = {(e.producer.partition("_")[0], e.consumer.partition("_")[0]): e for e in plan.edges}
     assert [e.kind for e in reasons.values()] == ["evaluator"] * len(reasons) and len(reasons) >= 1
@@ -178,7 +178,7 @@ def test_loops_of_the_program_are_explained_inside() -> None:
 
 def test_what_runs_between_is_named() -> None:
     """y = f(x) @ w + f(x), where the product is for others, too: the third step reads the first directly and through the second."""
-    plan = tiling.plan(hlo.load(ROOT / "examples" / "encoder_block.mlir"), machine=MACHINE)
+    plan = planned(ROOT / "examples" / "encoder_block.mlir")
     between = [e for e in plan.edges if e.kind == "order"]
     assert between
     assert re.fullmatch(r"(k\w+ -%\w+-> )+k\w+", between[0].witness)

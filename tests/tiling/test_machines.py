@@ -16,13 +16,12 @@ import pytest
 
 import hlo
 import tiling
-from codegen.call.assembly import fusion_source
-from codegen.call.memory_safety import written_schedule
 from codegen.supports import supports
 from tests.codegen.test_transposed_convolutions import CASES as TRANSPOSED
 from tests.codegen.test_transposed_convolutions import Transposed
 from tests.random_programs import random_program
 from tiling import Machine
+from tiling.pipeline import finished
 from tiling.proving.obligations import prove_memory
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +115,7 @@ def unproved(module: hlo.Module, machine: Machine) -> list[str]:
     found = []
     for p in tiling.plan(module, machine=machine, supports=supports).nested():
         for f in p.fusions:
-            proof = prove_memory(written_schedule(f, fusion_source(f)))
+            proof = prove_memory(finished(f.schedule))
             found += [f"{f.name} tiles {list(f.tile_sizes)}: {o}" for o in (*proof.refuted, *proof.undecided)]
     return found
 

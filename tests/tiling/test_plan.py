@@ -10,17 +10,15 @@ import pytest
 
 import hlo
 import tiling
-from tiling import Machine, Scope
+from tests import shipped_plans
+from tests.shipped_plans import MACHINE as SMALL
+from tiling import Scope
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-SMALL = Machine(cores=2, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
-
 
 def planned(name: str) -> tiling.Plan:
-    module = hlo.load(EXAMPLES / name)
-    hlo.verify(module)
-    return tiling.plan(module, machine=SMALL)
+    return shipped_plans.planned(EXAMPLES / name)
 
 
 # name, fusions at most, the reason

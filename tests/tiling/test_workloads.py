@@ -10,11 +10,9 @@ import pytest
 import codegen
 import hlo
 import interp
-import tiling
-from tiling import Machine
+from tests.shipped_plans import MACHINE, planned
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
-MACHINE = Machine(cores=2, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
 
 EXPECTED: dict[str, tuple[int, int, str]] = {
     # name: (kernels at most, evaluator steps at most, reason)
@@ -43,9 +41,7 @@ def test_every_program_has_an_expectation() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_kernels(name: str) -> None:
-    module = hlo.load(PROGRAMS / f"{name}.mlir")
-    hlo.verify(module)
-    plan = tiling.plan(module, machine=MACHINE, supports=codegen.supports)
+    plan = planned(PROGRAMS / f"{name}.mlir", kernels=True)
     kernels, evaluated, reason = EXPECTED[name]
     assert len(plan.fallbacks) <= evaluated, [s.reason for s in plan.fallbacks]
     assert len(plan.fusions) <= kernels, f"{reason}\n{plan.explain()}"

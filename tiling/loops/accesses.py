@@ -11,16 +11,16 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from hlo.access import Condition
 from hlo.module import Op, Value
 from indexing.expr import (
+    Bounds,
     Const,
     Expr,
     Interval,
-    Maximum,
-    Minimum,
     Var,
     as_expr,
     interval,
@@ -30,6 +30,7 @@ from indexing.expr import (
     substitute,
 )
 from tiling.loops.element_ir import Choose, IndexNode, Load, Node, children, runtimes_of
+from tiling.loops.inside import linear_parts
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -37,6 +38,7 @@ from tiling.loops.ir import (
     FoldStep,
     Loop,
     LoopKind,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -61,6 +63,7 @@ __all__ = [
     "accesses_of",
     "buffers_by_value",
     "flag_values",
+    "guarded_loads",
 ]
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
@@ -89,18 +92,35 @@ class Domain:
     shared: int = 0
     blocks: int = 0  # how many variables after those are sequential loops around several steps
 
-    @property
-    def ranges(self) -> dict[Var, Interval]:
+    @cached_property
+    def ranges(self) -> Mapping[Var, Interval]:
         return dict(self.variables)
 
-    def with_guard(self, held: Iterable[Condition], failed: Iterable[tuple[Condition, ...]]) -> Domain:
-        return replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The intervals of expressions of the variables, the conditions not looked at."""
+        return Bounds(self.ranges)
+
+    @cached_property
+    def known(self) -> tuple[Condition, ...]:
+        """`held`, and what follows from groups of one condition that fails: it is on the other side of its interval."""
+        found = list(self.held)
+        for c in (group[0] for group in self.failed if len(group) == 1):
+            span = self.bounds(as_expr(c.expression))
+            if span.lower >= c.lower:
+                found.append(Condition(c.expression, c.upper + 1, span.upper))
+            elif span.upper <= c.upper:
+                found.append(Condition(c.expression, span.lower, c.lower - 1))
+        return tuple(found)
+
+    def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
+        return self if not held and not failed else replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
 
     def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
         """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
         have = self.ranges
         new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
-        return replace(self, variables=(*self.variables, *new))
+        return replace(self, variables=(*self.variables, *new)) if new else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +161,7 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
     """Every access of a schedule; (step, reason) for a step that is not modelled."""
     by_value = buffers_by_value(schedule)
     for number, phase in enumerate(schedule.phases):
+        yield from Reader(schedule, by_value, phase, (number, -1), f"phase {number} flag").limits()
         for k, step in enumerate((*phase.before, *phase.steps)):
             label = f"phase {number} step {k}"
             reader = Reader(schedule, by_value, phase, (number, k), label)
@@ -174,12 +195,13 @@ def bounds_of(loops: Sequence[Loop], known: Mapping[Var, Interval]) -> list[tupl
 
 
 def _loop_conditions(loops: Sequence[Loop], ranges: Mapping[Var, Interval]) -> list[Condition]:
-    """lower <= variable <= upper, where the intervals do not say it already; each part of a minimum by itself."""
+    """lower <= variable <= upper, where the intervals do not say it already; minima and divisions taken apart."""
     found: list[Condition] = []
     for x in loops:
-        lowers = x.lower.arguments if isinstance(x.lower, Maximum) else (x.lower,)
-        uppers = x.upper.arguments if isinstance(x.upper, Minimum) else (x.upper,)
-        for e in (*(x.variable - a for a in lowers), *(b - x.variable for b in uppers)):
+        ends = ([] if isinstance(x.lower, Const) else [x.variable - x.lower]) + (
+            [] if isinstance(x.upper, Const) else [x.upper - x.variable]
+        )
+        for e in (p for end in ends for p in linear_parts(end)):
             span = interval(e, ranges)
             if span.lower < 0:
                 found.append(Condition(e, 0, max(span.upper, 0)))
@@ -196,22 +218,37 @@ class Reader:
         self.inside: Domain | None = None  # the sequential loop that the steps are in
         self.first_part = 0
         self.tiles = [(v, Interval(0, n - 1)) for v, n in phase.tiles]
+        self.phase_flags = phase.flags
         # Flags are one value at a time: whoever asks gives each its own range (`flag_values`).
         spans = [(f.variable, schedule.ranges[f.variable]) for f in phase.flags]
         self.flags: dict[Var, Expr] = {v: Const(b.lower) for v, b in spans}
 
-    def step(self, step: Step) -> Iterator[Access]:
-        for kind, method in self._models().items():
-            if isinstance(step, kind):
-                yield from method(step)
-                return
-        raise Unmodelled(f"there is no model of {type(step).__name__} steps")
+    def limits(self) -> Iterator[Access]:
+        """What the phase's flags are found out from: all of each buffer, before the first task."""
+        for b in (b for f in self.phase_flags for b, _ in f.limits):
+            i = Var("limited")
+            every = self.domain((Loop(i, Const(0), Const(b.size_elems - 1), b.size_elems),))
+            yield from self._block(Kind.READ, Block2D(b, Const(0), 0, 1), as_expr(i), every, 0, 0)
 
-    def _models(self) -> dict[type, Callable[..., Iterator[Access]]]:
-        return {
-            Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
-        }  # fmt: skip
+    def step(self, step: Step) -> Iterator[Access]:
+        if self._is_left_out(step):
+            return
+        method = _MODELS.get(type(step))
+        if method is None:
+            raise Unmodelled(f"there is no model of {type(step).__name__} steps")
+        yield from method(self, step)
+
+    def _is_left_out(self, step: Step) -> bool:
+        """Whether a flag's value leaves a loop around all of a step without an iteration: the other values have what it does."""
+        if not self.flags or not isinstance(step, (Nest, Contract)):
+            return False
+        around = step.loops if isinstance(step, Contract) else [x for x in step.loops if x.kind is not LoopKind.REDUCTION]
+        for x in around:
+            if any(v in self.flags for e in (x.lower, x.upper) for v in e.variables):
+                size = self._settled(x.upper - x.lower)
+                if isinstance(size, Const) and size.constant < 0:
+                    return True
+        return False
 
     def domain(self, loops: Sequence[Loop], context: Domain | None = None, also: Sequence[Condition] = ()) -> Domain:
         """The iterations of loops, inside the context's or a task's."""
@@ -245,7 +282,7 @@ class Reader:
         used = [v for e in (*index, *(o for o in buffer.origin if isinstance(o, Expr))) for v in e.variables]
         domain = self._known(domain, used)
         ranges = domain.ranges
-        at = tuple(simplify(as_expr(i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
+        at = tuple(simplify(as_expr(i if o == 0 else i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
         order = (*self.at, self.first_part + part, place)
         around += self.inside is not None
         return Access(kind, buffer, at, domain, order, value, tuple(index), self.label, around, is_fold)
@@ -253,6 +290,9 @@ class Reader:
     # ------------------------------------------------------------ nests
 
     def nest(self, nest: Nest, part: int = 0, context: Domain | None = None) -> Iterator[Access]:
+        if nest.segments:
+            yield from self._segments(nest, part, context)
+            return
         skip = nest.skip if nest.skip is not None and self.flags.get(nest.skip.flag) is Const(1) else None
         whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
         outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
@@ -267,6 +307,20 @@ class Reader:
                 zeros = self._filled(nest, skip, context)
                 yield self.access(Kind.WRITE, s.buffer, s.index, zeros, s.value, part, 1 + k, n)
         for k, f in enumerate(nest.folds):
+            yield from self._folded(f, outer, part, 1 + len(nest.stores) + k, n)
+
+    def _segments(self, nest: Nest, part: int, context: Domain | None) -> Iterator[Access]:
+        """What the segments of the innermost loop do: each reads and stores for itself, together they fold."""
+        outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
+        n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
+        for x in nest.segments:
+            inner = replace(nest.loops[-1], lower=x.lower, upper=x.upper)
+            domain = self.domain((*nest.loops[:-1], inner), context)
+            yield from self.reads([*(s.node for s in x.stores), *(m for f in x.folds for m in f.nodes)], domain, part, n)
+            for k, s in enumerate(x.stores):
+                yield self.access(Kind.WRITE, s.buffer, s.index, domain, s.value, part, 1 + k, n)
+        for k, f in enumerate(nest.folds):
+            yield from self.reads(f.inits, outer, part, n)
             yield from self._folded(f, outer, part, 1 + len(nest.stores) + k, n)
 
     def _filled(self, nest: Nest, skip: Skip, context: Domain | None) -> Domain:
@@ -286,7 +340,7 @@ class Reader:
 
     def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
         """The loads below some nodes, each under what must hold for it to be made."""
-        for load, guards in _guarded(roots):
+        for load, guards in guarded_loads(roots):
             buffer = load.buffer or self.by_value.get(load.value)
             if buffer is None:
                 raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
@@ -417,6 +471,14 @@ class Reader:
             every = self.domain((Loop(k, Const(0), Const(t.roots.size_elems - 1), t.roots.size_elems),))
             yield from self._block(Kind.READ, Block2D(t.roots, Const(0), 0, 1), as_expr(k), every, 0, 0)
 
+    def matrices(self, s: MatrixStep) -> Iterator[Access]:
+        for kind, found in ((Kind.READ, s.sources), (Kind.WRITE, s.targets)):
+            for m in found:
+                rows, columns = ((m.row, m.rows), (m.column, m.columns))
+                domain = self.domain(tuple(Loop(v, Const(0), Const(n - 1), n) for v, n in (rows, columns)))
+                place = m.block.base + m.row * m.block.row_stride + m.column * m.block.column_stride
+                yield from self._block(kind, m.block, place, domain, 0, 0, m.block.buffer.value if kind is Kind.WRITE else None)
+
     def scatter(self, s: Scatter) -> Iterator[Access]:
         outer = self.domain(s.loops[: s.outer])
         whole = self.domain(s.loops)
@@ -453,6 +515,13 @@ class Reader:
         yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
 
 
+_MODELS: dict[type, Callable[..., Iterator[Access]]] = {
+    Nest: Reader.nest, Contract: Reader.contract, Turn: Reader.turn, Ordering: Reader.ordering, Scatter: Reader.scatter,
+    Measure: Reader.measure, Sequential: Reader.sequential, Transform: Reader.transform, Selection: Reader.selection,
+    MatrixStep: Reader.matrices,
+}  # fmt: skip
+
+
 # ---------------------------------------------------------------- guards
 
 
@@ -460,10 +529,12 @@ Guard = tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]
 ALWAYS: Guard = ((), ())
 
 
-def _guarded(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
+def guarded_loads(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
     """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
     ways: dict[Node, dict[Guard, None]] = {}
     order = _topological(roots)
+    if not any(isinstance(n, Choose) for n in order):
+        return [(n, [ALWAYS]) for n in order if isinstance(n, Load)]
     for n in roots:
         ways.setdefault(n, {})[ALWAYS] = None
     found: list[tuple[Load, list[Guard]]] = []
@@ -502,7 +573,7 @@ def _topological(roots: Sequence[Node]) -> list[Node]:
             continue
         done.add(n)
         stack.append((n, True))
-        stack.extend((c, False) for c in children(n) if not _is_leaf(c))
+        stack += [(c, False) for c in children(n) if c not in done and not _is_leaf(c)]
     return order[::-1]
 
 

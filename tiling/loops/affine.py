@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.loops.ir import Buffer
 
-__all__ = ["address", "linear", "never_empty", "step_along", "when"]
+__all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", "steps_along", "when"]
+
+LONG_RUN_BYTES = 1 << 17
+_STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
+
+_ADDRESSES: Memo[tuple[object, ...], Expr] = Memo(1 << 16)
 
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
     """Where element `index` lies in the buffer: sum of (index_k - origin_k) * stride_k, simplified."""
+    at = tuple(index)
+    named = tuple([ranges.get(v) for e in (*at, *buffer.origin) if isinstance(e, Expr) for v in e.variables])
+    key = (at, buffer.origin, buffer.strides, named)
+    known = _ADDRESSES.get(key)
+    if known is not None:
+        return known
     total: Expr = Const(0)
-    for i, o, s in zip(index, buffer.origin, buffer.strides, strict=True):
+    for i, o, s in zip(at, buffer.origin, buffer.strides, strict=True):
         total = total + simplify(i - o, ranges) * s
-    return simplify(total, ranges)
+    return _ADDRESSES.keep(key, simplify(total, ranges))
 
 
 def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:
@@ -39,6 +51,20 @@ def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, fla
     return step
 
 
+def steps_along(
+    index: tuple[Expr, ...], strides: tuple[int, ...], variables: tuple[Var, ...], flat: int | None = None
+) -> tuple[int | None, ...]:
+    """`step_along` each of some variables, remembered for the process.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> steps_along((i * 2 + j, i), (10, 1), (i, j))
+    (21, 10)
+    """
+    key = (index, strides, variables, flat)
+    known = _STEPS.get(key)
+    return known if known is not None else _STEPS.keep(key, tuple([step_along(index, strides, v, flat) for v in variables]))
+
+
 def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | None:
     """(rest, coefficients) with e = rest + sum of coefficient * variable, or None when some variable occurs otherwise."""
     counts = dict.fromkeys(wanted, 0)
@@ -51,6 +77,22 @@ def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | Non
         else:
             rest = rest + atom * k
     return rest, tuple(counts.values())
+
+
+def reads_long_runs(
+    buffer: Buffer, index: Sequence[Expr], extents: Mapping[Var, int], ranges: Mapping[Var, Interval]
+) -> bool:
+    """Whether loops of these extents, one inside the other, read a long run of elements that lie one after the other."""
+    known = linear(address(buffer, index, ranges), tuple(extents))
+    if known is None:
+        return False
+    steps = sorted((step, n) for step, n in zip(known[1], extents.values(), strict=True) if step and n > 1)
+    run = 1
+    for step, n in steps:
+        if step > run:
+            break
+        run = max(run, step * n)
+    return run * buffer.element.itemsize_bytes >= LONG_RUN_BYTES
 
 
 def never_empty(lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> bool:

@@ -8,6 +8,7 @@
     Ordering   = a row sorted, or its largest elements
     Scatter    = updates folded in at places that values name
     Selection  = updates folded in at places that windows choose
+    MatrixStep = a small matrix factored, or a system solved
     Measure    = the greatest magnitude in each piece of a buffer
     Sequential = steps that run block by block along a reduction's dimension
 
@@ -26,7 +27,7 @@ from hlo.display import as_html, as_text
 from hlo.module import Block, Op, Value
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.buffers import Buffer, Scope
-from tiling.loops.element_ir import Node
+from tiling.loops.element_ir import Load, Node
 
 __all__ = [
     "Block2D",
@@ -36,6 +37,8 @@ __all__ = [
     "FoldStep",
     "Loop",
     "LoopKind",
+    "Matrix",
+    "MatrixStep",
     "Measure",
     "Monoid",
     "Nest",
@@ -44,6 +47,7 @@ __all__ = [
     "Scatter",
     "Schedule",
     "Scope",
+    "Segment",
     "Selection",
     "Sequential",
     "Skip",
@@ -67,13 +71,17 @@ class LoopKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Loop:
-    """`variable` runs over [lower, upper]; `extent` is the most iterations that it has."""
+    """`variable` runs over [lower, upper]; `extent` is the most iterations that it has.
+
+    `together` iterations are written as one: their number divides that of all iterations.
+    """
 
     variable: Var
     lower: Expr
     upper: Expr
     extent: int
     kind: LoopKind = LoopKind.PARALLEL
+    together: int = 1
 
     @property
     def runs_once(self) -> bool:
@@ -81,8 +89,9 @@ class Loop:
         return self.lower is self.upper and isinstance(self.lower, Const)
 
     def __str__(self) -> str:
-        return f"for {self.variable} in [{self.lower}, {self.upper}]" + (
-            f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
+        kind = f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
+        return f"for {self.variable} in [{self.lower}, {self.upper}]{kind}" + (
+            f", {self.together} at a time" if self.together > 1 else ""
         )
 
 
@@ -101,7 +110,9 @@ class FoldStep:
     """buffers[index] = fold of the op's body over the nest's reduction loops, from `inits`.
 
     For a sum of products that runs without the micro-kernel, `body` is None and the nodes' product is summed from zero.
-    A fold that is `carried` goes on from what the buffers hold.
+    A fold that is `carried` goes on from what the buffers hold. With several `products` the nodes are that many groups of
+    factors, whose products are summed one after the other. Where it `looks_twice`, a maximum or minimum of a row is taken from
+    two bounds of every element, and from a third one, for which the row is read again, where those two do not tell.
     """
 
     values: tuple[Value, ...]
@@ -111,6 +122,13 @@ class FoldStep:
     inits: tuple[Node, ...]
     op: Op
     carried: bool = False
+    products: int = 1
+    looks_twice: bool = False
+
+    def factors(self, k: int) -> tuple[Node, ...]:
+        """The nodes of product number `k`."""
+        count = len(self.nodes) // self.products
+        return self.nodes[k * count : (k + 1) * count]
 
 
 @dataclass(frozen=True)
@@ -145,10 +163,26 @@ class Skip:
 
 
 @dataclass(frozen=True, eq=False)
+class Segment:
+    """A part of a nest's innermost loop, [lower, upper] (empty when lower > upper), and what it computes.
+
+    Nothing of one that `is_left_out` runs while the flag of the nest's `skip` is 1, but for stores of zeros.
+    """
+
+    lower: Expr
+    upper: Expr
+    stores: tuple[Store, ...]
+    folds: tuple[FoldStep, ...]
+    is_left_out: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Nest:
     """Loops, outermost first, around stores and folds over one domain.
 
-    The code generator may reorder them for the sake of strides, unless `order_is_fixed`.
+    Passes may reorder them for the sake of strides, unless `order_is_fixed`. Where there are `segments`, they are what the
+    innermost loop consists of, in order: together they do what the stores and folds say. Rows that the loads of `ahead` read are
+    prefetched before their turn.
     """
 
     loops: tuple[Loop, ...]
@@ -156,6 +190,16 @@ class Nest:
     folds: tuple[FoldStep, ...] = ()
     order_is_fixed: bool = False
     skip: Skip | None = None
+    segments: tuple[Segment, ...] = ()
+    ahead: tuple[Load, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Segment, ...]:
+        """The segments of the innermost loop; the whole of it where it is not cut."""
+        if self.segments:
+            return self.segments
+        lower, upper = (self.loops[-1].lower, self.loops[-1].upper) if self.loops else (ZERO, ZERO)
+        return (Segment(lower, upper, self.stores, self.folds),)
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -295,6 +339,7 @@ class Scatter:
     node: Node
     more: tuple[tuple[Buffer, Node], ...] = ()
     tests: tuple[Start, ...] = ()
+    ahead: tuple[Load, ...] = ()  # as in a nest
 
     @property
     def targets(self) -> tuple[Buffer, ...]:
@@ -341,6 +386,7 @@ class Selection:
     index: tuple[Expr, ...]
     target: Buffer
     node: Node
+    ahead: tuple[Load, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,7 +429,38 @@ class Transform:
         return (half if self.form == "from half" else self.size), (half if self.form == "to half" else self.size)
 
 
-Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential | Transform
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A small matrix in memory (a vector is a column); `row` and `column` number its elements."""
+
+    block: Block2D
+    rows: int
+    columns: int
+    row: Var
+    column: Var
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixStep:
+    """One matrix is factored, or a triangular system solved: what `kind` says, with `options` (lower, left, unit, …).
+
+    `scratch` is room for the matrix (for the right sides of a system), and for a row of sums.
+    """
+
+    op: Op
+    kind: str
+    options: frozenset[str]
+    sources: tuple[Matrix, ...]
+    targets: tuple[Matrix, ...]
+    scratch: tuple[Buffer, ...]
+
+    @property
+    def products(self) -> int:
+        """Multiplications of one matrix, about."""
+        return self.sources[0].rows * max(m.rows * m.columns for m in self.sources)
+
+
+Step = Nest | Contract | Turn | Ordering | Scatter | Measure | Selection | Sequential | Transform | MatrixStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,7 +496,7 @@ class Schedule:
     phases: tuple[Phase, ...]
     buffers: tuple[Buffer, ...]
     tile_sizes: tuple[int, ...]
-    ranges: dict[Var, Interval] = field(default_factory=dict)
+    ranges: Mapping[Var, Interval] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     form: str = ""  # which of a fusion's forms this is, where there is a choice (`tiling.planning.forms`)
 

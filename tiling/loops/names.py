@@ -27,7 +27,11 @@ class Names:
         self._taken: set[str] = set()
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
+        self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value
+        self.emitted: dict[Hashable, object] = {}  # and the steps of a stage over a box, with given buffers
         # Found once for a fusion, whatever its tiles.
+        self.inlined: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[int]] = {}  # what is computed where it is read
+        self.closures: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[Stage]] = {}  # what the root is computed from
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
         for v in self.in_memory:
             self.of(v)  # in program order, so that the same program always gets the same names

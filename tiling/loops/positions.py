@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hlo.access import Condition
-from indexing.expr import Const, Expr, Interval, Var, as_expr, from_terms, interval, simplify
+from indexing.expr import Bounds, Const, Expr, Interval, Var, as_expr, from_terms, simplify
 from indexing.isl import bounded, domain_set
 from indexing.map import Constraint, IndexingMap, Variable
+from tiling.loops.inside import stays_inside
 from tiling.loops.ir import Buffer
 
 __all__ = ["positions"]
@@ -51,10 +52,13 @@ def _stays_inside(
     buffer: Buffer, found: Sequence[Expr], variables: Sequence[tuple[Var, Interval]], held: Sequence[Condition]
 ) -> bool:
     """True when no iteration takes a position out of its dimension: the intervals or the conditions of the loops say so."""
-    dims = tuple(Variable(v, b) for v, b in variables)
-    where = tuple(Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in held)
+    bounds = Bounds(dict(variables))
     for e, n in zip(found, buffer.shape, strict=True):
-        low, high = interval(e, dict(variables))
+        if stays_inside(bounds, held, e, 0, n - 1):
+            continue
+        dims = tuple(Variable(v, b) for v, b in variables)
+        where = tuple(Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in held)
+        low, high = bounds(e)
         for out in (Interval(low, -1), Interval(n, high)):
             outside = IndexingMap(dims, (), constraints=(*where, Constraint(e, out)))
             if not out.is_empty and bounded(partial(_is_empty, outside)) is not True:

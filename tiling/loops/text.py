@@ -18,11 +18,13 @@ from tiling.loops.ir import (
     Contract,
     FoldStep,
     Loop,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
     Scatter,
     Schedule,
+    Segment,
     Selection,
     Sequential,
     Step,
@@ -124,6 +126,10 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
     if isinstance(step, Transform):
         source, target = step.source.buffer.name, step.target.buffer.name
         return [f"{target} = Fourier transforms of {source}, {step.form}: lines of {step.size}, {step.lanes.extent} side by side"]
+    if isinstance(step, MatrixStep):
+        sources, targets = (", ".join(m.block.buffer.name for m in ms) for ms in (step.sources, step.targets))
+        sizes = " and ".join(f"{m.rows}x{m.columns}" for m in step.sources)
+        return [f"{targets} = {step.kind} of {sources}, {sizes}{''.join(f', {o}' for o in sorted(step.options))}"]
     if isinstance(step, Sequential):
         block = step.loop.variable
         inner = [x for s in step.steps for x in _step(s, where, [*tiles, block])]
@@ -189,19 +195,34 @@ def _var(v: Var, names: Names) -> Var:
 
 def _nest(nest: Nest, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
     names = _short([*tiles, *(x.variable for x in nest.loops)])
-    lines = _loops(nest.loops, names)
-    pad = "  " * len(nest.loops)
+    lines = _loops(nest.loops[:-1] if nest.segments else nest.loops, names)
+    pad = "  " * (len(nest.loops) - bool(nest.segments))
     if nest.skip is not None:
         renamed = tuple(replace(c, expression=substitute(as_expr(c.expression), names)) for c in nest.skip.conditions)
         lines.append(f"{pad}{replace(nest.skip, conditions=renamed, variable=_var(nest.skip.variable, names))}")
     lines += [pad + x for x in _runtimes([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes], where, names)]
-    for s in nest.stores:
+    lines += [f"{pad}{show_node(n, 3, where, names)}: its rows are prefetched before their turn" for n in nest.ahead]
+    for part in nest.parts:
+        inside = pad
+        if nest.segments:
+            loop = replace(nest.loops[-1], lower=part.lower, upper=part.upper)
+            lines += [pad + x + (" while the flag is 0" if part.is_left_out else "") for x in _loops((loop,), names)]
+            inside += "  "
+        lines += _body(part, inside, where, names)
+    return lines
+
+
+def _body(part: Segment, pad: str, where: Mapping[Value, str], names: Names) -> list[str]:
+    lines = []
+    for s in part.stores:
         place = ", ".join(str(substitute(e, names)) for e in s.index)
         lines += wrapped(pad, f"{s.buffer.name}[{place}] =", show_node(s.node, 4, where, names))
-    for f in nest.folds:
+    for f in part.folds:
         place = ", ".join(str(substitute(e, names)) for e in f.index)
         target = ", ".join(f"{b.name}[{place}]" for b in f.buffers)
-        lines += wrapped(pad, f"{target} {_fold(f)}=", ", ".join(show_node(n, 4, where, names) for n in f.nodes))
+        values = [", ".join(show_node(n, 4, where, names) for n in f.factors(k)) for k in range(f.products)]
+        how = ", from two bounds, and the row once more where they do not tell" if f.looks_twice else ""
+        lines += wrapped(pad, f"{target} {_fold(f)}=", "; ".join(values) + how)
     return lines
 
 

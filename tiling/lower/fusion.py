@@ -6,7 +6,7 @@ the task's later stages read from it: the image of their loops under their index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -30,14 +30,10 @@ from tiling.lower.masks import Masks, find_limits, may_be_masked
 from tiling.lower.member import Member
 from tiling.lower.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
 from tiling.machine import Machine
-from tiling.passes.lane_folds import lane_folds
-from tiling.passes.merge_nests import merge_nests
 from tiling.passes.order_loops import order_loops
-from tiling.passes.split_fold import split_fold
-from tiling.passes.split_product import split_product
 from tiling.passes.tighten_bounds import tighten
-from tiling.passes.turn_tiles import turn_loads
-from tiling.passes.wide_sums import wide_sums
+from tiling.passing import runs
+from tiling.pipeline import Surroundings, lowered
 from tiling.routines.table import routine_of
 
 __all__ = ["FusionRequest", "Lowering"]
@@ -73,7 +69,10 @@ class Lowering:
         self.root = self.plans[-1]
         self.parts: Parts | None = None
         self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
-        self.inlined = self._inlined_values()
+        known = names.inlined.get((request.stages, request.inlined))
+        if known is None:
+            known = names.inlined[request.stages, request.inlined] = frozenset(self._inlined_values())
+        self.inlined: Set[int] = known
         self.buffers: dict[int, Buffer] = {}
         self.tiles: list[tuple[Var, int]] = []
         self.moving: frozenset[Var] = frozenset()  # numbers of blocks inside a task: they place boxes as tile numbers do
@@ -95,28 +94,27 @@ class Lowering:
         steps: list[Step] = []
         for plan in self.plans:
             steps.extend(emitted[id(plan)])
-            for lowered in self.contractions.get(id(plan), ()):
-                self.extra_buffers.extend(lowered.buffers)
-                self.prepass.extend(lowered.prepass)
-        lanes = self.machine.lanes(4)
-        merged = merge_nests(steps, self.ranges, self._buffer_of)
-        turned, scratch = turn_loads(merged, self._buffer_of, self.ranges, self.names, lanes)
+            for part in self.contractions.get(id(plan), ()):
+                self.extra_buffers.extend(part.buffers)
+                self.prepass.extend(part.prepass)
         before = tuple(x for p in others for x in start_steps(self, p))
-        main = Phase(tuple(self.tiles), tuple(turned), group=self.parts.group if self.parts else 1, before=before)
-        last = merge_nests([x for p in others for x in last_steps(self, p)], self.ranges, self._buffer_of)
+        main = Phase(tuple(self.tiles), tuple(steps), group=self.parts.group if self.parts else 1, before=before)
+        last = [x for p in others for x in last_steps(self, p)]
         if self.masks is not None and self.masks.is_used:
             main = self._flagged(main, self.masks)
-        buffers = [*dict.fromkeys(self.buffers.values()), *self.extra_buffers, *scratch]
-        phases = (*self.prepass, main, *([Phase((), tuple(last), rest=True)] if last else []))
-        made = Schedule(phases, tuple(buffers), self.request.tile_sizes, self.ranges, tuple(self.notes))
-        split = split_fold(made, self.names) or split_product(made, self.names) or made
-        return wide_sums(lane_folds(split, self.names, self._buffer_of), self.names, self._buffer_of)
+        return self.schedule(main, [Phase((), tuple(last), rest=True)] if last else [])
+
+    def schedule(self, main: Phase, rest: Sequence[Phase] = ()) -> Schedule:
+        """The schedule of these phases and of those before them, after the passes that belong to lowering."""
+        buffers = (*dict.fromkeys(self.buffers.values()), *self.extra_buffers)
+        made = Schedule((*self.prepass, main, *rest), buffers, self.request.tile_sizes, self.ranges, tuple(self.notes))
+        return lowered(made, Surroundings(self.names, self._buffer_of, self.machine.lanes(4)))
 
     def place(self) -> list[Member]:
         """Gives the members their boxes, loops and nodes; what the root is not computed from."""
         self.root.box = self._tile_root(self.root.stage.values[0])
         core = self._closure()
-        others = [p for p in self.plans if not any(p is c for c in core)]
+        others = [p for p in self.plans if p not in core] if len(core) < len(self.plans) else []
         self.plans = [*core, *others]
         for plan in reversed(core):
             self.shape(plan)
@@ -158,11 +156,15 @@ class Lowering:
 
     def _closure(self) -> list[Member]:
         """The root and what it is computed from, in order."""
-        kept = {id(self.root)}
-        for p in reversed(self.plans):
-            if id(p) in kept:
-                kept |= {id(x) for x in self.inside(p)}
-        return [p for p in self.plans if id(p) in kept]
+        key = self.request.stages, self.request.inlined
+        known = self.names.closures.get(key)
+        if known is None:
+            kept = {self.root.stage}
+            for p in reversed(self.plans):
+                if p.stage in kept:
+                    kept.update(x.stage for x in self.inside(p))
+            known = self.names.closures[key] = frozenset(kept)
+        return [p for p in self.plans if p.stage in known]
 
     def _sizes(self, parts: Parts) -> tuple[int, ...]:
         cut = [bool(s.lower.variables) for s in self.root.box or ()]
@@ -176,7 +178,7 @@ class Lowering:
 
     def find_masks(self) -> Masks | None:
         """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
-        if not self.request.masks or not may_be_masked(self.plans):
+        if not self.request.masks or not runs("bound_by_masks") or not may_be_masked(self.plans):
             return None
         key = tuple(p.stage for p in self.plans)
         if key not in self.names.limits:
@@ -258,7 +260,7 @@ class Lowering:
         self._build_anew(plan, plan.box, builder)
         own = tuple((x.variable, self.ranges[x.variable]) for x in (*plan.loops, *plan.reduction))
         if key is not None and not builder.table.variables:  # variables known at run time have numbers of this fusion
-            self.names.shapes[key] = Shape(
+            plan.shape = self.names.shapes[key] = Shape(
                 plan.index, plan.loops, plan.reduction, plan.nodes, plan.inits, tuple(plan.reads), own, plan.images
             )
 
@@ -459,7 +461,7 @@ class Lowering:
             if plan.part is not None:
                 return [Nest((*plan.loops, *plan.reduction), folds=(carried_fold(self, plan),))]
             fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
-            return [self._masked(plan, tighten(Nest((*plan.loops, *plan.reduction), folds=(fold,)), self.ranges))]
+            return [self._masked(plan, self._tightened(Nest((*plan.loops, *plan.reduction), folds=(fold,))))]
         (v,) = plan.stage.values
         nest = Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))
         return [self._masked(plan, nest)]
@@ -469,14 +471,14 @@ class Lowering:
 
     def _contracted(self, plan: Member, c: ContractionContext) -> list[Step]:
         """A sum of products over the micro-kernel; nothing where plain loops do as well."""
-        lowered = lower_contraction(c)
-        if lowered is None:
+        made = lower_contraction(c)
+        if made is None:
             return []
-        self.contractions[id(plan)] = (*self.contractions.get(id(plan), ()), lowered)
+        self.contractions[id(plan)] = (*self.contractions.get(id(plan), ()), made)
         if self.masks is not None:
-            self.masks.note(plan, lowered.bounded, (), loads(lowered.whole))
-            self.masks.is_used |= bool(lowered.bounded)
-        return list(lowered.steps)
+            self.masks.note(plan, made.bounded, (), loads(made.whole))
+            self.masks.is_used |= bool(made.bounded)
+        return list(made.steps)
 
     def _in_loops(self, plan: Member, c: ContractionContext) -> list[Step]:
         """A sum of products in plain loops; also one over nothing, an outer product. Sums of 16-bit floats are kept in f32 while
@@ -491,7 +493,7 @@ class Lowering:
             after = [Nest(c.loops, stores=(Store(v, target, c.index, Load(v, c.index, sums)),))]
             target = sums
         fold = FoldStep((v,), (target,), c.index, c.nodes, (), plan.stage.op)
-        nest = tighten(Nest((*c.loops, *c.depth), folds=(fold,)), self.ranges)
+        nest = self._tightened(Nest((*c.loops, *c.depth), folds=(fold,)))
         return [self._masked(plan, nest) if not c.suffix else nest, *after]
 
     def _by_residues(self, plan: Member, c: ContractionContext) -> list[Step]:
@@ -513,6 +515,9 @@ class Lowering:
         if exact or self.masks is None:
             return steps
         return self.masks.either(steps, self._in_loops(plan, replace(c, suffix="_whole", ends={})), c.suffix)
+
+    def _tightened(self, nest: Nest) -> Nest:
+        return tighten(nest, self.ranges) if runs("tighten_bounds") else nest
 
     def _masked(self, plan: Member, nest: Nest) -> Nest:
         if self.masks is None:

@@ -24,12 +24,12 @@ from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximu
 from tiling.elements.ranges import greatest_of
 from tiling.loops.affine import linear, never_empty, when
 from tiling.loops.buffers import make_buffer
-from tiling.loops.conditions import translated
+from tiling.loops.conditions import bounds_by, translated
 from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.loops.names import Names
 from tiling.lower.member import Member
-from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, bounds_by, inputs_of
+from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, inputs_of
 
 __all__ = ["Masks", "find_limits", "may_be_masked"]
 

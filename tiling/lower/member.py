@@ -15,7 +15,7 @@ from tiling.loops.stage import Stage
 __all__ = ["Member"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """What is known of a stage while its fusion is lowered."""
 
@@ -30,10 +30,12 @@ class Member:
     spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
     part: Buffer | None = None  # and each task's part of the result
     late: bool = False  # computed from such folds, when all tasks are done
+    shape: Shape | None = None  # its loops and nodes, where other fusions share them
     images: list[Box | None] = field(default_factory=list)  # the boxes that the loads of `reads` touch, where they are known
 
     def take(self, shape: Shape) -> None:
         """Gives the member its loops and nodes."""
+        self.shape = shape
         self.index, self.loops, self.reduction = shape.index, shape.loops, shape.reduction
         self.nodes, self.inits, self.reads, self.images = shape.nodes, shape.inits, list(shape.reads), shape.images
 

@@ -20,11 +20,11 @@ from hlo.access import Condition
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, maximum, minimum
+from indexing.expr import Const, Expr, Interval, Var, maximum, minimum
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.ranges import Order, Span, hull, rounded, span_of, span_of_sum
-from tiling.loops.affine import linear, never_empty
-from tiling.loops.conditions import is_hole, translated
+from tiling.loops.affine import never_empty
+from tiling.loops.conditions import bounds_by, is_hole, translated
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -46,7 +46,6 @@ __all__ = [
     "Analysis",
     "Knowledge",
     "Reading",
-    "bounds_by",
     "inputs_of",
     "is_never_empty",
     "same_node",
@@ -66,19 +65,6 @@ class Knowledge:
 
 
 NOTHING = Knowledge(None)
-
-
-def bounds_by(c: Condition, variable: Var) -> tuple[Expr | None, Expr | None] | None:
-    """The first and the last value of a variable where a condition holds (None: no such end); None where that is not a range."""
-    parts = linear(c.expression, (variable,))
-    if parts is None or parts[1][0] not in (1, -1):
-        return None
-    rest, (sign,) = parts
-    low = None if c.lower <= EVERYTHING.lower else c.lower
-    high = None if c.upper >= EVERYTHING.upper else c.upper
-    if sign > 0:
-        return (None if low is None else low - rest), (None if high is None else high - rest)
-    return (None if high is None else rest - high), (None if low is None else rest - low)
 
 
 def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, ranges: Mapping[Var, Interval]) -> bool:

@@ -40,7 +40,6 @@ from tiling.lower.member import Member
 from tiling.lower.neutral import same_node
 from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
 from tiling.machine import Machine
-from tiling.passes.merge_nests import merge_nests
 
 __all__ = ["Online", "OnlineLowering", "find_online"]
 
@@ -314,13 +313,10 @@ class OnlineLowering(Lowering):
         for lowered in (x for plan in self.plans for x in self.contractions.get(id(plan), ())):
             self.extra_buffers.extend(lowered.buffers)
             self.prepass.extend(lowered.prepass)
-        loop = self._loop(merge_nests(inside, self.ranges, self._buffer_of))
-        steps = [*merge_nests(before, self.ranges, self._buffer_of), loop, *merge_nests(after, self.ranges, self._buffer_of)]
-        main = Phase(tuple(self.tiles), tuple(steps))
+        main = Phase(tuple(self.tiles), (*before, self._loop(inside), *after))
         if self.online.ends is not None and self.online.masks is not None:
             main = self._flagged(main, self.online.masks)
-        buffers = (*dict.fromkeys(self.buffers.values()), *self.extra_buffers)
-        return Schedule((*self.prepass, main), buffers, self.request.tile_sizes, self.ranges)
+        return self.schedule(main)
 
     def _loop(self, steps: Sequence[Step]) -> Sequential:
         lower: Expr = Const(0)

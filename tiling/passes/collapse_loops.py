@@ -12,6 +12,7 @@ from indexing.expr import Const, Expr, Interval, Var, interval, simplify
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, has_runtimes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.variables import new_variable
 
 __all__ = ["collapse_loops"]
 
@@ -62,8 +63,7 @@ def _steps_on(e: Expr, outer: Loop, inner: Loop) -> bool:
 def _joined(nest: Nest, k: int, ranges: dict[Var, Interval]) -> Nest:
     outer, inner = nest.loops[k : k + 2]
     n = inner.extent
-    c = Var(f"{inner.variable.name}_on")
-    ranges[c] = Interval(0, outer.extent * n - 1)
+    c = new_variable(f"{inner.variable.name}_on", Interval(0, outer.extent * n - 1), ranges)
     upper = simplify(outer.upper * n + (n - 1), ranges)
     loop = replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1)
     rename = Renamer({outer.variable: c // n, inner.variable: c % n}, ranges, {})

@@ -37,6 +37,7 @@ MOST_SCRATCH_BYTES = 1 << 16
 def lane_folds(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer]) -> Schedule:
     """The schedule with such folds in lanes."""
     made: list[Buffer] = []
+    before, schedule = schedule, replace(schedule, ranges=dict(schedule.ranges))
 
     def rewritten(steps: Sequence[Step]) -> tuple[Step, ...]:
         found: list[Step] = []
@@ -45,7 +46,7 @@ def lane_folds(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
         return tuple(found)
 
     phases = tuple(replace(p, steps=rewritten(p.steps)) for p in schedule.phases)
-    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made)) if made else schedule
+    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made)) if made else before
 
 
 def _in_lanes(

@@ -7,13 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Skip, Step, Store
+from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step, Store
 
-__all__ = ["merge_nests"]
+__all__ = ["Skipping", "merge_nests", "merged", "one_skip"]
+
+
+def merged(schedule: Schedule, buffer_of: Callable[[Load], Buffer]) -> Schedule:
+    """The schedule with nests of the main phase and those after it merged, also inside sequential loops."""
+
+    def inside(step: Step) -> Step:
+        if not isinstance(step, Sequential):
+            return step
+        made = merge_nests(step.steps, schedule.ranges, buffer_of)
+        return replace(step, steps=tuple(s for s in made if isinstance(s, (Nest, Contract))))
+
+    first = schedule.phases.index(schedule.main)
+    phases = (
+        replace(p, steps=tuple(merge_nests([inside(s) for s in p.steps], schedule.ranges, buffer_of)))
+        for p in schedule.phases[first:]
+    )
+    return replace(schedule, phases=(*schedule.phases[:first], *phases))
 
 
 def merge_nests(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
@@ -69,7 +87,7 @@ def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer
 def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
     if len(first.loops) != len(second.loops):
         return None
-    skips = _one_skip(first, second, ranges)
+    skips = one_skip(first, second, ranges)
     if skips is None:
         return None
     renaming: dict[Var, Expr] = {}
@@ -77,8 +95,8 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
         if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
             return None
         renaming[b.variable] = as_expr(a.variable)
-    stored = {id(s.value): s for s in first.stores if s.value is not None}
-    folded = {id(v) for f in first.folds for v in f.values}
+    stored = {s.value: s for s in first.stores if s.value is not None}
+    folded = {v for f in first.folds for v in f.values}
     # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
     kinds = [
         LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
@@ -94,13 +112,13 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     if has_runtimes(roots):
         return None
     for load in loads(roots):
-        if id(load.value) in folded:
+        if load.value in folded:
             return None
-        if id(load.value) in stored:
+        if load.value in stored:
             at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
-            if at != stored[id(load.value)].index:
+            if at != stored[load.value].index:
                 return None
-    renamer = Renamer(renaming, ranges, {s.value: s.node for s in first.stores if s.value is not None})
+    renamer = Renamer(renaming, ranges, {v: s.node for v, s in stored.items()})
     stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
     folds = tuple(
         replace(
@@ -116,7 +134,18 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])
 
 
-def _one_skip(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
+class Skipping(Protocol):
+    """Loops that may leave something out."""
+
+    @property
+    def loops(self) -> tuple[Loop, ...]: ...
+    @property
+    def skip(self) -> Skip | None: ...
+    @property
+    def stores(self) -> Sequence[object]: ...
+
+
+def one_skip(first: Skipping, second: Skipping, ranges: Mapping[Var, Interval]) -> tuple[Skip | None] | None:
     """What two nests leave out, when that is the same; None when it is not. Zeros are stored where either one stores them."""
     a, b = first.skip, second.skip
     if a is None or b is None:

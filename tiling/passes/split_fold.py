@@ -50,7 +50,7 @@ def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
     count = -(-r.extent // size)
     if count < 2 or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
         return None
-    ranges = schedule.ranges
+    ranges = dict(schedule.ranges)
     tag = r.variable.name
     c, inner = Var(f"c{tag}"), Var(f"{tag}_in_piece")
     ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)

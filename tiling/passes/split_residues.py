@@ -20,6 +20,7 @@ from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, in
 from tiling.loops.affine import address, step_along
 from tiling.loops.element_ir import Choose, Load, Node, Scalar, Test, all_nodes, has_runtimes, own_expressions, rebuild
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Store
+from tiling.loops.variables import new_variable
 
 __all__ = ["take_turns"]
 
@@ -43,8 +44,7 @@ def _by_residue(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Va
     if turns < 2 or loop.lower is not Const(0) or loop.extent < 2 * turns or _size(nest) * turns > MOST_NODES:
         return [nest]
     count = simplify((loop.upper + 1) // turns, ranges)
-    j = Var(f"{loop.variable.name}_turn{turns}")
-    ranges[j] = Interval(0, loop.extent // turns - 1)
+    j = new_variable(f"{loop.variable.name}_turn{turns}", Interval(0, loop.extent // turns - 1), ranges)
     made = tuple(_at(s, loop.variable, j * turns + r, ranges) for r in range(turns) for s in nest.stores)
     whole = Loop(j, Const(0), simplify(count - 1, ranges), loop.extent // turns, loop.kind)
     nests = [replace(nest, loops=(*nest.loops[:-1], whole), stores=made)]

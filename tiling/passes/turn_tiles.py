@@ -12,11 +12,11 @@ from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.loops.affine import address, linear
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Choose, Load, Node, children, has_runtimes, rebuild
-from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Step, Store, Turn
+from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Schedule, Scope, Step, Store, Turn
 from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
 
-__all__ = ["across", "turn_loads"]
+__all__ = ["across", "turn_loads", "turned"]
 
 LEAST_SIDE = 8  # shorter sides are not worth a block
 
@@ -46,6 +46,14 @@ def across(
         if not in_tile or all(steps[x] == 0 or x.extent == 1 for x in others):
             found.append((load, inner, rows[0]))
     return found
+
+
+def turned(schedule: Schedule, buffer_of: Callable[[Load], Buffer], names: Names, lanes: int) -> Schedule:
+    """The schedule with loads across rows of its main phase turned."""
+    main = schedule.main
+    steps, scratch = turn_loads(main.steps, buffer_of, schedule.ranges, names, lanes)
+    phases = tuple(replace(p, steps=tuple(steps)) if p is main else p for p in schedule.phases)
+    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *scratch))
 
 
 def turn_loads(

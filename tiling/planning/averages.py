@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
-from tiling.loops.ir import Loop, Nest, Phase
-from tiling.lower.neutral import bounds_by
+from tiling.loops.conditions import bounds_by
+from tiling.loops.ir import Loop, Phase
+from tiling.passes.merge_nests import Skipping
 
 __all__ = ["Averages"]
 
@@ -35,7 +36,7 @@ class Averages:
         known = [x for x in loops if self.fixed.keys() >= {*x.lower.variables, *x.upper.variables}]
         return any(evaluate(x.upper, self.fixed) < evaluate(x.lower, self.fixed) for x in known)
 
-    def loops(self, nest: Nest) -> tuple[Loop, ...]:
+    def loops(self, nest: Skipping) -> tuple[Loop, ...]:
         """A nest's loops with their average extents, those that it leaves out taken off."""
         found = []
         for x in nest.loops:

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, log2, prod
 
+from hlo.module import Value
 from indexing.expr import Expr, Var
 from tiling.elements.folds import combined_function
-from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, loads, node_variables
+from tiling.loops.affine import steps_along
+from tiling.loops.element_ir import loads
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -24,6 +24,7 @@ from tiling.loops.ir import (
     FoldStep,
     Loop,
     LoopKind,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -40,8 +41,9 @@ from tiling.loops.ir import (
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
+from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "estimate_phases"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -83,10 +85,18 @@ class Estimate:
 
 def estimate(schedule: Schedule, machine: Machine) -> Estimate:
     """The predicted cost of a schedule."""
+    phases = [(p, p.steps) for p in schedule.phases]
+    return estimate_phases(phases, schedule, machine, buffers_by_value(schedule))
+
+
+def estimate_phases(
+    phases: Sequence[tuple[Phase, Sequence[Step | Work]]], schedule: Schedule, machine: Machine, by_value: Mapping[Value, Buffer]
+) -> Estimate:
+    """The same for phases whose steps may be given by what they do; `by_value` is where each value is kept."""
     total = arithmetic = traffic = 0.0
     moved = beyond = 0
-    for phase in schedule.phases:
-        e = _Phase(phase, schedule, machine).estimate()
+    for phase, steps in phases:
+        e = _Phase(phase, steps, schedule, machine, by_value).estimate()
         total += e.seconds
         arithmetic += e.arithmetic_seconds
         traffic += e.traffic_seconds
@@ -122,13 +132,17 @@ def _runs_in_order(f: FoldStep) -> bool:
 
 
 class _Phase:
-    def __init__(self, phase: Phase, schedule: Schedule, machine: Machine) -> None:
-        self.phase, self.schedule, self.machine = phase, schedule, machine
+    def __init__(
+        self, phase: Phase, steps: Sequence[Step | Work], schedule: Schedule, machine: Machine, by_value: Mapping[Value, Buffer]
+    ) -> None:
+        self.phase, self.steps, self.schedule, self.machine, self.by_value = phase, steps, schedule, machine, by_value
         self.tiles = {v for v, n in phase.tiles if n > 1}
         self.counts = dict(phase.tiles)
         self.averages = Averages(phase, schedule.ranges)
-        self.memo: dict[Node, frozenset[Var]] = {}
-        self.by_value = buffers_by_value(schedule)
+        self.first_of: dict[Value, Buffer] = {}
+        for b in schedule.buffers:
+            if b.value is not None:
+                self.first_of.setdefault(b.value, b)
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
         self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
@@ -139,7 +153,7 @@ class _Phase:
         m = self.machine
         tasks = max(self.phase.tasks * self.phase.group, 1)
         arithmetic = cached = 0.0
-        for step in self.phase.steps:
+        for step in self.steps:
             a, c = self._step(step)
             arithmetic += a
             cached += c
@@ -164,8 +178,13 @@ class _Phase:
 
     # ------------------------------------------------------------ one task
 
-    def _step(self, step: Step) -> tuple[float, float]:
+    def _step(self, step: Step | Work) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution of a step."""
+        if isinstance(step, Work):
+            if self.phase.flags and self.averages.never_runs(step.loops):
+                return 0.0, 0.0
+            order = order_of(step, lambda load: load.buffer or self.by_value[load.value])
+            return self._work(replace(step, loops=self.averages.loops(step)) if self.phase.flags else step, order)
         if isinstance(step, Sequential):
             loop = step.loop
             blocks = replace(loop, extent=self.averages.count(loop.lower, loop.upper, loop.extent))
@@ -183,6 +202,9 @@ class _Phase:
             return self._measure(step)
         if isinstance(step, Transform):
             return self._transform(step)
+        if isinstance(step, MatrixStep):
+            matrices = (*step.sources, *step.targets)
+            return step.products * SCALAR_SECONDS, sum(self._touch(m.block.buffer, m.rows * m.columns) for m in matrices)
         return _one_by_one(step), self._touch_all(step)
 
     def _transform(self, t: Transform) -> tuple[float, float]:
@@ -200,7 +222,7 @@ class _Phase:
         updates = prod(x.extent for x in step.loops)
         if isinstance(step, Selection):
             return sum(self._touch(b, updates) for b in (step.operand, step.target))
-        sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self._buffer(load)) is not None}
+        sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self.first_of.get(load.value)) is not None}
         return sum(self._touch(b, updates) for b in (step.target, *sources.values()))
 
     def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
@@ -208,53 +230,75 @@ class _Phase:
 
     def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
-        m = self.machine
         nest = order_loops(nest, lambda load: load.buffer or self.by_value[load.value])
         if self.phase.flags:
             nest = replace(nest, loops=self.averages.loops(nest))
-        roots: list[Node] = [s.node for s in nest.stores]
-        for f in nest.folds:
-            roots += [*f.nodes, *f.inits]
-        inner = nest.loops[-1].variable if nest.loops else None
-        iterations = prod(x.extent for x in nest.loops)
+        return self._work(work_of(nest), range(len(nest.loops)), outside)
+
+    def _work(self, work: Work, order: Sequence[int], outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
+        """The same for what a nest does, its loops in this order, outermost first."""
+        m = self.machine
+        extents = [x.extent for x in work.loops]
+        iterations = work.iterations
+        inner = order[-1] if order else None
+        every: dict[int, int] = {}  # loops that something depends on -> how often it is computed, how many it has
+        upto: list[tuple[int, int]] = []
+        product = 1
+        for k in order:
+            product *= extents[k]
+            upto.append((1 << k, product))
+
+        def times(depends: int) -> int:
+            found = every.get(depends)
+            if found is None:
+                found = next((n for bit, n in reversed(upto) if depends & bit), 1)
+                every[depends] = found
+            return found
+
+        def count(depends: int) -> int:
+            return prod([n for k, n in enumerate(extents) if depends >> k & 1])
+
         operations = 0.0
-        for n in all_nodes(roots):
-            variables = node_variables(n, self.memo)
-            times = self._upto(nest.loops, variables)
-            if isinstance(n, Apply):
-                operations += scalar_function(n.function).cost * times
-            elif isinstance(n, Choose):
-                operations += 2.0 * times
-        operations += iterations * (sum(_steps_of(f) for f in nest.folds) + len(nest.stores))
-        itemsize = min((s.buffer.element.itemsize_bytes for s in nest.stores), default=4)
+        for cost, depends in work.operations:
+            operations += cost * times(depends)
+        operations += iterations * (sum(_steps_of(f.step) for f in work.folds) + len(work.stores))
+        itemsize = min([s.buffer.element.itemsize_bytes for s in work.stores], default=4)
         lanes = m.lanes(max(itemsize, 4))
         strided = 0.0
         traffic = 0.0
-        for load in loads(roots):
-            buffer = load.buffer or self._buffer(load)
+        for a in work.loads:
+            load = a.load
+            buffer = load.buffer or self.first_of.get(load.value)
             if buffer is None:
                 continue
-            stride = self._stride(buffer, load.index, inner)
-            times = self._upto(nest.loops, node_variables(load, self.memo))
-            each = self._stride_seconds(buffer, stride)
-            strided += times * (SAME_SET_SECONDS if each and self._is_evicted(buffer, load.index, nest.loops) else each)
-            self._note_run(buffer, load.index, nest.loops)
-            extents = self._extents(nest.loops, node_variables(load, self.memo))
-            moved = prod(outside[v] for v in node_variables(load, self.memo) if v in outside)
-            traffic += self._touch(buffer, self._box_elems(buffer, load.index, nest.loops, extents), moved)
-        for s in nest.stores:
-            strided += iterations * self._stride_seconds(s.buffer, self._stride(s.buffer, s.index, inner))
-            self._note_run(s.buffer, s.index, nest.loops)
+            steps = self._steps(buffer, load.index, a.variables)
+            each = 0.0 if inner is None else self._stride_seconds(buffer, steps[inner])
+            evicted = each and self._is_evicted(buffer, load.index, a.variables, extents, order)
+            strided += times(a.depends) * (SAME_SET_SECONDS if evicted else each)
+            self._note_run(buffer, steps, extents, order)
+            moved = prod([outside[v] for v in {v for e in load.index for v in e.variables} if v in outside]) if outside else 1
+            box = self._box_elems(buffer, load.index, work.extents, count(a.depends))
+            traffic += self._touch(buffer, box, moved)
+        for s in work.stores:
+            steps = self._steps(s.buffer, s.index, s.variables)
+            strided += iterations * (0.0 if inner is None else self._stride_seconds(s.buffer, steps[inner]))
+            self._note_run(s.buffer, steps, extents, order)
             traffic += self._touch(s.buffer, iterations)
-        for f in nest.folds:
-            for b in f.buffers:
-                traffic += self._touch(b, self._extents(nest.loops, [v for e in f.index for v in e.variables]))
-        rows = iterations // max(nest.loops[-1].extent, 1) if nest.loops else 1
-        inner_extent = max(nest.loops[-1].extent, 1) if nest.loops else 1
+        for f in work.folds:
+            named = [v for e in f.step.index for v in e.variables]
+            for b in f.step.buffers:
+                traffic += self._touch(b, prod([n for v, n in zip(f.variables, extents, strict=True) if v in named]))
+        inner_extent = 1 if inner is None else max(extents[inner], 1)
+        rows = iterations // inner_extent
         seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
-        if nest.loops and nest.loops[-1].kind is LoopKind.REDUCTION and any(map(_runs_in_order, nest.folds)):
+        if inner is not None and work.loops[inner].kind is LoopKind.REDUCTION and any(_runs_in_order(f.step) for f in work.folds):
             seconds += iterations * IN_ORDER_CYCLES / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
+
+    def _steps(self, buffer: Buffer, index: tuple[Expr, ...], variables: tuple[Var, ...]) -> list[int]:
+        """The step in elements from one iteration of each loop to the next; -1 where it is not constant."""
+        # By division: the same for so many elements that the vectors are put together from few loads.
+        return [-1 if x is None else x for x in steps_along(index, buffer.strides, variables, RUN_ELEMS)]
 
     def _stride_seconds(self, buffer: Buffer, stride: int) -> float:
         """Seconds for one access of a loop that steps by `stride` elements: each in a line, a page or even a set of its own."""
@@ -265,43 +309,49 @@ class _Phase:
             return 1.0 / self.machine.hertz
         return SAME_SET_SECONDS if size % PAGE_BYTES == 0 else OTHER_PAGE_SECONDS
 
-    def _is_evicted(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> bool:
+    def _is_evicted(
+        self, buffer: Buffer, index: tuple[Expr, ...], variables: tuple[Var, ...], extents: Sequence[int], order: Sequence[int]
+    ) -> bool:
         """Whether a line is gone from the core's own caches before the next of its elements is read.
 
         Between the two lie all lines of the loops inside the one that steps from element to element. Where they lie a multiple of
         many lines apart they share few of the cache's sets.
         """
         item = buffer.element.itemsize_bytes
-        steps = [step_along(index, buffer.strides, x.variable) for x in loops]
-        along = max((k for k, s in enumerate(steps) if s == 1 and loops[k].extent > 1), default=len(loops))
-        inside = [(s * item, x.extent) for s, x in zip(steps[along + 1 :], loops[along + 1 :], strict=True) if s]
+        known = steps_along(index, buffer.strides, variables)
+        steps, counts = [known[k] for k in order], [extents[k] for k in order]
+        along = max((k for k, s in enumerate(steps) if s == 1 and counts[k] > 1), default=len(counts))
+        inside = [(s * item, n) for s, n in zip(steps[along + 1 :], counts[along + 1 :], strict=True) if s]
         way = self.machine.l2_bytes // WAYS
         # A loop reaches as many sets as its step has multiples within a way, if it has as many iterations.
         reached = prod(min(n, way // gcd(size, way)) for size, n in inside)
         sets = min(reached, way // max(gcd(way, *(size for size, _ in inside)), LINE_BYTES))
         return prod(n for _, n in inside) > WAYS * sets
 
-    def _box_elems(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop], elements: int) -> int:
+    def _box_elems(self, buffer: Buffer, index: Sequence[Expr], extents: Mapping[Var, int], elements: int) -> int:
         """How many elements a task touches of a buffer with this access and the ones before: the box around all of them.
 
         A window's accesses overlap, and lines hold what lies between steps of a few elements. Never more than all boxes' sum.
         """
-        extents = {x.variable: x.extent for x in loops}
         box: list[tuple[int, int]] = []
         for e in index:
             low, high, step = e.constant, e.constant, 1
             for atom, k in e.terms:
                 if not isinstance(atom, Var):
                     return elements
-                if atom in extents and extents[atom] > 1:
-                    low, high = low + min(0, k * (extents[atom] - 1)), high + max(0, k * (extents[atom] - 1))
+                n = extents.get(atom, 1)
+                if n > 1:
+                    if k < 0:
+                        low += k * (n - 1)
+                    else:
+                        high += k * (n - 1)
                     step = max(step, min(abs(k), NEAR_ELEMS))
             box.append((low, high + step - 1))
         known, total = self.boxes.get(buffer, (box, 0))
         joined = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known, box, strict=True)]
-        total += prod(b - a + 1 for a, b in box)
+        total += prod([b - a + 1 for a, b in box])
         self.boxes[buffer] = joined, total
-        around = prod(min(b - a + 1, n) for (a, b), n in zip(joined, buffer.shape, strict=True))
+        around = prod([min(b - a + 1, n) for (a, b), n in zip(joined, buffer.shape, strict=True)])
         return max(elements, min(around, total))
 
     def _contract(self, c: Contract) -> tuple[float, float]:
@@ -360,38 +410,14 @@ class _Phase:
         seconds = (in_blocks * 6.0 / lanes + (elements - in_blocks) * 2.0) / m.hertz
         return seconds + NEST_SECONDS, traffic
 
-    def _upto(self, loops: Sequence[Loop], variables: frozenset[Var]) -> int:
-        """How often something that depends on these variables is computed: once in the innermost loop that it depends on."""
-        times = product = 1
-        for x in loops:
-            product *= x.extent
-            if x.variable in variables:
-                times = product
-        return times
-
-    def _buffer(self, load: Load) -> Buffer | None:
-        for b in self.schedule.buffers:
-            if b.value is load.value:
-                return b
-        return None
-
-    def _stride(self, buffer: Buffer, index: Sequence[Expr], inner: Var | None) -> int:
-        """The step in elements from one iteration of the innermost loop to the next; -1 when it is not constant."""
-        if inner is None:
-            return 0
-        # By division: the same for so many elements that the vectors are put together from few loads.
-        step = step_along(index, buffer.strides, inner, RUN_ELEMS)
-        return -1 if step is None else step
-
-    def _note_run(self, buffer: Buffer, index: Sequence[Expr], loops: Sequence[Loop]) -> None:
+    def _note_run(self, buffer: Buffer, steps: Sequence[int], extents: Sequence[int], order: Sequence[int]) -> None:
         """Records over how many consecutive bytes the loops walk: short runs far apart are slow to fetch."""
-        strides = [(self._stride(buffer, index, x.variable), x.extent) for x in loops]
         run, grown = 1, True
         while grown:
             grown = False
-            for stride, extent in strides:
-                if stride == run and extent > 1:
-                    run, grown = run * extent, True
+            for k in order:
+                if steps[k] == run and extents[k] > 1:
+                    run, grown = run * extents[k], True
         size = run * buffer.element.itemsize_bytes
         self.runs[buffer] = min(self.runs.get(buffer, size), size)
 

@@ -10,14 +10,17 @@ from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.machine import Machine
+from tiling.passing import runs, skipped
 from tiling.planning.cost import estimate
+from tiling.planning.weigh import Sketch, sketch
 from tiling.routines.table import routine_of
 
-__all__ = ["is_long", "lower", "masks_pay", "online_pays"]
+__all__ = ["is_long", "lower", "masks_pay", "online_pays", "weigh"]
 
 
 MUCH_SLOWER = 1.15
 LEAST_ITEM_BYTES = 4
+_BOUNDED = "loops bounded by masks"
 
 
 def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
@@ -32,22 +35,49 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
         return made
     form = "bounded"
     notes: list[str] = []
-    if any(p.flags for p in made.phases):
+    known = _figures(made, machine)
+    if known.is_bounded:
         plain = _lowered(replace(request, masks=False), machine, names)
         if not isinstance(plain, Declined):
-            bounded = masks_pay(made, plain, machine)
-            notes.append(f"loops bounded by masks: {_compared(made, plain, machine)} in full{'' if bounded else ': not taken'}")
-            made, form = (made, form) if bounded else (plain, "plain")
-    if not is_long(made, machine):
+            other = _figures(plain, machine)
+            pays = masks_pay(known, other, machine)
+            notes.append(f"{_BOUNDED}: {_compared(known, other)} in full{'' if pays else ': not taken'}")
+            if not pays:
+                made, known, form = plain, other, "plain"
+    if not is_long(known, machine) or not runs("online_form"):
         return replace(made, notes=(*made.notes, *notes), form=form)
     online = _online(request, machine, names)
     if isinstance(online, Declined):
         notes += [] if online.reason == NO_MAXIMUM else [f"no online form: {online.reason}"]
     else:
-        taken = online_pays(online, made, machine)
-        notes.append(f"online form: {_compared(online, made, machine)} by whole rows{'' if taken else ': not taken'}")
+        other = _figures(online, machine)
+        taken = online_pays(other, known, machine)
+        notes.append(f"online form: {_compared(other, known)} by whole rows{'' if taken else ': not taken'}")
         made, form = (online, "online") if taken else (made, form)
     return replace(made, notes=(*made.notes, *notes), form=form)
+
+
+def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:
+    """The figures of the form that `lower` would choose; the schedule where its figures do not follow from maps.
+
+    They are those of loops after all passes: where one is skipped, the schedule tells.
+    """
+    if skipped():
+        return lower(request, machine, names)
+    try:
+        made = sketch(request, machine, names)
+        if made is None:
+            return lower(request, machine, names)
+        if made.is_bounded:
+            plain = sketch(replace(request, masks=False), machine, names)
+            if plain is None:
+                return lower(request, machine, names)
+            pays = masks_pay(made, plain, machine)
+            note = f"{_BOUNDED}: {_compared(made, plain)} in full{'' if pays else ': not taken'}"
+            made = replace(made, notes=(*made.notes, note)) if pays else replace(plain, notes=(*plain.notes, note), form="plain")
+    except LookupError as reason:
+        return Declined(str(reason))
+    return lower(request, machine, names) if is_long(made, machine) else made
 
 
 def _in_form(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
@@ -59,35 +89,41 @@ def _in_form(request: FusionRequest, machine: Machine, names: Names) -> Schedule
     return found if isinstance(found, Declined) else replace(found, form=request.form)
 
 
-def _compared(a: Schedule, b: Schedule, machine: Machine) -> str:
-    first, second = (
-        f"{estimate(s, machine).seconds * 1e6:.1f} us with {s.thread_scratch_bytes} bytes of scratch a thread" for s in (a, b)
-    )
+def masks_pay(made: Sketch, plain: Sketch, machine: Machine) -> bool:
+    """Whether what is left out takes longer than to find out how large the inputs are."""
+    return made.estimate.seconds < plain.estimate.seconds
+
+
+def _compared(a: Sketch, b: Sketch) -> str:
+    first, second = (f"{s.estimate.seconds * 1e6:.1f} us with {s.scratch_bytes} bytes of scratch a thread" for s in (a, b))
     return f"{first}, {second}"
 
 
-def masks_pay(made: Schedule, plain: Schedule, machine: Machine) -> bool:
-    """Whether what is left out takes longer than to find out how large the inputs are."""
-    return estimate(made, machine).seconds < estimate(plain, machine).seconds
+def _figures(made: Schedule, machine: Machine) -> Sketch:
+    """What is compared of a schedule."""
+    longest = max((x.extent for p in made.phases for n in p.all_steps if isinstance(n, Nest) for x in n.loops
+                   if x.kind is LoopKind.REDUCTION), default=0)  # fmt: skip
+    bounded = any(p.flags for p in made.phases)
+    return Sketch(
+        made.tile_sizes, estimate(made, machine), (), (), made.notes, False, made.thread_scratch_bytes, longest, bounded
+    )
 
 
-def is_long(made: Schedule, machine: Machine) -> bool:
-    """Whether a schedule over whole rows leaves a core's own cache: by its scratch, or by the length of what it reduces.
+def is_long(made: Sketch, machine: Machine) -> bool:
+    """Whether a form over whole rows leaves a core's own cache: by its scratch, or by the length of what it reduces.
 
     Where it does not, whole rows were always the faster form.
     """
-    longest = max((x.extent for p in made.phases for n in p.all_steps if isinstance(n, Nest) for x in n.loops
-                   if x.kind is LoopKind.REDUCTION), default=0)  # fmt: skip
-    return made.thread_scratch_bytes > machine.l2_bytes // 2 or longest * LEAST_ITEM_BYTES > machine.l2_bytes
+    return made.scratch_bytes > machine.l2_bytes // 2 or made.longest * LEAST_ITEM_BYTES > machine.l2_bytes
 
 
-def online_pays(online: Schedule, made: Schedule, machine: Machine) -> bool:
+def online_pays(online: Sketch, made: Sketch, machine: Machine) -> bool:
     """Whether one pass that rescales its running results is better than passes over whole rows.
 
     It is when it is faster; and where rows do not fit a core's own cache when it is not much slower, for it needs little scratch.
     """
-    longest = 1.0 if made.thread_scratch_bytes <= machine.l2_bytes else MUCH_SLOWER
-    return estimate(online, machine).seconds < longest * estimate(made, machine).seconds
+    longest = 1.0 if made.scratch_bytes <= machine.l2_bytes else MUCH_SLOWER
+    return online.estimate.seconds < longest * made.estimate.seconds
 
 
 def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:

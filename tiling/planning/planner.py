@@ -17,9 +17,12 @@ from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
+from tiling.passing import runs
+from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
+from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.plain_joins import is_plain, joins_plainly
@@ -63,10 +66,14 @@ def plan(
     >>> [len(f.ops) for f in p.fusions]
     [2]
     """
-    program = flatten(as_module(module), entry, supports)
+    check_settings()
+    runs("inline")
+    runs("group")
     machine = machine or Machine.detect()
-    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+    with few_collections():
+        program = flatten(as_module(module), entry, supports)
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
 
 
 def _plan_program(
@@ -81,7 +88,7 @@ def _plan_program(
         return _plan_program(region, passed, machine, module, supports, inside, deadline)
 
     # Updates in place have no rule but their routine: where that is not to be had, none is marked.
-    takes = [name for name in UPDATES if marks]
+    takes = [name for name in UPDATES if marks and runs("mark_in_place")]
     program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
     refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
     number = {id(op): k for k, op in enumerate(program.ops)}
@@ -146,7 +153,8 @@ class Planner:
         self._join_epilogues()
         for s in reversed(self.stages):
             self._try_join(s)
-        join_siblings(self)
+        if runs("join_siblings"):
+            join_siblings(self)
         steps: tuple[PlanStep, ...] = ()
         reuses: tuple[Reuse, ...] = ()
         if not self.newly_refused:

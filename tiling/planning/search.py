@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -10,14 +10,28 @@ from math import prod
 from hlo.errors import Declined
 from hlo.registry import SumOfProducts
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.ir import Contract, LoopKind, Nest, Ordering, Scatter, Schedule, Scope, Selection, Transform, Turn
+from tiling.loops.ir import (
+    Contract,
+    Loop,
+    LoopKind,
+    MatrixStep,
+    Nest,
+    Ordering,
+    Scatter,
+    Schedule,
+    Scope,
+    Selection,
+    Transform,
+    Turn,
+)
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.planning.cost import Estimate, estimate
-from tiling.planning.forms import lower
+from tiling.planning.forms import lower, weigh
+from tiling.planning.weigh import Sketch
 
 __all__ = ["Candidate", "Kernel", "Weighed", "best_tiles", "ranked_tiles"]
 
@@ -37,6 +51,10 @@ class Weighed:
     form: str
     notes: tuple[str, ...]
     streams: bool
+
+    @property
+    def without_schedule(self) -> Weighed:
+        return self
 
 
 MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
@@ -80,12 +98,13 @@ def best_tiles(
     stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = False,
     weighed: dict[tuple[int, ...], Weighed | None] | None = None,
 ) -> Candidate | Weighed | Declined:  # fmt: skip
-    """The cheapest schedule of a fusion over the tile sizes worth trying, or why it has none.
+    """The cheapest tiles of a fusion over the sizes worth trying, or why it has no schedule.
 
-    Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay. `weighed` are sizes that were tried
-    for a fusion of this structure, None for those without a schedule: they are not lowered again.
+    Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay. They are weighed by what maps say
+    (`tiling.planning.weigh`), and lowered only where that does not tell. `weighed` are sizes that were tried for a fusion of this
+    structure, None for those without a schedule: they are not looked at again.
     """
-    ranked = _ranked(stages, stored, machine, names, thorough, {} if weighed is None else weighed)
+    ranked = _ranked(stages, stored, machine, names, thorough, {} if weighed is None else weighed, weigh)
     return ranked if isinstance(ranked, Declined) else replace(ranked[0], looked_at=len(ranked))
 
 
@@ -93,23 +112,33 @@ def ranked_tiles(
     stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = True
 ) -> list[Candidate] | Declined:
     """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
-    found = _ranked(stages, stored, machine, names, thorough, {})
+    found = _ranked(stages, stored, machine, names, thorough, {}, lower)
     return found if isinstance(found, Declined) else [c for c in found if isinstance(c, Candidate)]
+
+
+Judge = Callable[[FusionRequest, Machine, Names], Sketch | Schedule | Declined]
+
+
+def _made(found: Sketch | Schedule, machine: Machine) -> Candidate | Weighed:
+    if isinstance(found, Sketch):
+        return Weighed(found.tile_sizes, found.estimate, 1, found.form, found.notes, found.streams)
+    return Candidate(found, estimate(found, machine))
 
 
 def _ranked(
     stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool,
-    weighed: dict[tuple[int, ...], Weighed | None],
+    weighed: dict[tuple[int, ...], Weighed | None], judge: Judge,
 ) -> list[Candidate | Weighed] | Declined:  # fmt: skip
     shape = stages[-1].values[0].shape
-    whole = lower(FusionRequest(tuple(stages), stored, shape), machine, names)
+    whole = judge(FusionRequest(tuple(stages), stored, shape), machine, names)
     if isinstance(whole, Declined):
         return whole
-    found: list[Candidate | Weighed] = [Candidate(whole, estimate(whole, machine))]
-    if any(isinstance(s, (Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
-        return found
-    if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
-        return found
+    found = [_made(whole, machine)]
+    if isinstance(whole, Schedule):
+        if any(isinstance(s, (MatrixStep, Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
+            return found
+        if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
+            return found
     contractions = any(isinstance(s.op.definition.semantics, SumOfProducts) for s in stages)
     if not contractions and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
         return found  # less than the least task: nothing to cut
@@ -123,9 +152,9 @@ def _ranked(
             found += [] if known is None else [known]
             continue
         weighed[sizes] = None
-        schedule = lower(FusionRequest(tuple(stages), stored, sizes), machine, names)
-        if not isinstance(schedule, Declined):
-            made = Candidate(schedule, estimate(schedule, machine))
+        judged = judge(FusionRequest(tuple(stages), stored, sizes), machine, names)
+        if not isinstance(judged, Declined):
+            made = _made(judged, machine)
             weighed[sizes] = made.without_schedule
             found.append(made)
     return sorted(found, key=lambda c: c.estimate.seconds)
@@ -188,7 +217,8 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
 
 
 def _candidates(
-    whole: Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+    whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
+    thorough: bool,
 ) -> Iterator[tuple[int, ...]]:
     contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
     if contractions:
@@ -223,15 +253,9 @@ def _is_split(schedule: Schedule) -> bool:
     )
 
 
-def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _turned(whole: Sketch | Schedule, shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Tiles with two long sides where something is read across its rows."""
-    pairs = [(t.rows, t.columns) for t in whole.main.steps if isinstance(t, Turn)]
-    if not pairs:
-        by_value = buffers_by_value(whole)
-        for step in whole.main.steps:
-            if isinstance(step, Nest):
-                found = across(step, lambda load: load.buffer or by_value[load.value], whole.ranges, in_tile=False)
-                pairs += [(inner, row) for _, inner, row in found]
+    pairs = list(whole.turned) if isinstance(whole, Sketch) else _pairs(whole)
     if not pairs or len(free) < 2:
         return
     names = [f"i{k}" for k in range(len(shape))]
@@ -245,11 +269,24 @@ def _turned(whole: Schedule, shape: Sequence[int], free: Sequence[int]) -> Itera
         yield tuple(sizes)
 
 
+def _pairs(whole: Schedule) -> list[tuple[Loop, Loop]]:
+    """(innermost loop, loop along which it is consecutive) of each load that walks across rows."""
+    pairs = [(t.rows, t.columns) for t in whole.main.steps if isinstance(t, Turn)]
+    if not pairs:
+        by_value = buffers_by_value(whole)
+        for step in whole.main.steps:
+            if isinstance(step, Nest):
+                found = across(step, lambda load: load.buffer or by_value[load.value], whole.ranges, in_tile=False)
+                pairs += [(inner, row) for _, inner, row in found]
+    return pairs
+
+
 def _block_candidates(
-    whole: Schedule, contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+    whole: Sketch | Schedule, contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
+    thorough: bool,
 ) -> Iterator[tuple[int, ...]]:
     """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one, or few at a time."""
-    steps = [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
+    steps = whole.contracts if isinstance(whole, Sketch) else [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
     same = next((s for s in reversed(steps) if s.value.shape == tuple(shape) and s.column_dimension), None)
     large = [k for k in free if shape[k] > 1]
     column = same.column_dimension[0] if same is not None else len(shape) - 1

@@ -49,7 +49,8 @@ def compilable(op: Op) -> Declined | None:
         return Declined("its region reads values from outside")
     routine = ROUTINES.get(op.name)
     if routine is not None:
-        return routine.declines(op) or Declined("its routine does not take it")
+        found = routine.declines(op)
+        return found if found is not None else Declined("its routine does not take it")
     if isinstance(definition.semantics, Declined):
         return definition.semantics
     if isinstance(definition.access, Declined):

@@ -18,7 +18,7 @@ from hlo.errors import Declined, VerificationError
 from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.types import QuantizedType, TensorType
 from tiling.program.promotion import promoted
-from tiling.program.unfold import UNFOLDED, Unfold
+from tiling.program.unfold import PASSES, UNFOLDED, Unfold
 from tiling.routines.table import routine_of
 
 __all__ = ["Supports", "expansion", "keeps_quantized", "kept_quantized"]
@@ -27,24 +27,27 @@ Supports = Callable[[Op], Declined | None]
 """Whether code can be generated for an op: None, or why not."""
 
 
-def expansion(op: Op, supports: Supports) -> Block | None:
-    """A block over the op's operands, quantized ones in their stored form, that ends with the results; None to leave it."""
+def expansion(op: Op, supports: Supports, on: Callable[[str], bool]) -> Block | None:
+    """A block over the op's operands, quantized ones in their stored form, that ends with the results; None to leave it.
+
+    `on` tells which passes run.
+    """
     if has_quantized(op):
         found = quantized_form(op)
         return found if isinstance(found, Block) else None
     if not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
         return None
-    wider = promoted(op)
+    wider = promoted(op) if on("promote_bodies") else None
     if wider is not None:
         return wider
     unfold = UNFOLDED.get(op.name)
-    if unfold is not None:
+    if unfold is not None and on(PASSES.get(op.name, "unfold")):
         return _unfolded(op, unfold, supports)
     # What kernels have a rule for stays: a scalar function, loops of its own, or a routine.
     has_rule = not isinstance(op.definition.semantics, Declined) or routine_of(op) is not None
     if supports(op) is None and has_rule:
         return None
-    rule = decomposition(op.name)
+    rule = decomposition(op.name) if on("decompose") else None
     if rule is None or isinstance(rule, Declined):
         return None
     rewriter = Rewriter()

@@ -17,7 +17,8 @@ The program's meaning is unchanged; ops keep their locations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType
+from tiling.passing import runs
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
@@ -72,24 +74,27 @@ class Region:
         return tuple(zip(self.captured, self.program.arguments[len(self.arguments) :], strict=True))
 
 
-def flatten(module: Module, entry: str = "main", supports: Supports | None = None) -> Program:
+def flatten(
+    module: Module, entry: str = "main", supports: Supports | None = None, only: Collection[str] | None = None
+) -> Program:
     """The entry function with its calls inlined, common subexpressions merged and dead ops removed.
 
     With `supports`, which tells what code can be generated for, ops are expanded; quantized arguments and results then have the
-    type that they are stored in.
+    type that they are stored in. With `only`, of the passes within this one (`tiling.pipeline`) only those named run.
 
     Raises KeyError when there is no such function, CalledOpsError for more ops than can be planned.
     Calls do not recurse (the verifier has seen to that).
     """
     function = module.function(entry)
     check_size(module, entry)
-    quantized = supports is None or keeps_quantized(module, function)
+    on = _switches() if only is None else only.__contains__
+    quantized = supports is None or keeps_quantized(module, function) or not on("quantized")
     types = [a.type if quantized else stored(a.type) for a in function.arguments]
     new_arguments = Block(types, [a.name for a in function.arguments])
-    builder = _Builder(module, supports, quantized)
+    builder = _Builder(module, supports, quantized, on)
     environment: dict[Value, Value] = dict(zip(function.arguments, new_arguments.arguments, strict=True))
     results = builder.inline(function.body, environment)
-    return _program(entry, new_arguments, builder.ops, results)
+    return _program(entry, new_arguments, builder.ops, results, on)
 
 
 def flatten_region(module: Module, block: Block, name: str, supports: Supports | None = None) -> Region:
@@ -98,17 +103,24 @@ def flatten_region(module: Module, block: Block, name: str, supports: Supports |
     given = [v for v in captured if not is_rebuilt(v)]
     outer = [*block.arguments, *given]
     inner = Block([v.type for v in outer], [v.name for v in outer])
-    builder = _Builder(module, supports, keeps_quantized=True)
+    on = _switches()
+    builder = _Builder(module, supports, keeps_quantized=True, on=on)
     environment: dict[Value, Value] = dict(zip(outer, inner.arguments, strict=True))
     for v in captured:
         if is_rebuilt(v) and v.op is not None:
             builder.copy(v.op, environment)
     results = builder.inline(block, environment)
-    return Region(_program(name, inner, builder.ops, results), tuple(given))
+    return Region(_program(name, inner, builder.ops, results, on), tuple(given))
 
 
-def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value]) -> Program:
-    made, found = turn_products(_live(ops, results), results)
+def _switches() -> Callable[[str], bool]:
+    """Whether a pass runs, asked once for each and not at every op."""
+    return functools.cache(runs)
+
+
+def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value], on: Callable[[str], bool]) -> Program:
+    live = _live(ops, results)
+    made, found = turn_products(live, results) if on("swap_products") else (live, results)
     return Program(name, tuple(block.arguments), tuple(made), tuple(found))
 
 
@@ -124,10 +136,11 @@ def is_rebuilt(v: Value) -> bool:
 
 
 class _Builder:
-    def __init__(self, module: Module, supports: Supports | None, keeps_quantized: bool) -> None:
-        self.module, self.supports, self.keeps_quantized = module, supports, keeps_quantized
+    def __init__(self, module: Module, supports: Supports | None, keeps_quantized: bool, on: Callable[[str], bool]) -> None:
+        self.module, self.supports, self.keeps_quantized, self.on = module, supports, keeps_quantized, on
         self.ops: list[Op] = []
         self.known: dict[Hashable, Op] = {}
+        self.merges = on("merge_equal_ops")
 
     def inline(self, block: Block, environment: dict[Value, Value]) -> list[Value]:
         """Appends the ops of a block with its calls; an explicit stack, so that call depth is no limit."""
@@ -172,7 +185,7 @@ class _Builder:
 
     def _copies(self, op: Op, env: Mapping[Value, Value]) -> int:
         """How many copies of a loop's body stand for it; 0 for all other ops and loops."""
-        if op.definition.structure is not Structure.LOOP:
+        if op.definition.structure is not Structure.LOOP or not self.on("unroll_short_loops"):
             return 0
         return times_written_out(op, [env.get(v, v) for v in op.operands], self._called)
 
@@ -192,12 +205,12 @@ class _Builder:
 
     def _expansion(self, op: Op, env: Mapping[Value, Value]) -> tuple[Block | None, bool]:
         """What an op is made of, or None; and whether its parts may be made of others."""
-        parted = without_tuples(op, env)
+        parted = without_tuples(op, env) if self.on("untuple") else None
         if parted is not None:
             return parted, True
         if self.supports is None or (self.keeps_quantized and has_quantized(op)):
             return None, False
-        made = expansion(op, self.supports)
+        made = expansion(op, self.supports, self.on)
         return (kept_quantized(op), False) if made is None and has_quantized(op) else (made, True)
 
     def copy(self, op: Op, env: dict[Value, Value]) -> None:
@@ -220,7 +233,7 @@ class _Builder:
             name, operands, attributes = "stablehlo.constant", [], {"value": folded}
         key: Hashable = None
         regions = op.regions if op.definition.is_control else [self._without_calls(b) for b in op.regions]
-        if op.definition.is_pure and not any(captured_values(b) for b in regions):
+        if self.merges and op.definition.is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
             key = (name, tuple(operands), freeze_attributes(attributes), tuple(r.type for r in op.results), bodies_key)
             twin = self.known.get(key)
@@ -247,7 +260,7 @@ class _Builder:
         if not any(op.definition.calls for op in walk(block)):
             return block
         inner = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
-        builder = _Builder(self.module, self.supports, keeps_quantized=True)
+        builder = _Builder(self.module, self.supports, True, self.on)
         environment = {v: v for v in captured_values(block)}
         environment.update(zip(block.arguments, inner.arguments, strict=True))
         results = builder.inline(block, environment)

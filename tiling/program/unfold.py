@@ -31,7 +31,7 @@ from tiling.program.bitcasts import bitcast, bitcast_convert
 from tiling.program.fourier_halves import fourier
 from tiling.program.random_bits import random_bits
 
-__all__ = ["UNFOLDED", "Unfold"]
+__all__ = ["PASSES", "UNFOLDED", "Unfold"]
 
 Unfold = Callable[[Builder, Op, Sequence[Value]], "Sequence[Value] | None"]
 
@@ -227,3 +227,11 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.rng_bit_generator": random_bits,
     "stablehlo.fft": fourier,
 }
+
+PASSES = {
+    "stablehlo.bitcast_convert": "bitcasts",
+    "xla.bitcast": "bitcasts",
+    "stablehlo.rng_bit_generator": "random_bits",
+    "stablehlo.fft": "fourier_halves",
+}
+"""Ops whose rule is a pass of its own (`tiling.pipeline`); the others together are `unfold`."""

@@ -37,6 +37,7 @@ from indexing.transform import merge_runtimes
 from tiling.loops.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
 from tiling.loops.element_ir import Load, loads
 from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
+from tiling.proving.left_out import LeftOut
 from tiling.proving.relations import Questions, Undecided, guard_set, named
 
 __all__ = ["mapped_questions"]
@@ -57,6 +58,7 @@ class _Statement:
     fold: FoldStep | None = None
     loops: tuple[Loop, ...] = ()
     in_blocks: bool = False
+    zeros: Access | None = None  # stored where the value is not computed
     is_moved: bool = False  # the value was made elsewhere, which its own statement says, and is put here element by element
 
 
@@ -91,11 +93,16 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
     )
     states = _states(schedule)
     running = {s.value for s in statements if s.in_blocks}
+    everything = _flags_are_down(schedule)
+    left_out = None if everything else LeftOut(schedule)
+    for s in statements:
+        if left_out is not None and s.zeros is not None and s.value is not None:
+            yield "left out", f"{s.zeros}: zeros", partial(ask.ask, partial(_not_zero, s.zeros, s.value, left_out))
     for s in statements:
         # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
         if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
             continue
-        check = _Check(s, copies, kept, given, ask, _flags_are_down(schedule), states)
+        check = _Check(s, copies, kept, given, ask, left_out, states)
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
@@ -178,7 +185,8 @@ def _statement(
     if scan is not None and fold is not None:
         # A result holds what all iterations up to its own have read.
         return _Statement(value, write, tuple(_until(a, scan) for a in reads), False, fold, nest.loops)
-    return _Statement(value, write, reads, scan is not None, fold, nest.loops)
+    zeros = [a for a in accesses if a.kind is Kind.WRITE and a is not write] if fold is None else []
+    return _Statement(value, write, reads, scan is not None, fold, nest.loops, zeros=zeros[0] if zeros else None)
 
 
 def _until(read: Access, scan: Var) -> Access:
@@ -226,9 +234,9 @@ def _counted(f: FoldStep, loops: Sequence[Loop]) -> str | None:
 class _Check:
     def __init__(
         self, statement: _Statement, copies: Mapping[int, list[_Statement]], kept: set[Value], given: set[Value],
-        ask: Questions, everything: bool, states: Mapping[int, Value],
+        ask: Questions, left_out: LeftOut | None, states: Mapping[int, Value],
     ) -> None:  # fmt: skip
-        self.statement, self.copies, self.ask, self.everything = statement, copies, ask, everything
+        self.statement, self.copies, self.ask, self.left_out = statement, copies, ask, left_out
         self.kept, self.given, self.states = kept, given, states
         assert statement.value is not None
         self.value = statement.value
@@ -238,18 +246,23 @@ class _Check:
         return self.ask.ask(self._mapped)
 
     def complete(self) -> str | None:
-        return self.ask.ask(self._complete) if self.everything and not self.statement.carries else None
+        if self.statement.carries:
+            return None
+        return self.ask.ask(self._complete if self.left_out is None else self._complete_but_neutral)
 
     def _mapped(self) -> str | None:
         for w, r in self._reads().items():
             if w is self.value:
                 continue
-            left = r.subtract(self._needs(w, self.kept - {self.value}))
+            unknown: list[str] = []
+            left = r.subtract(self._needs(w, self.kept - {self.value}, unknown))
             if not left.is_empty():
                 # Through another value that is kept, but computed again here.
-                left = left.subtract(self._needs(w, (w,)))
+                left = left.subtract(self._needs(w, (w,), unknown))
             if not left.is_empty() and self.value.op is not None:
                 left = left.subtract(_times_zero(self.value.op, w, left))
+            if not left.is_empty() and unknown:
+                raise Undecided(unknown[0])
             if not left.is_empty():
                 return f"%{w.name or '?'} is read where no map leads: {_pair(left, w)}"
         return None
@@ -278,6 +291,33 @@ class _Check:
                         if w.op is None or w in self.given:
                             return f"%{w.name or '?'} is needed but not read: {_pair(rest, w)}"
                         following.append((w, rest))
+            todo = following
+            if not todo:
+                return None
+        raise Undecided(f"more than {DEPTH} values are computed in place of one another")
+
+    def _complete_but_neutral(self) -> str | None:
+        """What is not read while the flags are 1, though it counts."""
+        assert self.left_out is not None
+        reads = self._reads()
+        todo = [
+            (self.value, islpy.Map.identity(_square(stored)).intersect_domain(stored))
+            for stored in _written(self.statement.write)
+        ]
+        for _ in range(DEPTH):
+            following: list[tuple[Value, islpy.Map]] = []
+            for v, missing in todo:
+                needs = self.left_out.needs(v)
+                if isinstance(needs, Declined):
+                    raise Undecided(needs.reason)
+                for w, r in needs.items():
+                    rest = missing.apply_range(_plain(r))
+                    rest = rest.subtract(reads[w]) if w in reads else rest
+                    if rest.is_empty():
+                        continue
+                    if w not in self.left_out.members or w in self.given:
+                        return f"%{w.name or '?'} counts but is not read: {_pair(rest, w)}"
+                    following.append((w, rest))
             todo = following
             if not todo:
                 return None
@@ -328,17 +368,28 @@ class _Check:
                     return f"multiplied, though the op does not: {named(left.wrap(), names)}"
         return None
 
-    def _needs(self, w: Value, until: Collection[Value]) -> islpy.Map:
+    def _needs(self, w: Value, until: Collection[Value], unknown: list[str]) -> islpy.Map:
+        """Where the maps lead that are known; why others are not is added to `unknown`."""
         total: islpy.Map | None = None
         for m in maps_from(self.value, until).get(w, ()):
             if m.unknown is not None:
-                raise Undecided(m.unknown.reason)
+                unknown.append(m.unknown.reason)
+                continue
             r = _plain(full_relation(merge_runtimes(m)))
             total = r if total is None else total.union(r)
         if total is None:
             space = islpy.Space.alloc(_context(), 0, self.value.rank, w.rank)
             return islpy.Map.empty(space)
         return total
+
+
+def _not_zero(zeros: Access, value: Value, left_out: LeftOut) -> str | None:
+    """An element that is filled with zero though it may be something else."""
+    for filled in _written(zeros):
+        wrong = filled.intersect(left_out.not_zero(value))
+        if not wrong.is_empty():
+            return f"%{value.name or '?'} need not be zero: {named(wrong, [f'x{k}' for k in range(value.rank)])}"
+    return None
 
 
 def _times_zero(op: Op, w: Value, like: islpy.Map) -> islpy.Map:

@@ -29,10 +29,17 @@ from hlo.registry import Literal
 from indexing.expr import Expr
 from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
+from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
+from tiling.program.in_place_updates import is_update
+from tiling.proving.computed import Assumed, computed_questions
+from tiling.proving.followed import followed
+from tiling.proving.formed import malformed
+from tiling.proving.left_out import measured_faults
 from tiling.proving.mapped import mapped_questions
-from tiling.proving.quick_proofs import covers, stays_inside, writes_once
+from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import Questions, Undecided
+from tiling.proving.routines import routine_faults
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
 
@@ -43,6 +50,7 @@ OPERATIONS = 3_000_000
 class Verdict(enum.Enum):
     PROVED = "proved"
     REFUTED = "refuted"
+    ASSUMED = "assumed"
     UNDECIDED = "undecided"
 
 
@@ -68,12 +76,17 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """True when every obligation is proved."""
-        return all(o.verdict is Verdict.PROVED for o in self.obligations)
+        """True when every obligation is proved, or is one of those that are `assumed`."""
+        return all(o.verdict in (Verdict.PROVED, Verdict.ASSUMED) for o in self.obligations)
 
     @property
     def refuted(self) -> tuple[Obligation, ...]:
         return tuple(o for o in self.obligations if o.verdict is Verdict.REFUTED)
+
+    @property
+    def assumed(self) -> tuple[Obligation, ...]:
+        """What is taken for granted, each with the reason."""
+        return tuple(o for o in self.obligations if o.verdict is Verdict.ASSUMED)
 
     @property
     def undecided(self) -> tuple[Obligation, ...]:
@@ -96,6 +109,8 @@ class Proof:
 def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:
     """Shows that a schedule (of a fusion, or each one of a plan) computes each result once and reads only what is there.
 
+    Of a fusion and a plan that is shown of the final loops as well (`tiling.pipeline.finished`), which the kernels' source prints.
+
     `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. Never raises for a
     schedule that breaks a rule: that is a refuted obligation.
 
@@ -115,12 +130,26 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
         for f in (f for p in subject.nested() for f in p.fusions):
             found += [
                 Obligation(o.name, f"{f.name} {o.subject}", o.verdict, o.witness)
-                for o in _prove(f.schedule, operations, deadline)
+                for o in _of_kernel(f.schedule, operations, deadline)
             ]
             found += _outputs(f)
     else:
-        found += _prove(subject.schedule if isinstance(subject, Fusion) else subject, operations, deadline)
+        found += (
+            _of_kernel(subject.schedule, operations, deadline)
+            if isinstance(subject, Fusion)
+            else _prove(subject, operations, deadline)
+        )
     return Proof(tuple(found), time.perf_counter() - start)
+
+
+def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obligation]:
+    """The obligations of a kernel: of its loops as they were lowered and, where those hold, of the final ones."""
+    found = _prove(schedule, operations, deadline)
+    if finished(schedule) is schedule or not all(o.verdict is Verdict.PROVED for o in found):
+        return found  # passes need not make sense of loops that break a rule
+    final = _prove(finished(schedule), operations, deadline, _Prover.memory)
+    final += _prove(followed(schedule), operations, deadline, _Prover.contents)
+    return found + [replace(o, subject=f"final loops, {o.subject}") for o in final]
 
 
 def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: float = 60.0) -> Proof:
@@ -142,16 +171,27 @@ def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: floa
     storage: tanh_1: refuted: its last element lies at 511, its memory has 100 elements
     """
     start = time.perf_counter()
-    return Proof(tuple(_prove(schedule, operations, start + seconds, of_memory=True)), time.perf_counter() - start)
+    found = _prove(schedule, operations, start + seconds, _Prover.memory, brief=True)
+    return Proof(tuple(found), time.perf_counter() - start)
 
 
-def _prove(schedule: Schedule, operations: int, deadline: float, of_memory: bool = False) -> list[Obligation]:
-    found: list[Obligation] = []
+def _prove(
+    schedule: Schedule, operations: int, deadline: float,
+    asked: Callable[[_Prover], Iterator[Obligation]] | None = None, brief: bool = False,
+) -> list[Obligation]:  # fmt: skip
+    found = [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
+    if found:
+        return found
+    found = [Obligation("formed", "" if brief else "all parts", Verdict.PROVED)]
+    if asked is None:
+        named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
+        for name, subject, fault in named:
+            found.append(Obligation(name, subject, Verdict.REFUTED if fault else Verdict.PROVED, fault or ""))
     for one in flag_values(schedule):
         flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
         tag = "".join(f"while {x}: " for x in flags)
-        prover = _Prover(one, Questions(operations, deadline), brief=of_memory)
-        made = prover.memory() if of_memory else prover.run()
+        prover = _Prover(one, Questions(operations, deadline), brief)
+        made = prover.run() if asked is None else asked(prover)
         found += [replace(o, subject=tag + o.subject) for o in made] if tag else made
     return found
 
@@ -196,8 +236,8 @@ class _Prover:
 
     def _is_updated(self, buffer: Buffer) -> bool:
         """True for a value that a kernel changes in place: the rest of it was there before."""
-        found = self.writes.get(id(buffer), [])
-        return buffer.scope is Scope.RESULT and bool(found) and all(a.kind is Kind.UPDATE for a in found)
+        v = buffer.value
+        return buffer.scope is Scope.RESULT and v is not None and v.op is not None and is_update(v.op)
 
     def run(self) -> Iterator[Obligation]:
         yield from self.memory()
@@ -231,7 +271,7 @@ class _Prover:
         for a in self.accesses:
             if self._is_made_here(a):
                 yield self._decided("not overwritten", a, partial(self._overwritten, a))
-        for name, subject, question in mapped_questions(self.schedule, self.ask):
+        for name, subject, question in (*mapped_questions(self.schedule, self.ask), *computed_questions(self.schedule, self.ask)):
             yield self._decided(name, subject, question)
 
     def _is_made_here(self, a: Access) -> bool:
@@ -242,6 +282,8 @@ class _Prover:
         """`question` gives a witness against the obligation, or None."""
         try:
             witness = question()
+        except Assumed as reason:
+            return Obligation(name, str(subject), Verdict.ASSUMED, str(reason))
         except Undecided as reason:
             return Obligation(name, str(subject), Verdict.UNDECIDED, str(reason))
         if witness is None:
@@ -269,13 +311,13 @@ class _Prover:
             yield Obligation("storage", b.name, Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
 
     def _outside(self, a: Access) -> str | None:
-        limits: list[tuple[Expr, int, str]] = []
+        limits: dict[tuple[Expr, int], str] = {}
         for k, (e, n) in enumerate(zip(a.at, a.buffer.shape, strict=True)):
-            limits.append((e, n, f"position {k} of {a.buffer.name}"))
+            limits.setdefault((e, n), f"position {k} of {a.buffer.name}")
         if a.index is not None and a.value is not None and len(a.index) == a.value.rank:
             for k, (e, n) in enumerate(zip(a.index, a.value.shape, strict=True)):
-                limits.append((e, n, f"index {k} of %{a.value.name or '?'}"))
-        for e, n, what in limits:
+                limits.setdefault((e, n), f"index {k} of %{a.value.name or '?'}")
+        for (e, n), what in limits.items():
             if stays_inside(a.domain, e, 0, n - 1):
                 continue
             point = self.ask.outside(a.domain, e, n)
@@ -291,7 +333,7 @@ class _Prover:
             return None
         if not mine:
             return "nothing is written"
-        if len(mine) == 1 and writes_once(mine[0], b):
+        if writes_once(mine, b):
             return None
         return self.ask.not_once(mine, b.shape)
 
@@ -346,6 +388,9 @@ class _Prover:
             return self.ask.meet(a, w, blocks=blocks)  # parts of one step take turns, block by block
         return None
 
+    def _meeting(self, accesses: list[Access], group: int) -> str | None:
+        return None if tasks_apart(accesses) else self.ask.not_apart(accesses, group)
+
     def _apart(self) -> Iterator[Obligation]:
         for number, phase in enumerate(self.schedule.phases):
             for b in self.schedule.buffers:
@@ -353,7 +398,7 @@ class _Prover:
                     continue
                 inside = [a for a in self.accesses if a.buffer is b and a.order[0] == number]
                 if any(a.kind is not Kind.READ for a in inside):
-                    question = partial(self.ask.not_apart, inside, phase.group)
+                    question = partial(self._meeting, inside, phase.group)
                     yield self._decided("tasks apart", f"phase {number} {b.name}", question)
 
 

@@ -16,7 +16,7 @@ from indexing.isl import bounded, domain_set, set_of_boxes, to_isl
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.loops.accesses import Access, Domain
 
-__all__ = ["Questions", "Undecided", "guard_set", "named"]
+__all__ = ["Questions", "Undecided", "coordinates", "guard_set", "named", "points_of", "points_where"]
 
 IN, OUT, SET = islpy.dim_type.in_, islpy.dim_type.out, islpy.dim_type.set
 
@@ -50,13 +50,13 @@ class Questions:
         """A point of the domain where `e` leaves [0, n - 1]."""
 
         def question() -> str | None:
-            every = _points(d)
+            every = points_of(d)
             b = interval(e, d.ranges)
             bad = []
             if b.lower < 0:
-                bad.append(_with(d, [Condition(e, b.lower, -1)]))
+                bad.append(points_where(d, [Condition(e, b.lower, -1)]))
             if b.upper >= n:
-                bad.append(_with(d, [Condition(e, n, b.upper)]))
+                bad.append(points_where(d, [Condition(e, n, b.upper)]))
             for part in bad:
                 found = every.intersect(part)
                 if not found.is_empty():
@@ -181,7 +181,7 @@ class Questions:
             if full is None:
                 full = to_isl(_as_map(a.domain, a.at))
                 for group in a.domain.failed:
-                    full = full.subtract_domain(_with(a.domain, group))
+                    full = full.subtract_domain(points_where(a.domain, group))
                 self._relations[id(a), -1] = full
             n = len(a.domain.variables)
             made = full.project_out(IN, depth, n - depth) if n > depth else full
@@ -200,20 +200,20 @@ def _as_map(d: Domain, results: Sequence[Expr], conditions: Sequence[Condition] 
     return IndexingMap(tuple(Variable(v, b) for v, b in d.variables), tuple(results), constraints=tuple(constraints))
 
 
-def _with(d: Domain, conditions: Sequence[Condition]) -> islpy.Set:
+def points_where(d: Domain, conditions: Sequence[Condition]) -> islpy.Set:
     """The points of the domain's box where some conditions hold."""
     return domain_set(_as_map(Domain(d.variables, ()), (), conditions))
 
 
 def guard_set(variables: Sequence[tuple[Var, Interval]], group: Sequence[Condition]) -> islpy.Set:
     """The points of some variables where all of a group of conditions hold."""
-    return _with(Domain(tuple(variables), ()), group)
+    return points_where(Domain(tuple(variables), ()), group)
 
 
-def _points(d: Domain) -> islpy.Set:
+def points_of(d: Domain) -> islpy.Set:
     found = domain_set(_as_map(d, ()))
     for group in d.failed:
-        found = found.subtract(_with(d, group))
+        found = found.subtract(points_where(d, group))
     return found
 
 
@@ -245,6 +245,10 @@ def _box(shape: Sequence[int]) -> islpy.Set:
 
 def named(s: islpy.Set, names: Sequence[str]) -> str:
     """A point of the set, coordinate by coordinate."""
-    p = s.sample_point()
-    values = [p.get_coordinate_val(SET, k).to_python() for k in range(s.dim(SET))]
+    values = coordinates(s.sample_point())
     return ", ".join(f"{n} = {x}" for n, x in zip(names, values, strict=True)) or "the only point"
+
+
+def coordinates(p: islpy.Point) -> list[int]:
+    """A point's coordinates."""
+    return [p.get_coordinate_val(SET, k).to_python() for k in range(p.get_space().dim(SET))]

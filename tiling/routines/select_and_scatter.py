@@ -21,7 +21,7 @@ def selection_declines(op: Op) -> Declined | None:
         return found
     if element_of(op.operands[1]) != element_of(op.results[0]):
         return Declined("its body widens the elements")
-    return scalar_body(op.regions[0]) or scalar_body(op.regions[1])
+    return next((found for b in op.regions if (found := scalar_body(b)) is not None), None)
 
 
 def lower_selection(op: Op, builder: Builder, names: Names) -> Schedule:

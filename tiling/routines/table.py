@@ -1,4 +1,4 @@
-"""Ops that are not one element at a time: sorts, scatters, Fourier transforms as steps of their own. An entry each in `ROUTINES`.
+"""Ops that are not one element at a time: sorts, scatters, Fourier transforms, small matrices. An entry each in `ROUTINES`.
 
 A routine's kernel computes its op alone; `in_memory` lists the operands that it reads from memory, all others are computed
 where they are read.
@@ -19,6 +19,7 @@ from tiling.loops.buffers import make_buffer
 from tiling.loops.ir import Ordering, Phase, Schedule, Scope
 from tiling.loops.names import Names
 from tiling.routines.fourier import lower_fft
+from tiling.routines.matrices import lower_matrices, matrices_decline, matrix_kind
 from tiling.routines.scatter import (
     Builder,
     element_of,
@@ -46,6 +47,8 @@ class Routine:
 def routine_of(op: Op) -> Routine | None:
     """The routine that computes an op, if there is one and it takes the op as it is."""
     found = ROUTINES.get(op.name)
+    if found is None and op.name == "stablehlo.custom_call" and matrix_kind(op):
+        found = _MATRICES
     return found if found is not None and found.declines(op) is None else None
 
 
@@ -89,7 +92,8 @@ def _ordering(op: Op, axis: int, kept: int, places: Value | None, values: Sequen
 def _sort_declines(op: Op) -> Declined | None:
     if not op.operands[0].tensor.is_static or not op.operands[0].rank:
         return Declined("a sort of no fixed shape")
-    return plain(op) or scalar_body(op.regions[0])
+    found = plain(op)
+    return found if found is not None else scalar_body(op.regions[0])
 
 
 def _lower_sort(op: Op, builder: Builder, names: Names) -> Schedule:
@@ -108,7 +112,11 @@ def _lower_top_k(op: Op, builder: Builder, names: Names) -> Schedule:
     return _ordering(op, op.operands[0].rank - 1, op.attr("k"), op.results[1], op.results[:1], names)
 
 
+_MATRICES = Routine(matrices_decline, lambda op: op.operands, lower_matrices)
+
 ROUTINES: dict[str, Routine] = {
+    "stablehlo.cholesky": _MATRICES,
+    "stablehlo.triangular_solve": _MATRICES,
     "stablehlo.sort": Routine(_sort_declines, lambda op: op.operands, _lower_sort),
     "chlo.top_k": Routine(_top_k_declines, lambda op: op.operands, _lower_top_k),
     "stablehlo.scatter": Routine(scatter_declines, lambda op: (), lower_scatter),

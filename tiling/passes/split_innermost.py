@@ -7,59 +7,65 @@ for r in [0, n]: f(x[r] if i - r >= 0 else c)   ->   for r in [0, min(i, n)]: f(
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hlo.access import Condition
 from hlo.types import ELEMENT_TYPES
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, maximum, minimum, simplify
+from indexing.expr import EVERYTHING, Expr, Interval, Var, interval, maximum, minimum, simplify
 from tiling.loops.affine import linear
+from tiling.loops.conditions import bounds_by
 from tiling.loops.element_ir import Choose, Node, Scalar, Test, all_nodes, has_runtimes, rebuild
-from tiling.loops.ir import FoldStep, Nest, Skip, Store
-from tiling.lower.neutral import bounds_by
+from tiling.loops.ir import LoopKind, Nest, Segment, Skip, Store
 
-__all__ = ["Segment", "split_innermost"]
+__all__ = ["cut_at_masks", "split_innermost"]
 
 MOST_CONDITIONS = 2  # distinct conditions that a loop is cut for; each makes up to three pieces of a piece
 
 
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """A part of the innermost loop, [lower, upper] (empty when lower > upper), and what it computes."""
-
-    lower: Expr
-    upper: Expr
-    stores: tuple[Store, ...]
-    folds: tuple[FoldStep, ...]
-    is_left_out: bool = False  # while the nest's flag is 1
-
-
 Key = tuple[Expr, int, int]
+Ends = tuple[Expr | None, Expr | None]  # where a condition begins and ends to hold
 
 
-def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> list[Segment]:
-    """The pieces of a nest's innermost loop, in order; one piece when there is nothing to cut for."""
-    if not nest.loops:
-        return [Segment(Const(0), Const(0), nest.stores, nest.folds)]
-    loop = nest.loops[-1]
-    if has_runtimes([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]):
-        return [Segment(loop.lower, loop.upper, nest.stores, nest.folds)]
-    whole = Segment(loop.lower, loop.upper, nest.stores, nest.folds)
-    pieces = [whole]
+def cut_at_masks(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+    """The nest with its innermost loop cut where its flag leaves out what a mask covers."""
+    if nest.skip is None or has_runtimes(_roots(nest)):
+        return nest
+    return replace(nest, segments=tuple(_pieces(nest, _skipped(nest), ranges)))
+
+
+def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+    """The nest with its innermost loop cut where a mask begins and where a condition on its variable changes."""
+    if not nest.loops or any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes(_roots(nest)):
+        return nest
+    whole = Segment(nest.loops[-1].lower, nest.loops[-1].upper, nest.stores, nest.folds)
+    conditions = _conditions(whole, nest.loops[-1].variable)
+    if not conditions:
+        return nest
+    found = {**_skipped(nest), **conditions}
+    if len(found) <= MOST_CONDITIONS:
+        return replace(nest, segments=tuple(_pieces(nest, found, ranges)))
+    return nest if nest.skip is not None else replace(nest, segments=tuple(_inside(whole, found, ranges)))
+
+
+def _roots(nest: Nest) -> list[Node]:
+    return [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+
+
+def _pieces(nest: Nest, found: Mapping[Key, Ends], ranges: Mapping[Var, Interval]) -> list[Segment]:
+    """The innermost loop cut at each of some conditions."""
     skipped = _skipped(nest)
-    found = {**skipped, **_conditions(whole, loop.variable)}
-    for key, (start, stop) in found.items() if len(found) <= MOST_CONDITIONS else skipped.items():
+    pieces = [Segment(nest.loops[-1].lower, nest.loops[-1].upper, nest.stores, nest.folds)]
+    for key, (start, stop) in found.items():
         pieces = [part for piece in pieces for part in _cut(piece, key, start, stop, ranges, key in skipped)]
-    if len(found) > MOST_CONDITIONS and nest.skip is None:
-        return _inside(whole, found, ranges)
     if nest.skip is None:
         return pieces
-    return [part for piece in pieces for part in _left_out(piece, nest.skip, loop.extent, ranges)]
+    return [part for piece in pieces for part in _left_out(piece, nest.skip, nest.loops[-1].extent, ranges)]
 
 
 def _inside(
-    piece: Segment, found: Mapping[Key, tuple[Expr | None, Expr | None]], ranges: Mapping[Var, Interval]
+    piece: Segment, found: Mapping[Key, Ends], ranges: Mapping[Var, Interval]
 ) -> list[Segment]:
     """Three pieces where too many conditions change: the middle one, where all hold, is worth it if it is most of the loop."""
     lower = simplify(maximum(piece.lower, *(start for start, _ in found.values() if start is not None)), ranges)
@@ -75,9 +81,9 @@ def _inside(
     return [x for x in (before, middle, after) if interval(simplify(x.upper - x.lower, ranges), ranges).upper >= 0]
 
 
-def _skipped(nest: Nest) -> dict[Key, tuple[Expr | None, Expr | None]]:
+def _skipped(nest: Nest) -> dict[Key, Ends]:
     """The conditions that bound the loop while the nest's flag is 1."""
-    found: dict[Key, tuple[Expr | None, Expr | None]] = {}
+    found: dict[Key, Ends] = {}
     for c in nest.skip.conditions if nest.skip is not None else ():
         ends = bounds_by(c, nest.loops[-1].variable)
         assert ends is not None, "a nest leaves out only what bounds its innermost loop"
@@ -104,9 +110,9 @@ def _zero(s: Store) -> Scalar:
     return Scalar(s.buffer.element.dtype.type(0), s.buffer.element)
 
 
-def _conditions(segment: Segment, variable: Var) -> dict[Key, tuple[Expr | None, Expr | None]]:
+def _conditions(segment: Segment, variable: Var) -> dict[Key, Ends]:
     """Each condition that can be cut for: key -> the first and the last value of the variable where it holds."""
-    found: dict[Key, tuple[Expr | None, Expr | None]] = {}
+    found: dict[Key, Ends] = {}
     roots: list[Node] = [s.node for s in segment.stores] + [n for f in segment.folds for n in f.nodes]
     for n in all_nodes(roots):
         for c in n.conditions if isinstance(n, (Choose, Test)) else ():

@@ -19,39 +19,37 @@ from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Choose, Load, Renamer, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["without_short_sums"]
+__all__ = ["write_out_sums"]
 
 MOST_PRODUCTS = 4
 MOST_SIDE_BY_SIDE = 9  # products of whole vectors
 LEAST_ROW = 8
 
 
-def without_short_sums(
-    nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]
-) -> tuple[Nest, int]:
-    """The nest with its sums of products written out, and how many products each has; the nest itself and 1 otherwise.
-
-    The first of that many equal parts of the new nest's folds are the folds' first products, and so on.
-    """
+def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> Nest:
+    """The nest with its sums of few products written out: folds of several products each; the nest itself otherwise."""
     loops = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
     if not loops or nest.skip is not None or nest.stores or nest.order_is_fixed:
-        return nest, 1
+        return nest
     if not all(isinstance(f.op.definition.semantics, SumOfProducts) for f in nest.folds):
-        return nest, 1
+        return nest
     if has_runtimes([n for f in nest.folds for n in (*f.nodes, *f.inits)]) or any(x.kind is LoopKind.SCAN for x in nest.loops):
-        return nest, 1
+        return nest
     if prod(x.extent for x in loops) > MOST_PRODUCTS:
         loops = _inner(loops) if _lies_side_by_side(nest, buffer_of) else []
     count = prod(x.extent for x in loops)
     if not loops or not all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in loops) or count < 1:
-        return nest, 1
+        return nest
+    points = list(product(*(range(x.extent) for x in loops)))
     folds = []
-    for point in product(*(range(x.extent) for x in loops)):
-        renaming: dict[Var, Expr] = {x.variable: Const(at) for x, at in zip(loops, point, strict=True)}
-        rename = Renamer(renaming, ranges, {})
-        folds += [replace(f, nodes=tuple(map(rename.node, f.nodes))) for f in nest.folds]
+    for f in nest.folds:
+        nodes = []
+        for point in points:
+            at: dict[Var, Expr] = {x.variable: Const(k) for x, k in zip(loops, point, strict=True)}
+            nodes += map(Renamer(at, ranges, {}).node, f.nodes)
+        folds.append(replace(f, nodes=tuple(nodes), products=count))
     rest = tuple(x for x in nest.loops if not any(x is y for y in loops))
-    return replace(nest, loops=rest, folds=tuple(folds)), count
+    return replace(nest, loops=rest, folds=tuple(folds))
 
 
 def _inner(loops: list[Loop]) -> list[Loop]:

@@ -1,0 +1,366 @@
+"""The types of a kernel: one walk over its statements by numba's rules, for all prints that need types (LLVM's input, C).
+
+    (kernel, types of its arguments, the library)  ->  the same statements, each expression with its type and the rule that it is
+                                                       computed by
+
+A name is assigned before it is read and has one type wherever it is assigned, loops are over a range with a literal step. Nothing
+is left to infer when the walk arrives at an expression, so each is typed once. Which types a function takes, which it is given and
+what it returns is asked of numba. `NotStructured` says that the whole of numba is needed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from numba import types
+
+from codegen.kernel.ir import (
+    Assign,
+    Augment,
+    Binary,
+    Break,
+    Call,
+    Compare,
+    Continue,
+    Do,
+    Enclosed,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Logical,
+    Name,
+    Number,
+    Pass,
+    Return,
+    Statement,
+    Store,
+    Unary,
+    While,
+)
+
+__all__ = [
+    "Apply",
+    "Argument",
+    "Constant",
+    "First",
+    "Link",
+    "Loop",
+    "Meanwhile",
+    "NotStructured",
+    "Set",
+    "Test",
+    "TypedExpression",
+    "TypedKernel",
+    "TypedStatement",
+    "Variable",
+    "typed",
+]
+
+BINARY: dict[str, Any] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+UNARY: dict[str, Any] = {"-": operator.neg, "+": operator.pos, "~": operator.invert, "not": operator.not_}
+COMPARE: dict[str, Any] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+
+class NotStructured(Exception):
+    """The walk does not take the kernel."""
+
+
+# ---------------------------------------------------------------- what is typed
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number whose type may be a literal's."""
+
+    kind: Any
+    value: bool | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A bound or a buffer: what nothing assigns."""
+
+    kind: Any
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    kind: Any
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """`function` of operands, each converted to the type that numba's `signature` asks for."""
+
+    function: Any
+    signature: Any
+    operands: tuple[TypedExpression, ...]
+
+    @property
+    def kind(self) -> Any:
+        return self.signature.return_type
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first of bools that is `stop`, or the last; what comes after is not computed."""
+
+    stop: bool
+    operands: tuple[TypedExpression, ...]
+    kind: Any = types.boolean
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`first < a <= b …`: every operand computed once, none after the first link that is false."""
+
+    first: TypedExpression
+    links: tuple[tuple[Any, Any, TypedExpression], ...]  # function, signature, right operand
+    kind: Any = types.boolean
+
+
+TypedExpression: TypeAlias = Constant | Argument | Variable | Apply | First | Link
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """`name = value`; the variable has the value's type, no literal's."""
+
+    name: str
+    value: TypedExpression
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`variable` from `start` to below `stop`, both int64, by a positive `step`."""
+
+    variable: str
+    start: TypedExpression
+    stop: TypedExpression
+    step: int
+    body: tuple[TypedStatement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    test: TypedExpression
+    body: tuple[TypedStatement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    test: TypedExpression
+    then: tuple[TypedStatement, ...]
+    otherwise: tuple[TypedStatement, ...]
+
+
+TypedStatement: TypeAlias = Set | Apply | Loop | Meanwhile | Test | Pass | Break | Continue | Return
+
+
+@dataclass(frozen=True, slots=True)
+class TypedKernel:
+    """A kernel with types: its arguments by name, its variables by name, its statements."""
+
+    arguments: tuple[tuple[str, Any], ...]
+    variables: Mapping[str, Any]
+    body: tuple[TypedStatement, ...]
+
+
+def typed(kernel: Kernel, kinds: Sequence[Any], namespace: Mapping[str, Any], context: Any) -> TypedKernel:
+    """The kernel with the types that its expressions have by numba's typing `context`, where its arguments have `kinds`.
+
+    Raises NotStructured for what the walk does not take, and whatever numba raises for calls that have no types.
+    """
+    names = (*kernel.bounds, *(p.name for p in kernel.arguments))
+    given = tuple(zip(names, kinds, strict=True))
+    walk = _Walk(dict(given), namespace, context)
+    body = walk.block(kernel.body)
+    return TypedKernel(given, walk.variables, body)
+
+
+class _Walk:
+    def __init__(self, given: dict[str, Any], namespace: Mapping[str, Any], context: Any) -> None:
+        self.given, self.namespace, self.context = given, namespace, context
+        self.variables: dict[str, Any] = {}
+        self.rules: dict[tuple[Any, ...], Any] = {}
+
+    # ------------------------------------------------------------ statements
+
+    def block(self, statements: Sequence[Statement]) -> tuple[TypedStatement, ...]:
+        made = []
+        for s in statements:
+            made.append(_STATEMENTS[type(s)](self, s))
+            if isinstance(s, Break | Continue | Return):
+                break  # what follows a jump
+        return tuple(made)
+
+    def of_assign(self, s: Assign) -> TypedStatement:
+        return self.set(s.name, self.value(s.value))
+
+    def set(self, name: str, value: TypedExpression) -> Set:
+        kind = types.unliteral(value.kind)
+        known = self.variables.setdefault(name, kind)
+        if name in self.given:
+            raise NotStructured(f"an argument that is assigned, {name}")
+        if known != kind:
+            raise NotStructured(f"a name of two types, {known} and {kind}")
+        if isinstance(kind, types.Function | types.NumberClass | types.NoneType):
+            raise NotStructured(f"a name for {kind}")
+        return Set(name, value)
+
+    def of_store(self, s: Store) -> TypedStatement:
+        value = self.value(s.value)
+        return self.apply(operator.setitem, (self.buffer(s.buffer), self.value(s.index), value))
+
+    def of_augment(self, s: Augment) -> TypedStatement:
+        if isinstance(s.target, Name):
+            return self.set(s.target.name, self.apply(BINARY[s.operator], (self.name(s.target.name), self.value(s.value))))
+        place = (self.buffer(s.target.buffer), self.value(s.target.index))
+        made = self.apply(BINARY[s.operator], (self.apply(operator.getitem, place), self.value(s.value)))
+        return self.apply(operator.setitem, (*place, made))
+
+    def of_do(self, s: Do) -> TypedStatement:
+        made = self.value(s.call)
+        assert isinstance(made, Apply)
+        return made
+
+    def of_for(self, s: For) -> TypedStatement:
+        if "range" in self.variables:
+            raise NotStructured("another range")
+        zero = Constant(types.literal(0), 0)
+        start, stop = zero if s.start is None else self.value(s.start), self.value(s.stop)
+        step = 1
+        if s.step is not None:
+            known = self.value(s.step)
+            if not isinstance(known, Constant) or not isinstance(known.kind, types.IntegerLiteral) or known.value <= 0:
+                raise NotStructured("a step that is not known")
+            step = int(known.value)
+        if any(types.unliteral(x.kind) != types.int64 for x in (start, stop)):
+            raise NotStructured("a range of other integers")
+        self.set(s.variable, Constant(types.int64, 0))
+        return Loop(s.variable, start, stop, step, self.block(s.body))
+
+    def of_while(self, s: While) -> TypedStatement:
+        return Meanwhile(self.truth(s.test), self.block(s.body))
+
+    def of_if(self, s: If) -> TypedStatement:
+        return Test(self.truth(s.test), self.block(s.then), self.block(s.otherwise))
+
+    # ------------------------------------------------------------ expressions
+
+    def value(self, e: Expression) -> TypedExpression:
+        """An expression with its type; what Python folds before it runs is a literal."""
+        folded = _folded(e)
+        if folded is not None:
+            return _constant(folded)
+        made: TypedExpression = _EXPRESSIONS[type(e)](self, e)
+        return made
+
+    def name(self, name: str) -> TypedExpression:
+        kind = self.variables.get(name)
+        if kind is not None:
+            return Variable(kind, name)
+        if name in self.given:
+            return Argument(self.given[name], name)
+        found = self.namespace.get(name)
+        if not isinstance(found, float):
+            raise NotStructured(f"{name} is no value")
+        return _constant(found)
+
+    def buffer(self, buffer: str | Call) -> TypedExpression:
+        return self.name(buffer) if isinstance(buffer, str) else self.of_call(buffer)
+
+    def of_binary(self, e: Binary) -> TypedExpression:
+        return self.apply(BINARY[e.operator], (self.value(e.left), self.value(e.right)))
+
+    def of_unary(self, e: Unary) -> TypedExpression:
+        return self.apply(UNARY[e.operator], (self.value(e.operand),))
+
+    def of_compare(self, e: Compare) -> TypedExpression:
+        first = left = self.value(e.first)
+        links = []
+        for op, x in e.links:
+            right = self.value(x)
+            made = self.apply(COMPARE[op], (left, right))
+            self.bool(made)
+            links.append((made.function, made.signature, right))
+            left = right
+        return made if len(links) == 1 else Link(first, tuple(links))
+
+    def of_logical(self, e: Logical) -> TypedExpression:
+        return First(e.operator == "or", tuple([self.truth(x) for x in e.operands]))
+
+    def of_call(self, e: Call) -> TypedExpression:
+        function = None if e.function in self.variables else self.namespace.get(e.function)
+        if function is None:
+            raise NotStructured(f"{e.function} is not of the library")
+        return self.apply(function, tuple([self.value(a) for a in e.arguments]))
+
+    def of_load(self, e: Load) -> TypedExpression:
+        return self.apply(operator.getitem, (self.buffer(e.buffer), self.value(e.index)))
+
+    def truth(self, e: Expression) -> TypedExpression:
+        return self.bool(self.value(e))
+
+    def bool(self, made: TypedExpression) -> TypedExpression:
+        if types.unliteral(made.kind) != types.boolean:
+            raise NotStructured(f"the truth of {made.kind}")
+        return made
+
+    def apply(self, function: Any, operands: tuple[TypedExpression, ...]) -> Apply:
+        """`function` of operands by numba's rule for their types."""
+        kinds = tuple([x.kind for x in operands])
+        key = (function, *kinds)
+        signature = self.rules.get(key)
+        if signature is None:
+            signature = self.context.resolve_function_type(self.context.resolve_value_type(function), kinds, {})
+            if signature is None or len(signature.args) != len(kinds):
+                raise NotStructured(f"{function} of {kinds}")
+            self.rules[key] = signature
+        return Apply(function, signature, operands)
+
+
+_STATEMENTS: dict[type, Callable[[_Walk, Any], TypedStatement]] = {
+    Assign: _Walk.of_assign, Store: _Walk.of_store, Augment: _Walk.of_augment, Do: _Walk.of_do, For: _Walk.of_for,
+    While: _Walk.of_while, If: _Walk.of_if, Pass: lambda walk, s: s, Break: lambda walk, s: s, Continue: lambda walk, s: s,
+    Return: lambda walk, s: s,
+}  # fmt: skip
+_EXPRESSIONS: dict[type, Callable[[_Walk, Any], TypedExpression]] = {
+    Name: lambda walk, e: walk.name(e.name), Unary: _Walk.of_unary, Binary: _Walk.of_binary, Compare: _Walk.of_compare,
+    Logical: _Walk.of_logical, Call: _Walk.of_call, Load: _Walk.of_load, Enclosed: lambda walk, e: walk.value(e.value),
+}  # fmt: skip
+
+
+def _constant(value: bool | int | float) -> Constant:
+    return Constant(types.float64 if isinstance(value, float) else types.literal(value), value)
+
+
+def _folded(e: Expression) -> bool | int | float | None:
+    """The number that an expression of literals is."""
+    kind = type(e)
+    if kind is Number:
+        return e.value  # type: ignore[union-attr]
+    if kind is Enclosed:
+        return _folded(e.value)  # type: ignore[union-attr]
+    if kind is Unary and e.operator == "-":  # type: ignore[union-attr]
+        inner = _folded(e.operand)  # type: ignore[union-attr]
+        return None if inner is None or isinstance(inner, bool) else -inner
+    if kind is Binary and e.operator in "+-*":  # type: ignore[union-attr]
+        left = _folded(e.left)  # type: ignore[union-attr]
+        right = None if left is None else _folded(e.right)  # type: ignore[union-attr]
+        if left is not None and right is not None:
+            made: int | float = BINARY[e.operator](left, right)  # type: ignore[union-attr]
+            return made
+    return None

@@ -1,0 +1,118 @@
+"""Rows at places known only at run time are asked for two rows ahead of their turn.
+
+    row r of x[index[r], :]  ->  the lines of row index[min(r + 2, last)] are prefetched while row r is copied
+
+Hardware foresees the next lines of a row, never where the next row begins: each would start with misses of the page table
+and of the caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+from indexing.expr import Expr, Var
+from tiling.loops.affine import step_along
+from tiling.loops.element_ir import Choose, Load, Node, Runtime, children, has_runtimes, node_variables
+from tiling.loops.ir import Buffer, LoopKind, Nest, Scatter, Selection
+
+__all__ = ["LINE_BYTES", "ROWS_AHEAD", "lines_of_row", "moving_places", "prefetch_rows", "prefetch_rows_of_updates"]
+
+ROWS_AHEAD = 2
+LINE_BYTES = 64
+LEAST_LINES, MOST_LINES = 4, 64  # shorter rows are a line or two; longer ones hide the first miss by themselves
+LEAST_BYTES = 4 << 20  # what the cores' own caches hold has no misses to hide
+MOST_NODES = 12
+
+
+def prefetch_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
+    """The nest with the loads named whose rows are worth being asked for ahead."""
+    found = _found(nest, [s.node for s in nest.stores], buffer_of)
+    return replace(nest, ahead=tuple(found)) if found else nest
+
+
+def prefetch_rows_of_updates(step: Scatter | Selection, buffer_of: Callable[[Load], Buffer]) -> Scatter | Selection:
+    """Updates with the loads named that are worth it in their loops."""
+    starts = step.starts if isinstance(step, Scatter) else ()
+    nodes = step.nodes if isinstance(step, Scatter) else (step.node,)
+    found = _found(Nest(step.loops), [*(s.node for s in starts if not isinstance(s.node, Expr)), *nodes], buffer_of)
+    return replace(step, ahead=tuple(found)) if found else step
+
+
+def _found(nest: Nest, roots: list[Node], buffer_of: Callable[[Load], Buffer]) -> list[Load]:
+    """The loads below some nodes, in the loops of a nest, whose rows are worth being asked for ahead."""
+    if len(nest.loops) < 2 or nest.folds:
+        return []
+    rows = nest.loops[-2]
+    if rows.kind is not LoopKind.PARALLEL or rows.extent < 4 or rows.together > 1:
+        return []
+    found: list[Load] = []
+    asked: set[Var] = set()
+    for load in _looked_up(roots):
+        new = {r.variable for r in load.runtimes} - asked
+        asked |= new
+        if new and _is_worth_it(nest, load, buffer_of(load)):
+            found.append(load)
+    return found
+
+
+def _looked_up(roots: list[Node]) -> list[Load]:
+    """Loads at places known only at run time that every iteration makes, each after what it is computed from."""
+    found: dict[Hashable, Load] = {}
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(roots)]
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            if isinstance(n, Load) and n.runtimes:
+                found.setdefault(n.place, n)
+        elif n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            inside = [r.node for r in n.runtimes] if isinstance(n, Choose) else children(n)
+            stack.extend((c, False) for c in reversed(inside))
+    return list(found.values())
+
+
+def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:
+    moving = moving_places(nest, load)
+    # A place that is found by way of another place would have to be looked up twice.
+    if buffer.size_bytes < LEAST_BYTES or not moving or has_runtimes([r.node for r in moving]):
+        return False
+    innermost = nest.loops[-1].variable
+    memo: dict[Node, frozenset[Var]] = {}
+    if any(innermost in node_variables(r.node, memo) for r in _used(load)):
+        return False
+    if sum(_size(r.node) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, innermost) != 1:
+        return False
+    return LEAST_LINES <= lines_of_row(nest, buffer) <= MOST_LINES
+
+
+def lines_of_row(nest: Nest, buffer: Buffer) -> int:
+    """How many lines of a cache a row of the innermost loop takes."""
+    return nest.loops[-1].extent * buffer.element.itemsize_bytes // LINE_BYTES
+
+
+def moving_places(nest: Nest, load: Load) -> list[Runtime]:
+    """The places that a load looks up anew for each iteration of the loop around the innermost one."""
+    memo: dict[Node, frozenset[Var]] = {}
+    rows, inner = nest.loops[-2].variable, nest.loops[-1].variable
+    used = ((r, node_variables(r.node, memo)) for r in _used(load))
+    return [r for r, variables in used if rows in variables and inner not in variables]
+
+
+def _used(load: Load) -> list[Runtime]:
+    return [r for r in load.runtimes if r.variable in _variables(load.index)]
+
+
+def _variables(index: tuple[Expr, ...]) -> set[Var]:
+    return {v for e in index for v in e.variables}
+
+
+def _size(node: Node) -> int:
+    """How many nodes a node is computed from, counted up to the limit."""
+    todo, count = [node], 0
+    while todo and count <= MOST_NODES:
+        count += 1
+        todo.extend(children(todo.pop()))
+    return count

@@ -1,0 +1,316 @@
+"""The pipeline: every pass from a module to the final loops, in the order in which they run.
+
+    module   --inline, …-->           program   ops that are planned, still a module that the evaluator runs
+    program  --group-->               fusions   which stages form a kernel, with what tiles
+    fusions  --lower-->               loops     a schedule; then passes from loops to loops while fusions are weighed
+    loops    --split_borders, …-->    loops     the final ones: proved, and printed as source
+
+    TILEWRIGHT_SKIP=NAME,…                     leaves optional passes out
+    TILEWRIGHT_PRINT=after:NAME,…|changed|all  prints what passes make (`tiling.show.stages`)
+    TILEWRIGHT_DEBUG=check                     runs the loops' rules (`tiling.loops.spec`) after each pass
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from hlo.errors import SettingError
+from hlo.settings import debug_modes
+from tiling.loops.element_ir import Load
+from tiling.loops.ir import Buffer, Nest, Scatter, Schedule, Selection, Sequential
+from tiling.loops.names import Names
+from tiling.loops.spec import faults
+from tiling.passes.collapse_loops import collapse_loops
+from tiling.passes.each_nest import Around, each_nest
+from tiling.passes.group_rows import group_rows, scan_rows_together
+from tiling.passes.lane_folds import lane_folds
+from tiling.passes.merge_nests import merged
+from tiling.passes.order_loops import order_loops
+from tiling.passes.prefetch_rows import prefetch_rows, prefetch_rows_of_updates
+from tiling.passes.read_rows_again import read_rows_again
+from tiling.passes.split_borders import inside_and_edges
+from tiling.passes.split_fold import split_fold
+from tiling.passes.split_innermost import cut_at_masks, split_innermost
+from tiling.passes.split_product import split_product
+from tiling.passes.split_residues import take_turns
+from tiling.passes.tighten_bounds import tighten
+from tiling.passes.turn_tiles import turned
+from tiling.passes.wide_sums import wide_sums
+from tiling.passes.write_out_sums import write_out_sums
+from tiling.passing import Pass, runs, skipped
+from tiling.program.bitcasts import bitcast_convert
+from tiling.program.expand import expansion
+from tiling.program.flatten import flatten
+from tiling.program.fourier_halves import fourier
+from tiling.program.in_place_updates import mark_updates
+from tiling.program.promotion import promoted
+from tiling.program.random_bits import random_bits
+from tiling.program.swap_products import turn_products
+from tiling.program.unfold import UNFOLDED
+from tiling.program.unroll_short_loops import times_written_out
+from tiling.program.untuple import without_tuples
+
+__all__ = ["PIPELINE", "Surroundings", "check_settings", "finished", "lowered", "observed", "passes"]
+
+MODULE, PROGRAM, FUSIONS, LOOPS = "module", "program", "fusions", "loops"
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What passes know while a fusion is lowered: names for new buffers, where values are kept, lanes of a vector of f32."""
+
+    names: Names
+    buffer_of: Callable[[Load], Buffer]
+    lanes: int
+
+
+def _nests(rewrite: Callable[[Nest, Around], list[Nest]]) -> Callable[[Schedule], Schedule]:
+    return lambda schedule: each_nest(schedule, rewrite)
+
+
+def _prefetched(schedule: Schedule) -> Schedule:
+    def update(step: Scatter | Selection, around: Around) -> Scatter | Selection:
+        return prefetch_rows_of_updates(step, around.buffer_of)
+
+    return each_nest(schedule, lambda n, a: [prefetch_rows(n, a.buffer_of)], update)
+
+
+def _whole_rows(rewrite: Callable[[Schedule, Surroundings], Schedule]) -> Callable[[Schedule, Surroundings], Schedule]:
+    """A pass that leaves the online form as it is: what its sequential loops carry goes from block to block."""
+    return lambda s, around: s if any(isinstance(x, Sequential) for x in s.main.steps) else rewrite(s, around)
+
+
+PIPELINE = (
+    # ---------------------------------------------------------------- module -> program
+    Pass(
+        "inline", MODULE, PROGRAM, flatten, False,
+        "one block: calls, fusions and composites opened, dead ops and constants that broadcast follow their readers gone",
+    ),
+    Pass(
+        "untuple", MODULE, PROGRAM, without_tuples, False,
+        "control flow over tuples has a value for each part: buffers hold tensors", within="inline",
+    ),
+    Pass(
+        "unroll_short_loops", MODULE, PROGRAM, times_written_out, True,
+        "a short loop over large tensors, element by element, is one expression when it is written out", within="inline",
+    ),
+    Pass(
+        "merge_equal_ops", MODULE, PROGRAM, None, True,
+        "two ops alike are one; while ops are copied, when their operands already are merged", within="inline",
+    ),
+    Pass(
+        "quantized", MODULE, PROGRAM, expansion, False,
+        "quantized tensors are their stored integers, which kernels compute with", within="inline",
+    ),
+    Pass(
+        "promote_bodies", MODULE, PROGRAM, promoted, False,
+        "a fold whose body is wider than its operands: conversions, then a fold of one type", within="inline",
+    ),
+    Pass(
+        "unfold", MODULE, PROGRAM, UNFOLDED.get, True,
+        "ops that are others in short (map, norms, barriers, outer products): what they stand for fuses", within="inline",
+    ),
+    Pass(
+        "bitcasts", MODULE, PROGRAM, bitcast_convert, True,
+        "bits of another width by shifts, so that they stay in kernels", within="inline",
+    ),
+    Pass(
+        "random_bits", MODULE, PROGRAM, random_bits, True,
+        "a generator's arithmetic on counters, which any kernel computes where the numbers are read", within="inline",
+    ),
+    Pass(
+        "fourier_halves", MODULE, PROGRAM, fourier, True,
+        "Fourier transforms with tables of roots, real ones as complex ones of half the length", within="inline",
+    ),
+    Pass(
+        "decompose", MODULE, PROGRAM, expansion, True,
+        "an op without a kernel becomes ops with kernels; after all that have a form of their own", within="inline",
+    ),
+    Pass(
+        "swap_products", PROGRAM, PROGRAM, turn_products, True,
+        "a product only read transposed is the product of the swapped factors; once it is known who reads what",
+    ),
+    Pass(
+        "mark_in_place", PROGRAM, PROGRAM, mark_updates, True,
+        "an update of a part is written over the value it updates; last, when all other ops are what they will be",
+    ),
+    # ---------------------------------------------------------------- program -> loops
+    Pass("group", PROGRAM, FUSIONS, None, False, "which stages form a kernel and with what tiles, by the cost model"),
+    Pass(
+        "join_siblings", FUSIONS, FUSIONS, None, True,
+        "kernels that read the same operand read it once; after each has joined its readers", within="group",
+    ),
+    Pass("lower", FUSIONS, LOOPS, None, False, "tiles propagate through reads to boxes; loops, buffers and steps follow"),
+    Pass(
+        "bound_by_masks", FUSIONS, LOOPS, None, True,
+        "what a mask makes neutral is left out while inputs are within limits", within="lower",
+    ),
+    Pass(
+        "tighten_bounds", LOOPS, LOOPS, tighten, True,
+        "conditions on a reduction's variable become bounds; nest by nest, before masks look at what is left", within="lower",
+    ),
+    Pass(
+        "online_form", FUSIONS, LOOPS, None, True,
+        "one pass that rescales its running results, where rows are too long to be kept", within="lower",
+    ),
+    # ---------------------------------------------------------------- loops -> loops, while fusions are weighed
+    Pass(
+        "merge_nests", LOOPS, LOOPS, lambda s, a: merged(s, a.buffer_of), True,
+        "nests over one domain become one: what one stores and the next reads stays in a register",
+    ),
+    Pass(
+        "turn_tiles", LOOPS, LOOPS, _whole_rows(lambda s, a: turned(s, a.buffer_of, a.names, a.lanes)), True,
+        "loads that walk across rows read a tile that was turned in registers; of merged nests, which share it",
+    ),
+    Pass(
+        "split_fold", LOOPS, LOOPS, _whole_rows(lambda s, a: split_fold(s, a.names) or s), True,
+        "a large fold to a small result is cut into pieces that tasks share",
+    ),
+    Pass(
+        "split_product", LOOPS, LOOPS, _whole_rows(lambda s, a: split_product(s, a.names) or s), True,
+        "likewise a long sum of products across the rows of a large factor; where the fold was not split",
+    ),
+    Pass(
+        "lane_folds", LOOPS, LOOPS, _whole_rows(lambda s, a: lane_folds(s, a.names, a.buffer_of)), True,
+        "a fold that no vector instruction folds has partial results side by side; each piece for itself",
+    ),
+    Pass(
+        "wide_sums", LOOPS, LOOPS, _whole_rows(lambda s, a: wide_sums(s, a.names, a.buffer_of)), False,
+        "sums of 16-bit floats in memory are kept in f32 while they grow; once it is known which are in memory",
+    ),
+    # ---------------------------------------------------------------- loops -> loops, of what was chosen
+    Pass(
+        "split_borders", LOOPS, LOOPS, _nests(lambda n, a: inside_and_edges(n, a.ranges)), True,
+        "windows over an edge: an inside that asks nothing, and the edges around it",
+    ),
+    Pass(
+        "write_out_sums", LOOPS, LOOPS, _nests(lambda n, a: [write_out_sums(n, a.ranges, a.buffer_of)]), True,
+        "sums of few products have no loop; before loops are ordered, which looks at what is left",
+    ),
+    Pass(
+        "order_loops", LOOPS, LOOPS, _nests(lambda n, a: [order_loops(n, a.buffer_of)]), True,
+        "the innermost loop steps through memory one element at a time",
+    ),
+    Pass(
+        "collapse_loops", LOOPS, LOOPS, _nests(lambda n, a: [collapse_loops(n, a.buffer_of, a.ranges)]), True,
+        "loops that walk on through memory become one; after they are in order",
+    ),
+    Pass(
+        "take_turns", LOOPS, LOOPS, _nests(lambda n, a: take_turns(n, a.buffer_of, a.ranges)), True,
+        "an iteration does a whole turn of residues, and nothing asks whose it is",
+    ),
+    Pass(
+        "group_rows", LOOPS, LOOPS, _nests(lambda n, a: group_rows(n, a.buffer_of)), True,
+        "folds across rows read and write their running results once for four rows",
+    ),
+    Pass(
+        "scan_rows_together", LOOPS, LOOPS, _nests(lambda n, a: [scan_rows_together(n)]), True,
+        "each step of a scan waits for the one before: several rows go side by side",
+    ),
+    Pass(
+        "read_rows_again", LOOPS, LOOPS, _nests(lambda n, a: [read_rows_again(n, a.ranges, a.buffer_of, a.phase)]), True,
+        "a maximum of a long row takes two instructions an element, and most rows no second look",
+    ),
+    Pass(
+        "prefetch_rows", LOOPS, LOOPS, _prefetched, True,
+        "rows at places known only at run time are asked for before their turn",
+    ),
+    Pass(
+        "cut_at_masks", LOOPS, LOOPS, _nests(lambda n, a: [cut_at_masks(n, a.ranges)]), False,
+        "what a mask covers is left out of the innermost loop while its flag is 1",
+    ),
+    Pass(
+        "split_innermost", LOOPS, LOOPS, _nests(lambda n, a: [split_innermost(n, a.ranges)]), True,
+        "no iteration tests a condition on the innermost loop's variable; last, for it sees the loops as they are",
+    ),
+)  # fmt: skip
+
+_NAMES = [p.name for p in PIPELINE]
+_LOWER = PIPELINE[_NAMES.index("lower")]
+_LOWERED = PIPELINE[_NAMES.index("merge_nests") : _NAMES.index("split_borders")]
+_FINISHED = PIPELINE[_NAMES.index("split_borders") :]
+
+
+def passes() -> tuple[Pass, ...]:
+    """Every pass, in the order in which they run.
+
+    >>> [p.name for p in passes() if p.target == "program" and not p.optional]
+    ['inline', 'untuple', 'quantized', 'promote_bodies']
+    """
+    return PIPELINE
+
+
+def check_settings() -> None:
+    """Raises SettingError where TILEWRIGHT_SKIP names a pass that there is not, or that is not optional."""
+    names = [p.name for p in PIPELINE if p.optional]
+    unknown = sorted(skipped().difference(names))
+    if unknown:
+        raise SettingError(f"TILEWRIGHT_SKIP: expected optional passes, of {', '.join(names)}; found {unknown[0]!r}")
+
+
+# ---------------------------------------------------------------- running
+
+
+_observer: ContextVar[Callable[[Pass, Schedule], None] | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observed(observer: Callable[[Pass, Schedule], None]) -> Iterator[None]:
+    """Calls `observer(pass, loops)` after each pass from loops to loops that runs inside the block."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def _done(p: Pass, schedule: Schedule) -> None:
+    observer = _observer.get()
+    if observer is not None:
+        observer(p, schedule)
+    if "check" in debug_modes():
+        bad = faults(schedule)
+        if bad:
+            raise AssertionError(f"after {p.name} the loops break a rule: {bad[0]}\n{schedule}")
+
+
+def lowered(schedule: Schedule, around: Surroundings) -> Schedule:
+    """The loops of a fusion after the passes that run while it is weighed."""
+    runs(_LOWER.name)
+    _done(_LOWER, schedule)
+    for p in _LOWERED:
+        if p.run is not None and runs(p.name):
+            schedule = p.run(schedule, around)
+            _done(p, schedule)
+    return schedule
+
+
+_final: WeakKeyDictionary[Schedule, dict[frozenset[str], Schedule | None]] = WeakKeyDictionary()
+"""The final loops of the schedules that are in use, by the passes that were left out; None for the schedule itself."""
+
+
+def finished(schedule: Schedule, without: Collection[str] = ()) -> Schedule:
+    """The final loops of a schedule, which are proved, and printed as source; `without` are passes that are left out as well.
+
+    >>> import hlo, tiling
+    >>> text = '''func.func @main(%x: tensor<16x8xf32>) -> tensor<16x8xf32> {
+    ...   %0 = stablehlo.tanh %x : tensor<16x8xf32>
+    ...   return %0 : tensor<16x8xf32> }'''
+    >>> schedule = tiling.plan(hlo.parse(text)).fusions[0].schedule
+    >>> [len(s.loops) for s in schedule.main.steps], [len(s.loops) for s in finished(schedule).main.steps]
+    ([2], [1])
+    """
+    key = skipped() | frozenset(without)
+    known = _final.setdefault(schedule, {})
+    if key not in known or _observer.get() is not None:
+        made = schedule
+        for p in _FINISHED:
+            if p.run is not None and p.name not in key and runs(p.name):
+                made = p.run(made)
+                _done(p, made)
+        known[key] = made if made is not schedule else None  # a value that held its own key would never go
+    return known[key] or schedule

@@ -1,0 +1,71 @@
+"""Garbage collections while a program is planned: few, for nearly all that planning makes is kept until it ends.
+
+At Python's own threshold of 700 new objects a collection walks what was made since the last one, and now and then all that there
+is, a program's ops and all imported modules included: a third of the time of planning, with next to nothing found.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["few_collections"]
+
+NEW_OBJECTS = 100_000  # some tens of megabytes
+
+
+class _Entered:
+    """How many plans are being made, and the threshold from before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.before = gc.get_threshold()
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.count == 0:
+                self.before = gc.get_threshold()
+                first, *others = self.before
+                gc.set_threshold(max(first, NEW_OBJECTS) if first else 0, *others)
+            self.count += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if self.count == 0:
+                gc.set_threshold(*self.before)
+
+
+_ENTERED = _Entered()
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """The collector's threshold is at least 100,000 new objects in here, whoever else is in here; a collector that is off stays off.
+
+    >>> with few_collections():
+    ...     gc.get_threshold()[0] >= NEW_OBJECTS
+    True
+    """
+    entered = _ENTERED
+    entered.enter()
+    try:
+        yield
+    finally:
+        entered.leave()
+
+
+def _after_fork() -> None:
+    """Other threads' plans are not made in the child, and what holds the lock is not there."""
+    global _ENTERED
+    if _ENTERED.count:
+        gc.set_threshold(*_ENTERED.before)
+    _ENTERED = _Entered()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,251 @@
+"""What a fusion costs with given tiles, without its schedule: from the boxes that its members' index maps give.
+
+    boxes of the members       the root's tile, moved along the index maps of all reads (`Lowering.place`)
+    work of each member        its operations, loads, stores over its box (`tiling.planning.work`), known for every fusion and
+                               every tile that asks for the same box
+    joined where loops agree   as the nests will be, but without copies of expressions
+    cost                       the cost model that also takes schedules (`tiling.planning.cost`)
+
+The figures are those of the schedule that the same tiles would get. Where they do not follow from maps (folds in parts or in
+lanes, sums in another type) there is no sketch, and whoever asks lowers the fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hlo.module import Value
+from hlo.registry import Fold, SumOfProducts
+from indexing.expr import Const, Interval, Var, as_expr
+from tiling.elements.folds import combined_function
+from tiling.loops.affine import address, linear, steps_along
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Load
+from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Turn
+from tiling.loops.names import Names
+from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.member import Member
+from tiling.machine import Machine
+from tiling.passes.split_fold import LEAST_ELEMS
+from tiling.passes.tighten_bounds import sums_element
+from tiling.passes.turn_tiles import LEAST_SIDE
+from tiling.planning.cost import Estimate, estimate_phases
+from tiling.planning.work import Access, Work, join_all, order_of, work_of
+from tiling.routines.table import routine_of
+
+__all__ = ["Sketch", "sketch"]
+
+Part = Work | Step
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """The figures of a fusion with given tiles.
+
+    `contracts` are the main phase's contractions, `turned` the loops (inner, consecutive) of loads that walk across rows.
+    """
+
+    tile_sizes: tuple[int, ...]
+    estimate: Estimate
+    contracts: tuple[Contract, ...]
+    turned: tuple[tuple[Loop, Loop], ...]
+    notes: tuple[str, ...]
+    streams: bool
+    scratch_bytes: int
+    longest: int  # iterations of a loop over a reduction
+    is_bounded: bool  # whether loops are bounded by masks
+    form: str = "bounded"
+
+
+@dataclass(frozen=True, eq=False)
+class _Emitted:
+    """The steps of one member, with what they need: kept for every fusion where it has the same box and buffers."""
+
+    parts: tuple[Part, ...]
+    buffers: tuple[Buffer, ...]
+    prepass: tuple[Phase, ...]
+    ranges: tuple[tuple[Var, Interval], ...]
+
+
+def sketch(request: FusionRequest, machine: Machine, names: Names) -> Sketch | None:
+    """The figures of the schedule that `request` would get; None where they do not follow from its maps alone.
+
+    Raises LookupError with the reason where there is no schedule.
+    """
+    if any(routine_of(s.op) is not None for s in request.stages):
+        return None
+    return _Weighing(request, machine, names).sketch()
+
+
+class _Weighing(Lowering):
+    def sketch(self) -> Sketch | None:
+        if self.place():
+            return None
+        self._allocate()
+        self._share_buffers()
+        self.masks = self.find_masks()
+        emitted = {id(p): self._emitted(p) for p in reversed(self.plans)}
+        steps: list[Part] = []
+        buffers: list[Buffer] = [*dict.fromkeys(self.buffers.values())]
+        prepass: list[Phase] = []
+        for plan in self.plans:
+            found = emitted[id(plan)]
+            steps += found.parts
+            buffers += found.buffers
+            prepass += found.prepass
+        joined = join_all(steps, self.ranges, self._buffer_of)
+        works = [s for s in joined if isinstance(s, Work)]
+        if not all(map(_is_plain, works)) or self._splits(joined):
+            return None
+        crossing = [(w, self._across(w)) for w in works]
+        turned = {id(w): self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)}
+        final: list[Part] = []
+        for s in joined:
+            parts, scratch = turned.get(id(s), ((s,), ()))
+            final += parts
+            buffers += scratch
+        main = Phase(tuple(self.tiles), ())
+        if self.masks is not None and self.masks.is_used:
+            self.prepass, self.extra_buffers = [], []
+            main = self._flagged(main, self.masks)
+            prepass += self.prepass
+            buffers += self.extra_buffers
+        schedule = Schedule((*prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+        phases: list[tuple[Phase, Sequence[Part]]] = [*((p, p.steps) for p in prepass), (main, final)]
+        loops = [x for w in works for x in w.loops]
+        loops += [x for p in prepass for n in p.all_steps if isinstance(n, Nest) for x in n.loops]
+        return Sketch(
+            self.request.tile_sizes, estimate_phases(phases, schedule, self.machine, self._by_value()),
+            tuple(s for s in final if isinstance(s, Contract)), _pairs([x for _, found in crossing for x in found]),
+            tuple(self.notes), all(isinstance(s, (Work, Nest, Turn)) for _, p in phases for s in p),
+            schedule.thread_scratch_bytes, max((x.extent for x in loops if x.kind is LoopKind.REDUCTION), default=0),
+            bool(main.flags),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ members
+
+    def _by_value(self) -> dict[Value, Buffer]:
+        """Where each value that a member makes or reads is kept."""
+        values = [v for p in self.plans for v in (*p.stage.values, *(x.value for x in p.reads))]
+        return {v: self.buffers[id(v)] for v in values if id(v) in self.buffers}
+
+    def _share_buffers(self) -> None:
+        """Takes the buffers of fusions before that keep the same of a value: what is known of members is told by them."""
+        known = self.names.buffers
+        same: dict[Buffer, Buffer] = {}
+        for b in self.buffers.values():
+            if b not in same:
+                same[b] = known.setdefault((b.value, b.scope, b.element, b.shape, b.strides, b.origin), b)
+        self.buffers = {k: same[b] for k, b in self.buffers.items()}
+
+    def _emitted(self, plan: Member) -> _Emitted:
+        key = None
+        if plan.shape is not None and self.masks is None:  # a mask's bounds depend on the readers
+            outs = tuple([self.buffers[id(v)] for v in plan.stage.values])
+            key = (plan.shape, outs)
+            if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
+                read = tuple([(self.buffers[id(x.value)], id(x.value) in self.plan_of) for x in plan.reads])
+                key = (plan.shape, outs, read)
+            known = self.names.emitted.get(key)
+            if known is not None:
+                assert isinstance(known, _Emitted)
+                self.ranges.update(known.ranges)
+                return known
+        before = set(self.ranges)
+        extra, ahead = len(self.extra_buffers), len(self.prepass)
+        steps = self.emit(plan)
+        lowered = self.contractions.get(id(plan), ())
+        made = _Emitted(
+            tuple(work_of(s) if isinstance(s, Nest) else s for s in steps),
+            (*self.extra_buffers[extra:], *(b for x in lowered for b in x.buffers)),
+            (*self.prepass[ahead:], *(p for x in lowered for p in x.prepass)),
+            tuple((v, r) for v, r in self.ranges.items() if v not in before),
+        )
+        if key is not None:
+            self.names.emitted[key] = made
+        return made
+
+    def _splits(self, steps: Sequence[Part]) -> bool:
+        """Whether the one task starts with a reduction that may be shared out in pieces."""
+        first = steps[0] if steps else None
+        return isinstance(first, Work) and bool(first.folds) and not self.tiles and first.iterations >= LEAST_ELEMS
+
+    # ------------------------------------------------------------ loads across rows
+
+    def _across(self, work: Work) -> list[tuple[Access, Loop, Loop, bool]]:
+        """(load, innermost loop, loop along which it is consecutive, whether it is a tile) as `turn_tiles.across` has them."""
+        loops = work.loops
+        if len(loops) < 2 or work.has_runtimes or not all(x.extent for x in loops):
+            return []
+        inner = -1
+        found = []
+        for a in work.loads:
+            buffer = self._buffer_of(a.load)
+            if not a.is_taken or not a.counts or buffer.scope is Scope.THREAD:
+                continue
+            steps = steps_along(a.load.index, buffer.strides, a.variables)
+            if 1 not in steps:
+                continue
+            if inner < 0:
+                inner = order_of(work, self._buffer_of)[-1]
+            step = steps[inner]
+            if step is None or step < 2:
+                continue
+            at = linear(address(buffer, a.load.index, self.ranges), a.variables)
+            if at is None:
+                continue
+            rows = [k for k, n in enumerate(at[1]) if n == 1 and k != inner]
+            if at[1][inner] < 2 or not rows or min(loops[inner].extent, loops[rows[0]].extent) < LEAST_SIDE:
+                continue
+            others = [k for k in range(len(loops)) if k not in (inner, rows[0])]
+            in_tile = all(at[1][k] == 0 or loops[k].extent == 1 for k in others)
+            found.append((a, loops[inner], loops[rows[0]], in_tile))
+        return found
+
+    def _turned(self, work: Work, found: Iterable[tuple[Access, Loop, Loop, bool]]) -> tuple[list[Part], list[Buffer]]:
+        """The nest's work with such tiles turned first, as `turn_tiles.turn_loads` has it."""
+        done: list[Part] = []
+        made: list[Buffer] = []
+        new: dict[int, Access] = {}
+        lanes = self.machine.lanes(4)
+        for a, inner, row, in_tile in found:
+            if not in_tile:
+                continue
+            source = self._buffer_of(a.load)
+            block = Block2D(source, Const(0), 1, 1)
+            store = work.stores[0] if len(work.stores) == 1 and not work.folds and _copies(work) else None
+            if store is not None and source.element == store.buffer.element:
+                to = steps_along(store.index, store.buffer.strides, store.variables)
+                if to[work.loops.index(inner)] == 1 and len([x for x in work.loops if x.extent > 1]) == 2:
+                    return [Turn(a.load.value, inner, row, block, Block2D(store.buffer, Const(0), 1, 1))], []
+            width = inner.extent + (lanes if inner.extent % 256 == 0 else 0)
+            buffer = make_buffer(
+                "turned", Scope.THREAD, source.element, (row.extent, inner.extent), (row.extent, width), (0, 0)
+            )
+            made.append(buffer)
+            done.append(Turn(a.load.value, inner, row, block, Block2D(buffer, Const(0), width, 1)))
+            at = (as_expr(row.variable), as_expr(inner.variable))
+            bits = 1 << work.loops.index(inner) | 1 << work.loops.index(row)
+            new[id(a)] = Access(Load(a.load.value, at, buffer), work.variables, bits, True)
+        return [*done, replace(work, loads=tuple(new.get(id(a), a) for a in work.loads))], made
+
+
+def _pairs(found: Sequence[tuple[Access, Loop, Loop, bool]]) -> tuple[tuple[Loop, Loop], ...]:
+    """The loops of tiles that are turned; where none is, of those that would be in smaller tiles."""
+    return tuple((inner, row) for _, inner, row, in_tile in found if in_tile or not any(x[3] for x in found))
+
+
+def _copies(work: Work) -> bool:
+    """True for a nest that stores what it loads and nothing else."""
+    return not work.operations and len(work.loads) == 1 and not work.stores[0].operation.own
+
+
+def _is_plain(work: Work) -> bool:
+    """Whether a nest's folds are left as they are: no lanes, no sums in another type."""
+    for f in work.folds:
+        if isinstance(f.step.op.definition.semantics, Fold) and combined_function(f.step.op.regions[0]) is None:
+            return False
+        if any(sums_element(f.step, b.element) is not b.element for b in f.step.buffers):
+            return False
+    return True

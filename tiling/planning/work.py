@@ -1,0 +1,329 @@
+"""What one nest does, as the cost model sees it: its loops, operations, loads, stores and folds, without its expressions.
+
+    for i, for j: a[i, j] = exp(x[i])          operations (10 along i), load x[i], store a[i, j]
+    for i, for j: b[i, j] = a[i, j] * y[j]     operations (1 along i and j), loads a[i, j], y[j], store b[i, j]
+
+joined, as nests over one domain are (`tiling.passes.merge_nests`), without a copy of any expression:
+
+    for i, for j: ...                          operations 10 along i, 1 along i and j, loads x[i], y[j], stores a, b
+
+A set of loops is an integer with a bit for each loop's place, so what is joined need not be renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from hlo.module import Value
+from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
+from tiling.elements.scalar_functions import scalar_function
+from tiling.loops.affine import steps_along
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    Load,
+    Node,
+    Scalar,
+    all_nodes,
+    children,
+    loads,
+    operands_first,
+    own_expressions,
+    runtimes_of,
+)
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip
+from tiling.passes.merge_nests import one_skip
+from tiling.passes.order_loops import LookedUp, innermost
+
+__all__ = ["Access", "Fold", "Operation", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
+
+T = TypeVar("T")
+CHOICE = 2.0  # what a choice costs in additions
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """A load, with the variables of the loops that it is written in, and the loops that what it reads depends on."""
+
+    load: Load
+    variables: tuple[Var, ...]
+    depends: int
+    is_taken: bool  # by every iteration: it is inside of no choice
+    counts: bool = True  # for the order of the loops: it is no fold's initial value
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one costs in additions, the loops that it depends on but for its loads, and a bit for each of these."""
+
+    cost: float
+    own: int
+    loads: int
+
+    def depends(self, loads: Sequence[int]) -> int:
+        """The loops that it depends on, where its loads depend on these."""
+        found = self.own
+        for k, depends in enumerate(loads):
+            if self.loads >> k & 1:
+                found |= depends
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """buffer[index] = what depends on the loads of `operation`."""
+
+    value: Value | None
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    variables: tuple[Var, ...]
+    operation: Operation
+    depends: int
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    step: FoldStep
+    variables: tuple[Var, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A nest's work. `operations` are (additions, the loops that they depend on)."""
+
+    loops: tuple[Loop, ...]
+    operations: tuple[tuple[float, int], ...]
+    loads: tuple[Access, ...]
+    stores: tuple[Stored, ...] = ()
+    folds: tuple[Fold, ...] = ()
+    order_is_fixed: bool = False
+    skip: Skip | None = None
+    has_runtimes: bool = False
+    parts: tuple[Operation, ...] = ()  # the operations of a nest that is not joined from several
+
+    @cached_property
+    def variables(self) -> tuple[Var, ...]:
+        return tuple(x.variable for x in self.loops)
+
+    @cached_property
+    def iterations(self) -> int:
+        found = 1
+        for x in self.loops:
+            found *= x.extent
+        return found
+
+    @cached_property
+    def extents(self) -> dict[Var, int]:
+        """By the variables of all nests that are joined in this one."""
+        found: dict[Var, int] = {}
+        for variables in {self.variables, *(a.variables for a in self.loads)}:
+            found.update(zip(variables, (x.extent for x in self.loops), strict=True))
+        return found
+
+
+def work_of(nest: Nest) -> Work:
+    """The work of one nest."""
+    variables = tuple([x.variable for x in nest.loops])
+    bit = {v: 1 << k for k, v in enumerate(variables)}
+    roots: list[Node] = [s.node for s in nest.stores]
+    for f in nest.folds:
+        roots += [*f.nodes, *f.inits]
+    nodes = list(all_nodes(roots))
+    read = loads(roots)
+    place = {x.place: k for k, x in enumerate(read)}
+    # Of each node: the loops that it depends on, those that it depends on but for loads, and the loads below it.
+    known: dict[Node, tuple[int, int, int]] = {}
+    for root in roots:
+        for n in operands_first(root, known):
+            mine = 0
+            for e in own_expressions(n):
+                for v in e.variables:
+                    mine |= bit.get(v, 0)
+            own, below, all_of = mine, 0, mine
+            for c in children(n):
+                a, o, b = known[c]
+                all_of, own, below = all_of | a, own | o, below | b
+            known[n] = (all_of, 0, 1 << place[n.place]) if isinstance(n, Load) else (all_of, own, below)
+    taken = _taken(roots)
+    starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
+    each = loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]) if starts else read
+    steps = {x.place for x in each}
+    accesses = tuple([Access(x, variables, known[x][0], x.place in taken, x.place in steps) for x in read])
+
+    def operation(n: Node, cost: float) -> Operation:
+        return Operation(cost, *known[n][1:])
+
+    parts, operations = [], []
+    for n in nodes:
+        if isinstance(n, (Apply, Choose)):
+            cost = scalar_function(n.function).cost if isinstance(n, Apply) else CHOICE
+            parts.append(operation(n, cost))
+            operations.append((cost, known[n][0]))
+    stores = [Stored(s.value, s.buffer, s.index, variables, operation(s.node, 0.0), known[s.node][0]) for s in nest.stores]
+    return Work(
+        nest.loops, tuple(operations), accesses, tuple(stores), tuple([Fold(f, variables) for f in nest.folds]),
+        nest.order_is_fixed, nest.skip, any(runtimes_of(n) for n in nodes), tuple(parts),
+    )  # fmt: skip
+
+
+def _taken(roots: Sequence[Node]) -> set[Hashable]:
+    """The places of the loads outside of choices."""
+    found: set[Hashable] = set()
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if isinstance(n, Load):
+            found.add(n.place)
+        elif not isinstance(n, Choose):
+            stack.extend(children(n))
+    return found
+
+
+def order_of(work: Work, buffer_of: Callable[[Load], Buffer]) -> list[int]:
+    """The places of the loops as `order_loops` has them, outermost first, for folds that are one function each."""
+    loops = work.loops
+    if len(loops) < 2 or work.order_is_fixed:
+        return list(range(len(loops)))
+    accesses = [(steps_along(s.index, s.buffer.strides, s.variables), 1.1) for s in work.stores]
+    looked_up = []
+    for a in work.loads:
+        if not a.counts:
+            continue
+        steps = steps_along(a.load.index, buffer_of(a.load).strides, a.variables)
+        if a.load.runtimes:
+            named = [any(v in e.variables for e in a.load.index) for v in a.variables]
+            looked_up.append(LookedUp(steps, named, [bool(a.depends >> k & 1) for k in range(len(loops))]))
+        else:
+            accesses.append((steps, 1.0))
+    best = innermost(loops, accesses, looked_up)[0]
+    last = next(k for k, x in enumerate(loops) if x is best)
+    rest = [k for k in range(len(loops)) if k != last]
+    parallel = [k for k in rest if loops[k].kind is LoopKind.PARALLEL]
+    return [*parallel, *(k for k in rest if loops[k].kind is not LoopKind.PARALLEL), last]
+
+
+# ---------------------------------------------------------------- joining
+
+
+def join_all(
+    steps: Sequence[Work | T], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]
+) -> list[Work | T]:
+    """The steps as `merge_nests` has them: a nest's work with an earlier one's, where both run over one domain."""
+    done: list[Work | T] = []
+    for step in steps:
+        for k in reversed(range(len(done))):
+            other = done[k]
+            if not isinstance(step, Work) or not isinstance(other, Work):
+                done.append(step)
+                break
+            made = None if _overtakes(step, other, ranges, buffer_of) else _joined(other, step, ranges)
+            if made is not None:
+                done[k] = made
+                break
+            if _meet(step, other, buffer_of):
+                done.append(step)
+                break
+        else:
+            done.append(step)
+    return done
+
+
+def _meet(a: Work, b: Work, buffer_of: Callable[[Load], Buffer]) -> bool:
+    """True when one of two nests writes a buffer that the other reads or writes."""
+    (reads, writes), (others, made) = _touched(a, buffer_of), _touched(b, buffer_of)
+    return bool(writes & (others | made) or made & reads)
+
+
+def _touched(work: Work, buffer_of: Callable[[Load], Buffer]) -> tuple[set[Buffer], set[Buffer]]:
+    writes = {s.buffer for s in work.stores} | {b for f in work.folds for b in f.step.buffers}
+    return {buffer_of(a.load) for a in work.loads}, writes
+
+
+def as_in(
+    index: Sequence[Expr], here: tuple[Var, ...], there: tuple[Var, ...], ranges: Mapping[Var, Interval]
+) -> tuple[Expr, ...]:
+    """An index written with some loops' variables, written with others'."""
+    if here == there:
+        return tuple(index)
+    renaming = {b: as_expr(a) for a, b in zip(there, here, strict=True)}
+    return tuple([simplify(substitute(e, renaming), ranges) for e in index])
+
+
+def _overtakes(second: Work, first: Work, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> bool:
+    """True when `second` writes, in place, elements that a later iteration of `first` still reads."""
+    read = [(a, b) for a in first.loads for b in [buffer_of(a.load)] if b.scope is not Scope.ARGUMENT]
+    if not read:
+        return False
+    folded = {b for f in second.folds for b in f.step.buffers}
+    if any(b in folded and a.load.index for a, b in read):
+        return True
+    for s in second.stores:
+        mine = [a for a, b in read if b is s.buffer]
+        if not mine:
+            continue
+        if len(first.loops) != len(second.loops):
+            return True  # they are not joined anyway
+        at = as_in(s.index, s.variables, first.variables, ranges)
+        if any(as_in(a.load.index, a.variables, first.variables, ranges) != at for a in mine):
+            return True
+    return False
+
+
+def _joined(first: Work, second: Work, ranges: Mapping[Var, Interval]) -> Work | None:
+    """The work of two nests as one; None where they stay two."""
+    if len(first.loops) != len(second.loops) or second.has_runtimes:
+        return None
+    skip = None
+    if first.skip is not None or second.skip is not None:
+        one = one_skip(first, second, ranges)
+        if one is None:
+            return None
+        (skip,) = one
+    loops: list[Loop] = []
+    scans = differs = reduces = False
+    for a, b in zip(first.loops, second.loops, strict=True):
+        if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
+            return None
+        scans |= LoopKind.SCAN in (a.kind, b.kind)
+        differs |= a.kind is not b.kind
+        kind = LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
+        reduces |= kind is LoopKind.REDUCTION
+        loops.append(a if a.kind is kind else replace(a, kind=kind))
+    if scans or (first.folds and differs) or (second.stores and reduces):
+        return None
+    stored = {s.value: s for s in first.stores if s.value is not None}
+    folded = {v for f in first.folds for v in f.step.values}
+    here: dict[Value, list[Access]] = {}
+    for a in first.loads:
+        here.setdefault(a.load.value, []).append(a)
+    depends: list[int] = []
+    kept: list[Access] = []
+    for a in second.loads:
+        if a.load.value in folded:
+            return None
+        made = stored.get(a.load.value)
+        if made is not None:
+            if as_in(a.load.index, a.variables, made.variables, ranges) != made.index:
+                return None
+            depends.append(made.depends)
+            continue
+        depends.append(a.depends)
+        if not any(
+            x.load.buffer is a.load.buffer and x.load.runtimes == a.load.runtimes
+            and as_in(a.load.index, a.variables, x.variables, ranges) == x.load.index
+            for x in here.get(a.load.value, ())
+        ):
+            kept.append(a)
+    operations = tuple([(p.cost, p.depends(depends)) for p in second.parts])
+    stores = tuple([replace(s, depends=s.operation.depends(depends)) for s in second.stores])
+    return Work(
+        tuple(loops), (*first.operations, *operations), (*first.loads, *kept), (*first.stores, *stores),
+        (*first.folds, *second.folds), first.order_is_fixed or second.order_is_fixed, skip, first.has_runtimes,
+    )  # fmt: skip

@@ -1,0 +1,631 @@
+"""Do statements compute what the program's ops do? Expressions side by side with those that the ops' access functions give.
+
+    v[index] = node                 node is v's element at index, through what is computed where it is read
+    v[index] = fold(node), init     node is the element that the op folds, at some index of its range; init its initial value
+    v[index] += node * node'        the factors that the op multiplies
+    copy[...] = node                a fill is the op's operand or initial value, a packed factor an element of an operand, or zero
+
+Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of every
+condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
+forms) has other arithmetic than the ops: that is assumed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Op, Value
+from hlo.registry import Fold, SumOfProducts
+from hlo.types import ElementType, element_type
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
+from tiling.elements.build import ElementBuilder
+from tiling.elements.folds import combined_function
+from tiling.loops.accesses import Domain, Reader
+from tiling.loops.affine import linear
+from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, has_runtimes, loads, runtimes_of
+from tiling.loops.ir import Contract, FoldStep, Nest, Schedule, Scope, Sequential, Store
+from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where
+from tiling.routines.table import routine_of
+
+__all__ = ["Assumed", "computed_questions", "same_expression"]
+
+MOST_POINTS = 96
+MOST_TERMS = 256
+COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
+Question = tuple[str, str, Callable[[], str | None]]
+Point = Mapping[Var, Expr]
+NOWHERE: Point = {}
+
+
+class Assumed(Exception):
+    """Carries what is taken for granted where a statement is not compared."""
+
+
+# ---------------------------------------------------------------- equality
+
+
+def same_expression(a: Node, b: Node, ranges: Mapping[Var, Interval], at: Point = NOWHERE) -> bool:
+    """Whether two nodes are the same functions of the same elements, for all values of the variables that `at` does not fix."""
+    return _Comparison(ranges, at).same(a, b)
+
+
+class _Comparison:
+    """Two expressions walked side by side; runtime variables correspond that are computed alike."""
+
+    def __init__(
+        self, ranges: Mapping[Var, Interval], at: Point, folded: Callable[[Load, _Comparison], list[Node]] | None = None
+    ) -> None:
+        self.ranges, self.at = ranges, at
+        self.folded = folded  # the terms of a value that an op folds
+        self.names: dict[Var, Var] = {}
+        self.known: dict[tuple[Node, Node], bool] = {}
+
+    def index(self, e: object) -> Expr:
+        return simplify(substitute(as_expr(e), self.at), self.ranges)  # type: ignore[arg-type]
+
+    def equal(self, a: object, b: object) -> bool:
+        x, y = self.index(a), substitute(self.index(b), self.names)
+        return x is y or simplify(x - y, self.ranges) is Const(0)
+
+    def same(self, a: Node, b: Node) -> bool:
+        a, b = self.settled(a), self.settled(b)
+        key = (a, b)
+        if key not in self.known:
+            self.known[key] = True  # graphs have no cycles: this is only read again once it is decided
+            self.known[key] = self._same(a, b)
+        return self.known[key]
+
+    def _same(self, a: Node, b: Node) -> bool:
+        mine, other = runtimes_of(a), runtimes_of(b)
+        if len(mine) != len(other) or not all(self._runtime(x, y) for x, y in zip(mine, other, strict=True)):
+            return False
+        if isinstance(b, Load) and not (isinstance(a, Load) and a.value is b.value) and _is_fold(b.value):
+            return self._is_written_out(a, b)
+        if isinstance(a, Load) and isinstance(b, Load):
+            if a.value is not b.value:
+                return False
+            return a.buffer is not None or (
+                len(a.index) == len(b.index) and all(self.equal(x, y) for x, y in zip(a.index, b.index, strict=True))
+            )
+        if isinstance(a, Apply) and isinstance(b, Apply):
+            # A function and its cheaper form, where what is added to it hides the difference, are the same.
+            names = [x.function.removeprefix("fast_") for x in (a, b)]
+            alike = names[0] == names[1] and _alike(a.op, b.op) and len(a.arguments) == len(b.arguments)
+            if alike and all(self.same(x, y) for x, y in zip(a.arguments, b.arguments, strict=True)):
+                return True
+            turned = names[0] in COMMUTATIVE and alike
+            return turned and all(self.same(x, y) for x, y in zip(a.arguments, reversed(b.arguments), strict=True))
+        if isinstance(a, (Scalar, IndexNode)) and isinstance(b, (Scalar, IndexNode)):
+            return self._number(a, b)
+        if isinstance(a, (Choose, Test)) and type(a) is type(b):
+            assert isinstance(b, (Choose, Test))
+            if not self._conditions(a.conditions, b.conditions):
+                return False
+            if isinstance(a, Choose) and isinstance(b, Choose):
+                return self.same(a.then, b.then) and self.same(a.otherwise, b.otherwise)
+            return True
+        return False
+
+    def _is_written_out(self, a: Node, b: Load) -> bool:
+        """Whether an expression is a chain of all that an op folds for an element."""
+        op = b.value.op
+        function = combined_function(op.regions[0]) if op is not None and op.regions else None
+        if function is None or self.folded is None:
+            return False
+        return _same_terms(self, list(_terms(a, function)), self.folded(b, self))
+
+    def _number(self, a: Scalar | IndexNode, b: Scalar | IndexNode) -> bool:
+        if a.element != b.element:
+            return False
+        if isinstance(a, IndexNode) and isinstance(b, IndexNode):
+            return self.equal(a.expression, b.expression)
+        values = [x.value if isinstance(x, Scalar) else self._constant(x) for x in (a, b)]
+        return None not in values and np.asarray(values[0]).tobytes() == np.asarray(values[1]).tobytes()
+
+    def _constant(self, n: IndexNode) -> np.generic | None:
+        e = self.index(n.expression)
+        return n.element.dtype.type(e.constant) if isinstance(e, Const) else None
+
+    def _runtime(self, a: Runtime, b: Runtime) -> bool:
+        if (a.lower, a.upper) != (b.lower, b.upper) or not self.same(a.node, b.node):
+            return False
+        return self.names.setdefault(b.variable, a.variable) is a.variable
+
+    def _conditions(self, a: Sequence[Condition], b: Sequence[Condition]) -> bool:
+        left = list(b)
+        for c in a:
+            found = next((d for d in left if self._condition(c, d)), None)
+            if found is None:
+                return False
+            left.remove(found)
+        return not left
+
+    def _condition(self, c: Condition, d: Condition) -> bool:
+        """The same condition, its expression perhaps shifted by a number, or turned around."""
+        x, y = self.index(c.expression), substitute(self.index(d.expression), self.names)
+        by = simplify(x - y, self.ranges)
+        span = interval(x, self.ranges)
+        mine = Interval(c.lower, c.upper).intersect(span)
+        if isinstance(by, Const):
+            return Interval(d.lower + by.constant, d.upper + by.constant).intersect(span) == mine
+        total = simplify(x + y, self.ranges)
+        return isinstance(total, Const) and Interval(total.constant - d.upper, total.constant - d.lower).intersect(span) == mine
+
+    def settled(self, n: Node) -> Node:
+        """The alternative that a choice takes at the point, where that is known."""
+        while isinstance(n, Choose):
+            held = [self._holds(c) for c in n.conditions]
+            if False in held:
+                n = n.otherwise
+            elif None not in held:
+                n = n.then
+            else:
+                return n
+        if isinstance(n, Test):
+            held = [self._holds(c) for c in n.conditions]
+            if False in held or None not in held:
+                return Scalar(np.bool_(False not in held), _BOOLEAN)
+        return n
+
+    def _holds(self, c: Condition) -> bool | None:
+        b = interval(self.index(c.expression), self.ranges)
+        if c.lower <= b.lower and b.upper <= c.upper:
+            return True
+        return False if b.upper < c.lower or c.upper < b.lower else None
+
+
+_BOOLEAN = element_type("i1")
+
+
+def _is_fold(v: Value) -> bool:
+    return v.op is not None and isinstance(v.op.definition.semantics, Fold)
+
+
+def _alike(a: Op, b: Op) -> bool:
+    """The same op, or one that was made anew on the same types."""
+    if a is b:
+        return True
+    types = [v.type for v in (*a.operands, *a.results)] == [v.type for v in (*b.operands, *b.results)]
+    return a.definition is b.definition and types and a.attributes == b.attributes
+
+
+# ---------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A statement's surroundings: its iterations, and its name."""
+
+    domain: Domain
+    label: str
+
+
+def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
+    """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked."""
+    checker = _Checker(schedule, ask)
+    for nest, place, op in checker.nests():
+        for s in nest.stores:
+            to = ", ".join(map(str, s.index))
+            yield "computed", f"{place.label} {s.buffer.name}[{to}]", _bound(checker.store, s, place, op)
+        for f in nest.folds:
+            to = ", ".join(map(str, f.index))
+            yield "computed", f"{place.label} {f.buffers[0].name}[{to}] {f.op.name}", _bound(checker.fold, f, nest, place)
+
+
+def _bound(method: Callable[..., str | None], *arguments: object) -> Callable[[], str | None]:
+    return lambda: method(*arguments)
+
+
+class _Checker:
+    def __init__(self, schedule: Schedule, ask: Questions) -> None:
+        self.schedule, self.ask = schedule, ask
+        self.states = _states(schedule)
+
+    def nests(self) -> Iterator[tuple[Nest, _Place, Op | None]]:
+        """Every nest with its iterations; the op whose factors it packs, if it does."""
+        for number, phase in enumerate(self.schedule.phases):
+            for k, step in enumerate((*phase.before, *phase.steps)):
+                reader = Reader(self.schedule, {}, phase, (number, k), "")
+                label = f"phase {number} step {k}"
+                inside = step.steps if isinstance(step, Sequential) else (step,)
+                if isinstance(step, Sequential):
+                    reader.inside = reader.domain((step.loop,))
+                for s in inside:
+                    if isinstance(s, Nest):
+                        yield s, _Place(reader.domain(s.loops), label), None
+                    elif isinstance(s, Contract):
+                        base = reader.domain(s.loops)
+                        last = (-(-s.k // s.k_block) - 1) * s.k_block
+                        spans = (*base.variables, (s.k_start, Interval(0, last)))
+                        around = Domain(spans, base.held, (), base.shared)
+                        for pack in s.pack:
+                            yield pack, _Place(reader.domain(pack.loops, around), f"{label} pack"), s.op
+
+    # ------------------------------------------------------------ statements
+
+    def store(self, s: Store, place: _Place, op: Op | None) -> str | None:
+        return self.ask.ask(lambda: self._store(s, place, op))
+
+    def fold(self, f: FoldStep, nest: Nest, place: _Place) -> str | None:
+        return self.ask.ask(lambda: self._fold(f, place))
+
+    def _store(self, s: Store, place: _Place, op: Op | None) -> str | None:
+        v = s.value
+        if v is None or v.op is None or len(s.index) != v.rank:
+            return self._copy(s, place, op)
+        if isinstance(s.node, Load) and s.node.value is v and s.node.buffer is not None:
+            return None  # put there from where it was made: that it is this element is the obligation `mapped`
+        semantics = v.op.definition.semantics
+        if isinstance(semantics, (Fold, SumOfProducts)):
+            if any(x.buffer in self.states for x in loads([s.node])):
+                raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
+            return self._written_out(s, v.op, place)
+        if any(x.buffer in self.states for x in loads([s.node])):
+            raise Assumed("it reads the maximum so far: the arithmetic is the online form's")
+        wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
+        return self._compare([s.node], [wanted], place, {})
+
+    def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
+        """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
+        assert s.value is not None
+        return self._compare([s.node], [Load(s.value, s.index)], place, {})
+
+    def _folded(self, load: Load, compare: _Comparison, place: _Place, kept: set[Value]) -> list[Node]:
+        """The initial value and all elements that an op folds for one of its results, at a point."""
+        op = load.value.op
+        assert op is not None
+        builder, ranges = self._builder(place, kept)
+        index = tuple(simplify(substitute(compare.index(e), compare.names), ranges) for e in load.index)
+        made: list[tuple[Var, int]] = []
+
+        def provide(size: int) -> Expr:
+            made.append((Var(f"q{len(made)}_wanted"), size))
+            ranges[made[-1][0]] = Interval(0, max(size - 1, 0))
+            return made[-1][0]
+
+        start = builder.at(op.operands[1], ())
+        (node, *_) = builder.reads(op, 0, index, provide, lambda operand: start)
+        if prod(n for _, n in made) > MOST_TERMS or has_runtimes([node]):
+            raise Undecided(f"{op.name} folds more elements than are written out")
+        points: list[dict[Var, Expr]] = [{}]
+        for v, n in made:
+            points = [{**p, v: Const(k)} for p in points for k in range(n)]
+        return [start, *(Renamer(p, ranges, {}).node(node) for p in points)]
+
+    def _copy(self, s: Store, place: _Place, op: Op | None) -> str | None:
+        target = s.buffer.value
+        if target is not None and target.op is not None and s.buffer.scope is Scope.RESULT and routine_of(target.op) is not None:
+            source = _filled_from(target)
+            if source is None:
+                raise Undecided(f"what {target.op.name} is filled with is not known")
+            index = s.index if source.rank else ()
+            wanted = self._element(source, index, place, {x.value for x in loads([s.node])}, itself=None)
+            return self._compare([s.node], [wanted], place, {})
+        if s.buffer in self.states:
+            raise Assumed("a running result of an online form: its arithmetic is the form's own")
+        if isinstance(s.node, Load):
+            return None  # a copy: which element it is is the obligation `mapped`
+        if isinstance(s.node, Scalar):
+            return None  # what starts from it says whether it may: the obligation `starts`
+        return self._packed(s, place, [op] if op is not None else self._readers(s))
+
+    def _readers(self, s: Store) -> list[Op]:
+        """The contractions, and the sums in loops, that read a buffer of copies."""
+        found: dict[Op, None] = {}
+        for step in (x for p in self.schedule.phases for x in (*p.before, *p.all_steps)):
+            if isinstance(step, Contract) and s.buffer in (step.left.buffer, step.right.buffer):
+                found[step.op] = None
+            elif isinstance(step, Nest):
+                for f in step.folds:
+                    if any(x.buffer is s.buffer for x in loads(f.nodes)):
+                        found[f.op] = None
+        return list(found)
+
+    def _packed(self, s: Store, place: _Place, ops: Sequence[Op]) -> str | None:
+        """A factor in another layout: an element of one of the op's operands, or zero where it has none."""
+        if not ops:
+            raise Undecided(f"who reads {s.buffer.name} is not known")
+        reasons: list[str | None] = []
+        for op in ops:
+            for operand in dict.fromkeys(op.operands[:2]):
+                kept = {x.value for x in loads([s.node])}
+                ranges = self._ranges(place)
+                free = tuple(Var(f"a{k}_wanted") for k in range(operand.rank))
+                ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, operand.shape, strict=True)}
+                try:
+                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or v.op is None or _is_fold(v)).at(operand, free)  # type: ignore[misc]
+                except LookupError:
+                    continue
+                solved = _solved([wanted], [s.node], free, ranges)
+                reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                if reasons[-1] is None:
+                    return None
+        if not reasons:
+            raise Undecided(f"no operand of {ops[0].name} says what {s.buffer.name} holds")
+        return next(r for r in reasons if r is not None)
+
+    def _fold(self, f: FoldStep, place: _Place) -> str | None:
+        op = f.values[0].op
+        if op is None or (f.op is not op and not (f.op.definition is op.definition and f.op.operands == op.operands)):
+            return f"%{f.values[0].name or '?'} is computed by another op than its own"
+        if any(x is not y for x, y in zip(f.values, op.results, strict=False)):
+            return "its results are in another order than the op's"
+        if any(x.buffer in self.states for x in loads((*f.nodes, *f.inits))):
+            raise Assumed("a running result of an online form: its arithmetic is the form's own")
+        is_fold = isinstance(op.definition.semantics, Fold)
+        count = len(f.values)
+        ranges = self._ranges(place)
+        if is_fold and not f.carried:
+            kept = {x.value for x in loads(f.inits)}
+            builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
+            for x, init in zip(f.inits, op.operands[count:], strict=True):
+                if not same_expression(x, builder.at(init, ()), ranges):
+                    return f"it does not start from %{init.name or '?'}"
+        if f.op is not op and not self._are_parts(f):
+            return "a body of its own is for parts of a fold, put together"
+        if self._are_parts(f):
+            return None
+        made: list[Var] = []
+
+        def provide(size: int) -> Expr:
+            made.append(Var(f"q{len(made)}_wanted"))
+            ranges[made[-1]] = Interval(0, max(size - 1, 0))
+            return made[-1]
+
+        free: tuple[Var, ...] = ()
+        index = f.index
+        if len(f.index) != f.values[0].rank or f.buffers[0].value is not f.values[0]:
+            free = tuple(Var(f"d{k}_wanted") for k in range(f.values[0].rank))
+            ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, f.values[0].shape, strict=True)}
+            index = free if len(f.index) != f.values[0].rank else f.index
+        kept = {x.value for x in loads(f.nodes)}
+        builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
+
+        def padding(operand: int) -> Node:
+            if is_fold:
+                return builder.at(op.operands[operand + count], ())
+            element = op.operands[operand].tensor.element
+            assert isinstance(element, ElementType)
+            return Scalar(element.dtype.type(0), element)
+
+        nodes = builder.reads(op, f.values[0].index, index, provide, padding)
+        wanted = nodes[:count] if is_fold else nodes
+        if len(wanted) != len(f.nodes):
+            return f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}"
+        solved = _solved(wanted, f.nodes, (*made, *free), ranges)
+        if is_fold:
+            return self._compare(f.nodes, wanted, place, solved)
+        first = self._compare(f.nodes, wanted, place, solved, product=True)
+        if first is not None and len(wanted) == 2:
+            turned = list(reversed(wanted))
+            return first if self._compare(f.nodes, turned, place, _solved(turned, f.nodes, (*made, *free), ranges), product=True) else None
+        return first
+
+    def _are_parts(self, f: FoldStep) -> bool:
+        """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""
+        own = [n for n in f.nodes if isinstance(n, Load) and n.buffer is not None and n.value in f.values]
+        rest = [n for n in f.nodes if n not in own]
+        return bool(own) and [n.value for n in own if isinstance(n, Load)] == list(f.values) and all(_is_one(n) for n in rest)
+
+    # ------------------------------------------------------------ comparing
+
+    def _ranges(self, place: _Place) -> dict[Var, Interval]:
+        return {**self.schedule.ranges, **place.domain.ranges}
+
+    def _builder(self, place: _Place, kept: set[Value]) -> tuple[ElementBuilder, dict[Var, Interval]]:
+        ranges = self._ranges(place)
+        return ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v)), ranges
+
+    def _element(
+        self, v: Value, index: tuple[Expr, ...], place: _Place, kept: set[Value], itself: Value | None
+    ) -> Node:
+        ranges = self._ranges(place)
+        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or w.op is None or _is_fold(w)))
+        try:
+            return builder.at(v, index)
+        except LookupError as reason:
+            raise Undecided(str(reason)) from None
+
+    def _compare(
+        self, found: Sequence[Node], wanted: Sequence[Node], place: _Place, solved: Point, zeros: bool = False,
+        product: bool = False,
+    ) -> str | None:  # fmt: skip
+        """Where expressions differ, or None. `solved` are the wanted ones' variables in the found ones'."""
+        ranges, kept = self._ranges(place), {x.value for x in loads(list(found))}
+        symbols = _Comparison(ranges, solved)
+        if all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True)):
+            return None
+        for at in self._points(place, found, [_substituted(c, solved) for n in wanted for c in _conditions([n])]):
+            fixed = {**{v: substitute(e, at) for v, e in solved.items()}, **at}
+            compare = _Comparison(ranges, fixed, lambda load, c: self._folded(load, c, place, kept))
+            if all(compare.same(a, b) for a, b in zip(found, wanted, strict=True)):
+                continue
+            if product and any(_is_zero(compare.settled(n)) for n in found) and any(_is_zero(compare.settled(n)) for n in wanted):
+                continue
+            if zeros and all(_is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
+                continue
+            return f"the op computes something else at {_shown(at)}"
+        return None
+
+    def _is_inside(self, node: Node, solved: Point, at: Point, ranges: Mapping[Var, Interval]) -> bool:
+        """Whether the operand's element that a packed factor stands for is there at a point."""
+        for n in all_nodes([node]):
+            if isinstance(n, Choose):
+                for load in loads([n.then]):
+                    for e, size in zip(load.index, load.value.shape, strict=True):
+                        b = interval(simplify(substitute(e, at), ranges), ranges)
+                        if b.lower < 0 or b.upper >= size:
+                            return False
+        return not any("mod" in str(c.expression) for c in _conditions([node]))
+
+    def _points(self, place: _Place, found: Sequence[Node], more: Sequence[Condition]) -> list[dict[Var, Expr]]:
+        """Iterations of a statement: all of few, else corners and both sides of each condition's ends."""
+        d = place.domain
+        every = points_of(d)
+        chosen: dict[tuple[int, ...], None] = {}
+
+        def take(s: object) -> None:
+            p = _sample(s)
+            if p is not None and len(chosen) < MOST_POINTS:
+                chosen[p] = None
+
+        take(every)
+        for v, b in d.variables:
+            for x in dict.fromkeys((b.lower, b.upper, (b.lower + b.upper) // 2)):
+                take(every.intersect(points_where(d, [Condition(v, x, x)])))
+        known = set(d.ranges)
+        for c in dict.fromkeys((*_conditions(found), *more)):
+            e = as_expr(c.expression)
+            if not known.issuperset(e.variables):
+                continue
+            b = interval(e, d.ranges)
+            for x in dict.fromkeys((c.lower - 1, c.lower, c.upper, c.upper + 1)):
+                if b.lower <= x <= b.upper:
+                    take(every.intersect(points_where(d, [Condition(e, x, x)])))
+        return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _states(schedule: Schedule) -> set[object]:
+    """The buffers in which a sequential loop keeps running results that it rescales."""
+    found: set[object] = set()
+    for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
+        for nest in (s for s in step.steps if isinstance(s, Nest)):
+            roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
+            found |= {x.buffer for x in loads(roots) if x.buffer is not None}
+    return found
+
+
+def _filled_from(result: Value) -> Value | None:
+    """What a scatter's or a selection's result holds before anything is folded in."""
+    op = result.op
+    assert op is not None
+    if op.name.endswith("select_and_scatter"):
+        return op.operands[2]
+    return op.operands[result.index] if op.name.endswith("scatter") else None
+
+
+def _is_zero(n: Node) -> bool:
+    return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
+
+
+def _is_one(n: Node) -> bool:
+    return isinstance(n, Scalar) and bool(n.value == 1)
+
+
+def _conditions(roots: Iterable[Node]) -> list[Condition]:
+    return [c for n in all_nodes(list(roots)) if isinstance(n, (Choose, Test)) for c in n.conditions]
+
+
+def _substituted(c: Condition, at: Point) -> Condition:
+    return Condition(substitute(as_expr(c.expression), at), c.lower, c.upper)
+
+
+def _terms(n: Node, function: str) -> Iterator[Node]:
+    """What a chain of one function is made of; a conversion there and back is looked through."""
+    stack = [n]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Apply) and x.function == function:
+            stack.extend(x.arguments)
+        elif isinstance(x, Apply) and x.function == "convert" and isinstance(x.arguments[0], Apply):
+            inner = x.arguments[0]
+            if inner.function in (function, "convert"):
+                stack.append(inner)
+            else:
+                yield x
+        else:
+            yield x
+
+
+def _same_terms(compare: _Comparison, found: Sequence[Node], wanted: Sequence[Node]) -> bool:
+    """The same terms, but for constants that a fold may leave out or take again."""
+
+    def counted(nodes: Sequence[Node]) -> Counter[str]:
+        return Counter(t for n in nodes if (t := _text(compare, n)) is not None)
+
+    return counted(found) == counted(wanted)
+
+
+def _text(compare: _Comparison, n: Node) -> str | None:
+    """An expression at a point, written down; None for a constant."""
+    n = compare.settled(n)
+    if isinstance(n, Scalar):
+        return None
+    if isinstance(n, Load):
+        return f"{id(n.value)}[{', '.join(str(compare.index(e)) for e in n.index)}]"
+    if isinstance(n, Apply):
+        if n.function == "convert":
+            return _text(compare, n.arguments[0])
+        return f"{n.function}({', '.join(_text(compare, a) or _constant_text(compare.settled(a)) for a in n.arguments)})"
+    if isinstance(n, IndexNode):
+        return f"index {compare.index(n.expression)}"
+    raise Undecided("an index that is known only at run time")
+
+
+def _constant_text(n: Node) -> str:
+    return str(n.value) if isinstance(n, Scalar) else "?"
+
+
+def _solved(
+    wanted: Sequence[Node], found: Sequence[Node], free: Sequence[Var], ranges: Mapping[Var, Interval]
+) -> dict[Var, Expr]:
+    """The free variables of the wanted expressions in those of the found ones, from loads of the same value in the same order."""
+    solved: dict[Var, Expr] = {}
+    left = [x for x in loads(list(wanted)) if x.buffer is None]
+    right = [x for x in loads(list(found)) if x.buffer is None]
+    equations = [(x, y) for a, b in _pairs(left, right) for x, y in zip(a.index, b.index, strict=True)]
+    parts: dict[tuple[Expr, int, type], Expr] = {}
+    for _ in range(3):
+        for x, y in list(equations):
+            e = simplify(substitute(x, solved), ranges)
+            inside = [v for v in e.variables if v in free]
+            if len(inside) != 1:
+                continue
+            (v,) = inside
+            known = linear(e, inside)
+            if known is not None and known[1][0] in (1, -1):
+                solved[v] = simplify((y - known[0]) * known[1][0], ranges)
+                continue
+            # A number's digits: n // k and n % k, both known, are n.
+            for atom, k in e.terms:
+                if isinstance(atom, (FloorDiv, Mod)) and isinstance(atom.divisor, int) and v in atom.variables and k == 1:
+                    rest = e - atom
+                    parts[atom.numerator, atom.divisor, type(atom)] = y - rest if v not in rest.variables else y
+        for (numerator, n, kind), y in list(parts.items()):
+            low = parts.get((numerator, n, Mod))
+            if kind is FloorDiv and low is not None:
+                equations.append((numerator, simplify(y * n + low, ranges)))
+    for v in free:
+        if v not in solved and ranges[v].size <= 1:
+            solved[v] = Const(0)
+    return solved
+
+
+def _pairs(left: Sequence[Load], right: Sequence[Load]) -> Iterator[tuple[Load, Load]]:
+    """Loads that correspond: of the same value, one after the other."""
+    rest = list(right)
+    for a in left:
+        b = next((x for x in rest if x.value is a.value), None)
+        if b is not None and len(a.index) == len(b.index):
+            rest.remove(b)
+            yield a, b
+
+
+def _sample(s: object) -> tuple[int, ...] | None:
+    if s.is_empty():  # type: ignore[attr-defined]
+        return None
+    p = s.sample_point()  # type: ignore[attr-defined]
+    return tuple(coordinates(p))
+
+
+def _shown(at: Point) -> str:
+    return ", ".join(f"{v} = {e}" for v, e in at.items()) or "the only point"

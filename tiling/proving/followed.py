@@ -1,0 +1,45 @@
+"""Final loops in a form that proofs about contents follow.
+
+    segments of stores                    ->  nests of their own
+    segments of folds and of packs        ->  the innermost loop as a whole
+    sums written out, rows put together   ->  not yet so
+
+What memory is touched is proved of the final loops as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tiling.loops.ir import Contract, Nest, Schedule, Sequential, Step
+from tiling.pipeline import finished
+
+__all__ = ["followed"]
+
+NOT_FOLLOWED = ("write_out_sums", "group_rows")
+"""Passes after which one sum stands in several places of a nest, or in several nests."""
+
+
+def followed(schedule: Schedule) -> Schedule:
+    """The final loops of a schedule, as far as proofs about contents follow them."""
+    final = finished(schedule, NOT_FOLLOWED)
+    phases = (replace(p, steps=tuple(x for s in p.steps for x in _step(s))) for p in final.phases)
+    return replace(final, phases=tuple(phases))
+
+
+def _step(step: Step) -> list[Step]:
+    if isinstance(step, Nest) and step.segments and not step.folds and step.skip is None:
+        inner = step.loops[-1]
+        return [
+            Nest((*step.loops[:-1], replace(inner, lower=x.lower, upper=x.upper)), x.stores, order_is_fixed=True)
+            for x in step.segments
+        ]
+    if isinstance(step, Contract):
+        return [replace(step, pack=tuple(_whole(n) for n in step.pack))]
+    if isinstance(step, Sequential):
+        return [replace(step, steps=tuple(_whole(x) if isinstance(x, Nest) else x for x in step.steps))]
+    return [_whole(step)] if isinstance(step, Nest) else [step]
+
+
+def _whole(nest: Nest) -> Nest:
+    return replace(nest, segments=()) if nest.segments else nest

@@ -1,0 +1,318 @@
+"""What a schedule has to be made of before anything else can be asked of it: names that stand for something, parts that fit.
+
+    names      every variable of an expression is a tile's, a loop's around it, a flag's, or one that the same statement defines
+    parts      a fold has a buffer, a node and an initial value for each of its values; a function as many arguments as its op
+    loops      a fold's result lies apart for each of its parallel loops, and stays in place along its reductions; a scan is one
+               fold whose results follow each other along the scan's loop
+    kernels    a micro-kernel is called for what it is written for
+    buffers    what is read and written is memory of this schedule
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from hlo.registry import Fold, SumOfProducts
+from indexing.expr import Const, Expr, Var, as_expr, interval, simplify, substitute
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, own_expressions, runtimes_of
+from tiling.loops.ir import (
+    Block2D,
+    Buffer,
+    Contract,
+    Flag,
+    FoldStep,
+    Loop,
+    LoopKind,
+    Measure,
+    Nest,
+    Ordering,
+    Phase,
+    Scatter,
+    Schedule,
+    Scope,
+    Selection,
+    Sequential,
+    Step,
+    Transform,
+    Turn,
+)
+
+__all__ = ["malformed"]
+
+Fault = tuple[str, str]
+"""(subject, what is wrong with it)"""
+
+
+def malformed(schedule: Schedule) -> list[Fault]:
+    """What is wrong with the parts of a schedule, each by itself; what else is asked of a schedule takes for granted that nothing is."""
+    return list(dict.fromkeys(_Forms(schedule).faults()))
+
+
+class _Forms:
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.buffers = set(schedule.buffers)
+
+    def faults(self) -> Iterator[Fault]:
+        names = [b.name for b in self.schedule.buffers]
+        for b in self.schedule.buffers:
+            if names.count(b.name) > 1:
+                yield f"buffer {b.name}", "two buffers have this name"
+            if not len(b.shape) == len(b.strides) == len(b.origin):
+                yield f"buffer {b.name}", "its shape, strides and origin are not of one rank"
+            if b.value is not None and b.scope in (Scope.ARGUMENT, Scope.RESULT):
+                if b.shape != b.value.shape or any(as_expr(o) is not Const(0) for o in b.origin):
+                    yield f"buffer {b.name}", f"it is not the whole of %{b.value.name or '?'}: {b.value.type}"
+                if b.element != b.value.tensor.element:
+                    yield f"buffer {b.name}", f"its elements are {b.element}, those of %{b.value.name or '?'} are not"
+        if len({b.value for b in self.schedule.buffers_in(Scope.RESULT)}) < len(self.schedule.buffers_in(Scope.RESULT)):
+            yield "buffers", "a value is stored in two of them"
+        for number, phase in enumerate(self.schedule.phases):
+            yield from self._phase(phase, f"phase {number}")
+
+    def _phase(self, phase: Phase, label: str) -> Iterator[Fault]:
+        tiles = [v for v, _ in phase.tiles]
+        if any(not isinstance(v, Var) for v in tiles) or len(set(tiles)) < len(tiles):
+            yield label, "its tile numbers are not variables of their own"
+            return
+        if any(n < 0 for _, n in phase.tiles) or phase.group < 1 or (phase.group > 1 and len(tiles) != 1):
+            yield label, f"no tasks of {phase.group} tiles of {[n for _, n in phase.tiles]}"
+            return
+        if any(v not in tiles for v in phase.descending) or len(set(phase.descending)) < len(phase.descending):
+            yield label, "it descends along what is no tile number of its own"
+        flags = [f.variable for f in phase.flags]
+        for f in phase.flags:
+            yield from self._flag(f, label)
+        if len(set(flags)) < len(flags):
+            yield label, "two flags are one variable"
+        if any(not isinstance(v, Var) or v not in self.schedule.ranges for v in flags):
+            return
+        known = {*tiles, *flags}
+        for k, step in enumerate((*phase.before, *phase.steps)):
+            for subject, fault in self._step(step, known, phase):
+                yield f"{label} step {k}{subject}", fault
+
+    def _flag(self, f: Flag, label: str) -> Iterator[Fault]:
+        if not isinstance(f.variable, Var) or self.schedule.ranges.get(f.variable) is None:
+            yield label, f"the flag {f.variable} has no range"
+        for b, _ in f.limits:
+            if b not in self.buffers:
+                yield label, f"the flag {f.variable} looks at {b.name}, which is none of the schedule's buffers"
+
+    def _step(self, step: Step, known: set[Var], phase: Phase) -> Iterator[Fault]:
+        forms: dict[type, Callable[..., Iterator[Fault]]] = {
+            Nest: partial(self._nest, flags={f.variable for f in phase.flags}), Contract: self._contract, Turn: self._turn,
+            Ordering: self._ordering, Scatter: self._scatter, Selection: self._selection, Transform: self._transform,
+            Measure: partial(self._measure, phase=phase), Sequential: partial(self._sequential, phase=phase),
+        }  # fmt: skip
+        yield from forms[type(step)](step, known)
+
+    # ------------------------------------------------------------ names
+
+    def _names(self, expressions: Iterable[object], known: set[Var], what: str) -> Iterator[Fault]:
+        for e in expressions:
+            for v in as_expr(e).variables if isinstance(e, (Expr, int)) else ():
+                if v not in known:
+                    yield "", f"{what}: {v} stands for nothing here"
+
+    def _loops(self, loops: Sequence[Loop], known: set[Var]) -> Iterator[Fault]:
+        """Adds the loops' variables to those that are known."""
+        for x in loops:
+            yield from self._names((x.lower, x.upper), known, f"bounds of the loop over {x.variable}")
+            if not isinstance(x.variable, Var) or x.variable in known:
+                yield "", f"the loop over {x.variable} has no variable of its own"
+                continue
+            known.add(x.variable)
+            ranges = self.schedule.ranges
+            if not known.issuperset(x.lower.variables) or any(v not in ranges for v in (*x.lower.variables, *x.upper.variables)):
+                continue
+            most = interval(simplify(x.upper - x.lower, ranges), ranges).upper + 1
+            least = interval(x.upper, ranges).upper - interval(x.lower, ranges).lower + 1
+            if min(most, least) > max(x.extent, 0):
+                yield "", f"the loop over {x.variable} may have {min(most, least)} iterations, its extent is {x.extent}"
+
+    def _nodes(self, roots: Sequence[Node], known: set[Var]) -> Iterator[Fault]:
+        inner = known | {r.variable for n in all_nodes(roots) for r in runtimes_of(n)}
+        for n in all_nodes(roots):
+            yield from self._names(own_expressions(n), inner, "an index")
+            if isinstance(n, Load):
+                yield from self._load(n)
+            if isinstance(n, Apply) and len(n.arguments) != len(n.op.operands):
+                yield "", f"{n.function} has {len(n.arguments)} arguments, {n.op.name} has {len(n.op.operands)} operands"
+            if isinstance(n, (Choose, Test)) and not n.conditions:
+                yield "", "a choice without conditions"
+
+    def _load(self, n: Load) -> Iterator[Fault]:
+        if n.buffer is not None:
+            yield from self._known(n.buffer)
+            if len(n.index) != len(n.buffer.shape):
+                yield "", f"{n.buffer.name} has {len(n.buffer.shape)} dimensions, a load has {len(n.index)}"
+        elif len(n.index) != n.value.rank:
+            yield "", f"%{n.value.name or '?'} has {n.value.rank} dimensions, a load has {len(n.index)}"
+
+    def _known(self, *buffers: Buffer) -> Iterator[Fault]:
+        for b in buffers:
+            if b not in self.buffers:
+                yield "", f"{b.name} is none of the schedule's buffers"
+
+    def _written(self, b: Buffer, index: Sequence[Expr], known: set[Var]) -> Iterator[Fault]:
+        yield from self._known(b)
+        yield from self._names((*index, *b.origin), known, f"where {b.name} is written")
+        if len(index) != len(b.shape):
+            yield "", f"{b.name} has {len(b.shape)} dimensions, what is written {len(index)}"
+
+    # ------------------------------------------------------------ nests
+
+    def _nest(self, nest: Nest, around: set[Var], flags: set[Var] | None = None) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(nest.loops, known)
+        reduced = {x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION}
+        scans = [x for x in nest.loops if x.kind is LoopKind.SCAN]
+        for s in nest.stores:
+            yield from self._written(s.buffer, s.index, known)
+            yield from self._nodes([s.node], known)
+        for f in nest.folds:
+            yield from self._fold(f, known, reduced, scans)
+        if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
+            yield "", "a loop marked as a scan is around something other than one fold"
+        if nest.skip is not None:
+            s = nest.skip
+            if s.flag not in (flags or ()):
+                yield "", f"what is left out depends on {s.flag}, which is no flag of the phase"
+            if s.variable not in {x.variable for x in nest.loops} or not s.conditions:
+                yield "", f"what is left out is bounded along {s.variable}, which is none of the loops"
+            yield from self._names((c.expression for c in s.conditions), known, "what is left out")
+            yield from self._names(s.fill or (), known, "where zeros are stored")
+            if s.fill is not None and (nest.folds or any(s.variable in e.variables for e in s.fill)):
+                yield "", "zeros are stored in place of a fold"
+
+    def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:
+        for b in f.buffers:
+            yield from self._written(b, f.index, known)
+        yield from self._nodes((*f.nodes, *f.inits), known)
+        is_fold, is_product = (isinstance(f.op.definition.semantics, x) for x in (Fold, SumOfProducts))
+        count = len(f.values)
+        if not count or len(f.buffers) != count or not (is_fold or is_product):
+            yield "", f"{f.op.name} folds {count} values into {len(f.buffers)} buffers"
+        elif is_fold and not len(f.nodes) == len(f.inits) == len(f.op.results) == count:
+            yield "", f"{f.op.name} has {len(f.op.results)} results: {len(f.nodes)} nodes, {len(f.inits)} initial values"
+        elif is_product and (not f.nodes or f.inits or count != 1):
+            yield "", "a sum of products starts from zero and has one value"
+        for v in {v for e in f.index for v in e.variables} & reduced:
+            yield "", f"the result of a fold moves along its reduction over {v}"
+        for x in scans:
+            if f.carried or reduced or len(f.nodes) != 1 or not is_fold:
+                yield "", "a scan folds one value, from its start, along one loop"
+            before = tuple(simplify(substitute(e, {x.variable: x.variable - 1}) - e, self.schedule.ranges) for e in f.index)
+            if not any(e is not Const(0) for e in before):
+                yield "", f"the results of a scan over {x.variable} all lie at one place"
+
+    def _sequential(self, s: Sequential, around: set[Var], phase: Phase) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops((s.loop,), known)
+        for k, step in enumerate(s.steps):
+            if not isinstance(step, (Nest, Contract)):
+                yield "", f"a block of a sequential loop has no {type(step).__name__} steps"
+            else:
+                yield from ((f" part {k}{at}", fault) for at, fault in self._step(step, known, phase))
+
+    # ------------------------------------------------------------ steps of other kinds
+
+    def _block(self, block: Block2D, known: set[Var], what: str) -> Iterator[Fault]:
+        yield from self._known(block.buffer)
+        yield from self._names((block.base,), known, what)
+
+    def _contract(self, c: Contract, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(c.loops, known)
+        yield from self._names((c.rows_upper, c.columns_upper, c.columns_lower, c.depth_lower, c.last_depth), known, "bounds")
+        if not isinstance(c.k_start, Var) or c.k_start in known:
+            yield "", "the blocks of k have no variable of their own"
+            return
+        yield from self._block(c.out, known, "where sums are stored")
+        known.add(c.k_start)
+        for block, what in ((c.left, "left"), (c.right, "right")):
+            yield from self._block(block, known, f"the {what} factor")
+        for part, pack in enumerate(c.pack):
+            yield from ((f" pack {part}{at}", fault) for at, fault in self._nest(pack, known))
+        if c.k < 1 or c.k_block < 1 or c.columns < 1 or c.rows < 1 or any(n < 1 for n, _, _ in c.levels):
+            yield "", "a sum over nothing"
+            return
+        blocks = -(-c.k // c.k_block)
+        masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
+        if c.in_quads and (blocks > 1 or c.levels or c.accumulate or masked or c.k % 4 or c.along_depth):
+            yield "", "bytes are summed four steps of k at a time, over a depth of whole fours, in one block, from zero"
+        if c.along_depth and (c.columns != 1 or c.left.column_stride != 1 or c.right.row_stride != 1):
+            yield "", "along the depth both factors are read one after the other, and each column is a panel"
+        if not c.along_depth and c.out.column_stride != 1:
+            yield "", "the micro-kernel stores whole vectors of columns"
+        if c.in_quads and c.left.column_stride != 1:
+            yield "", "four steps of k lie side by side"
+        if len(c.places) != (len(c.out.buffer.shape) if c.element else 0) or (c.element and len(c.element) != c.value.rank):
+            yield "", "sums that are kept apart do not say which elements they are"
+
+    def _turn(self, t: Turn, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._block(t.source, known, "the tile")
+        yield from self._block(t.target, known, "the turned tile")
+        yield from self._loops((t.rows, t.columns), known)
+        if t.source.column_stride != 1 or t.target.column_stride != 1:
+            yield "", "tiles are turned whose rows lie in one piece"
+        if any(x.lower is not Const(0) for x in (t.rows, t.columns)):
+            yield "", "tiles are turned from their first row and column"
+
+    def _measure(self, m: Measure, known: set[Var], phase: Phase) -> Iterator[Fault]:
+        yield from self._known(m.source, m.target)
+        if m.piece not in {v for v, _ in phase.tiles}:
+            yield "", f"the piece {m.piece} is no tile number"
+        if m.size < 1:
+            yield "", "pieces of nothing"
+        if len(m.target.shape) != 1 or m.target.element != m.source.element:
+            yield "", f"{m.target.name} does not hold a magnitude of {m.source.name} for each piece"
+
+    def _ordering(self, o: Ordering, known: set[Var]) -> Iterator[Fault]:
+        yield from self._known(*o.sources, *o.targets, *((o.places,) if o.places is not None else ()), *o.scratch)
+        yield from self._names((o.row, o.start, o.target_start), known, "a row")
+
+    def _scatter(self, s: Scatter, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(s.loops, known)
+        outer = around | {x.variable for x in s.loops[: s.outer]}
+        if not 0 <= s.outer <= len(s.loops):
+            yield "", f"{s.outer} of {len(s.loops)} loops choose the places"
+        for x in (*s.starts, *s.tests):
+            if not isinstance(x.node, Expr):
+                yield from self._nodes([x.node], outer)
+                if not isinstance(x.variable, Var):
+                    yield "", "a place has no name"
+                    continue
+                known.add(x.variable)
+            else:
+                yield from self._names((x.node,), known, "a test")
+            yield from self._names((x.lower, x.upper), known, "the ends of places")
+        for b in s.targets:
+            yield from self._written(b, s.index, known)
+        yield from self._nodes(s.nodes, known)
+        if len(s.targets) != len(s.op.results):
+            yield "", f"{s.op.name} has {len(s.op.results)} results, {len(s.targets)} are folded into"
+
+    def _selection(self, s: Selection, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(s.loops, known)
+        yield from self._nodes([s.node], known)
+        yield from self._loops(s.window, known)
+        yield from self._names((c.expression for c in s.tests), known, "a test")
+        yield from self._known(s.operand)
+        yield from self._written(s.target, s.index, known)
+
+    def _transform(self, t: Transform, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        if t.column is not None:
+            yield from self._names((t.column,), known, "the first column")
+        for block in (t.source, t.target):
+            yield from self._block(block, known, "the lines")
+        yield from self._loops((t.lanes,), known)
+        if t.element in known or not isinstance(t.element, Var):
+            yield "", "the elements of a line have no variable of their own"
+        yield from self._known(*t.scratch, *((t.roots,) if t.roots is not None else ()))
