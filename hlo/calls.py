@@ -9,18 +9,15 @@ __all__ = ["MOST_CALLED_OPS", "called_ops", "callees", "check_size"]
 
 MOST_CALLED_OPS = 4_000_000
 
-_SYMBOLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-"""Ops that name a function that is executed in their place; a custom call's `called_computations` are a list of such names."""
-
 
 class CalledOpsError(TilewrightError):
     """A program that is too large once its calls are replaced by what they call."""
 
 
 def callees(op: Op) -> tuple[str, ...]:
-    """The names of the functions that an op stands for or calls."""
-    if op.name in _SYMBOLS:
-        return (str(op.attributes.get(_SYMBOLS[op.name])),)
+    """The names of the functions that an op stands for or calls; a custom call's `called_computations` are a list of them."""
+    if op.definition.calls:
+        return (str(op.attributes.get(op.definition.calls)),)
     called = op.attributes.get("called_computations")
     return tuple(n for n in called if isinstance(n, str)) if isinstance(called, (list, tuple)) else ()
 

@@ -6,8 +6,10 @@ Registering a name twice raises; asking for a name that is not there raises and 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hlo.access import AccessFunction, AnyOp, Index
@@ -27,6 +29,7 @@ __all__ = [
     "OpDefinition",
     "Operand",
     "Semantics",
+    "Structure",
     "SumOfProducts",
     "definition",
     "definitions",
@@ -83,6 +86,18 @@ class Literal:
 
 
 Semantics = Elementwise | Move | Fold | SumOfProducts | Generate | Literal | Declined
+
+
+class Structure(enum.Enum):
+    """What an op's regions or tuples mean, where it computes nothing by itself."""
+
+    LOOP = "its regions are a condition and a body, over the values of the iteration before"
+    BRANCH = "one of its regions runs: the first operand tells which"
+    CALL = "its results are those of a block over its operands: of the function that it names, else its region"
+    TUPLE = "its result is a tuple of its operands"
+    ELEMENT = "its result is an element of its operand, a tuple"
+    BARRIER = "its results are its operands, and nothing moves across"
+
 
 # ---------------------------------------------------------------- signatures
 
@@ -158,6 +173,8 @@ class OpDefinition:
     sized_segments  the text gives the number of each variadic operand's values (attribute operandSegmentSizes)
     access     the access function, one call for each result; `Declined` where no map describes the reads
     semantics  how the reads become the output element
+    structure  what its regions or tuples mean, of an op that computes nothing by itself; `calls` is the attribute of a call that
+               names the function
     spec       the section of the specification ("StableHLO: dot_general", "CHLO: erf", "XLA: Collapse")
     """
 
@@ -178,15 +195,23 @@ class OpDefinition:
     is_pure: bool = True
     is_terminator: bool = False
     aliases: tuple[str, ...] = ()
-    _attributes_by_name: dict[str, Attribute] = field(default_factory=dict, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._attributes_by_name.update({a.name: a for a in self.attributes})
+    structure: Structure | None = None
+    calls: str = ""
 
     @property
+    def is_control(self) -> bool:
+        """True for loops and branches: their regions are programs of their own, all others functions of scalars."""
+        return self.structure is Structure.LOOP or self.structure is Structure.BRANCH
+
+    @property
+    def function(self) -> str:
+        """The scalar function of an elementwise op, else ""."""
+        return self.semantics.function if isinstance(self.semantics, Elementwise) else ""
+
+    @cached_property
     def known_attributes(self) -> Mapping[str, Attribute]:
         """Attribute name -> its description."""
-        return self._attributes_by_name
+        return {a.name: a for a in self.attributes}
 
     def segment_sizes(self, op: AnyOp) -> dict[str, Any]:
         """The attribute that the generic text needs to tell variadic operands apart; {} for ops that do not need one."""
@@ -201,7 +226,7 @@ class OpDefinition:
     def attribute(self, name: str) -> Attribute:
         """The attribute's description. Raises KeyError, naming the op, for one that it does not have."""
         try:
-            return self._attributes_by_name[name]
+            return self.known_attributes[name]
         except KeyError:
             raise KeyError(f"{self.name} has no attribute {name!r}") from None
 

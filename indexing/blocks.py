@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from hlo import Block, Module, Op, Value
+from hlo.registry import Structure
 
-__all__ = ["BRANCHING", "CALLS", "blocks_of", "topological"]
-
-Blocks = Callable[[Op, Module | None], list[Block]]
-
-
-def _regions(op: Op, module: Module | None) -> list[Block]:
-    return list(op.regions)
-
-
-def _named(attribute: str) -> Blocks:
-    def find(op: Op, module: Module | None) -> list[Block]:
-        function = module.functions.get(op.attr(attribute)) if module is not None else None
-        return [] if function is None or function.is_declaration else [function.body]
-
-    return find
-
-
-CALLS: dict[str, Blocks] = {
-    "func.call": _named("callee"),
-    "stablehlo.composite": _named("decomposition"),
-    "xla.fusion": _regions,
-}
-"""Ops whose results are those of a block whose arguments are the operands. No block: it is not to be found."""
-
-BRANCHING: dict[str, Blocks] = {"stablehlo.if": _regions, "stablehlo.case": _regions}
-"""Ops whose results are those of one of their blocks, which the only operand chooses; the blocks read outer values by name."""
+__all__ = ["blocks_of", "topological"]
 
 
 def blocks_of(op: Op, module: Module | None = None) -> list[Block]:
-    """The blocks that make up the op's results; none for an op of another kind, or whose callee is not known."""
-    find = CALLS.get(op.name) or BRANCHING.get(op.name)
-    return find(op, module) if find is not None else []
+    """The blocks that make up the op's results, of a call (one) or a branch (one of them); none for an op of another kind, or
+    whose callee is not known. A call's block has the operands as its arguments; a branch's blocks read outer values by name."""
+    d = op.definition
+    if d.calls:
+        function = module.functions.get(op.attr(d.calls)) if module is not None else None
+        return [] if function is None or function.is_declaration else [function.body]
+    return list(op.regions) if d.structure in (Structure.CALL, Structure.BRANCH) else []
 
 
 def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[Op]:

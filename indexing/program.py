@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from hlo import Module, Op, TensorType, Value
-from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
+from hlo.registry import Structure, definitions
+from indexing.blocks import blocks_of, topological
 from indexing.caches import Memo
 from indexing.derive import BY_REGION, output_to_input
 from indexing.inverse import invert
@@ -73,16 +74,16 @@ def _reads(
     op: Op, output: int, consumers: MapSet, stop: set[Value], module: Module | None
 ) -> Iterator[tuple[Value, list[IndexingMap]]]:
     """(value, maps to it) for everything that a result of the op reads, through the maps to that result."""
-    if op.name == "stablehlo.get_tuple_element":
+    if op.definition.structure is Structure.ELEMENT:
         yield from _element_reads(op, consumers, stop, module)
         return
     blocks = blocks_of(op, module)
     for block in blocks:
-        replaced = dict(zip(block.arguments, op.operands, strict=True)) if op.name in CALLS else {}
+        replaced = dict(zip(block.arguments, op.operands, strict=True)) if op.definition.structure is Structure.CALL else {}
         for c in consumers:
             for value, maps in maps_from(block.results[output], stop, c, module).items():
                 yield replaced.get(value, value), list(maps)
-    if blocks and op.name in BRANCHING:
+    if blocks and op.definition.structure is Structure.BRANCH:
         yield op.operands[0], [composed(c, _to_scalar(op.results[output])) for c in consumers]
     if not blocks:
         for operand, producers in zip(op.operands, output_to_input(op, output), strict=True):
@@ -101,12 +102,13 @@ def _element_reads(
     if made_by is None:
         return
     blocks = blocks_of(made_by, module)
-    if blocks and made_by.name in BRANCHING:
+    if blocks and made_by.definition.structure is Structure.BRANCH:
         yield made_by.operands[0], [composed(c, _to_scalar(op.result)) for c in consumers]
     is_hidden = not blocks
     for block in blocks:
         inner, rest = _element(block.results[made_by.results.index(value)], path)
-        replaced = dict(zip(block.arguments, made_by.operands, strict=True)) if made_by.name in CALLS else {}
+        calls = made_by.definition.structure is Structure.CALL
+        replaced = dict(zip(block.arguments, made_by.operands, strict=True)) if calls else {}
         is_hidden = is_hidden or bool(rest)
         for c in () if rest else consumers:
             for v, maps in maps_from(inner, stop, c, module).items():
@@ -122,7 +124,7 @@ def _tensors_of(values: Iterable[Value]) -> Iterator[Value]:
     stack = list(values)
     while stack:
         v = stack.pop()
-        if v.op is not None and v.op.name == "stablehlo.tuple":
+        if v.op is not None and v.op.definition.structure is Structure.TUPLE:
             stack.extend(v.op.operands)
         else:
             yield v
@@ -131,9 +133,9 @@ def _tensors_of(values: Iterable[Value]) -> Iterator[Value]:
 def _element(value: Value, path: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
     """The value that element `path` of a tuple is, and the rest of the path where the tuple is not made in sight."""
     while (op := value.op) is not None:
-        if op.name == "stablehlo.get_tuple_element":
+        if op.definition.structure is Structure.ELEMENT:
             value, path = op.operands[0], (op.attr("index"), *path)
-        elif op.name == "stablehlo.tuple" and path:
+        elif op.definition.structure is Structure.TUPLE and path:
             value, path = op.operands[path[0]], path[1:]
         else:
             break
@@ -172,4 +174,4 @@ def _distinct(maps: list[IndexingMap]) -> MapSet:
     return MapSet(spelled.values())
 
 
-BY_REGION.update(dict.fromkeys(CALLS, fusion_maps))
+BY_REGION.update({d.name: fusion_maps for d in definitions() if d.structure is Structure.CALL})

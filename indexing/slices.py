@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hlo import Block, Declined, Module, Op, TensorType, Value
-from indexing.blocks import BRANCHING, CALLS, blocks_of, topological
+from hlo.registry import Structure
+from indexing.blocks import blocks_of, topological
 from indexing.derive import output_to_input
 from indexing.errors import BudgetSpent
 from indexing.images import image
@@ -77,7 +78,7 @@ class _Backward:
         return table
 
     def reads(self, op: Op, output: int, region: Region) -> Iterator[tuple[Value, Region]]:
-        if op.name in CALLS:
+        if op.definition.structure is Structure.CALL:
             blocks = blocks_of(op, self.module)
             for block in blocks:
                 inner = self.run({block.results[output]: region})
@@ -86,7 +87,7 @@ class _Backward:
                         yield operand, inner[argument]
             if blocks:
                 return
-        if op.name in BRANCHING:
+        if op.definition.structure is Structure.BRANCH:
             for block in blocks_of(op, self.module):
                 inner = self.run({block.results[output]: region})
                 yield from inner.items()
@@ -150,8 +151,8 @@ class _Forward:
 
     def writes(self, op: Op, output: int, table: dict[Value, Region]) -> Iterator[tuple[Value, Region]]:
         result = op.results[output]
-        if op.name in CALLS or op.name in BRANCHING:
-            calls = op.name in CALLS
+        if op.definition.structure in (Structure.CALL, Structure.BRANCH):
+            calls = op.definition.structure is Structure.CALL
             blocks = blocks_of(op, self.module)
             for block in blocks:
                 outer = {v: r for v, r in table.items() if not calls}

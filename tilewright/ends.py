@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlo.module import Function, Op, Value, walk
-from hlo.registry import Elementwise, Fold, Move
+from hlo.registry import Elementwise, Fold, Move, Structure
 from hlo.types import ElementType, TensorType, default_storage_range
 from tilewright.check import float_info
 from tilewright.inputs import random_arrays
@@ -103,7 +103,7 @@ def _stays_alike(argument: Value, users: dict[Value, list[Op]], own: set[Op]) ->
                 if op not in own:
                     return False  # out of a region: what becomes of it is the region's business
                 continue
-            if element is None or op not in own or op.name in ("stablehlo.while", "func.call", "stablehlo.composite"):
+            if element is None or op not in own or op.definition.structure is Structure.LOOP or op.definition.calls:
                 return False
             if element.is_float and not _is_alike(op, element):
                 return False
@@ -123,7 +123,7 @@ def _is_alike(op: Op, element: ElementType) -> bool:
 
 def _reaches_farther(op: Op, element: ElementType) -> bool:
     """Whether an op's results, and all that it computes with, are of a float type with far greater numbers."""
-    if op.name != "stablehlo.convert" and promoted(op) is None:
+    if op.definition.function != "convert" and promoted(op) is None:
         return False
     return all(_is_farther(e, element) for e in map(_element, op.results))
 

@@ -18,6 +18,7 @@ import numpy as np
 from hlo.attributes import ScatterDimensions
 from hlo.builder import Builder
 from hlo.module import Block, Module, Op, Value
+from hlo.registry import Literal
 from hlo.types import ElementType, TensorType, default_storage_range
 
 __all__ = ["as_xla_takes_windows"]
@@ -48,14 +49,14 @@ def as_xla_takes_windows(module: Module) -> None:
             block.ops = made
 
 
-_NEUTRAL = {"stablehlo.add": 0, "stablehlo.multiply": 1}
+_NEUTRAL = {"add": 0, "multiply": 1}
 """Bodies that notice how often their initial value is taken, and what they do not notice."""
 
 
 def _padded(op: Op, into: Block) -> Value | None:
     """The operand with the body's neutral element around it; None where that makes no difference, or nobody knows what it is."""
     body = op.regions[0].ops
-    neutral = _NEUTRAL.get(body[0].name)
+    neutral = _NEUTRAL.get(body[0].definition.function)
     if len(op.operands) != 2 or len(body) != 2 or neutral is None or set(body[0].operands) != set(op.regions[0].arguments):
         return None
     padding, dilations = op.attr("padding"), op.attr("base_dilations")
@@ -64,7 +65,8 @@ def _padded(op: Op, into: Block) -> Value | None:
         return None
     if not x.tensor.is_static or not isinstance(x.tensor.element, ElementType):
         return None
-    if init.op is not None and init.op.name == "stablehlo.constant" and init.op.attr("value").array.reshape(-1)[0] == neutral:
+    made = init.op
+    if made is not None and isinstance(made.definition.semantics, Literal) and made.attr("value").array.reshape(-1)[0] == neutral:
         return None
     b = Builder()
     b.place = op.location
@@ -134,13 +136,13 @@ def _row(b: Builder, numbers: np.ndarray, t: TensorType, along: int | None) -> V
 def _is_clamped(indices: Value, last: np.ndarray) -> bool:
     """True for indices that a clamp has just brought inside: JAX's own, where an update is to be moved instead of dropped."""
     op = indices.op
-    if op is None or op.name != "stablehlo.clamp":
+    if op is None or op.definition.function != "clamp":
         return False
     limits = []
     for v in (op.operands[0], op.operands[2]):
         while v.op is not None and v.op.name in ("stablehlo.broadcast_in_dim", "stablehlo.convert"):
             v = v.op.operands[0]
-        if v.op is None or v.op.name != "stablehlo.constant":
+        if v.op is None or not isinstance(v.op.definition.semantics, Literal):
             return False
         limits.append(np.asarray(v.op.attr("value").array).astype(np.int64))
     return bool(limits[0].min() >= 0 and limits[1].max() <= last.min())

@@ -10,7 +10,7 @@ from hlo.errors import Declined
 from hlo.module import Module, Op
 from hlo.ops.common import fail, identity_access
 from hlo.ops.rules import baseline, input_type, inputs, law, one_shape, returned, same_shapes, within_bounds
-from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, register
+from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, Structure, register
 from hlo.types import ELEMENT_TYPES, BufferType, TensorType, TokenType, TupleType, Type
 from hlo.typesets import ANY, ANY_TYPE, TENSOR, TUPLE, B, TypeSet, tensors
 
@@ -71,6 +71,7 @@ def _results_are(types: Sequence[Type], op: Op) -> bool | str:
 register(
     OpDefinition(
         name="stablehlo.while",
+        structure=Structure.LOOP,
         spec="StableHLO: while",
         operands=(Operand("operand", _BRANCH_VALUE, variadic=True),),
         regions=("cond", "body"),
@@ -125,6 +126,7 @@ def _branch_results(op: Op) -> bool | str:
 register(
     OpDefinition(
         name="stablehlo.if",
+        structure=Structure.BRANCH,
         spec="StableHLO: if",
         operands=(Operand("pred", tensors(B, rank=0)),),
         regions=("true_branch", "false_branch"),
@@ -146,6 +148,7 @@ _I32_SCALAR = TypeSet(
 register(
     OpDefinition(
         name="stablehlo.case",
+        structure=Structure.BRANCH,
         spec="StableHLO: case",
         operands=(Operand("index", _I32_SCALAR),),
         regions=("branches",),
@@ -172,6 +175,7 @@ _BARRED = TypeSet(
 register(
     OpDefinition(
         name="stablehlo.optimization_barrier",
+        structure=Structure.BARRIER,
         spec="StableHLO: optimization_barrier",
         operands=(Operand("operand", _BARRED, variadic=True),),
         infer=lambda op: tuple(_types(op.operands)),
@@ -194,6 +198,7 @@ _TUPLES = Declined("a tuple holds several values; its elements have maps of thei
 register(
     OpDefinition(
         name="stablehlo.tuple",
+        structure=Structure.TUPLE,
         spec="StableHLO: tuple (deprecated)",
         operands=(Operand("val", ANY_TYPE, variadic=True),),
         infer=lambda op: (TupleType(tuple(_types(op.operands))),),
@@ -227,6 +232,7 @@ def _element_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder
 register(
     OpDefinition(
         name="stablehlo.get_tuple_element",
+        structure=Structure.ELEMENT,
         spec="StableHLO: get_tuple_element (deprecated)",
         operands=(Operand("operand", TUPLE),),
         attributes=(Attribute("index", "i32"),),
@@ -373,6 +379,8 @@ _COMPOSITE = Declined("a composite stands for its decomposition, which is inline
 register(
     OpDefinition(
         name="stablehlo.composite",
+        structure=Structure.CALL,
+        calls="decomposition",
         spec="StableHLO: composite",
         operands=(Operand("inputs", ANY_TYPE, variadic=True),),
         attributes=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo.errors import Declined
 from hlo.module import Module, Op
-from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, register
+from hlo.registry import Attribute, ModuleConstraint, OpDefinition, Operand, Structure, register
 from hlo.types import FunctionType
 
 __all__: list[str] = []
@@ -24,6 +24,8 @@ def _called(op: Op, module: Module) -> str | None:
 register(
     OpDefinition(
         name="func.call",
+        structure=Structure.CALL,
+        calls="callee",
         spec="StableHLO: Functions",
         operands=(Operand("inputs", "any", variadic=True),),
         attributes=(Attribute("callee", "symbol"),),

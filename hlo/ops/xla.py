@@ -11,7 +11,7 @@ from hlo.ops.common import identity_access
 from hlo.ops.contraction import dot_shape, dot_shape_rules, scaled_access
 from hlo.ops.movement import delinearize, linearize, matching_groups
 from hlo.ops.rules import input_type, law, result_is_operand, result_type, returned, same_shapes
-from hlo.registry import Attribute, Move, OpDefinition, Operand, register
+from hlo.registry import Attribute, Move, OpDefinition, Operand, Structure, register
 from hlo.types import ELEMENT_TYPES, TensorType, Type
 from hlo.typesets import ANY_TYPE, TENSOR, F, S, U, tensors
 
@@ -31,6 +31,7 @@ _FUSED = Declined("a fusion's maps are those of its computation, composed")
 register(
     OpDefinition(
         name="xla.fusion",
+        structure=Structure.CALL,
         spec="XLA: fusion",
         operands=(Operand("operands", ANY_TYPE, variadic=True),),
         attributes=(Attribute("kind", "string", "kLoop"),),

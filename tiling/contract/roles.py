@@ -41,10 +41,11 @@ class LoweredContraction:
     whole: tuple[Node, ...] = ()  # factors that the task packs whole
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ContractionContext:
     """What the fusion around a contraction knows: its loops, the result's index, and the factors' nodes.
 
+    `ranges` are the fusion's own: what is lowered adds its variables there, as it takes names from `names`.
     `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1.
     """
 

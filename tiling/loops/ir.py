@@ -496,7 +496,7 @@ class Schedule:
     phases: tuple[Phase, ...]
     buffers: tuple[Buffer, ...]
     tile_sizes: tuple[int, ...]
-    ranges: dict[Var, Interval] = field(default_factory=dict)
+    ranges: Mapping[Var, Interval] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     form: str = ""  # which of a fusion's forms this is, where there is a choice (`tiling.planning.forms`)
 

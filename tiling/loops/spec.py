@@ -290,8 +290,7 @@ def _segments(place: Place) -> Iterator[str]:
             yield "a segment stores to other buffers"
         if x.folds and [f.buffers for f in x.folds] != [f.buffers for f in nest.folds]:
             yield "a segment folds into other buffers"
-    listed = {id(n) for n in _nodes(nest)}
-    if any(id(n) not in listed for n in nest.ahead):
+    if not set(nest.ahead) <= set(_nodes(nest)):
         yield "a row is asked for ahead that nothing loads"
 
 

@@ -95,8 +95,8 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
         if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
             return None
         renaming[b.variable] = as_expr(a.variable)
-    stored = {id(s.value): s for s in first.stores if s.value is not None}
-    folded = {id(v) for f in first.folds for v in f.values}
+    stored = {s.value: s for s in first.stores if s.value is not None}
+    folded = {v for f in first.folds for v in f.values}
     # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
     kinds = [
         LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
@@ -112,13 +112,13 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
     if has_runtimes(roots):
         return None
     for load in loads(roots):
-        if id(load.value) in folded:
+        if load.value in folded:
             return None
-        if id(load.value) in stored:
+        if load.value in stored:
             at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
-            if at != stored[id(load.value)].index:
+            if at != stored[load.value].index:
                 return None
-    renamer = Renamer(renaming, ranges, {s.value: s.node for s in first.stores if s.value is not None})
+    renamer = Renamer(renaming, ranges, {v: s.node for v, s in stored.items()})
     stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
     folds = tuple(
         replace(

@@ -8,7 +8,7 @@ and of the caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from indexing.expr import Expr, Var
@@ -58,20 +58,20 @@ def _found(nest: Nest, roots: list[Node], buffer_of: Callable[[Load], Buffer]) -
 
 def _looked_up(roots: list[Node]) -> list[Load]:
     """Loads at places known only at run time that every iteration makes, each after what it is computed from."""
-    found: dict[Load, None] = {}
-    seen: set[int] = set()
+    found: dict[Hashable, Load] = {}
+    seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(roots)]
     while stack:
         n, ready = stack.pop()
         if ready:
             if isinstance(n, Load) and n.runtimes:
-                found[n] = None
-        elif id(n) not in seen:
-            seen.add(id(n))
+                found.setdefault(n.place, n)
+        elif n not in seen:
+            seen.add(n)
             stack.append((n, True))
             inside = [r.node for r in n.runtimes] if isinstance(n, Choose) else children(n)
             stack.extend((c, False) for c in reversed(inside))
-    return list(found)
+    return list(found.values())
 
 
 def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:

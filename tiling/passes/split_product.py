@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from math import prod
 
+from hlo.module import Value
 from hlo.registry import SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
@@ -50,7 +51,7 @@ def split_product(schedule: Schedule, names: Names) -> Schedule | None:
     element = value.tensor.element
     if not isinstance(element, ElementType) or any(v.tensor.element != element for v in f.op.operands):
         return None  # what is summed in another type is rounded where the last piece is added
-    by_value = {id(b.value): b for b in schedule.buffers if b.value is not None}
+    by_value = {b.value: b for b in schedule.buffers if b.value is not None}
     if not _applies(first, f, r, by_value, schedule):
         return None
     size = -(-r.extent // PIECES)
@@ -80,19 +81,19 @@ def split_product(schedule: Schedule, names: Names) -> Schedule | None:
     )
 
 
-def _applies(nest: Nest, f: FoldStep, r: Loop, by_value: dict[int, Buffer], schedule: Schedule) -> bool:
+def _applies(nest: Nest, f: FoldStep, r: Loop, by_value: dict[Value, Buffer], schedule: Schedule) -> bool:
     """True where the result is small, the sum long, and the large factor's rows lie across the sum."""
     results = prod(x.extent for x in nest.loops if x is not r)
     if results * f.buffers[0].element.itemsize_bytes > MOST_RESULT_BYTES or results * r.extent < LEAST_PRODUCTS:
         return False
     if r.extent < PIECES * LEAST_ROWS or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
         return False
-    inner = order_loops(nest, lambda x: x.buffer or by_value[id(x.value)]).loops[-1]
-    found = [x for x in loads(f.nodes) if (x.buffer or by_value[id(x.value)]).scope is not Scope.THREAD]
+    inner = order_loops(nest, lambda x: x.buffer or by_value[x.value]).loops[-1]
+    found = [x for x in loads(f.nodes) if (x.buffer or by_value[x.value]).scope is not Scope.THREAD]
     if inner is r or not found:
         return False
     large = max(found, key=lambda x: x.value.tensor.size_elems)
-    buffer = large.buffer or by_value[id(large.value)]
+    buffer = large.buffer or by_value[large.value]
     steps = linear(address(buffer, large.index, schedule.ranges), (inner.variable, r.variable))
     whole = large.value.tensor.size_elems >= results * r.extent
     return whole and steps is not None and steps[1][0] == 1 and steps[1][1] == inner.extent

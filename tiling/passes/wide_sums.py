@@ -44,7 +44,7 @@ def _widened(
                 if sums_element(f, b.element) is not b.element:
                     nests.setdefault(b, []).append((nest, f))
     grown: dict[Buffer, Buffer] = {}
-    after: dict[int, list[Nest]] = {}
+    after: dict[Step, list[Nest]] = {}
     for b, rows in nests.items():
         if all(_in_registers(n, f, buffer_of) for n, f in rows) or any(n.skip is not None for n, _ in rows):
             continue
@@ -54,7 +54,7 @@ def _widened(
             if not f.carried:  # what is carried goes on from elements that another nest begins with
                 load = Load(value, f.index, grown[b])
                 loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in n.loops if x.kind is not LoopKind.REDUCTION)
-                after.setdefault(id(rows[-1][0]), []).append(Nest(loops, (Store(value, b, f.index, load),)))
+                after.setdefault(rows[-1][0], []).append(Nest(loops, (Store(value, b, f.index, load),)))
     if not grown:
         return tuple(steps)
     made += grown.values()
@@ -65,7 +65,7 @@ def _widened(
             found.append(replace(s, folds=folds))
         else:
             found.append(s)
-        found += after.get(id(s), ())
+        found += after.get(s, ())
     return tuple(found)
 
 

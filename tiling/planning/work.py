@@ -12,7 +12,7 @@ A set of loops is an integer with a bit for each loop's place, so what is joined
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -132,10 +132,8 @@ def work_of(nest: Nest) -> Work:
     for f in nest.folds:
         roots += [*f.nodes, *f.inits]
     nodes = list(all_nodes(roots))
-    place: dict[Load, int] = {}
-    for n in nodes:
-        if isinstance(n, Load):
-            place.setdefault(n, len(place))
+    read = loads(roots)
+    place = {x.place: k for k, x in enumerate(read)}
     # Of each node: the loops that it depends on, those that it depends on but for loads, and the loads below it.
     known: dict[Node, tuple[int, int, int]] = {}
     for root in roots:
@@ -148,15 +146,12 @@ def work_of(nest: Nest) -> Work:
             for c in children(n):
                 a, o, b = known[c]
                 all_of, own, below = all_of | a, own | o, below | b
-            known[n] = (all_of, 0, 1 << place[n]) if isinstance(n, Load) else (all_of, own, below)
+            known[n] = (all_of, 0, 1 << place[n.place]) if isinstance(n, Load) else (all_of, own, below)
     taken = _taken(roots)
     starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
-    steps = set(loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes])) if starts else place
-    depends = [0] * len(place)
-    for n in nodes:
-        if isinstance(n, Load):
-            depends[place[n]] = known[n][0]
-    accesses = tuple([Access(x, variables, depends[k], x in taken, x in steps) for x, k in place.items()])
+    each = loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]) if starts else read
+    steps = {x.place for x in each}
+    accesses = tuple([Access(x, variables, known[x][0], x.place in taken, x.place in steps) for x in read])
 
     def operation(n: Node, cost: float) -> Operation:
         return Operation(cost, *known[n][1:])
@@ -174,18 +169,18 @@ def work_of(nest: Nest) -> Work:
     )  # fmt: skip
 
 
-def _taken(roots: Sequence[Node]) -> set[Load]:
-    """The loads outside of choices."""
-    found: set[Load] = set()
-    seen: set[int] = set()
+def _taken(roots: Sequence[Node]) -> set[Hashable]:
+    """The places of the loads outside of choices."""
+    found: set[Hashable] = set()
+    seen: set[Node] = set()
     stack = list(roots)
     while stack:
         n = stack.pop()
-        if id(n) in seen:
+        if n in seen:
             continue
-        seen.add(id(n))
+        seen.add(n)
         if isinstance(n, Load):
-            found.add(n)
+            found.add(n.place)
         elif not isinstance(n, Choose):
             stack.extend(children(n))
     return found

@@ -103,9 +103,10 @@ def keeps_quantized(module: Module, function: Function) -> bool:
     while todo:
         f = todo.pop()
         for op in walk(f.body):
-            if op.name == "func.call" and op.attr("callee") not in seen:
-                seen.add(op.attr("callee"))
-                todo.append(module.functions[op.attr("callee")])
+            name = op.attr(op.definition.calls) if op.definition.calls else None
+            if name is not None and name not in seen:
+                seen.add(name)
+                todo.append(module.functions[name])
         found = found or any(_is_quantized(v) for op in f.body.ops for v in (*op.operands, *op.results))
         for op in f.body.ops:
             for region in op.regions:

@@ -27,7 +27,7 @@ from hlo.calls import check_size
 from hlo.clone import captured_values, clone_block
 from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Module, Op, Value, walk
-from hlo.registry import Generate, Literal, definition
+from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType
 from tiling.passing import runs
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
@@ -36,7 +36,6 @@ from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import has_tuples, part_of, without_tuples
 
 __all__ = [
-    "CONTROL",
     "Program",
     "Region",
     "flatten",
@@ -136,15 +135,6 @@ def is_rebuilt(v: Value) -> bool:
     return isinstance(semantics, Generate)
 
 
-CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
-"""Ops whose regions are programs of their own; all other regions are functions of scalars, which loops take as they are."""
-
-_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-"""Ops that stand for a function's body, and the attribute that names it."""
-_LOOP = "stablehlo.while"
-_FUSION = "xla.fusion"  # stands for its region: the plan has its own fusions
-
-
 class _Builder:
     def __init__(self, module: Module, supports: Supports | None, keeps_quantized: bool, on: Callable[[str], bool]) -> None:
         self.module, self.supports, self.keeps_quantized, self.on = module, supports, keeps_quantized, on
@@ -163,10 +153,10 @@ class _Builder:
                 op = ops[position]
                 position += 1
                 copies = self._copies(op, env)
-                callee = op.regions[1] if copies else op.regions[0] if op.name == _FUSION else self._called(op)
+                callee = op.regions[1] if copies else self._called(op) or self._inside(op)
                 if callee is not None:
                     inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
-                    if op.name not in _CALLS:
+                    if not op.definition.calls:
                         inner.update({v: env.get(v, v) for v in captured_values(callee)})
                     stack.append((current, env, position, call, times))
                     stack.append((callee, inner, 0, op, max(copies, 1)))
@@ -186,11 +176,16 @@ class _Builder:
 
     def _called(self, op: Op) -> Block | None:
         """The body of the function that an op stands for."""
-        return self.module.functions[op.attr(_CALLS[op.name])].body if op.name in _CALLS else None
+        calls = op.definition.calls
+        return self.module.functions[op.attr(calls)].body if calls else None
+
+    def _inside(self, op: Op) -> Block | None:
+        """The region that an op stands for: the plan has its own fusions."""
+        return op.regions[0] if op.definition.structure is Structure.CALL and op.regions else None
 
     def _copies(self, op: Op, env: Mapping[Value, Value]) -> int:
         """How many copies of a loop's body stand for it; 0 for all other ops and loops."""
-        if op.name != _LOOP or not self.on("unroll_short_loops"):
+        if op.definition.structure is not Structure.LOOP or not self.on("unroll_short_loops"):
             return 0
         return times_written_out(op, [env.get(v, v) for v in op.operands], self._called)
 
@@ -237,10 +232,10 @@ class _Builder:
         if isinstance(folded, DenseArray):
             name, operands, attributes = "stablehlo.constant", [], {"value": folded}
         key: Hashable = None
-        regions = op.regions if op.name in CONTROL else [self._without_calls(b) for b in op.regions]
+        regions = op.regions if op.definition.is_control else [self._without_calls(b) for b in op.regions]
         if self.merges and op.definition.is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
-            key = (name, tuple(map(id, operands)), freeze_attributes(attributes), tuple(r.type for r in op.results), bodies_key)
+            key = (name, tuple(operands), freeze_attributes(attributes), tuple(r.type for r in op.results), bodies_key)
             twin = self.known.get(key)
             if twin is not None:
                 env.update(zip(op.results, twin.results, strict=True))
@@ -253,7 +248,7 @@ class _Builder:
         if key is not None:
             self.known[key] = new
         env.update(zip(op.results, new.results, strict=True))
-        if op.name == "stablehlo.while":
+        if op.definition.structure is Structure.LOOP:
             # What the body hands on as it is comes out as it went in.
             body = op.regions[1]
             rows = zip(op.results, operands, body.arguments, body.results, strict=True)
@@ -262,7 +257,7 @@ class _Builder:
 
     def _without_calls(self, block: Block) -> Block:
         """A region with the bodies of the functions that it calls in place of the calls; the region itself where it has none."""
-        if not any(op.name in _CALLS for op in walk(block)):
+        if not any(op.definition.calls for op in walk(block)):
             return block
         inner = Block([a.type for a in block.arguments], [a.name for a in block.arguments])
         builder = _Builder(self.module, self.supports, True, self.on)
@@ -313,7 +308,7 @@ def _hashable(value: object) -> Hashable:
 
 def _gives_nothing(op: Op) -> bool:
     """True when no result has an element, so that there is nothing to compute: which formula an op has does not matter then."""
-    if not op.definition.is_pure or not op.results or op.name in CONTROL or op.name == "stablehlo.custom_call":
+    if not op.definition.is_pure or not op.results or op.definition.is_control or op.name == "stablehlo.custom_call":
         return False
     types = [r.type for r in op.results]
     if isinstance(op.definition.semantics, Literal) or not all(isinstance(t, TensorType) and t.is_static for t in types):
@@ -326,32 +321,33 @@ _SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transp
 
 def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
     """What an op folds to without running it: its operand, or a splat constant of the result's type."""
-    if op.name == "stablehlo.get_tuple_element":
+    if op.definition.structure is Structure.ELEMENT:
         return part_of(op, operands)
     if op.name in _SPREADS:
         producer = operands[0].op
         result = op.results[0].type
         if operands[0].type == result and op.name == "stablehlo.reshape":
             return operands[0]
-        if producer is not None and producer.name == "stablehlo.constant" and isinstance(result, TensorType):
+        if producer is not None and isinstance(producer.definition.semantics, Literal) and isinstance(result, TensorType):
             value: DenseArray = producer.attr("value")
             if value.is_splat and result.is_static and result.size_elems:
                 return splat(value.array.reshape(-1)[0], result)
-    if op.name == "stablehlo.convert" and operands[0].type == op.results[0].type:
+    if op.definition.function == "convert" and operands[0].type == op.results[0].type:
         return operands[0]
     return _number(op, operands)
 
 
-_ARITHMETIC = {"stablehlo.add": np.add, "stablehlo.subtract": np.subtract, "stablehlo.multiply": np.multiply}
+_ARITHMETIC = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
 _FEW_ELEMS = 64
 
 
 def _number(op: Op, operands: Sequence[Value]) -> DenseArray | None:
     """An integer that is computed from integers in the program: a loop's counter, an element of a short list."""
-    if op.name not in _ARITHMETIC and op.name not in ("stablehlo.slice", "stablehlo.convert"):
+    function = op.definition.function
+    if function not in _ARITHMETIC and function != "convert" and op.name != "stablehlo.slice":
         return None
     producers = [v.op for v in operands]
-    if not all(p is not None and p.name == "stablehlo.constant" for p in producers):
+    if not all(p is not None and isinstance(p.definition.semantics, Literal) for p in producers):
         return None
     arrays = [p.attr("value").array for p in producers if p is not None]
     result = op.results[0].tensor
@@ -362,10 +358,10 @@ def _number(op: Op, operands: Sequence[Value]) -> DenseArray | None:
         return DenseArray(result, arrays[0][tuple(slice(*b) for b in bounds)].copy())
     if result.rank:
         return None
-    if op.name == "stablehlo.convert":
+    if function == "convert":
         return DenseArray(result, arrays[0].astype(result.dtype))
     with np.errstate(over="ignore"):
-        return DenseArray(result, np.asarray(_ARITHMETIC[op.name](*arrays), result.dtype))
+        return DenseArray(result, np.asarray(_ARITHMETIC[function](*arrays), result.dtype))
 
 
 def splat(scalar: np.generic, type: TensorType) -> DenseArray:

@@ -64,15 +64,12 @@ def mark_updates(program: Program, owned: Iterable[Value], takes: Callable[[Op],
                          [r.name for r in op.results])  # fmt: skip
                 done.update(zip(op.results, new.results, strict=True))
                 changed = True
-        if marks or (op.regions and op.name in _CONTROL):
+        if marks or op.definition.is_control:
             mine.update(new.results)
         ops.append(new)
     if not changed:
         return program
     return Program(program.name, program.arguments, tuple(ops), tuple(done.get(v, v) for v in program.results))
-
-
-_CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
 
 
 def _is_small(op: Op) -> bool:

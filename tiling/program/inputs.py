@@ -6,7 +6,7 @@ from hlo.clone import captured_values
 from hlo.errors import Declined
 from hlo.module import Op, Value, walk
 from hlo.types import TensorType
-from tiling.program.flatten import CONTROL, is_rebuilt
+from tiling.program.flatten import is_rebuilt
 
 __all__ = ["control_declines", "is_control", "op_inputs"]
 
@@ -27,7 +27,7 @@ def _depth(op: Op) -> int:
 
 def control_declines(op: Op) -> Declined | None:
     """Why a control-flow op is not planned, or None: all values that it passes on must be arrays of fixed shapes."""
-    if op.name not in CONTROL:
+    if not op.definition.is_control:
         return Declined(f"{op.name} is no control flow")
     if _depth(op) > DEEPEST:
         return Declined(f"its regions nest more than {DEEPEST} deep")
@@ -45,7 +45,7 @@ def control_declines(op: Op) -> Declined | None:
 
 def is_control(op: Op) -> bool:
     """True for ops that become a `ControlStep`."""
-    return op.name in CONTROL and control_declines(op) is None
+    return op.definition.is_control and control_declines(op) is None
 
 
 def op_inputs(op: Op) -> list[Value]:

@@ -32,7 +32,7 @@ def trips(
     `start` are the loop's operands, `cond` and `body` each the arguments and what is computed from them.
     """
     compare = cond[1].op
-    if compare is None or compare.definition.mnemonic != "compare":
+    if compare is None or compare.definition.function != "compare":
         return None
     counter, limit = compare.operands
     direction = compare.attr("comparison_direction")
@@ -42,16 +42,16 @@ def trips(
     if place >= len(start):
         return None
     step = body[1][place].op
-    if step is None or step.definition.mnemonic not in ("add", "subtract") or body[0][place] not in step.operands:
+    if step is None or step.definition.function not in ("add", "subtract") or body[0][place] not in step.operands:
         return None
     position = step.operands.index(body[0][place])
-    if position == 1 and step.definition.mnemonic == "subtract":
+    if position == 1 and step.definition.function == "subtract":
         return None  # c = k - c goes to and fro
     numbers = [_constant(v) for v in (start[place], limit, step.operands[1 - position])]
     if any(n is None for n in numbers):
         return None
     first, stop, by = (int(n) for n in numbers if n is not None)
-    by = -by if step.definition.mnemonic == "subtract" else by
+    by = -by if step.definition.function == "subtract" else by
     if direction == "NE":
         found = 0 if first == stop else (stop - first) // by if by and (stop - first) % by == 0 else -1
         return found if found >= 0 else None

@@ -9,13 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hlo.clone import captured_values, clone_block
 from hlo.module import Block, Op, Value
-from hlo.registry import definition
+from hlo.registry import Structure, definition
 from hlo.types import TupleType, Type
 
 __all__ = ["has_tuples", "part_of", "without_tuples"]
-
-_CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case"})
-_NAMES = _CONTROL | {"stablehlo.optimization_barrier"}
 
 
 def without_tuples(op: Op, environment: Mapping[Value, Value]) -> Block | None:
@@ -36,12 +33,13 @@ def without_tuples(op: Op, environment: Mapping[Value, Value]) -> Block | None:
 def part_of(op: Op, operands: Sequence[Value]) -> Value | None:
     """What a `get_tuple_element` gives where the tuple was made in sight."""
     whole = operands[0].op
-    return whole.operands[op.attr("index")] if whole is not None and whole.name == "stablehlo.tuple" else None
+    return whole.operands[op.attr("index")] if whole is not None and whole.definition.structure is Structure.TUPLE else None
 
 
 def has_tuples(op: Op) -> bool:
     """True for control flow or a barrier that takes or gives tuples."""
-    return op.name in _NAMES and any(isinstance(v.type, TupleType) for v in (*op.operands, *op.results))
+    is_passed_on = op.definition.is_control or op.definition.structure is Structure.BARRIER
+    return is_passed_on and any(isinstance(v.type, TupleType) for v in (*op.operands, *op.results))
 
 
 def _leaves(t: Type) -> list[Type]:
@@ -63,7 +61,7 @@ def _opened(block: Block, values: Sequence[Value], at: Op) -> list[Value]:
     for v in values:
         if not isinstance(v.type, TupleType):
             parts.append(v)
-        elif v.op is not None and v.op.name == "stablehlo.tuple":
+        elif v.op is not None and v.op.definition.structure is Structure.TUPLE:
             parts += _opened(block, v.op.operands, at)
         else:
             for k, t in enumerate(v.type.elements):
@@ -96,13 +94,13 @@ def _region(body: Block, outer: Mapping[Value, Value], at: Op) -> Block:
     known.update((a, _closed(new, a.type, parts, at)) for a in body.arguments)
     for op in body.ops[:-1]:
         operands = [known.get(v, v) for v in op.operands]
-        part = part_of(op, operands) if op.name == "stablehlo.get_tuple_element" else None
+        part = part_of(op, operands) if op.definition.structure is Structure.ELEMENT else None
         if part is not None:
             known[op.result] = part
         elif has_tuples(op):
             known.update(zip(op.results, _parted(new, op, known), strict=True))
         else:
-            regions = [_region(r, known, op) if op.name in _CONTROL else clone_block(r, known) for r in op.regions]
+            regions = [_region(r, known, op) if op.definition.is_control else clone_block(r, known) for r in op.regions]
             copy = Op(op.definition, operands, op.attributes, regions, [r.type for r in op.results], op.location, op.extra,
                       [r.name for r in op.results])  # fmt: skip
             new.ops.append(copy)
@@ -117,7 +115,7 @@ def _without_unread_tuples(block: Block) -> Block:
     read: set[Value] = set()
     kept: list[Op] = []
     for op in reversed(block.ops):
-        if op.name == "stablehlo.tuple" and op.result not in read:
+        if op.definition.structure is Structure.TUPLE and op.result not in read:
             continue
         kept.append(op)
         read.update(op.operands)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo.module import Block, Module, Op, Value
-from hlo.registry import Fold, SumOfProducts
+from hlo.registry import Fold, Structure, SumOfProducts
 from hlo.types import TensorType
-from indexing.blocks import CALLS, blocks_of
+from indexing.blocks import blocks_of
 from indexing.derive import Reads, output_to_input
 from indexing.expr import Interval, Var
 from indexing.map import IndexingMap, Variable, compose, usual
@@ -81,7 +81,7 @@ class Walk:
                 return v, frame
 
     def blocks(self, op: Op) -> list[Block]:
-        return blocks_of(op, self.module) if op.name in CALLS else []
+        return blocks_of(op, self.module) if op.definition.structure is Structure.CALL else []
 
     def _frame(self, parent: Frame | None, op: Op, block: Block) -> Frame:
         key = (parent, op)
