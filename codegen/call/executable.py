@@ -23,7 +23,7 @@ from codegen.call.memory_safety import safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
-from codegen.native.jit import CompiledKernel, compile_kernels, stats
+from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
@@ -115,6 +115,7 @@ class Executable:
     plan: Plan
     threads: int | None = None
     custom_calls: CustomCalls | None = None
+    target: KernelTarget | None = None
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
@@ -151,7 +152,7 @@ class Executable:
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = [self._signature(n) for n in computes]
-        compiled = compile_kernels([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
+        compiled = (self.target or MachineCode()).compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
@@ -528,6 +529,7 @@ def compile(
     custom_calls: CustomCalls | None = None,
     *,
     excess_precision: bool | None = None,
+    target: KernelTarget | None = None,
 ) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
@@ -535,6 +537,7 @@ def compile(
     The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
     `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
     TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
+    `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
@@ -544,10 +547,10 @@ def compile(
         if excess_precision is not None:
             raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
         if all(supports(op) is None for f in given.fusions for op in f.ops):
-            return Executable(given, threads, custom_calls)
+            return Executable(given, threads, custom_calls, target)
         # A plan made without knowing what can be generated: made again with it.
-        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls)
+        return Executable(plan(given.module, given.program.name, given.machine, supports), threads, custom_calls, target)
     machine = calibrated_machine()
     if excess_precision is not None:
         machine = replace(machine, excess_precision=excess_precision)
-    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls)
+    return Executable(remembered_plan(as_module(module_or_plan), entry, machine), threads, custom_calls, target)
