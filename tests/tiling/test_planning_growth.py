@@ -15,6 +15,11 @@ from tiling.lower import fusion, member
 from tiling.lower.fusion import Lowering
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis
 from tiling.machine import Machine
+from tiling.planning import forms, weigh
+
+
+ROOT = Path(__file__).parents[2]
+FILES = {p.stem: p for folder in ("examples", "tests/programs") for p in sorted((ROOT / folder).glob("*.mlir"))}
 
 
 @contextmanager
@@ -104,8 +109,35 @@ def test_layers_that_are_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatch)
     with counted(monkeypatch, Lowering, "run") as twice:
         longer = tiling.plan(blocks(24), machine=Machine())
     kernels, more = len(plan.fusions), len(longer.fusions)
-    assert runs[0] <= 7 * kernels, f"{runs[0]} lowerings for {kernels} kernels"
+    assert runs[0] <= 2 * kernels, f"{runs[0]} lowerings for {kernels} kernels"
     assert twice[0] - runs[0] == more - kernels
+
+
+MOST_LOWERINGS = 3  # for a kernel, on average
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_what_is_planned_is_lowered_few_times(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fusions and tiles are weighed by what their maps say; what wins is lowered, and what the maps do not tell."""
+    with counted(monkeypatch, Lowering, "run") as runs:
+        plan = tiling.plan(hlo.load(FILES[name]), machine=Machine())
+    kernels = sum(len(p.fusions) for p in plan.nested())
+    assert runs[0] <= MOST_LOWERINGS * max(kernels, 1), f"{runs[0]} lowerings for {kernels} kernels"
+
+
+def test_the_work_of_weighing_grows_with_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members whose work is found, fusions that are weighed, searches for masks: layers after the first few add none or few."""
+    found = []
+    for layers in (6, 12):
+        with (
+            counted(monkeypatch, weigh, "work_of") as works,
+            counted(monkeypatch, forms, "sketch") as sketches,
+            counted(monkeypatch, fusion, "find_limits") as searches,
+        ):
+            tiling.plan(blocks(layers), machine=Machine())
+        found.append((works[0], sketches[0], searches[0]))
+    assert found[0][0] > 0 and found[0][1] > 0
+    assert all(more <= 2 * few for few, more in zip(*found, strict=True)), found
 
 
 def test_simplifications_grow_with_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,7 +216,8 @@ class Planner:
     def touched(self, kernel: Kernel) -> list[Buffer]:
         """What a kernel so far reads from memory and writes there."""
         sizes = self.weigh(kernel).tile_sizes
-        return Lowering(FusionRequest(tuple(kernel.stages), self.stored(kernel.stages), sizes), self.machine, self.names).touched()
+        request = FusionRequest(tuple(kernel.stages), self.stored(kernel.stages), sizes)
+        return Lowering(request, self.machine, self.names).touched()
 
     def values(self) -> Iterator[Value]:
         """What kernels may read from memory or write there."""
