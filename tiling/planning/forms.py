@@ -57,7 +57,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 
 
 def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:
-    """The figures of the form that `lower` would choose; the schedule where they do not follow from maps, or where it is online."""
+    """The figures of the form that `lower` would choose; its schedule where they do not follow from maps, or it is online."""
     notes: list[str] = []
     try:
         made = sketch(request, machine, names)
