@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+import islpy
 import numpy as np
 
 from hlo.access import Condition
@@ -25,22 +26,39 @@ from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.accesses import Domain, Reader
 from tiling.loops.affine import linear
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, has_runtimes, loads, runtimes_of
-from tiling.loops.ir import Contract, FoldStep, Nest, Schedule, Scope, Sequential, Store
-from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where
+from tiling.loops.ir import Contract, FoldStep, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
 from tiling.routines.table import routine_of
 
 __all__ = ["Assumed", "computed_questions", "same_expression"]
 
+SET = islpy.dim_type.set
 MOST_POINTS = 96
 MOST_TERMS = 256
 COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
 Question = tuple[str, str, Callable[[], str | None]]
 Point = Mapping[Var, Expr]
 NOWHERE: Point = {}
+
+
+class Different(Exception):
+    """Carries what a statement plainly does otherwise than its op."""
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The nodes that an op `wanted`, their `free` variables `solved` for; `made` of them are its range's. `at` is the result."""
+
+    wanted: tuple[Node, ...]
+    solved: Mapping[Var, Expr]
+    free: tuple[Var, ...]
+    ranges: dict[Var, Interval]
+    at: tuple[Expr, ...]
+    made: tuple[Var, ...]
 
 
 class Assumed(Exception):
@@ -209,6 +227,9 @@ class _Place:
 def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
     """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked."""
     checker = _Checker(schedule, ask)
+    down = all(schedule.ranges.get(f.variable) == Interval(0, 0) for p in schedule.phases for f in p.flags)
+    for v in checker.folds if down else ():
+        yield "folded once", f"%{v.name or '?'}", _bound(checker.once, v)
     for nest, place, op in checker.nests():
         for s in nest.stores:
             to = ", ".join(map(str, s.index))
@@ -226,6 +247,12 @@ class _Checker:
     def __init__(self, schedule: Schedule, ask: Questions) -> None:
         self.schedule, self.ask = schedule, ask
         self.states = _states(schedule)
+        steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.contracted = {s.value for s in steps if isinstance(s, Contract)}
+        self.folds: dict[Value, list[tuple[FoldStep, Nest, _Place, bool]]] = {}
+        for nest, place, _ in self.nests():
+            for f in nest.folds:
+                self.folds.setdefault(f.values[0], []).append((f, nest, place, place.domain.blocks > 0))
 
     def nests(self) -> Iterator[tuple[Nest, _Place, Op | None]]:
         """Every nest with its iterations; the op whose factors it packs, if it does."""
@@ -235,7 +262,7 @@ class _Checker:
                 label = f"phase {number} step {k}"
                 inside = step.steps if isinstance(step, Sequential) else (step,)
                 if isinstance(step, Sequential):
-                    reader.inside = reader.domain((step.loop,))
+                    reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
                         yield s, _Place(reader.domain(s.loops), label), None
@@ -250,10 +277,17 @@ class _Checker:
     # ------------------------------------------------------------ statements
 
     def store(self, s: Store, place: _Place, op: Op | None) -> str | None:
-        return self.ask.ask(lambda: self._store(s, place, op))
+        return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
 
     def fold(self, f: FoldStep, nest: Nest, place: _Place) -> str | None:
-        return self.ask.ask(lambda: self._fold(f, place))
+        return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
+
+    @staticmethod
+    def _told(question: Callable[[], str | None]) -> str | None:
+        try:
+            return question()
+        except Different as reason:
+            return str(reason)
 
     def _store(self, s: Store, place: _Place, op: Op | None) -> str | None:
         v = s.value
@@ -266,10 +300,12 @@ class _Checker:
             if any(x.buffer in self.states for x in loads([s.node])):
                 raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
             return self._written_out(s, v.op, place)
-        if any(x.buffer in self.states for x in loads([s.node])):
-            raise Assumed("it reads the maximum so far: the arithmetic is the online form's")
         wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
-        return self._compare([s.node], [wanted], place, {})
+        first = self._compare([s.node], [wanted], place, {})
+        is_running = any(x.buffer in self.states for x in loads([s.node]))
+        if first is not None and is_running and self._compare([_unscaled(s.node)], [wanted], place, {}) is None:
+            raise Assumed("it is scaled by a number that the online form takes off in the end")
+        return first
 
     def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
         """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
@@ -356,12 +392,11 @@ class _Checker:
             return f"%{f.values[0].name or '?'} is computed by another op than its own"
         if any(x is not y for x, y in zip(f.values, op.results, strict=False)):
             return "its results are in another order than the op's"
-        if any(x.buffer in self.states for x in loads((*f.nodes, *f.inits))):
-            raise Assumed("a running result of an online form: its arithmetic is the form's own")
+        is_running = any(x.buffer in self.states for x in loads((*f.nodes, *f.inits)))
         is_fold = isinstance(op.definition.semantics, Fold)
         count = len(f.values)
         ranges = self._ranges(place)
-        if is_fold and not f.carried:
+        if is_fold and not f.carried and not is_running:
             kept = {x.value for x in loads(f.inits)}
             builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
             for x, init in zip(f.inits, op.operands[count:], strict=True):
@@ -371,6 +406,25 @@ class _Checker:
             return "a body of its own is for parts of a fold, put together"
         if self._are_parts(f):
             return None
+        taken = self._taken(f, place)
+        found = [_unscaled(n) for n in f.nodes] if is_running else list(f.nodes)
+        first = self._compare(found, taken.wanted, place, taken.solved, product=not is_fold)
+        if first is not None and is_running:
+            first = self._compare(f.nodes, taken.wanted, place, taken.solved)
+        if first is not None and not is_fold and len(found) == 2:
+            turned = replace(taken, wanted=tuple(reversed(taken.wanted)))
+            turned = replace(turned, solved=_solved(turned.wanted, found, turned.free, turned.ranges))
+            first = first if self._compare(found, turned.wanted, place, turned.solved, product=True) else None
+        if first is None and is_running:
+            raise Assumed("its initial value is what was, rescaled: the arithmetic is the online form's")
+        return first
+
+    def _taken(self, f: FoldStep, place: _Place) -> _Taken:
+        """What an op folds or multiplies, and at which index of its range each iteration of a fold does."""
+        op = f.values[0].op
+        assert op is not None
+        is_fold, count = isinstance(op.definition.semantics, Fold), len(f.values)
+        ranges = self._ranges(place)
         made: list[Var] = []
 
         def provide(size: int) -> Expr:
@@ -397,15 +451,94 @@ class _Checker:
         nodes = builder.reads(op, f.values[0].index, index, provide, padding)
         wanted = nodes[:count] if is_fold else nodes
         if len(wanted) != len(f.nodes):
-            return f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}"
+            raise Different(f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}")
         solved = _solved(wanted, f.nodes, (*made, *free), ranges)
-        if is_fold:
-            return self._compare(f.nodes, wanted, place, solved)
-        first = self._compare(f.nodes, wanted, place, solved, product=True)
-        if first is not None and len(wanted) == 2:
-            turned = list(reversed(wanted))
-            return first if self._compare(f.nodes, turned, place, _solved(turned, f.nodes, (*made, *free), ranges), product=True) else None
-        return first
+        at = tuple(solved.get(v, v) for v in free) if free else f.index
+        return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
+
+    # ------------------------------------------------------------ each element once
+
+    def once(self, v: Value) -> str | None:
+        return self.ask.ask(lambda: self._told(lambda: self._once(v)))
+
+    def _once(self, v: Value) -> str | None:
+        """An index of the op's range that is folded twice, or not at all though what is there counts."""
+        total: islpy.Set | None = None
+        shape: tuple[int, ...] = ()
+        covers = True
+        for f, nest, place, is_block in self.folds[v]:
+            if any(x.kind is LoopKind.SCAN for x in nest.loops) or self._are_parts(f):
+                continue
+            taken = self._taken(f, place)
+            q = [taken.solved.get(x, x) for x in taken.made]
+            free = {*taken.free}
+            if any(free.intersection(e.variables) for e in (*q, *taken.at)) or any(
+                x not in place.domain.ranges for e in (*q, *taken.at) for x in e.variables
+            ):
+                raise Assumed("which elements of its range an iteration folds does not follow from what it loads")
+            goes_on = f.carried or any(x.buffer in self.states for x in loads(f.inits))
+            shared = place.domain.shared if f.buffers[0].scope is Scope.THREAD else 0
+            blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
+            key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
+            shape = tuple(taken.ranges[x].size for x in taken.made)
+            m = relation_of(place.domain, (*key, *taken.at, *q))
+            if not m.is_injective():
+                return "an element is folded by two iterations"
+            reached = m.range()
+            if total is not None and reached.dim(SET) == total.dim(SET):
+                if not total.intersect(reached).is_empty():
+                    return "an element is folded by two steps"
+                total = total.union(reached)
+            else:
+                covers = covers and total is None
+                total = reached
+        if total is None or not covers or v in self.contracted:
+            return None
+        n = len(shape)
+        rank = total.dim(SET) - n
+        every = total.project_out(SET, rank, n).add_dims(SET, n)
+        box = relation_of(Domain(tuple((Var(f"q{k}"), Interval(0, s - 1)) for k, s in enumerate(shape)), ()),
+                          tuple(Var(f"q{k}") for k in range(n))).range()  # fmt: skip
+        missing = every.intersect(box.insert_dims(SET, 0, rank)).subtract(total)
+        if missing.is_empty():
+            return None
+        held = self._that_count(v, rank - v.rank)
+        bad = missing.intersect(held) if held is not None else missing
+        return None if bad.is_empty() else f"an element that counts is not folded: {coordinates(bad.sample_point())}"
+
+    def _that_count(self, v: Value, before: int) -> islpy.Set | None:
+        """The (result, index of the range) at which an op reads more than what changes nothing; None for all of them."""
+        op = v.op
+        assert op is not None
+        ranges: dict[Var, Interval] = {}
+        spans: list[Var] = []
+        for k, n in enumerate(v.shape):
+            spans.append(Var(f"d{k}_counts"))
+            ranges[spans[-1]] = Interval(0, max(n - 1, 0))
+        dims = tuple(spans)
+
+        def provide(size: int) -> Expr:
+            spans.append(Var(f"q{len(spans)}_counts"))
+            ranges[spans[-1]] = Interval(0, max(size - 1, 0))
+            return spans[-1]
+
+        is_fold = isinstance(op.definition.semantics, Fold)
+        count = len(op.operands) // 2 if is_fold else 0
+        kept = {x.value for f, *_ in self.folds[v] for x in loads(f.nodes)}
+        builder = ElementBuilder(ranges, lambda w: w in kept or w.op is None or _is_fold(w))
+        zero = [Scalar(e.dtype.type(0), e) if isinstance(e := o.tensor.element, ElementType) else None for o in op.operands]
+        starts = [builder.at(o, ()) for o in op.operands[count:]] if is_fold else zero
+        nodes = builder.reads(op, v.index, dims, provide, lambda k: starts[k])  # type: ignore[return-value, arg-type]
+        function = combined_function(op.regions[0]) if op.regions else None
+        conditions: list[Condition] = []
+        for n, start in zip(nodes[:count] if is_fold else nodes, starts, strict=False):
+            while isinstance(n, Choose) and not n.runtimes and _changes_nothing(n.otherwise, start, function):
+                conditions += n.conditions
+                n = n.then
+        if not conditions:
+            return None
+        d = Domain(tuple((x, ranges[x]) for x in spans), ())
+        return points_where(d, conditions).insert_dims(SET, 0, before)
 
     def _are_parts(self, f: FoldStep) -> bool:
         """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""
@@ -519,6 +652,22 @@ def _is_zero(n: Node) -> bool:
 
 def _is_one(n: Node) -> bool:
     return isinstance(n, Scalar) and bool(n.value == 1)
+
+
+def _changes_nothing(n: Node, start: Node | None, function: str | None) -> bool:
+    """Whether folding in a constant leaves a result as it is: it is the initial value, or neutral; in a product it is zero."""
+    if not isinstance(n, Scalar):
+        return False
+    if isinstance(start, Scalar) and start.value.tobytes() == n.value.tobytes():
+        return True
+    return function is not None and is_neutral(function, n.value, n.element)
+
+
+def _unscaled(n: Node) -> Node:
+    """What an online form folds, without the power of two by which it is kept small."""
+    if isinstance(n, Apply) and n.function == "multiply" and isinstance(n.arguments[1], Scalar):
+        return n.arguments[0]
+    return n
 
 
 def _conditions(roots: Iterable[Node]) -> list[Condition]:

@@ -239,6 +239,10 @@ class _Forms:
         if c.k < 1 or c.k_block < 1 or c.columns < 1 or c.rows < 1 or any(n < 1 for n, _, _ in c.levels):
             yield "", "a sum over nothing"
             return
+        ranges = self.schedule.ranges
+        ends = [interval(simplify(e, ranges), ranges) for e in (c.depth_lower, c.last_depth, c.columns_lower)]
+        if ends[0].lower < 0 or ends[1].upper >= c.k or ends[2].lower < 0:
+            yield "", f"it sums over [{ends[0].lower}, {ends[1].upper}] of a depth of {c.k}, from column {ends[2].lower}"
         blocks = -(-c.k // c.k_block)
         masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
         if c.in_quads and (blocks > 1 or c.levels or c.accumulate or masked or c.k % 4 or c.along_depth):
