@@ -24,7 +24,7 @@ from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.accesses import Domain, Reader
@@ -733,6 +733,10 @@ def _solved(
     right = [x for x in loads(list(found)) if x.buffer is None]
     equations = [(x, y) for a, b in _pairs(left, right) for x, y in zip(a.index, b.index, strict=True)]
     parts: dict[tuple[Expr, int, type], Expr] = {}
+    for c in _conditions(wanted):  # between holes: at every k-th place
+        e = as_expr(c.expression)
+        if isinstance(e, Mod) and isinstance(e.divisor, int) and c.lower == c.upper:
+            parts[e.numerator, e.divisor, Mod] = Const(c.lower)
     for _ in range(3):
         for x, y in list(equations):
             e = simplify(substitute(x, solved), ranges)
@@ -741,8 +745,10 @@ def _solved(
                 continue
             (v,) = inside
             known = linear(e, inside)
-            if known is not None and known[1][0] in (1, -1):
-                solved[v] = simplify((y - known[0]) * known[1][0], ranges)
+            if known is not None and known[1][0]:
+                rest, (step,) = simplify(y - known[0], ranges), known[1]
+                if rest.constant % step == 0 and all(k % step == 0 for _, k in rest.terms):
+                    solved[v] = simplify(from_terms(rest.constant // step, {x: k // step for x, k in rest.terms}), ranges)
                 continue
             # A number's digits: n // k and n % k, both known, are n.
             for atom, k in e.terms:

@@ -15,7 +15,7 @@ from functools import partial
 
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, interval, simplify, substitute
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, own_expressions, runtimes_of
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, loads, own_expressions, runtimes_of
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -199,6 +199,8 @@ class _Forms:
             yield "", f"{f.op.name} has {len(f.op.results)} results: {len(f.nodes)} nodes, {len(f.inits)} initial values"
         elif is_product and (not f.nodes or f.inits or count != 1):
             yield "", "a sum of products starts from zero and has one value"
+        if f.carried and any(x.buffer is not None for x in loads(f.inits)):
+            yield "", "a fold that goes on from what is there starts from something else as well"
         for v in {v for e in f.index for v in e.variables} & reduced:
             yield "", f"the result of a fold moves along its reduction over {v}"
         for x in scans:

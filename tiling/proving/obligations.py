@@ -31,6 +31,7 @@ from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.planning.model import Fusion, Plan
 from tiling.program.in_place_updates import is_update
+from tiling.proving.carried import carried_questions
 from tiling.proving.computed import Assumed, computed_questions
 from tiling.proving.formed import malformed
 from tiling.proving.left_out import measured_faults
@@ -249,7 +250,11 @@ class _Prover:
         for a in self.accesses:
             if self._is_made_here(a):
                 yield self._decided("not overwritten", a, partial(self._overwritten, a))
-        for name, subject, question in (*mapped_questions(self.schedule, self.ask), *computed_questions(self.schedule, self.ask)):
+        for name, subject, question in (
+            *mapped_questions(self.schedule, self.ask),
+            *computed_questions(self.schedule, self.ask),
+            *carried_questions(self.schedule, self.accesses, self.ask),
+        ):
             yield self._decided(name, subject, question)
 
     def _is_made_here(self, a: Access) -> bool:
