@@ -31,7 +31,9 @@ from tiling.loops.accesses import Domain, Reader
 from tiling.loops.affine import linear
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, has_runtimes, loads, runtimes_of
 from tiling.loops.ir import Contract, FoldStep, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.loops.stage import is_inlinable
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
+from tiling.proving.trial import Trial, Untried, apply, close
 from tiling.routines.table import routine_of
 
 __all__ = ["Assumed", "computed_questions", "same_expression"]
@@ -175,6 +177,11 @@ class _Comparison:
         total = simplify(x + y, self.ranges)
         return isinstance(total, Const) and Interval(total.constant - d.upper, total.constant - d.lower).intersect(span) == mine
 
+    def is_padding(self, a: Node, b: Node) -> bool:
+        """Whether a copy is read where the op reads no element: what the copy holds there is asked of the copy."""
+        a, b = self.settled(a), self.settled(b)
+        return isinstance(a, Load) and a.buffer is not None and isinstance(b, Scalar)
+
     def settled(self, n: Node) -> Node:
         """The alternative that a choice takes at the point, where that is known."""
         while isinstance(n, Choose):
@@ -203,6 +210,11 @@ _BOOLEAN = element_type("i1")
 
 def _is_fold(v: Value) -> bool:
     return v.op is not None and isinstance(v.op.definition.semantics, Fold)
+
+
+def _is_made_elsewhere(v: Value) -> bool:
+    """Whether a value is not computed where it is read."""
+    return v.op is None or is_inlinable(v.op) is not None
 
 
 def _alike(a: Op, b: Op) -> bool:
@@ -301,11 +313,10 @@ class _Checker:
                 raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
             return self._written_out(s, v.op, place)
         wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
-        first = self._compare([s.node], [wanted], place, {})
-        is_running = any(x.buffer in self.states for x in loads([s.node]))
-        if first is not None and is_running and self._compare([_unscaled(s.node)], [wanted], place, {}) is None:
-            raise Assumed("it is scaled by a number that the online form takes off in the end")
-        return first
+        node = s.node
+        if any(x.buffer in self.states for x in loads([s.node])):
+            node = _unscaled(s.node)  # by a number that the online form takes off in the end
+        return self._compare([node], [wanted], place, {})
 
     def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
         """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
@@ -375,7 +386,7 @@ class _Checker:
                 free = tuple(Var(f"a{k}_wanted") for k in range(operand.rank))
                 ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, operand.shape, strict=True)}
                 try:
-                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or v.op is None or _is_fold(v)).at(operand, free)  # type: ignore[misc]
+                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or _is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
                 except LookupError:
                     continue
                 solved = _solved([wanted], [s.node], free, ranges)
@@ -398,7 +409,7 @@ class _Checker:
         ranges = self._ranges(place)
         if is_fold and not f.carried and not is_running:
             kept = {x.value for x in loads(f.inits)}
-            builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
+            builder = ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v))
             for x, init in zip(f.inits, op.operands[count:], strict=True):
                 if not same_expression(x, builder.at(init, ()), ranges):
                     return f"it does not start from %{init.name or '?'}"
@@ -409,8 +420,6 @@ class _Checker:
         taken = self._taken(f, place)
         found = [_unscaled(n) for n in f.nodes] if is_running else list(f.nodes)
         first = self._compare(found, taken.wanted, place, taken.solved, product=not is_fold)
-        if first is not None and is_running:
-            first = self._compare(f.nodes, taken.wanted, place, taken.solved)
         if first is not None and not is_fold and len(found) == 2:
             turned = replace(taken, wanted=tuple(reversed(taken.wanted)))
             turned = replace(turned, solved=_solved(turned.wanted, found, turned.free, turned.ranges))
@@ -439,7 +448,7 @@ class _Checker:
             ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, f.values[0].shape, strict=True)}
             index = free if len(f.index) != f.values[0].rank else f.index
         kept = {x.value for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
+        builder = ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v))
 
         def padding(operand: int) -> Node:
             if is_fold:
@@ -525,7 +534,7 @@ class _Checker:
         is_fold = isinstance(op.definition.semantics, Fold)
         count = len(op.operands) // 2 if is_fold else 0
         kept = {x.value for f, *_ in self.folds[v] for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda w: w in kept or w.op is None or _is_fold(w))
+        builder = ElementBuilder(ranges, lambda w: w in kept or _is_made_elsewhere(w))
         zero = [Scalar(e.dtype.type(0), e) if isinstance(e := o.tensor.element, ElementType) else None for o in op.operands]
         starts = [builder.at(o, ()) for o in op.operands[count:]] if is_fold else zero
         nodes = builder.reads(op, v.index, dims, provide, lambda k: starts[k])  # type: ignore[return-value, arg-type]
@@ -553,13 +562,13 @@ class _Checker:
 
     def _builder(self, place: _Place, kept: set[Value]) -> tuple[ElementBuilder, dict[Var, Interval]]:
         ranges = self._ranges(place)
-        return ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v)), ranges
+        return ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v)), ranges
 
     def _element(
         self, v: Value, index: tuple[Expr, ...], place: _Place, kept: set[Value], itself: Value | None
     ) -> Node:
         ranges = self._ranges(place)
-        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or w.op is None or _is_fold(w)))
+        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or _is_made_elsewhere(w)))
         try:
             return builder.at(v, index)
         except LookupError as reason:
@@ -577,14 +586,50 @@ class _Checker:
         for at in self._points(place, found, [_substituted(c, solved) for n in wanted for c in _conditions([n])]):
             fixed = {**{v: substitute(e, at) for v, e in solved.items()}, **at}
             compare = _Comparison(ranges, fixed, lambda load, c: self._folded(load, c, place, kept))
-            if all(compare.same(a, b) for a, b in zip(found, wanted, strict=True)):
+            if all(compare.same(a, b) or compare.is_padding(a, b) for a, b in zip(found, wanted, strict=True)):
                 continue
-            if product and any(_is_zero(compare.settled(n)) for n in found) and any(_is_zero(compare.settled(n)) for n in wanted):
+            nothing = any(_is_zero(compare.settled(n)) for n in wanted)
+            if product and nothing and any(_is_zero(compare.settled(n)) or _is_copy(n) for n in found):
                 continue
             if zeros and all(_is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
                 continue
-            return f"the op computes something else at {_shown(at)}"
+            if self._differ(found, wanted, place, ranges, fixed, kept, product):
+                return f"the op computes something else at {_shown(at)}"
         return None
+
+    def _differ(
+        self, found: Sequence[Node], wanted: Sequence[Node], place: _Place, ranges: dict[Var, Interval], at: Point,
+        kept: set[Value], product: bool,
+    ) -> bool:  # fmt: skip
+        """Whether two expressions that are written differently have different values for some elements, drawn by lot."""
+
+        def folded(load: Load, trial: Trial) -> float:
+            if load.value in kept or not _is_fold(load.value):
+                return trial.lot(load)
+            op = load.value.op
+            assert op is not None
+            function = combined_function(op.regions[0])
+            if function is None:
+                raise Untried("a fold of its own kind")
+            compare = _Comparison(ranges, trial.at)
+            terms = [trial.number(n) for n in self._folded(load, compare, place, kept)]
+            total = terms[0]
+            for x in terms[1:]:
+                total = apply(op.regions[0].ops[0], function, (total, x))
+            return total
+
+        try:
+            for seed in range(3):
+                mine, other = (
+                    [Trial(ranges, at, seed, folded).number(n) for n in nodes] for nodes in (found, wanted)
+                )
+                if product:
+                    mine, other = [float(np.prod(mine))], [float(np.prod(other))]
+                if not all(map(close, mine, other)):
+                    return True
+        except Untried as reason:
+            raise Undecided(f"it is not written as the op's, and {reason}") from None
+        return False
 
     def _is_inside(self, node: Node, solved: Point, at: Point, ranges: Mapping[Var, Interval]) -> bool:
         """Whether the operand's element that a packed factor stands for is there at a point."""
@@ -648,6 +693,10 @@ def _filled_from(result: Value) -> Value | None:
 
 def _is_zero(n: Node) -> bool:
     return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
+
+
+def _is_copy(n: Node) -> bool:
+    return isinstance(n, Load) and n.buffer is not None
 
 
 def _is_one(n: Node) -> bool:
@@ -732,6 +781,9 @@ def _solved(
     left = [x for x in loads(list(wanted)) if x.buffer is None]
     right = [x for x in loads(list(found)) if x.buffer is None]
     equations = [(x, y) for a, b in _pairs(left, right) for x, y in zip(a.index, b.index, strict=True)]
+    numbers = [[n.expression for n in all_nodes(list(x)) if isinstance(n, IndexNode)] for x in (wanted, found)]
+    if len(numbers[0]) == len(numbers[1]):
+        equations += zip(*numbers, strict=True)
     parts: dict[tuple[Expr, int, type], Expr] = {}
     for c in _conditions(wanted):  # between holes: at every k-th place
         e = as_expr(c.expression)
