@@ -155,7 +155,7 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
 
 
 def _of_first_tile(phase: Phase, a: Access) -> Access:
-    """An access of a step that stands before a task's tiles: on the number of the first one, whichever of them looks back at it."""
+    """An access of a step that stands before a task's tiles: on the number of the first one, whichever looks back at it."""
     if phase.group == 1:
         return a
     ((tile, _),) = phase.tiles

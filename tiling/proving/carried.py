@@ -16,7 +16,7 @@ from hlo.registry import Fold
 from tiling.elements.build import ElementBuilder
 from tiling.loops.accesses import Access, Domain, Kind
 from tiling.loops.element_ir import Node, Scalar, loads
-from tiling.loops.ir import Buffer, Contract, FoldStep, Nest, Phase, Schedule, Sequential, Step, Store
+from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step, Store
 from tiling.proving.computed import Question, same_expression
 from tiling.proving.relations import IN, Questions, coordinates, points_of
 
@@ -97,13 +97,13 @@ def _running(s: Sequential) -> list[Buffer]:
                 taken = {x.buffer for x in loads(f.inits)}
                 found.update(dict.fromkeys(b for b in f.buffers if f.carried or b in taken))
             found.update(dict.fromkeys(x.buffer for x in step.stores if _is_rescaled(x)))
-    written: set[Buffer] = set()
+    earlier: set[Buffer] = set()
     for step in s.steps:
         if isinstance(step, Nest):
-            taken = {x.buffer for f in step.folds for x in loads(f.inits) if x.buffer is not None} - written
+            goes = {x.buffer for f in step.folds for x in loads(f.inits) if x.buffer is not None} - earlier
             stored = {x.buffer for later in s.steps if isinstance(later, Nest) for x in later.stores}
-            found.update(dict.fromkeys(b for b in taken if b in stored))
-            written |= {x.buffer for x in step.stores}
+            found.update(dict.fromkeys(b for b in goes if b in stored))
+            earlier |= {x.buffer for x in step.stores}
     return list(found)
 
 

@@ -5,8 +5,8 @@
     v[index] += node * node'        the factors that the op multiplies
     copy[...] = node                a fill is the op's operand or initial value, a packed factor an element of an operand, or zero
 
-Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of every
-condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
+Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of
+every condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
 forms) has other arithmetic than the ops: that is assumed.
 """
 
@@ -29,8 +29,22 @@ from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.accesses import Domain, Reader
 from tiling.loops.affine import linear
-from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, has_runtimes, loads, runtimes_of
-from tiling.loops.ir import Contract, FoldStep, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Renamer,
+    Runtime,
+    Scalar,
+    Test,
+    all_nodes,
+    has_runtimes,
+    loads,
+    runtimes_of,
+)
+from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
 from tiling.loops.stage import is_inlinable
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
 from tiling.proving.trial import Trial, Untried, apply, close
@@ -234,6 +248,7 @@ class _Place:
 
     domain: Domain
     label: str
+    reduction: tuple[Loop, ...] = ()
 
 
 def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
@@ -277,7 +292,7 @@ class _Checker:
                     reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label), None
+                        yield s, _Place(reader.domain(s.loops), label, _reductions(s)), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -379,6 +394,7 @@ class _Checker:
         if not ops:
             raise Undecided(f"who reads {s.buffer.name} is not known")
         reasons: list[str | None] = []
+        open_: str | None = None
         for op in ops:
             for operand in dict.fromkeys(op.operands[:2]):
                 kept = {x.value for x in loads([s.node])}
@@ -390,9 +406,15 @@ class _Checker:
                 except LookupError:
                     continue
                 solved = _solved([wanted], [s.node], free, ranges)
-                reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                try:
+                    reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                except Undecided as reason:
+                    open_ = str(reason)
+                    continue
                 if reasons[-1] is None:
                     return None
+        if open_ is not None:
+            raise Undecided(open_)
         if not reasons:
             raise Undecided(f"no operand of {ops[0].name} says what {s.buffer.name} holds")
         return next(r for r in reasons if r is not None)
@@ -462,7 +484,14 @@ class _Checker:
         if len(wanted) != len(f.nodes):
             raise Different(f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}")
         solved = _solved(wanted, f.nodes, (*made, *free), ranges)
-        at = tuple(solved.get(v, v) for v in free) if free else f.index
+        # What no load tells: the loops stand in the order of the op's range.
+        loops = [x for x in place.reduction if not any(x.variable in e.variables for e in solved.values())]
+        for q in (q for q in made if q not in solved):
+            loop = next((x for x in loops if x.extent == ranges[q].size), None)
+            if loop is not None:
+                loops.remove(loop)
+                solved[q] = loop.variable
+        at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
         return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
 
     # ------------------------------------------------------------ each element once
@@ -521,9 +550,9 @@ class _Checker:
         assert op is not None
         ranges: dict[Var, Interval] = {}
         spans: list[Var] = []
-        for k, n in enumerate(v.shape):
+        for k, size in enumerate(v.shape):
             spans.append(Var(f"d{k}_counts"))
-            ranges[spans[-1]] = Interval(0, max(n - 1, 0))
+            ranges[spans[-1]] = Interval(0, max(size - 1, 0))
         dims = tuple(spans)
 
         def provide(size: int) -> Expr:
@@ -541,9 +570,10 @@ class _Checker:
         function = combined_function(op.regions[0]) if op.regions else None
         conditions: list[Condition] = []
         for n, start in zip(nodes[:count] if is_fold else nodes, starts, strict=False):
-            while isinstance(n, Choose) and not n.runtimes and _changes_nothing(n.otherwise, start, function):
-                conditions += n.conditions
-                n = n.then
+            inner: Node = n
+            while isinstance(inner, Choose) and not inner.runtimes and _changes_nothing(inner.otherwise, start, function):
+                conditions += inner.conditions
+                inner = inner.then
         if not conditions:
             return None
         d = Domain(tuple((x, ranges[x]) for x in spans), ())
@@ -693,6 +723,10 @@ def _filled_from(result: Value) -> Value | None:
 
 def _is_zero(n: Node) -> bool:
     return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
+
+
+def _reductions(nest: Nest) -> tuple[Loop, ...]:
+    return tuple(x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.lower is Const(0))
 
 
 def _is_copy(n: Node) -> bool:

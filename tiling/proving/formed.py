@@ -45,7 +45,7 @@ Fault = tuple[str, str]
 
 
 def malformed(schedule: Schedule) -> list[Fault]:
-    """What is wrong with the parts of a schedule, each by itself; what else is asked of a schedule takes for granted that nothing is."""
+    """What is wrong with the parts of a schedule, each by itself. All that is proved of it takes for granted that nothing is."""
     return list(dict.fromkeys(_Forms(schedule).faults()))
 
 
@@ -177,14 +177,14 @@ class _Forms:
         if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
             yield "", "a loop marked as a scan is around something other than one fold"
         if nest.skip is not None:
-            s = nest.skip
-            if s.flag not in (flags or ()):
-                yield "", f"what is left out depends on {s.flag}, which is no flag of the phase"
-            if s.variable not in {x.variable for x in nest.loops} or not s.conditions:
-                yield "", f"what is left out is bounded along {s.variable}, which is none of the loops"
-            yield from self._names((c.expression for c in s.conditions), known, "what is left out")
-            yield from self._names(s.fill or (), known, "where zeros are stored")
-            if s.fill is not None and (nest.folds or any(s.variable in e.variables for e in s.fill)):
+            left = nest.skip
+            if left.flag not in (flags or ()):
+                yield "", f"what is left out depends on {left.flag}, which is no flag of the phase"
+            if left.variable not in {x.variable for x in nest.loops} or not left.conditions:
+                yield "", f"what is left out is bounded along {left.variable}, which is none of the loops"
+            yield from self._names((c.expression for c in left.conditions), known, "what is left out")
+            yield from self._names(left.fill or (), known, "where zeros are stored")
+            if left.fill is not None and (nest.folds or any(left.variable in e.variables for e in left.fill)):
                 yield "", "zeros are stored in place of a fold"
 
     def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:

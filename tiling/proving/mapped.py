@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 
 import islpy
 
@@ -28,7 +27,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.derive import Reads, reads_of
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, substitute
+from indexing.expr import Expr, Interval, Var, as_expr, substitute
 from indexing.isl import context, full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ

@@ -31,7 +31,9 @@ class Untried(Exception):
 class Trial:
     """The numbers of expressions at one iteration; elements are random, the same for the same element and `seed`."""
 
-    def __init__(self, ranges: Mapping[Var, Interval], at: Mapping[Var, Expr], seed: int, fold: Callable[[Load, Trial], Number]) -> None:
+    def __init__(
+        self, ranges: Mapping[Var, Interval], at: Mapping[Var, Expr], seed: int, fold: Callable[[Load, Trial], Number]
+    ) -> None:
         self.ranges, self.at, self.seed, self.fold = ranges, dict(at), seed, fold
         self.known: dict[Node, Number] = {}
 
@@ -104,19 +106,16 @@ def apply(op: Op, name: str, a: Sequence[Any]) -> Number:
         if name == "compare":
             return float(_COMPARED[op.attr("comparison_direction")](a[0], a[1]))
         if name == "convert":
-            return float(math.trunc(a[0])) if is_integer else float(a[0] != 0) if not is_float and element_is_boolean(element) else a[0]
+            is_boolean = isinstance(element, ElementType) and element.is_boolean
+            return float(math.trunc(a[0])) if is_integer else float(a[0] != 0) if is_boolean else float(a[0])
         if name == "divide" and is_float:
-            return a[0] / a[1]
+            return float(a[0] / a[1])
         if name in _FUNCTIONS:
             return _FUNCTIONS[name](*a)
     except (OverflowError, ValueError, ZeroDivisionError, TypeError):
         return math.nan
     text = f"{name} {sorted(map(str, op.attributes.items()))} {[f'{x:.9g}' for x in a]}"
     return (zlib.crc32(text.encode()) % 100_003) / 50_000 - 1.0
-
-
-def element_is_boolean(element: object) -> bool:
-    return isinstance(element, ElementType) and element.is_boolean
 
 
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
