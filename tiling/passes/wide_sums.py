@@ -78,7 +78,7 @@ def _in_registers(nest: Nest, f: FoldStep, buffer_of: Callable[[Load], Buffer]) 
     return not f.carried and LoopKind.PARALLEL not in kinds[first:]
 
 
-def _scratch(b: Buffer, nest: Nest, f: FoldStep, ranges: dict[Var, Interval], name: str) -> Buffer:
+def _scratch(b: Buffer, nest: Nest, f: FoldStep, ranges: Mapping[Var, Interval], name: str) -> Buffer:
     """Scratch for what a task computes of a buffer: all of it, or, of a result, the box that the loops run over."""
     if b.scope is not Scope.RESULT:
         return replace(b, name=name, scope=Scope.THREAD, element=F32)
