@@ -24,7 +24,7 @@ def shape_of(plan: tiling.Plan) -> list[tuple[tuple[str, ...], tuple[int, ...]]]
     return [(tuple(op.name for op in f.ops), f.tile_sizes) for f in plan.fusions]
 
 
-@pytest.mark.parametrize("name", ["causal_attention", "encoder_block", "gelu_mlp"])
+@pytest.mark.parametrize("name", [pytest.param("causal_attention", marks=pytest.mark.slow), "encoder_block", "gelu_mlp"])
 def test_a_plan_is_made_again_from_its_pins(name: str) -> None:
     module = hlo.load(EXAMPLES / f"{name}.mlir")
     first = tiling.plan(module)

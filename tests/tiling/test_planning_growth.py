@@ -136,7 +136,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("softmax", 40), ("layer_norm", 34), ("gelu_mlp", 117), ("causal_attention", 190), ("encoder_block", 345)]
+    ("name", "most"),
+    [
+        ("softmax", 40), ("layer_norm", 34), ("gelu_mlp", 117), ("encoder_block", 345),
+        pytest.param("causal_attention", 190, marks=pytest.mark.slow),  # the encoder block has an attention, too
+    ],
 )
 def test_lowerings_of_the_examples(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
     """Programs whose kernels are all different: what the search for their tiles takes does not grow unnoticed."""
