@@ -13,7 +13,8 @@ import hlo
 import interp
 import tiling
 from tests.random_programs import random_program
-from tiling import Pin
+from tests.shipped_plans import planned
+from tiling import Machine, Pin
 
 pytestmark = pytest.mark.machine("avx512")
 
@@ -26,9 +27,9 @@ def shape_of(plan: tiling.Plan) -> list[tuple[tuple[str, ...], tuple[int, ...]]]
 
 @pytest.mark.parametrize("name", [pytest.param("causal_attention", marks=pytest.mark.slow), "encoder_block", "gelu_mlp"])
 def test_a_plan_is_made_again_from_its_pins(name: str) -> None:
-    module = hlo.load(EXAMPLES / f"{name}.mlir")
-    first = tiling.plan(module)
-    again = tiling.plan(module, pins=first.pins())
+    path = EXAMPLES / f"{name}.mlir"
+    first = planned(path, Machine.detect())
+    again = tiling.plan(hlo.load(path), pins=first.pins())
     assert shape_of(again) == shape_of(first)
     assert [str(f.schedule) for f in again.fusions] == [str(f.schedule) for f in first.fusions]
 
