@@ -169,7 +169,7 @@ LAYERS = {
     "jax": ["tests/test_jit*.py", "tests/test_models.py"],
     "docs": ["tests/test_docs.py", "tests/test_readme.py", "tests/test_op_*.py", "tests/test_notebooks.py"],
     "machines": ["tests/test_machines.py"],
-    "project": ["tests/test_benchmark.py", "tests/test_imports.py", "tests/test_suite.py"],
+    "project": ["tests/test_benchmark.py", "tests/test_imports.py", "tests/test_pairs.py", "tests/test_suite.py"],
 }
 
 

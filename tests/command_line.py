@@ -56,10 +56,11 @@ def tilewright(*arguments: str, stdin: str | None = None, **environment: str) ->
     )
 
 
-def called(*arguments: str) -> subprocess.CompletedProcess[str]:
+def called(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs the command in this process: what it refuses needs no new one, whose start takes half a second."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     before = dict(os.environ)
+    os.environ.update(environment)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main(arguments)

@@ -120,7 +120,7 @@ def test_no_check_leaves_the_check_out(softmax: str) -> None:
     d = document("run", softmax, "--no-check")
     assert d["check"] is None
     assert "evaluate" not in d["seconds"]
-    assert "largest error" not in tilewright("run", softmax, "--no-check").stdout
+    assert "largest error" not in called("run", softmax, "--no-check").stdout
 
 
 def test_entry_and_threads(two: str) -> None:
@@ -146,7 +146,7 @@ def test_a_program_from_standard_input() -> None:
 
 
 def test_check_prints_the_errors_alone(softmax: str) -> None:
-    done = tilewright("check", softmax)
+    done = called("check", softmax)
     assert (done.returncode, done.stderr) == (0, "")
     assert "output 0 float32[6, 10]: ok" in done.stdout
     assert "Fusions" not in done.stdout
@@ -184,7 +184,7 @@ def test_progress_shows_on_a_terminal_only(softmax: str) -> None:
 
 
 def test_maps_prints_every_operand_of_every_op(softmax: str) -> None:
-    done = tilewright("maps", softmax)
+    done = called("maps", softmax)
     assert (done.returncode, done.stderr) == (0, "")
     assert "%y = stablehlo.divide" in done.stdout
     assert "operand 0 %x: (d0)[s0] -> (d0, s0)" in done.stdout
@@ -235,7 +235,7 @@ def test_maps_json_tells_the_maps(softmax: str) -> None:
 
 
 def test_plan_explains(softmax: str) -> None:
-    done = tilewright("plan", softmax)
+    done = called("plan", softmax)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Fusions" in done.stdout
     d = document("plan", softmax)
@@ -267,7 +267,7 @@ def test_hostile_names_do_no_harm(tmp_path: pathlib.Path) -> None:
 
 
 def test_source_prints_every_kernel(softmax: str) -> None:
-    done = tilewright("source", softmax)
+    done = called("source", softmax)
     assert (done.returncode, done.stderr) == (0, "")
     defined = [n.name for n in ast.parse(done.stdout).body if isinstance(n, ast.FunctionDef)]
     assert len(defined) == len(document("source", softmax)["kernels"]) >= 1
@@ -282,7 +282,7 @@ def test_help_and_version() -> None:
     for word in ("run", "maps", "plan", "source", "check", "exit codes"):
         assert word in done.stdout
     for command in ("run", "maps", "plan", "source", "check"):
-        assert "--entry" in tilewright(command, "--help").stdout
+        assert "--entry" in called(command, "--help").stdout
     import tilewright as package
 
     assert tilewright("--version").stdout.strip() == f"tilewright {package.__version__}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.command_line import TWO, called, tilewright
+from tests.command_line import TWO, called
 
 GOOD = """\
 func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -261,7 +261,7 @@ def test_bad_options(two: str, arguments: list[str], words: str) -> None:
 )
 def test_settings_that_mean_nothing(program: Callable[[str], str], variable: str, value: str, words: str) -> None:
     """They ended as errors inside Tilewright, with tracebacks."""
-    done = tilewright("run", program(GOOD), **{variable: value})
+    done = called("run", program(GOOD), **{variable: value})
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {words}\n")
 
 
@@ -273,7 +273,7 @@ def test_a_custom_call_that_nobody_knows_is_declined(command: str, program: Call
     """It ended as a bad program does (2), although nothing in it is wrong."""
     call = "stablehlo.custom_call @mine(%a) : (tensor<4xf32>) -> tensor<4xf32>"
     path = program(GOOD.replace("stablehlo.add %a, %b : tensor<4xf32>", call))
-    done = tilewright(command, path)
+    done = called(command, path)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{path}:2:8: error: stablehlo.custom_call: unknown target 'mine'" in done.stderr
 

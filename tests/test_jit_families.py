@@ -52,7 +52,7 @@ def test_agrees_with_jax(family: str, name: str) -> None:
 
 @pytest.mark.slow
 def test_what_is_covered() -> None:
-    """The fast tests have every op, type, attribute and pair of ops that the programs left to the slow tests have."""
+    """The fast tests have every op, with its types, attributes and ranks, and pair of ops of the programs left out."""
     found = {key: cover.features(program) for key, program in cover.quick_programs().items()}
     stays = frozenset().union(*(own for (family, name), own in found.items() if name not in COVERED.get(family, ())))
     gone = {key: found[key] for family, names in COVERED.items() for key in ((family, name) for name in names)}

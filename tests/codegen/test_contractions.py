@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ import interp
 from codegen.native.jit import forget_kernels
 from hlo.types import element_type
 from tests.machines import narrower_targets
+from tests.pairs import fast_cover
 from tiling.loops.ir import Contract
 
 TARGETS = narrower_targets()
@@ -116,28 +118,30 @@ SIZES = [(1, 1, 1), (1, 70, 33), (70, 1, 33), (5, 3, 300), (64, 64, 64), (127, 6
 BATCHES = [(100, (4, 4, 4)), (3, (33, 65, 100)), (40, (8, 8, 8)), (5, (1, 64, 64))]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("left", "right"), [("mk", "kn"), ("km", "kn"), ("mk", "nk"), ("km", "nk")])
+@pytest.mark.parametrize(("size", "left", "right"), fast_cover(itertools.product(SIZES, ("mk", "km"), ("kn", "nk"))))
 def test_dots_in_every_layout(size: tuple[int, int, int], left: str, right: str) -> None:
     check(dot(*size, left=left, right=right))
 
 
-@pytest.mark.parametrize("types", [
+TYPES = [
     ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f32"), ("f16", "f16", "f16"), ("f16", "f16", "f32"), ("f32", "f32", "f64"),
     ("f64", "f64", "f64"), ("i8", "i8", "i32"), ("ui8", "i8", "i32"), ("ui8", "ui8", "i32"), ("i8", "ui8", "i32"),
     ("i8", "i8", "i8"), ("i16", "i16", "i32"), ("i32", "i32", "i32"), ("i64", "i64", "i64"), ("ui32", "ui32", "ui32"),
-])  # fmt: skip
-@pytest.mark.parametrize("size", [(37, 70, 9), (7, 33, 1027)])
-def test_dots_of_other_types(types: tuple[str, str, str], size: tuple[int, int, int]) -> None:
-    check(dot(*size, types))
-    check(dot(*size, types, "km", "nk"))
+]  # fmt: skip
+BOTH_LAYOUTS = [("mk", "kn"), ("km", "nk")]
 
 
-@pytest.mark.parametrize(("batch", "size"), BATCHES)
-def test_batches(batch: int, size: tuple[int, int, int]) -> None:
-    for right in ("kn", "nk"):
-        check(dot(*size, right=right, batch=batch))
-        check(dot(*size, left="km", right=right, batch=batch))
+@pytest.mark.parametrize(
+    ("types", "size", "layout"), fast_cover(itertools.product(TYPES, [(37, 70, 9), (7, 33, 1027)], BOTH_LAYOUTS))
+)
+def test_dots_of_other_types(types: tuple[str, str, str], size: tuple[int, int, int], layout: tuple[str, str]) -> None:
+    check(dot(*size, types, *layout))
+
+
+@pytest.mark.parametrize(("problem", "left", "right"), fast_cover(itertools.product(BATCHES, ("mk", "km"), ("kn", "nk"))))
+def test_batches(problem: tuple[int, tuple[int, int, int]], left: str, right: str) -> None:
+    batch, size = problem
+    check(dot(*size, left=left, right=right, batch=batch))
 
 
 def test_sums_of_16_bit_floats_are_rounded_once() -> None:
@@ -251,20 +255,25 @@ def test_a_matrix_at_a_place_known_at_run_time_is_not_copied_for_one_row() -> No
     assert [len(f.stages) for f in codegen.compile(module).plan.fusions] == [1]
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32"), ("complex<f32>",) * 3])
-@pytest.mark.parametrize(("m", "n", "k", "batch"), [(3, 3, 3, 50), (40, 70, 1, 0), (2, 5, 4, 9), (5, 1, 2, 7), (1, 1, 3, 0)])
-def test_sums_of_few_products_are_written_out(types: tuple[str, str, str], m: int, n: int, k: int, batch: int) -> None:
+FEW = [(3, 3, 3, 50), (40, 70, 1, 0), (2, 5, 4, 9), (5, 1, 2, 7), (1, 1, 3, 0)]
+KINDS = [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32"), ("complex<f32>",) * 3]
+
+
+@pytest.mark.parametrize(("types", "size", "layout"), fast_cover(itertools.product(KINDS, FEW, BOTH_LAYOUTS)))
+def test_sums_of_few_products_are_written_out(
+    types: tuple[str, str, str], size: tuple[int, int, int, int], layout: tuple[str, str]
+) -> None:
     """The last two have no rows or columns for the micro-kernel, the first ones too few."""
+    m, n, k, batch = size
     if types[0].startswith("complex"):
-        module = hlo.parse(dot(m, n, k, types, batch=batch))
+        module = hlo.parse(dot(m, n, k, types, *layout, batch=batch))
         rng = np.random.default_rng(0)
         pairs = [rng.standard_normal((*v.shape, 2)).astype(np.float32) for v in module.entry.arguments]
         arrays = [p.view(np.complex64)[..., 0] for p in pairs]
         (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         return
-    check(dot(m, n, k, types, batch=batch))
-    check(dot(m, n, k, types, "km", "nk", batch=batch))
+    check(dot(m, n, k, types, *layout, batch=batch))
 
 
 def test_a_product_of_one_step_is_added_to_a_zero() -> None:
@@ -291,30 +300,37 @@ def einsum(left: str, right: str, out: str, size: dict[str, int], types: tuple[s
       return %r : {r} }}"""
 
 
-@pytest.mark.parametrize(("left", "right", "out"), [
+LETTERS = [
     ("ijb", "jkb", "ikb"), ("bij", "bjk", "kbi"), ("ij", "jk", "ki"), ("jib", "kjb", "bki"), ("ijk", "kjl", "li"),
     ("bthd", "bshd", "bhts"), ("bhts", "bshd", "bthd"), ("btd", "btf", "fd"), ("cd", "abcd", "ab"), ("abij", "abjk", "aikb"),
     ("ij", "j", "ij"), ("ij", "kl", "ikjl"), ("bi", "bj", "jbi"),
-])  # fmt: skip
-@pytest.mark.parametrize("seed", range(2))
-def test_factors_and_results_in_any_order(left: str, right: str, out: str, seed: int) -> None:
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("letters", "seed", "element"), fast_cover(itertools.product(LETTERS, range(2), ("f32", "bf16"))))
+def test_factors_and_results_in_any_order(letters: tuple[str, str, str], seed: int, element: str) -> None:
     rng = random.Random(seed)
-    size = {x: rng.choice((1, 3, 5, 17, 33, 40)) for x in sorted({*left, *right})}
-    check(einsum(left, right, out, size))
-    check(einsum(left, right, out, {**size, "j": 20, "i": 50}, ("bf16", "bf16", "bf16")))
+    size = {x: rng.choice((1, 3, 5, 17, 33, 40)) for x in sorted({*letters[0], *letters[1]})}
+    check(einsum(*letters, size if element == "f32" else {**size, "j": 20, "i": 50}, (element,) * 3))
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32")])
-@pytest.mark.parametrize("size", [(300, 3, 200), (70, 1, 400), (65, 5, 1000), (200, 2, 33)])
-def test_columns_along_which_the_result_is_not_consecutive(types: tuple[str, str, str], size: tuple[int, int, int]) -> None:
-    check(dot(*size, types, left="km"))
-    check(dot(*size, types, left="km", right="nk"))
-    check(dot(*size, types, left="km", batch=3))
+FEW_COLUMNS = [(300, 3, 200), (70, 1, 400), (65, 5, 1000), (200, 2, 33)]
+NARROW = [("f32",) * 3, ("bf16",) * 3, ("i8", "i8", "i32")]
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16",) * 3])
-@pytest.mark.parametrize("pad", [0, 1])
-@pytest.mark.parametrize("shape", [(2, 24, 9, 11, 17), (1, 3, 40, 14, 20), (3, 20, 33, 7, 5)])
+@pytest.mark.parametrize(
+    ("types", "size", "right", "batch"), fast_cover(itertools.product(NARROW, FEW_COLUMNS, ("kn", "nk"), (0, 3)))
+)
+def test_columns_along_which_the_result_is_not_consecutive(
+    types: tuple[str, str, str], size: tuple[int, int, int], right: str, batch: int
+) -> None:
+    check(dot(*size, types, left="km", right=right, batch=batch))
+
+
+GRADIENTS = [(2, 24, 9, 11, 17), (1, 3, 40, 14, 20), (3, 20, 33, 7, 5)]
+
+
+@pytest.mark.parametrize(("types", "pad", "shape"), fast_cover(itertools.product(NARROW[:2], [0, 1], GRADIENTS)))
 def test_gradients_of_kernels_with_channels_first(types: tuple[str, str, str], pad: int, shape: tuple[int, ...]) -> None:
     """A convolution whose window is as large as its input: sums run along the last index of both factors."""
     batch, inputs, outputs, height, width = shape

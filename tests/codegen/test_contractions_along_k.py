@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from codegen.target import Target
 from codegen.tune.probe import run
 from tests.codegen.test_contractions import arrays_for, check, dot, tensor
 from tests.machines import narrower_targets
+from tests.pairs import fast_cover
 from tiling.loops.ir import Contract
 
 TARGETS = ["host", *narrower_targets()]
@@ -56,11 +59,18 @@ def _dots(
     np.testing.assert_array_equal(stepped, expected)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("size", [(1, 1, 1), (7, 9, 33), (4, 6, 64), (1, 23, 100), (30, 1, 67), (13, 3, 16), (2, 5, 0)])
-def test_sums_in_lanes(size: tuple[int, int, int], target: str) -> None:
-    _dots(*size, ("float32",) * 3, target, True, "False")
-    _dots(*size, ("float64",) * 3, target, False, "end > 0", 2)
+LANES = [(1, 1, 1), (7, 9, 33), (4, 6, 64), (1, 23, 100), (30, 1, 67), (13, 3, 16), (2, 5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "dtype"), fast_cover(itertools.product(LANES, TARGETS, ("float32", "float64")))
+)
+def test_sums_in_lanes(size: tuple[int, int, int], target: str, dtype: str) -> None:
+    """Of sizes that are written in the kernel, and of sizes known only when it runs."""
+    if dtype == "float32":
+        _dots(*size, (dtype,) * 3, target, True, "False")
+    else:
+        _dots(*size, (dtype,) * 3, target, False, "end > 0", 2)
 
 
 @pytest.mark.parametrize("dtypes", [
@@ -73,10 +83,10 @@ def test_sums_in_lanes_of_other_types(dtypes: tuple[str, str, str], literal: boo
 
 
 LAYOUTS = [("mk", "nk"), ("mk", "kn"), ("km", "nk")]
+FEW = [(3, 500, 777), (500, 3, 777), (1, 400, 1000), (400, 1, 1000), (9, 11, 5000), (40, 200, 300)]
 
 
-@pytest.mark.parametrize("size", [(3, 500, 777), (500, 3, 777), (1, 400, 1000), (400, 1, 1000), (9, 11, 5000), (40, 200, 300)])
-@pytest.mark.parametrize(("left", "right"), LAYOUTS)
+@pytest.mark.parametrize(("size", "left", "right"), fast_cover((size, *layout) for size in FEW for layout in LAYOUTS))
 def test_few_rows_and_few_columns(size: tuple[int, int, int], left: str, right: str) -> None:
     check(dot(*size, left=left, right=right))
 

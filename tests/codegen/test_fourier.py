@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import codegen
 import hlo
 import interp
+from tests.pairs import fast_cover
 from tilewright.bisect import Values, check_kernels
 from tiling.routines.fourier import butterflies
 
@@ -42,6 +45,9 @@ def compare(text: str, x: np.ndarray, bound: float) -> codegen.Executable:
     return one
 
 
+# An inverse is the transform with another sign, half a transform its other half: each length forwards, each half of a
+# transform one way, each fourth length as an inverse.
+FAST = {"FFT": range(14), "RFFT": range(0, 14, 2), "IRFFT": range(1, 14, 2), "IFFT": range(0, 14, 4)}
 SHAPES = [((3, 1), 1), ((5, 2), 1), ((20, 4), 1), ((33, 6), 1), ((9, 15), 1), ((40, 13), 1), ((17, 7 * 11), 1), ((2, 3, 64), 1),
           ((128,), 1), ((40, 1000), 1), ((4, 10), 2), ((2, 18, 20), 2), ((3, 4, 5, 6), 3), ((3, 1, 7), 2)]  # fmt: skip
 
@@ -49,8 +55,7 @@ SHAPES = [((3, 1), 1), ((5, 2), 1), ((20, 4), 1), ((33, 6), 1), ((9, 15), 1), ((
 @pytest.mark.parametrize(
     ("kind", "shape", "axes"),
     [
-        # An inverse is the transform with another sign, half a transform its other half: every second length is enough.
-        pytest.param(kind, *case, marks=pytest.mark.slow if kind in ("IFFT", "RFFT") and k % 2 else ())
+        pytest.param(kind, *case, marks=() if k in FAST[kind] else pytest.mark.slow)
         for kind in KINDS
         for k, case in enumerate(SHAPES)
     ],
@@ -67,16 +72,18 @@ def test_transforms_of_doubles(kind: str) -> None:
     assert not compare(text, x, 1e-14).library
 
 
-@pytest.mark.parametrize("kind", ["FFT", "IFFT"])
-@pytest.mark.parametrize("shape", [(256,), (3, 600), (2, 8192)])
+@pytest.mark.parametrize(
+    ("kind", "shape"), fast_cover(itertools.product(["FFT", "IFFT"], [(256,), (3, 600), (2, 8192)]), strength=1)
+)
 @pytest.mark.machine("avx512")
 def test_long_lines_are_cut_in_two(kind: str, shape: tuple[int, ...]) -> None:
     text, x = program(kind, shape, 1)
     assert len(compare(text, x, 1e-6).kernels) == 2
 
 
-@pytest.mark.parametrize("kind", ["RFFT", "IRFFT"])
-@pytest.mark.parametrize("shape", [(16384,), (2, 3, 10000)])
+@pytest.mark.parametrize(
+    ("kind", "shape"), fast_cover(itertools.product(["RFFT", "IRFFT"], [(16384,), (2, 3, 10000)]), strength=1)
+)
 def test_long_real_lines_are_halved(kind: str, shape: tuple[int, ...]) -> None:
     text, x = program(kind, shape, 1)
     executable = compare(text, x, 1e-6)

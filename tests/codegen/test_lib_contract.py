@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target
 from codegen.tune.probe import run
 from tests.machines import narrower_targets
+from tests.pairs import fast_cover
 
 TARGETS = ["host", *narrower_targets()]
 SIZES = [(1, 1, 1), (6, 64, 8), (13, 70, 9), (30, 17, 3), (7, 130, 33), (16, 16, 2)]
@@ -52,11 +55,9 @@ def _gemm(
     np.testing.assert_array_equal(stepped, expected)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("size", SIZES)
-def test_known_sizes(size: tuple[int, int, int], target: str) -> None:
-    _gemm(*size, ("float32",) * 3, target, True, "False", False, False)
-    _gemm(*size, ("float64",) * 3, target, True, "True", True, False)
+@pytest.mark.parametrize(("size", "target", "packed"), fast_cover(itertools.product(SIZES, TARGETS, (False, True))))
+def test_known_sizes(size: tuple[int, int, int], target: str, packed: bool) -> None:
+    _gemm(*size, ("float64" if packed else "float32",) * 3, target, True, str(packed), packed, False)
 
 
 @pytest.mark.parametrize("target", TARGETS)

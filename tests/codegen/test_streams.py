@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.pairs import fast_cover
 
 NAN, INF = float("nan"), float("inf")
 AWKWARD = [INF, -INF, 0.0, -0.0, 1e-45, -1e-45, 1.5, -1.5, 3e38, -3e38]
@@ -51,9 +53,9 @@ def same(text: str, *arrays: np.ndarray, rtol: float = 0.0) -> codegen.Executabl
     return executable
 
 
-@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
-@pytest.mark.parametrize("function", ["maximum", "minimum"])
-@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("element", "function", "axis"), fast_cover(itertools.product(["f32", "f64", "f16", "bf16"], ["maximum", "minimum"], [0, 1]))
+)
 def test_extrema_of_nan_infinities_and_zeros(element: str, function: str, axis: int) -> None:
     with np.errstate(over="ignore"):
         x = np.random.default_rng(3).choice(np.array(AWKWARD), (40, 70)).astype(KINDS[element])
@@ -133,13 +135,13 @@ def test_results_of_small_calls_need_no_more_alignment_than_they_get(rows: int) 
     assert all(np.array_equal(r, x * x) for r in kept)
 
 
-@pytest.mark.parametrize(
-    ("shape", "order"),
-    [((64, 48, 80), (2, 1, 0)), ((6, 70, 90), (0, 2, 1)), ((16, 32, 8, 40), (3, 2, 1, 0)), ((3, 64, 20, 17), (0, 2, 3, 1)),
-     ((40, 3, 50), (1, 2, 0)), ((33, 17, 5), (2, 0, 1))],
-)  # fmt: skip
-@pytest.mark.parametrize("element", ["f32", "f64", "bf16"])
-def test_moves_of_more_than_two_dimensions(shape: tuple[int, ...], order: tuple[int, ...], element: str) -> None:
+MOVES = [((64, 48, 80), (2, 1, 0)), ((6, 70, 90), (0, 2, 1)), ((16, 32, 8, 40), (3, 2, 1, 0)), ((3, 64, 20, 17), (0, 2, 3, 1)),
+         ((40, 3, 50), (1, 2, 0)), ((33, 17, 5), (2, 0, 1))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("move", "element"), fast_cover(itertools.product(MOVES, ["f32", "f64", "bf16"]), strength=1))
+def test_moves_of_more_than_two_dimensions(move: tuple[tuple[int, ...], tuple[int, ...]], element: str) -> None:
+    shape, order = move
     source = "x".join([*map(str, shape), element])
     result = "x".join([*(str(shape[k]) for k in order), element])
     text = f"""func.func @main(%x: tensor<{source}>) -> (tensor<{result}>, tensor<{result}>) {{
@@ -161,9 +163,10 @@ def test_a_reversed_cube_is_turned_in_registers() -> None:
     assert "transpose(" in executable.source
 
 
-@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
-@pytest.mark.parametrize("function", ["maximum", "minimum"])
-@pytest.mark.parametrize("width", [600, 1027])
+@pytest.mark.parametrize(
+    ("element", "function", "width"),
+    fast_cover(itertools.product(["f32", "f64", "f16", "bf16"], ["maximum", "minimum"], [600, 1027])),
+)
 @pytest.mark.machine("avx512")
 def test_long_extrema_by_bounds_of_bits(element: str, function: str, width: int) -> None:
     """Rows long enough for three integer bounds: one sign only, zeros of both signs, NaN with and without a sign."""
@@ -182,8 +185,9 @@ def test_long_extrema_by_bounds_of_bits(element: str, function: str, width: int)
     assert f"{function}_of_bounds" in executable.kernels[0].source
 
 
-@pytest.mark.parametrize("element", ["f32", "f64", "bf16"])
-@pytest.mark.parametrize("function", ["maximum", "minimum"])
+@pytest.mark.parametrize(
+    ("element", "function"), fast_cover(itertools.product(["f32", "f64", "bf16"], ["maximum", "minimum"]), strength=1)
+)
 @pytest.mark.machine("avx512")
 def test_extrema_of_rows_in_memory_by_two_looks(element: str, function: str) -> None:
     """Rows of one sign alone take the second look; a NaN of either sign is found at the first."""
@@ -323,9 +327,10 @@ def test_lines_that_are_gone_before_their_next_element_is_read_are_turned() -> N
     np.testing.assert_array_equal(executable(x)[0], x.transpose(3, 2, 0, 1))
 
 
-@pytest.mark.parametrize("element", ["f32", "bf16", "i8"])
-@pytest.mark.parametrize("function", ["add", "maximum", "minimum"])
-@pytest.mark.parametrize("shape", [(11, 5, 64), (11, 23, 37), (1003, 160)])
+@pytest.mark.parametrize(
+    ("element", "function", "shape"),
+    fast_cover(itertools.product(["f32", "bf16", "i8"], ["add", "maximum", "minimum"], [(11, 5, 64), (11, 23, 37), (1003, 160)])),
+)
 @pytest.mark.machine("avx512")
 def test_folds_across_rows_take_four_at_a_time(element: str, function: str, shape: tuple[int, ...]) -> None:
     """Whole groups of rows, and the rest one by one: any number of rows, also where a part ends within a group."""

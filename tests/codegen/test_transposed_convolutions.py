@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.pairs import fast_cover
 from tiling.loops.element_ir import Scalar
 from tiling.loops.ir import Contract, Nest
 from tiling.planning.model import Fusion
@@ -127,8 +129,10 @@ def test_agreement(name: str) -> None:
     agree(case, *arrays_for(case))
 
 
-@pytest.mark.parametrize("types", [("bf16",) * 3, ("f16", "f16", "f32"), ("f64",) * 3, ("i8", "i8", "i32"), ("i32",) * 3])
-@pytest.mark.parametrize("first", [False, True])
+TYPES = [("bf16",) * 3, ("f16", "f16", "f32"), ("f64",) * 3, ("i8", "i8", "i32"), ("i32",) * 3]
+
+
+@pytest.mark.parametrize(("types", "first"), fast_cover(itertools.product(TYPES, [False, True]), strength=1))
 def test_other_types(types: tuple[str, str, str], first: bool) -> None:
     case = Transposed(types=types, first=first)
     agree(case, *arrays_for(case))
@@ -144,9 +148,10 @@ def test_holes_are_not_multiplied(first: bool) -> None:
     assert len(products(hlo.parse(bytes_too.text))) == 4
 
 
-@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("name", ["last", "first", "three", "line", "each_channel"])
-@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("bad", "name", "kind"),
+    fast_cover(itertools.product([np.inf, -np.inf, np.nan], ["last", "first", "three", "line", "each_channel"], ["f32", "bf16"])),
+)
 def test_a_hole_times_a_weight_that_is_not_finite_is_not_a_number(bad: float, name: str, kind: str) -> None:
     """0 inf is NaN also where the zero is a hole: results that a window's hole meets there are NaN, others are not."""
     case = CASES[name]

@@ -1,7 +1,7 @@
 """What a program tests, as a set of features: which ops it has on which types and attributes, and which op reads which.
 
 `python -m tests.jax_families.cover` prints `COVERED`: programs that can be left to the slow tests because each of their features
-is one of another program that stays, the costliest of few features first.
+is one of another program that stays, those of most features first.
 """
 
 from __future__ import annotations
@@ -44,14 +44,18 @@ def quick_programs() -> dict[tuple[str, str], Program]:
 
 
 def features(program: Program) -> frozenset[Feature]:
-    """The features of a program's ops, with those in regions, after calls are inlined."""
+    """The features of a program's ops, with those in regions, after calls are inlined.
+
+    Of an op its element types, with whether it is in a region, its attributes together, the rank of its result, and operands
+    without elements; of two ops, one of which reads the other's result, as which operand it does.
+    """
     with jax.enable_x64(program.x64):
         module = tilewright.from_jax(program.function, *program.args)
     return frozenset(_of_ops(flatten(module, module.entry.name, codegen.supports).ops, False))
 
 
 def covered(found: dict[tuple[str, str], frozenset[Feature]]) -> dict[str, list[str]]:
-    """Family -> programs each of whose features is one of a program that stays."""
+    """Family -> programs each of whose features is one of a program that stays, those of most features first."""
     count = Counter(f for own in found.values() for f in own)
     gone: dict[str, list[str]] = {}
     for (family, name), own in sorted(found.items(), key=lambda item: -len(item[1])):
@@ -63,20 +67,25 @@ def covered(found: dict[tuple[str, str], frozenset[Feature]]) -> dict[str, list[
 
 def _of_ops(ops: Iterable[Op], inside: bool) -> Iterable[Feature]:
     for op in ops:
-        types = tuple(_type(v) for v in (*op.operands, *op.results))
-        yield (op.name, types, tuple(sorted((k, _sort(v)) for k, v in op.attributes.items() if k != "value")), inside)
+        values = (*op.operands, *op.results)
+        yield (op.name, "types", tuple(dict.fromkeys(_element(v) for v in values)), inside)
+        yield (op.name, "attributes", tuple(sorted((k, _sort(v)) for k, v in op.attributes.items() if k != "value")))
+        yield from ((op.name, "rank", _rank(v)) for v in values[-1:])
+        yield from ((op.name, "empty", k) for k, v in enumerate(values) if isinstance(v.type, TensorType) and 0 in v.shape)
         for k, v in enumerate(op.operands):
             if v.op is not None:
-                yield (v.op.name, op.name, k, _type(v))
+                yield (v.op.name, op.name, k)
         for block in op.regions:
             yield from _of_ops(block.ops, True)
 
 
-def _type(v: Value) -> str:
-    """Element type and rank, and whether there are no elements."""
-    if not isinstance(v.type, TensorType):
-        return str(v.type)
-    return f"{v.type.element}:{len(v.shape)}{'empty' if 0 in v.shape else ''}"
+def _element(v: Value) -> str:
+    return str(v.type.element) if isinstance(v.type, TensorType) else str(v.type)
+
+
+def _rank(v: Value) -> str:
+    """0, 1, 2 or more dimensions."""
+    return str(min(len(v.shape), 3)) if isinstance(v.type, TensorType) else str(v.type)
 
 
 def _sort(value: Any) -> str:

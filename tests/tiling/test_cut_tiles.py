@@ -14,6 +14,7 @@ import tiling
 from codegen.supports import supports
 from indexing.expr import Const, Var, minimum
 from tests.codegen.test_transposed_convolutions import CASES, Transposed, arrays_for
+from tests.pairs import fast_cover
 from tiling import Contract, Loop, Machine, Plan
 
 SSE = Machine(vector_bytes=16, vector_registers=16, l2_bytes=256 << 10, l3_bytes=4 << 20, cores=4)
@@ -62,7 +63,10 @@ def test_the_avx2_plan_of_three_is_right() -> None:
     check(CASES["three"], planned(CASES["three"], AVX2))
 
 
-@pytest.mark.parametrize(("holes", "window", "rows"), [(2, 3, 2), (2, 5, 2), (3, 3, 3), (3, 4, 3), (3, 5, 6), (4, 5, 4)])
+CUT = [(2, 3, 2), (2, 5, 2), (3, 3, 3), (3, 4, 3), (3, 5, 6), (4, 5, 4)]
+
+
+@pytest.mark.parametrize(("holes", "window", "rows"), fast_cover(CUT, strength=1))
 def test_the_last_tile_has_fewer_rows_than_there_are_residues(holes: int, window: int, rows: int) -> None:
     cases = (
         Transposed(size=(6, 6), window=(window, 3), channels=(16, 32), holes=(holes, 2), pads=((1, high), (1, 2)))

@@ -10,6 +10,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.pairs import fast_cover
 
 INF, NAN = np.float32(np.inf), np.float32(np.nan)
 
@@ -59,15 +60,10 @@ SIZES = [(9, 11), (4, 30), (2, 2), (1, 17)]
 PADS = [[[1, 1], [1, 1]], [[0, 1], [2, 0]], [[0, 0], [1, 1]], [[2, 3], [0, 0]], [[-1, 1], [1, -1]]]
 
 
-# Every size with every padding, and either with both strides; what only the other stride of the three finds is slow.
-WINDOWS = [
-    pytest.param(size, pads, stride, marks=pytest.mark.slow if (a + b + stride) % 2 else ())
-    for (a, size), (b, pads), stride in itertools.product(enumerate(SIZES), enumerate(PADS), (1, 2))
-]
-
-
-@pytest.mark.parametrize(("size", "pads", "stride"), WINDOWS)
-def test_windows_of_three(size: tuple[int, int], pads: list[list[int]], stride: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "pads", "stride", "kind"), fast_cover(itertools.product(SIZES, PADS, (1, 2), ("depthwise", "maximum", "add")))
+)
+def test_windows_of_three(size: tuple[int, int], pads: list[list[int]], stride: int, kind: str) -> None:
     if any(s + lo + hi < 3 for s, (lo, hi) in zip(size, pads, strict=True)):
         size = (size[0] + 3, size[1] + 3)
     rng = np.random.default_rng(size[1] + stride)
@@ -75,9 +71,10 @@ def test_windows_of_three(size: tuple[int, int], pads: list[list[int]], stride: 
     x[0, 0, 0, :3], x[1, -1, -1, 5:8] = (NAN, INF, -INF), (-0.0, NAN, INF)
     k = rng.standard_normal((3, 3, 1, 40)).astype(np.float32)
     k[0, 0, 0, 11], k[2, 2, 0, 12] = INF, NAN  # what padding is multiplied by is no number
-    agrees(depthwise(size, (3, 3), pads, stride, 1, 40), x, k)
-    agrees(pool(size, (3, 3), pads, stride, "maximum", 40), x, exact=True)
-    agrees(pool(size, (3, 3), pads, stride, "add", 40), x)
+    if kind == "depthwise":
+        agrees(depthwise(size, (3, 3), pads, stride, 1, 40), x, k)
+    else:
+        agrees(pool(size, (3, 3), pads, stride, kind, 40), x, exact=kind == "maximum")
 
 
 LARGER = [((5, 5), 1, 1), ((7, 7), 1, 2), ((3, 3), 2, 1), ((1, 9), 1, 1), ((2, 4), 3, 2)]
@@ -104,11 +101,11 @@ def test_the_inside_asks_nothing_and_sums_in_a_register() -> None:
     assert "if " not in inside and "reduce_maximum" not in inside and inside.count("maximum(") == 8
 
 
-def test_parts_cover_each_element_once() -> None:
+@pytest.mark.parametrize(("pads", "rows"), fast_cover(itertools.product(PADS, (5, 6, 7)), strength=1))
+def test_parts_cover_each_element_once(pads: list[list[int]], rows: int) -> None:
     """Sums that go on from what is stored would tell: every result is written by one part alone, whatever the tiles."""
-    for pads, rows in itertools.product(PADS, (5, 6, 7)):
-        x = np.arange(2 * rows * 9 * 16, dtype=np.float32).reshape(2, rows, 9, 16)
-        agrees(pool((rows, 9), (3, 3), pads, 1, "add", 16), x)
+    x = np.arange(2 * rows * 9 * 16, dtype=np.float32).reshape(2, rows, 9, 16)
+    agrees(pool((rows, 9), (3, 3), pads, 1, "add", 16), x)
 
 
 def test_where_no_window_is_whole_nothing_is_cut() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import codegen
 import hlo
 import interp
 import tiling
+from tests.pairs import fast_cover
 from tiling.loops.ir import LoopKind, Nest
 from tiling.passes.order_loops import order_loops
 
@@ -88,8 +91,7 @@ def agrees(text: str, x: np.ndarray) -> codegen.Executable:
     return executable
 
 
-@pytest.mark.parametrize("m", [127, 128, 700, 2048])
-@pytest.mark.parametrize("direction", ["GT", "LT"])
+@pytest.mark.parametrize(("m", "direction"), fast_cover(itertools.product([127, 128, 700, 2048], ["GT", "LT"]), strength=1))
 def test_places_of_extrema_over_rows(m: int, direction: str) -> None:
     executable = agrees(program(9, m, direction=direction), elements(9, m, "f32"))
     assert (nests(executable.plan) > 1) == (m >= 128)
@@ -100,8 +102,7 @@ def test_places_of_extrema_in_every_type(t: str, direction: str) -> None:
     assert nests(agrees(program(9, 512, t, direction), elements(9, 512, t)).plan) > 1
 
 
-@pytest.mark.parametrize("m", [4, 10, 16, 50])
-@pytest.mark.parametrize("t", ["f32", "bf16", "ui8"])
+@pytest.mark.parametrize(("m", "t"), fast_cover(itertools.product([4, 10, 16, 50], ["f32", "bf16", "ui8"]), strength=1))
 def test_short_rows_are_compared_beside_each_other(m: int, t: str) -> None:
     plan = agrees(program(75, m, t), elements(75, m, t)).plan
     (nest,) = (s for s in plan.fusions[0].schedule.main.steps if isinstance(s, Nest))

@@ -173,7 +173,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("softmax", 7), ("layer_norm", 6), ("gelu_mlp", 2), ("causal_attention", 8), ("encoder_block", 19)]
+    ("name", "most"),
+    [
+        ("softmax", 7), ("layer_norm", 6), ("gelu_mlp", 2), ("encoder_block", 19),
+        pytest.param("causal_attention", 8, marks=pytest.mark.slow),  # the encoder block has an attention, too
+    ],
 )
 def test_lowerings_of_the_examples(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
     """Programs whose kernels are all different: what the search for their tiles takes does not grow unnoticed."""

@@ -14,6 +14,7 @@ import pytest
 import hlo
 import tiling
 from indexing.expr import Const, Expr, Var, as_expr, minimum, substitute
+from tests import shipped_plans
 from tests.random_programs import random_program
 from tiling import Buffer, Contract, Loop, Machine, Nest, Phase, Schedule, Scope, Store, prove
 from tiling.proving.obligations import Obligation, Proof, Verdict
@@ -32,7 +33,7 @@ def told(proof: Proof) -> str:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.mlir")), ids=lambda p: p.stem)
 def test_examples(path: Path) -> None:
-    proof = prove(tiling.plan(hlo.load(path), machine=MACHINE))
+    proof = prove(shipped_plans.planned(path))
     assert proof.holds, told(proof)
     names = {o.name for o in proof.obligations}
     assert {"written once", "in bounds", "produced", "not overwritten", "storage", "ranges", "inputs"} <= names
@@ -41,7 +42,7 @@ def test_examples(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((EXAMPLES.parent / "tests" / "programs").glob("*.mlir")), ids=lambda p: p.stem)
 def test_models_and_parts_of_them(path: Path) -> None:
     """Norms, attention, convolutions, pooling, scatters, top-k, cumulative sums, forward and backward passes."""
-    proof = prove(tiling.plan(hlo.load(path), machine=MACHINE))
+    proof = prove(shipped_plans.planned(path, kernels=True))
     assert proof.holds, told(proof)
 
 
