@@ -37,7 +37,8 @@ class Pass:
 
 def skipped() -> frozenset[str]:
     """The names in TILEWRIGHT_SKIP (`tiling.pipeline.check_settings` tells which ones there are), and those left out here."""
-    return _names(os.environ.get("TILEWRIGHT_SKIP", "")) | _without.get()
+    found, left_out = _names(os.environ.get("TILEWRIGHT_SKIP", "")), _without.get()
+    return found | left_out if left_out else found
 
 
 _without: ContextVar[frozenset[str]] = ContextVar("without", default=frozenset())

@@ -259,6 +259,10 @@ def observed(observer: Callable[[Pass, Schedule], None]) -> Iterator[None]:
         _observer.reset(token)
 
 
+def _is_watched() -> bool:
+    return _observer.get() is not None or "check" in debug_modes()
+
+
 def _done(p: Pass, schedule: Schedule) -> None:
     observer = _observer.get()
     if observer is not None:
@@ -272,11 +276,14 @@ def _done(p: Pass, schedule: Schedule) -> None:
 def lowered(schedule: Schedule, around: Surroundings) -> Schedule:
     """The loops of a fusion after the passes that run while it is weighed."""
     runs(_LOWER.name)
-    _done(_LOWER, schedule)
+    watched = _is_watched()
+    if watched:
+        _done(_LOWER, schedule)
     for p in _LOWERED:
         if p.run is not None and runs(p.name):
             schedule = p.run(schedule, around)
-            _done(p, schedule)
+            if watched:
+                _done(p, schedule)
     return schedule
 
 
@@ -298,10 +305,11 @@ def finished(schedule: Schedule, without: Collection[str] = ()) -> Schedule:
     key = skipped() | frozenset(without)
     known = _final.setdefault(schedule, {})
     if key not in known or _observer.get() is not None:
-        made = schedule
+        made, watched = schedule, _is_watched()
         for p in _FINISHED:
             if p.run is not None and p.name not in key and runs(p.name):
                 made = p.run(made)
-                _done(p, made)
+                if watched:
+                    _done(p, made)
         known[key] = made if made is not schedule else None  # a value that held its own key would never go
     return known[key] or schedule

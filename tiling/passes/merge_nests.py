@@ -27,6 +27,8 @@ def merged(schedule: Schedule, buffer_of: Callable[[Load], Buffer]) -> Schedule:
         return replace(step, steps=tuple(s for s in made if isinstance(s, (Nest, Contract))))
 
     first = schedule.phases.index(schedule.main)
+    if all(len(p.steps) < 2 and not any(isinstance(s, Sequential) for s in p.steps) for p in schedule.phases[first:]):
+        return schedule
     phases = (
         replace(p, steps=tuple(merge_nests([inside(s) for s in p.steps], schedule.ranges, buffer_of)))
         for p in schedule.phases[first:]

@@ -52,6 +52,8 @@ def turned(schedule: Schedule, buffer_of: Callable[[Load], Buffer], names: Names
     """The schedule with loads across rows of its main phase turned."""
     main = schedule.main
     steps, scratch = turn_loads(main.steps, buffer_of, schedule.ranges, names, lanes)
+    if not any(isinstance(s, Turn) for s in steps):
+        return schedule
     phases = tuple(replace(p, steps=tuple(steps)) if p is main else p for p in schedule.phases)
     return replace(schedule, phases=phases, buffers=(*schedule.buffers, *scratch))
 
