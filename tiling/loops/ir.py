@@ -19,6 +19,7 @@ All bounds are closed intervals. Index expressions are in the loops' variables a
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 

@@ -12,7 +12,7 @@ registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -37,20 +37,20 @@ MOST_SCRATCH_BYTES = 1 << 16
 def lane_folds(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer]) -> Schedule:
     """The schedule with such folds in lanes."""
     made: list[Buffer] = []
-    before, schedule = schedule, replace(schedule, ranges=dict(schedule.ranges))
+    ranges = dict(schedule.ranges)
 
     def rewritten(steps: Sequence[Step]) -> tuple[Step, ...]:
         found: list[Step] = []
         for s in steps:
-            found += _in_lanes(s, schedule, names, buffer_of, made) if isinstance(s, Nest) and s.folds and not s.stores else [s]
+            found += _in_lanes(s, ranges, names, buffer_of, made) if isinstance(s, Nest) and s.folds and not s.stores else [s]
         return tuple(found)
 
     phases = tuple(replace(p, steps=rewritten(p.steps)) for p in schedule.phases)
-    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made)) if made else before
+    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made), ranges=ranges) if made else schedule
 
 
 def _in_lanes(
-    nest: Nest, schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
+    nest: Nest, ranges: dict[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
 ) -> list[Step]:
     ordered = order_loops(nest, buffer_of)
     reductions = [x for x in ordered.loops if x.kind is not LoopKind.PARALLEL]
@@ -63,8 +63,8 @@ def _in_lanes(
     rest: list[FoldStep] = []
     steps: list[Step] = []
     for f in nest.folds:
-        monoid = _monoid(f, r, schedule, names)
-        laned = None if monoid is None else _lane_nests(f, monoid, ordered, r, lanes, schedule, names, made)
+        monoid = _monoid(f, r, ranges, names)
+        laned = None if monoid is None else _lane_nests(f, monoid, ordered, r, lanes, ranges, names, made)
         if laned is None:
             rest.append(f)
         else:
@@ -72,16 +72,16 @@ def _in_lanes(
     return [*([replace(nest, folds=tuple(rest))] if rest else []), *steps]
 
 
-def _monoid(f: FoldStep, r: Loop, schedule: Schedule, names: Names) -> Monoid | None:
+def _monoid(f: FoldStep, r: Loop, ranges: Mapping[Var, Interval], names: Names) -> Monoid | None:
     if not isinstance(f.op.definition.semantics, Fold) or f.carried or has_runtimes((*f.nodes, *f.inits)):
         return None
-    return None if combined_function(f.op.regions[0]) is not None else monoid_of(f, r, schedule.ranges, names.monoids)
+    return None if combined_function(f.op.regions[0]) is not None else monoid_of(f, r, ranges, names.monoids)
 
 
 def _lane_nests(
-    f: FoldStep, monoid: Monoid, nest: Nest, r: Loop, lanes: int, schedule: Schedule, names: Names, made: list[Buffer]
+    f: FoldStep, monoid: Monoid, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
 ) -> list[Step] | None:
-    ranges, tag = schedule.ranges, r.variable.name
+    tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
     each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
     lanes = min(lanes, MOST_SCRATCH_BYTES // each // LEAST_LANES * LEAST_LANES)

@@ -8,7 +8,7 @@ Rounded at every step, a sum of bf16 stands still where it is 256 times its term
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hlo.types import element_type
@@ -35,7 +35,7 @@ def wide_sums(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buff
 
 
 def _widened(
-    steps: Sequence[Step], ranges: dict[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
+    steps: Sequence[Step], ranges: Mapping[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
 ) -> tuple[Step, ...]:
     nests: dict[Buffer, list[tuple[Nest, FoldStep]]] = {}
     for nest in [s for s in steps if isinstance(s, Nest)]:
@@ -78,7 +78,7 @@ def _in_registers(nest: Nest, f: FoldStep, buffer_of: Callable[[Load], Buffer]) 
     return not f.carried and LoopKind.PARALLEL not in kinds[first:]
 
 
-def _scratch(b: Buffer, nest: Nest, f: FoldStep, ranges: dict[Var, Interval], name: str) -> Buffer:
+def _scratch(b: Buffer, nest: Nest, f: FoldStep, ranges: Mapping[Var, Interval], name: str) -> Buffer:
     """Scratch for what a task computes of a buffer: all of it, or, of a result, the box that the loops run over."""
     if b.scope is not Scope.RESULT:
         return replace(b, name=name, scope=Scope.THREAD, element=F32)
