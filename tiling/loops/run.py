@@ -18,10 +18,10 @@ import numpy as np
 from hlo.access import Condition
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Literal, SumOfProducts
-from indexing.expr import Expr, Interval, Var, as_expr, evaluate, interval
+from indexing.expr import Expr, Var, as_expr, evaluate
 from tiling.elements.folds import combined_function
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar, Test, runtimes_of
+from tiling.loops.element_ir import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, runtimes_of
 from tiling.loops.ir import (
     Block2D,
     Buffer,

@@ -28,7 +28,21 @@ from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
 from tiling.loops.accesses import Domain, Reader
 from tiling.loops.affine import linear
-from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Runtime, Scalar, Test, all_nodes, has_runtimes, loads, runtimes_of
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Renamer,
+    Runtime,
+    Scalar,
+    Test,
+    all_nodes,
+    has_runtimes,
+    loads,
+    runtimes_of,
+)
 from tiling.loops.ir import Contract, FoldStep, Nest, Schedule, Scope, Sequential, Store
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where
 from tiling.routines.table import routine_of
