@@ -99,7 +99,7 @@ def test_completion_in_bash(
     (tmp_path / "a b.mlir").write_text("")
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert completed(script, "tilewright", "p") == ["plan", "picture"]
+    assert completed(script, "tilewright", "p") == ["plan", "picture", "passes"]
     assert completed(script, "tilewright", "plan", "a") == ["a b.mlir"]
     assert completed(script, "tilewright", "maps", "--o") == ["--op"]
     assert completed(script, "tilewright", "run", "--input", "") == ["a b.mlir"]

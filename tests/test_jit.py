@@ -365,6 +365,7 @@ def _leaves_of_every_kind(x: Any) -> Any:
     }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("error")
 def test_every_call_gives_the_same_types_and_values() -> None:
     """The first call turns results into JAX's arrays one by one, later ones all at once."""
     x = jnp.arange(5.0)

@@ -13,7 +13,7 @@ import inspect
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -235,6 +235,10 @@ _CONFIGURATION = (
 )  # fmt: skip
 
 
+_Static = tuple[tuple[tuple[int, type, Any], ...], tuple[tuple[str, type, Any], ...]]
+_NO_STATIC: _Static = ((), ())
+
+
 @dataclass(frozen=True, eq=False)
 class _Compiled:
     lowered: _Lowered
@@ -298,14 +302,17 @@ class Jitted:
     def _signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """(arrays in order, key): the key holds all that the compiled program depends on."""
         jax = _jax()
-        static_numbers = {n % len(args) if args and n < 0 else n for n in self._numbers}
-        dynamic = [a for k, a in enumerate(args) if k not in static_numbers]
-        named = {k: v for k, v in kwargs.items() if k not in self._names}
-        static = (
-            tuple((k, type(a), a) for k, a in enumerate(args) if k in static_numbers),
-            tuple(sorted(((k, type(v), v) for k, v in kwargs.items() if k in self._names), key=lambda s: s[0])),
-        )
-        leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
+        dynamic: Sequence[Any] = args
+        named, static = kwargs, _NO_STATIC
+        if self._numbers or self._names:
+            static_numbers = {n % len(args) if args and n < 0 else n for n in self._numbers}
+            dynamic = [a for k, a in enumerate(args) if k not in static_numbers]
+            named = {k: v for k, v in kwargs.items() if k not in self._names}
+            static = (
+                tuple((k, type(a), a) for k, a in enumerate(args) if k in static_numbers),
+                tuple(sorted(((k, type(v), v) for k, v in kwargs.items() if k in self._names), key=lambda s: s[0])),
+            )
+        leaves, tree = jax.tree_util.tree_flatten((tuple(dynamic), named))
         types = []
         is_traced = False
         for k, leaf in enumerate(leaves):

@@ -5,10 +5,20 @@ from __future__ import annotations
 import codegen
 from hlo.module import Module, as_module
 from tiling import Plan, plan
-from tiling.pipeline import check_settings, passes
+from tiling.passing import Pass
+from tiling.pipeline import PIPELINE, check_settings
 from tiling.show.stages import Stages, stages_of
 
 __all__ = ["passes", "stages"]
+
+
+def passes() -> tuple[Pass, ...]:
+    """Every pass of the compiler, in the order in which they run: name, source, target, optional, within, why.
+
+    >>> [p.name for p in passes() if p.target == "program" and not p.optional]
+    ['inline', 'untuple', 'quantized', 'promote_bodies']
+    """
+    return PIPELINE
 
 
 def stages(subject: Module | Plan, entry: str = "main") -> Stages:

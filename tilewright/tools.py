@@ -44,12 +44,12 @@ def _print_coloured(lines: Iterable[tuple[str, str]]) -> None:
 
 def show_passes(args: argparse.Namespace) -> int:
     """`tilewright passes`: every pass in order, from what to what, whether it can be skipped, and why it stands there."""
-    from tiling.pipeline import check_settings, passes
+    from tiling.pipeline import PIPELINE, check_settings
 
     check_settings()
     rows = [
         {"name": p.name, "source": p.source, "target": p.target, "optional": p.optional, "within": p.within, "why": p.why}
-        for p in passes()
+        for p in PIPELINE
     ]
     if args.json:
         _print_json({"schema": "tilewright.passes/1", "passes": rows})

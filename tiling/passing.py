@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Pass", "recorded", "runs", "skipped"]
+__all__ = ["Pass", "recorded", "runs", "skipped", "without"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,21 @@ class Pass:
 
 
 def skipped() -> frozenset[str]:
-    """The names in TILEWRIGHT_SKIP (`tiling.pipeline.check_settings` tells which ones there are)."""
-    return _names(os.environ.get("TILEWRIGHT_SKIP", ""))
+    """The names in TILEWRIGHT_SKIP (`tiling.pipeline.check_settings` tells which ones there are), and those left out here."""
+    return _names(os.environ.get("TILEWRIGHT_SKIP", "")) | _without.get()
+
+
+_without: ContextVar[frozenset[str]] = ContextVar("without", default=frozenset())
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Leaves passes out inside the block, beside those that are skipped."""
+    token = _without.set(_without.get() | frozenset(names))
+    try:
+        yield
+    finally:
+        _without.reset(token)
 
 
 @functools.cache

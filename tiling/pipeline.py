@@ -54,7 +54,7 @@ from tiling.program.unfold import UNFOLDED
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import without_tuples
 
-__all__ = ["PIPELINE", "Surroundings", "check_settings", "finished", "lowered", "observed", "passes"]
+__all__ = ["PIPELINE", "Surroundings", "check_settings", "finished", "lowered", "observed"]
 
 MODULE, PROGRAM, FUSIONS, LOOPS = "module", "program", "fusions", "loops"
 
@@ -233,15 +233,6 @@ _NAMES = [p.name for p in PIPELINE]
 _LOWER = PIPELINE[_NAMES.index("lower")]
 _LOWERED = PIPELINE[_NAMES.index("merge_nests") : _NAMES.index("split_borders")]
 _FINISHED = PIPELINE[_NAMES.index("split_borders") :]
-
-
-def passes() -> tuple[Pass, ...]:
-    """Every pass, in the order in which they run.
-
-    >>> [p.name for p in passes() if p.target == "program" and not p.optional]
-    ['inline', 'untuple', 'quantized', 'promote_bodies']
-    """
-    return PIPELINE
 
 
 def check_settings() -> None:

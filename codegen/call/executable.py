@@ -25,7 +25,7 @@ from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
-from codegen.native.jit import CompiledKernel, compile_kernels, stats
+from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
@@ -119,6 +119,7 @@ class Executable:
     plan: Plan
     threads: int | None = None
     custom_calls: CustomCalls | None = None
+    target: KernelTarget | None = None
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
@@ -155,7 +156,7 @@ class Executable:
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = self._kept_signatures(computes)
-        compiled = compile_kernels([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
+        compiled = (self.target or MachineCode()).compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
@@ -560,6 +561,7 @@ def compile(
     custom_calls: CustomCalls | None = None,
     *,
     excess_precision: bool | None = None,
+    target: KernelTarget | None = None,
 ) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
@@ -567,6 +569,7 @@ def compile(
     The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
     `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
     TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
+    `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
@@ -587,4 +590,4 @@ def compile(
         given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
     check_settings()
     print_stages(given, rules)
-    return Executable(given, threads, custom_calls)
+    return Executable(given, threads, custom_calls, target)

@@ -24,7 +24,7 @@ import weakref
 from collections import deque
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
@@ -212,7 +212,7 @@ def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Tar
 
 
 def compile_kernels(
-    kernels: Sequence[tuple[str | Kernel, KernelSignature]], target: Target | None = None
+    kernels: Sequence[tuple[str, KernelSignature]] | Sequence[tuple[Kernel, KernelSignature]], target: Target | None = None
 ) -> list[CompiledKernel]:
     """``compile_kernel`` of each, identical ones once; much work is shared by several processes (`codegen.native.workers`)."""
     target = target or default_target()
@@ -250,6 +250,30 @@ def compile_kernels(
         with _lock:
             stats.memory_hits -= len(jobs)  # what follows finds them there
     return [compile_kernel(source, signature, target) for source, signature in kernels]
+
+
+class KernelTarget(Protocol):
+    """What kernels are compiled by, and for which `target` they are planned and written.
+
+    Each compiled kernel has an `entry` with the C interface that this module's first lines name; it stays valid as long as the
+    compiled kernel lives. Raises what it will for kernels that it does not take: nothing else compiles them then.
+    """
+
+    @property
+    def target(self) -> Target: ...
+
+    def compile(self, kernels: Sequence[tuple[Kernel, KernelSignature]]) -> list[CompiledKernel]: ...
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """LLVM's machine code for a CPU: the target of programs that name none."""
+
+    target: Target = field(default_factory=default_target)
+
+    def compile(self, kernels: Sequence[tuple[Kernel, KernelSignature]]) -> list[CompiledKernel]:
+        """`compile_kernels`."""
+        return compile_kernels(kernels, self.target)
 
 
 def forget_kernels() -> None:

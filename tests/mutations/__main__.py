@@ -1,4 +1,4 @@
-"""python -m tests.mutations [--table] [--most N] [PARENT ...]: mutants put before the prover; those that it accepts are listed."""
+"""python -m tests.mutations [--table] [--most N] [PARENT ...]: mutants before the prover; those that it accepts are listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     found = []
     for o in outcomes(args.parents, args.most, share=args.share):
         found.append(o)
-        if o.verdict in ("accepted", "undecided", "raised"):
+        if o.verdict in ("accepted", "undecided"):
             print(f"{o.verdict}: {o.parent}: {o.mutant.step}.{o.mutant.field} {o.mutant}: {o.fault} {o.reason}"[:330], flush=True)
     if args.table:
         print(table(found))

@@ -51,10 +51,7 @@ def judged(name: str, judge: Judge, m: Mutant) -> Outcome:
     fault = judge.why_other(m.schedule)
     if fault is None:
         return Outcome(name, m, None, "equal")
-    try:
-        proof = prove(m.schedule, OPERATIONS, SECONDS)
-    except Exception as reason:
-        return Outcome(name, m, fault, "raised", f"{type(reason).__name__}: {reason}")
+    proof = prove(m.schedule, OPERATIONS, SECONDS)
     if proof.refuted:
         return Outcome(name, m, fault, "refuted")
     if proof.undecided:
@@ -65,11 +62,11 @@ def judged(name: str, judge: Judge, m: Mutant) -> Outcome:
 def table(found: Sequence[Outcome]) -> str:
     """A row for each field of each kind of step."""
     counts: Counter[tuple[str, str, str]] = Counter((o.mutant.step, o.mutant.field, o.verdict) for o in found)
-    verdicts = ("refuted", "undecided", "accepted", "equal", "raised")
+    verdicts = ("refuted", "undecided", "accepted", "equal")
     rows = [("step", "field", *verdicts)]
     for step, field in sorted({(o.mutant.step, o.mutant.field) for o in found}):
         rows.append((step, field, *(str(counts[step, field, v] or "") for v in verdicts)))
     totals = Counter(o.verdict for o in found)
     rows.append(("all", "", *(str(totals[v]) for v in verdicts)))
     lines = ["| " + " | ".join(r) + " |" for r in rows]
-    return "\n".join([lines[0], "|---|---|---:|---:|---:|---:|---:|", *lines[1:]])
+    return "\n".join([lines[0], "|---|---|---:|---:|---:|---:|", *lines[1:]])

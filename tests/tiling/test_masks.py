@@ -13,7 +13,7 @@ import interp
 import tiling
 from tests.tiling.attention_programs import attention, bits, inputs
 from tiling.loops.ir import Contract, Nest
-from tiling.lower import fusion as lower
+from tiling.passing import without
 from tiling.planning import forms as choose
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
@@ -23,7 +23,7 @@ MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 def small_programs_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the cost model finds too small to gain from masks is bounded here all the same."""
     monkeypatch.setattr(choose, "masks_pay", lambda made, plain, machine: True)
-    monkeypatch.setattr(choose, "online_pays", lambda online, made, machine: False)  # its rounding differs
+    monkeypatch.setenv("TILEWRIGHT_SKIP", "online_form")  # its rounding differs
 
 
 def spoiled(n: int, m: int) -> Iterator[tuple[str, list[np.ndarray]]]:
@@ -50,9 +50,8 @@ def compiled(module: hlo.Module) -> codegen.Executable:
     return codegen.compile(planned(module))
 
 
-def without_masks(monkeypatch: pytest.MonkeyPatch, module: hlo.Module) -> codegen.Executable:
-    with monkeypatch.context() as patch:
-        patch.setattr(lower, "may_be_masked", lambda members: False)
+def without_masks(module: hlo.Module) -> codegen.Executable:
+    with without("bound_by_masks"):
         return compiled(module)
 
 
@@ -76,10 +75,10 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "form", "fill", "n", "m", "dtype"), CASES)
 def test_left_out_and_the_same_bits(
-    kind: str, form: str, fill: str, n: int, m: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, form: str, fill: str, n: int, m: int, dtype: str
 ) -> None:
     module = hlo.parse(attention(kind, form, fill, n, m, dtype=dtype))
-    exe, full = compiled(module), without_masks(monkeypatch, module)
+    exe, full = compiled(module), without_masks(module)
     assert flags(exe.plan) == 1, exe.plan.explain()
     assert flags(full.plan) == 0
     contracts = [s for f in exe.plan.fusions for s in f.schedule.phases[-1].steps if isinstance(s, Contract)]
@@ -94,10 +93,10 @@ def test_left_out_and_the_same_bits(
 
 
 @pytest.mark.parametrize(("kind", "form", "fill"), [CASES[0][:3], CASES[1][:3], CASES[6][:3], CASES[8][:3]])
-def test_what_no_interval_allows_for(kind: str, form: str, fill: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_interval_allows_for(kind: str, form: str, fill: str) -> None:
     n = m = 96
     module = hlo.parse(attention(kind, form, fill, n, m))
-    exe, full = compiled(module), without_masks(monkeypatch, module)
+    exe, full = compiled(module), without_masks(module)
     assert flags(exe.plan) == 1
     for what, arrays in spoiled(n, m):
         with np.errstate(all="ignore"):
@@ -107,12 +106,12 @@ def test_what_no_interval_allows_for(kind: str, form: str, fill: str, monkeypatc
         np.testing.assert_array_equal(np.isposinf(found), np.isposinf(expected), err_msg=what)
 
 
-def test_rows_that_see_nothing_are_computed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_see_nothing_are_computed_in_full() -> None:
     """With more queries than keys the first rows are masked whole: the mean of v where -1e9 is added, NaN where it is -inf."""
     n, m = 160, 64
     for form, fill in (("additive", "-1.0e9"), ("select", "0xFF800000")):
         module = hlo.parse(attention("offset", form, fill, n, m))
-        exe, full = compiled(module), without_masks(monkeypatch, module)
+        exe, full = compiled(module), without_masks(module)
         arrays = inputs(n, m)
         with np.errstate(all="ignore"):
             (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
@@ -156,10 +155,10 @@ def test_limits_follow_from_the_mask() -> None:
 
 
 @pytest.mark.parametrize(("kind", "form", "fill"), [("window", "select", "-2.0e38"), ("causal", "additive", "-1.0e9")])
-def test_masked_scores_that_are_a_stage(kind: str, form: str, fill: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_scores_that_are_a_stage(kind: str, form: str, fill: str) -> None:
     """Scores that pass through tanh are kept: nobody reads them where they are masked, so they are not made there."""
     module = hlo.parse(attention(kind, form, fill, 128, 128, capped=True))
-    exe, full = compiled(module), without_masks(monkeypatch, module)
+    exe, full = compiled(module), without_masks(module)
     nests = [s for s in exe.plan.fusions[-1].schedule.phases[-1].steps if isinstance(s, Nest)]
     assert flags(exe.plan) == 1 and all(n.skip is not None for n in nests), exe.plan.explain()
     for value in (0.5, np.nan, np.inf, 1e30):
@@ -174,14 +173,14 @@ def test_masked_scores_that_are_a_stage(kind: str, form: str, fill: str, monkeyp
     assert tiling.prove(exe.plan).holds
 
 
-def test_weights_that_are_a_result_are_zero_where_they_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_a_result_are_zero_where_they_are_masked() -> None:
     text = attention("causal", "additive", "-1.0e9", 128, 128)
     head, _, rest = text.partition(") -> ")
     old, _, body = rest.partition(" {")
     text = f"{head}) -> ({old}, tensor<2x128x128xf32>) {{{body}"
     text = text.replace("return %out :", "return %out, %p :").replace(f": {old}\n  }}", f": {old}, tensor<2x128x128xf32>\n  }}")
     module = hlo.parse(text)
-    exe, full = compiled(module), without_masks(monkeypatch, module)
+    exe, full = compiled(module), without_masks(module)
     arrays = inputs(128, 128)
     for found, plain, expected in zip(exe(*arrays), full(*arrays), interp.evaluate(module, *arrays), strict=True):
         np.testing.assert_array_equal(bits(found), bits(plain))
@@ -189,9 +188,9 @@ def test_weights_that_are_a_result_are_zero_where_they_are_masked(monkeypatch: p
     assert tiling.prove(exe.plan).holds
 
 
-def test_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16() -> None:
     module = hlo.parse(attention("causal", "additive", "-1.0e9", 96, 96, dtype="bf16"))
-    exe, full = compiled(module), without_masks(monkeypatch, module)
+    exe, full = compiled(module), without_masks(module)
     arrays = inputs(96, 96, dtype="bf16")
     (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
     np.testing.assert_array_equal(found.view(np.uint16), plain.view(np.uint16))

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 
 from hlo.access import Condition
@@ -166,9 +166,27 @@ def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
             label = f"phase {number} step {k}"
             reader = Reader(schedule, by_value, phase, (number, k), label)
             try:
-                yield from list(reader.step(step))
+                made = list(reader.step(step))
+                yield from map(partial(_of_first_tile, phase), made) if k < len(phase.before) else made
             except Unmodelled as reason:
                 yield label, str(reason)
+
+
+def _of_first_tile(phase: Phase, a: Access) -> Access:
+    """An access of a step that stands before a task's tiles: on the number of the first one, whichever looks back at it."""
+    if phase.group == 1:
+        return a
+    ((tile, _),) = phase.tiles
+    first = {tile: tile // phase.group * phase.group}
+    ranges = a.domain.ranges
+
+    def new(e: object) -> Expr:
+        return simplify(substitute(as_expr(e), first), ranges)  # type: ignore[arg-type]
+
+    held = tuple(replace(c, expression=new(c.expression)) for c in a.domain.held)
+    failed = tuple(tuple(replace(c, expression=new(c.expression)) for c in g) for g in a.domain.failed)
+    index = None if a.index is None else tuple(map(new, a.index))
+    return replace(a, at=tuple(map(new, a.at)), index=index, domain=replace(a.domain, held=held, failed=failed))
 
 
 def buffers_by_value(schedule: Schedule) -> dict[Value, Buffer]:
@@ -395,7 +413,8 @@ class Reader:
         yield from self._block(Kind.READ, c.right, place, domain, part, around, right)
         outer = self.domain((*c.loops, row, column))
         place = c.out.base + i * c.out.row_stride + j * c.out.column_stride
-        for a in self._block(Kind.WRITE, c.out, place, outer, part, len(c.loops), c.value):
+        kind = Kind.UPDATE if c.accumulate else Kind.WRITE
+        for a in self._block(kind, c.out, place, outer, part, len(c.loops), c.value):
             at = dict(zip(c.places, a.at, strict=True)) if c.element else {}
             yield replace(a, index=tuple(substitute(e, at) for e in c.element)) if c.element else a
 
@@ -511,7 +530,7 @@ class Reader:
         """An access by address: its position along each dimension of the buffer is recovered from the strides."""
         used = domain.with_variables(place.variables, self.schedule.ranges)
         at = positions(block.buffer, place, used.variables, used.held)
-        order = (*self.at, self.first_part + part, 1 if kind is Kind.WRITE else 0)
+        order = (*self.at, self.first_part + part, 0 if kind is Kind.READ else 1)
         yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
 
 

@@ -29,6 +29,7 @@ class Names:
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value
         self.emitted: dict[Hashable, object] = {}  # and the steps of a stage over a box, with given buffers
+        self.sheets: dict[Hashable, object] = {}  # what a stage over a box reads, on which conditions
         # Found once for a fusion, whatever its tiles.
         self.inlined: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[int]] = {}  # what is computed where it is read
         self.closures: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[Stage]] = {}  # what the root is computed from

@@ -462,12 +462,12 @@ class _Phase:
         at = [self.address(b, s.index, points) for b in s.targets]
         nodes = self.values(s.nodes, points)
         for chosen in _in_order(at[0]):
-            new = [x[chosen] for x in nodes]
+            new = [value[chosen] for value in nodes]
             if s.op.regions:
-                old = [self.memory.load(b, x[chosen]) for b, x in zip(s.targets, at, strict=True)]
+                old = [self.memory.load(b, to[chosen]) for b, to in zip(s.targets, at, strict=True)]
                 new = self.block(s.op.regions[0], [*old, *new])
-            for b, x, value in zip(s.targets, at, new, strict=True):
-                self.memory.store(b, x[chosen], value)
+            for b, where, value in zip(s.targets, at, new, strict=True):
+                self.memory.store(b, where[chosen], value)
 
     def selection(self, s: Selection, around: Points) -> None:
         select, scatter = s.op.regions
@@ -494,7 +494,7 @@ class _Phase:
             taken, stored = t.sizes
             x = self.memory.load(t.source.buffer, self._line(t.source, np.array(lane), np.arange(taken), point))
             if t.form == "to half":
-                y = np.fft.rfft(x)
+                y: Array = np.fft.rfft(x)
             elif t.form == "from half":
                 y = np.fft.irfft(x, t.size) * t.size
             else:

@@ -77,7 +77,7 @@ def faults(schedule: Schedule) -> list[str]:
     >>> faults(schedule)
     []
     >>> faults(replace(schedule, buffers=schedule.buffers[:1]))
-    ['buffers are listed: phase 0 step 0: x is none of the buffers']
+    ['buffers are listed: phase 0 step 0: a value is read that is kept nowhere']
     """
     return [f"{rule.name}: {place.label}: {bad}" for place in _places(schedule) for rule in RULES for bad in rule.broken(place)]
 

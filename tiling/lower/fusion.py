@@ -123,19 +123,27 @@ class Lowering:
         return others
 
     def repeats(self, most: float) -> bool | None:
-        """Whether tasks compute some member's elements more than `most` times; None where boxes do not tell.
+        """Whether tasks compute some member's elements more than `most` times; None for routines, which have no boxes.
 
         Raises LookupError where the fusion has no schedule with these tiles for what can be told of boxes.
         """
         if any(routine_of(s.op) is not None for s in self.request.stages):
             return None
-        if self.place():
-            return None
+        self.place()
+        if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
+            return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).repeats(most)
         self._check_stored()
-        tasks = prod(n for _, n in self.tiles)
-        return any(
-            prod(x.extent for x in p.loops) * tasks > most * p.stage.values[0].tensor.size_elems for p in self.plans
-        )
+        group = self.parts.group if self.parts else 1
+        tasks = -(-prod(n for _, n in self.tiles) // group) * group
+        mine = [p for p in self.plans if not p.late and p.part is None]
+        return any(prod(x.extent for x in p.loops) * tasks > most * p.stage.values[0].tensor.size_elems for p in mine)
+
+    def touched(self) -> list[Buffer]:
+        """What the fusion reads from memory and writes there, as its schedule has it."""
+        self.place()
+        self._allocate()
+        found = dict.fromkeys(self.buffers.values())
+        return [b for scope in (Scope.ARGUMENT, Scope.RESULT) for b in found if b.scope is scope]
 
     def inside(self, plan: Member) -> list[Member]:
         """The members that a member reads, through what is computed in place."""
@@ -182,7 +190,7 @@ class Lowering:
             return None
         key = tuple(p.stage for p in self.plans)
         if key not in self.names.limits:
-            self.names.limits[key] = find_limits(self.plans, self.ranges)
+            self.names.limits[key] = find_limits(self.plans, self.ranges, self.names.sheets)
         limits = self.names.limits[key]
         if isinstance(limits, Declined):
             self.notes.append(f"no loops bounded by masks: {limits.reason}")

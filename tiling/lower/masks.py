@@ -12,7 +12,7 @@ sign of a zero that an underflow made), and else sums are associated otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import eq
 
@@ -29,7 +29,7 @@ from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.loops.names import Names
 from tiling.lower.member import Member
-from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, inputs_of
+from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, Sheet, inputs_of
 
 __all__ = ["Masks", "find_limits", "may_be_masked"]
 
@@ -49,7 +49,7 @@ def may_be_masked(members: Sequence[Member]) -> bool:
 
 
 def find_limits(
-    members: Sequence[Member], ranges: Mapping[Var, Interval]
+    members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None
 ) -> dict[Value, float | None] | Declined | None:
     """For each input the greatest magnitude that leaves as much neutral as tiny inputs would; None where nothing is.
 
@@ -57,7 +57,7 @@ def find_limits(
 
     The limits are powers of two; an input that may be anything has the limit None.
     """
-    reading = Reading(members, ranges)
+    reading = Reading(members, ranges, sheets)
     if reading.is_cut:
         return Declined(f"it depends on more than {MOST_READ_CONDITIONS} conditions")
     inputs = inputs_of(members)
@@ -115,7 +115,7 @@ class Masks:
     ) -> None:  # fmt: skip
         self.members, self.ranges, self.names = members, ranges, names
         self.tiles = {v for v, _ in tiles}
-        self.reading = Reading(members, ranges)
+        self.reading = Reading(members, ranges, names.sheets)
         self.analysis = Analysis.whole(self.reading, limits)
         self.limits = limits
         self.stored = stored | {id(v) for v in members[-1].stage.values}

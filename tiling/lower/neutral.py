@@ -10,7 +10,7 @@ Intervals hold while the inputs are within limits, which a pass over them finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -46,6 +46,7 @@ __all__ = [
     "Analysis",
     "Knowledge",
     "Reading",
+    "Sheet",
     "inputs_of",
     "is_never_empty",
     "same_node",
@@ -55,7 +56,7 @@ Limits = Mapping[Value, float | None]
 """An input value -> the greatest magnitude of its elements, None where it may be anything."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Knowledge:
     """What holds for a stage's value: its span; where it is zero (one of the conditions fails); what a fold need not read."""
 
@@ -104,7 +105,9 @@ class Reading:
     are more than MOST_READ_CONDITIONS: then only the first members were looked at.
     """
 
-    def __init__(self, members: Sequence[Member], ranges: Mapping[Var, Interval]) -> None:
+    def __init__(
+        self, members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None
+    ) -> None:
         self.members, self.ranges = members, ranges
         self.member_of: dict[Value, Member] = {}
         self.conditions: dict[Value, tuple[Condition, ...]] = {}  # on which a value that a member makes depends
@@ -114,7 +117,7 @@ class Reading:
         count = 0
         for m in members:
             if len(m.stage.values) == 1:
-                made = self.sheets[m.stage.values[0]] = Sheet(m, self)
+                made = self.sheets[m.stage.values[0]] = self._sheet(m, {} if sheets is None else sheets)
                 count += len(made.conditions)
                 self.is_cut = count > MOST_READ_CONDITIONS
                 if self.is_cut:
@@ -122,6 +125,16 @@ class Reading:
             for v in m.stage.values:
                 self.conditions[v] = self.sheets[v].passed_on if v in self.sheets else ()
                 self.member_of[v] = m
+
+    def _sheet(self, m: Member, known: dict[Hashable, Sheet]) -> Sheet:
+        """The member's sheet: that of an earlier fusion, where it has the same loops and reads the same of the same members."""
+        if m.shape is None:
+            return Sheet(m, self)
+        reads = dict.fromkeys(x.value for x in loads(m.nodes))
+        key = (m.shape, tuple([self.sheets.get(v) if v in self.member_of else False for v in reads]))
+        if key not in known:
+            known[key] = Sheet(m, self)
+        return known[key]
 
     def conditions_in(self, nodes: Sequence[Node]) -> list[Condition]:
         """The conditions in some nodes, and those that what they read depends on, in their own loops' variables."""
@@ -159,7 +172,9 @@ class Sheet:
         self.order = Order(m.nodes) if self.is_number else Order(())
         self.below: dict[int, dict[int, int]] = {}  # for a place that loads a member's value: own bit -> bits over there
         self.depends: list[int] = []
-        self.inputs = frozenset(n.value for n in self.order.nodes if isinstance(n, Load) and n.value not in reading.member_of)
+        read = dict.fromkeys(n.value for n in self.order.nodes if isinstance(n, Load))
+        self.inputs = {v: None for v in read if v not in reading.member_of}
+        self.below_values = [v for v in read if v in reading.member_of]
         for k, n in enumerate(self.order.nodes):
             bits = 0
             for j in self.order.operands[k]:
@@ -171,13 +186,14 @@ class Sheet:
                 bits |= self._below(k, n)
             self.depends.append(bits)
         self._peaks: dict[int, Var | None] = {}
+        self.known: dict[Hashable, Knowledge] = {}  # by what is asked, its inputs' limits, and what is known of members below
 
     def _below(self, place: int, load: Load) -> int:
         """The conditions that a loaded member's value depends on, and what they are called there."""
         made = self.reading.sheets.get(load.value)
         if made is None:
             return 0
-        self.inputs |= made.inputs
+        self.inputs.update(made.inputs)
         there: dict[int, int] = {}
         for c in made.passed_on:
             bit = self.bit.get(self.reading.translate(c, load))
@@ -235,7 +251,20 @@ class Analysis:
         sheet = self.reading.sheets.get(m.stage.values[0])
         if sheet is None or not sheet.is_number:
             return NOTHING
-        return self._within.of(m) if self._within is not None and self._is_there(sheet) else self._member(sheet)
+        if self._within is not None and self._is_there(sheet):
+            return self._within.of(m)
+        asked = self._asked(sheet)
+        key = (asked, tuple([self.limits.get(v) for v in sheet.inputs]), tuple([self.known[v] for v in sheet.below_values]))
+        if key not in sheet.known:
+            sheet.known[key] = self._member(sheet, asked)
+        return sheet.known[key]
+
+    def _asked(self, sheet: Sheet) -> tuple[Condition, ...]:
+        """The conditions that may still leave something zero or neutral."""
+        if self._within is None:
+            return sheet.conditions
+        before = self._within.of(sheet.member)
+        return tuple(dict.fromkeys((*before.zero, *before.neutral)))
 
     def _is_there(self, sheet: Sheet) -> bool:
         """True for a member that has the same spans in the analysis `within`."""
@@ -243,11 +272,8 @@ class Analysis:
 
     # ------------------------------------------------------------ one member
 
-    def _member(self, sheet: Sheet) -> Knowledge:
-        m, conditions = sheet.member, sheet.conditions
-        if self._within is not None:
-            before = self._within.of(m)
-            conditions = tuple(dict.fromkeys((*before.zero, *before.neutral)))
+    def _member(self, sheet: Sheet, conditions: Sequence[Condition]) -> Knowledge:
+        m = sheet.member
         element = m.stage.values[0].tensor.element
         assert isinstance(element, ElementType)
         semantics = m.stage.op.definition.semantics

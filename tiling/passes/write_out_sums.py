@@ -16,7 +16,7 @@ from math import prod
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Choose, Load, Renamer, all_nodes, has_runtimes
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
 __all__ = ["write_out_sums"]
@@ -43,7 +43,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
     points = list(product(*(range(x.extent) for x in loops)))
     folds = []
     for f in nest.folds:
-        nodes = []
+        nodes: list[Node] = []
         for point in points:
             at: dict[Var, Expr] = {x.variable: Const(k) for x, k in zip(loops, point, strict=True)}
             nodes += map(Renamer(at, ranges, {}).node, f.nodes)

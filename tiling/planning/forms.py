@@ -48,7 +48,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
         return replace(made, notes=(*made.notes, *notes), form=form)
     online = _online(request, machine, names)
     if isinstance(online, Declined):
-        notes += [] if online.reason == NO_MAXIMUM else [f"no online form: {online.reason}"]
+        notes += _without(online)
     else:
         other = _figures(online, machine)
         taken = online_pays(other, known, machine)
@@ -58,12 +58,13 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 
 
 def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:
-    """The figures of the form that `lower` would choose; the schedule where its figures do not follow from maps.
+    """The figures of the form that `lower` would choose; its schedule where they do not follow from maps, or it is online.
 
     They are those of loops after all passes: where one is skipped, the schedule tells.
     """
     if skipped():
         return lower(request, machine, names)
+    notes: list[str] = []
     try:
         made = sketch(request, machine, names)
         if made is None:
@@ -73,11 +74,26 @@ def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Sc
             if plain is None:
                 return lower(request, machine, names)
             pays = masks_pay(made, plain, machine)
-            note = f"{_BOUNDED}: {_compared(made, plain)} in full{'' if pays else ': not taken'}"
-            made = replace(made, notes=(*made.notes, note)) if pays else replace(plain, notes=(*plain.notes, note), form="plain")
+            notes.append(f"{_BOUNDED}: {_compared(made, plain)} in full{'' if pays else ': not taken'}")
+            made = made if pays else replace(plain, form="plain")
     except LookupError as reason:
         return Declined(str(reason))
-    return lower(request, machine, names) if is_long(made, machine) else made
+    if is_long(made, machine):
+        online = _online(request, machine, names)
+        if isinstance(online, Declined):
+            notes += _without(online)
+        else:
+            figures = _figures(online, machine)
+            taken = online_pays(figures, made, machine)
+            notes.append(f"online form: {_compared(figures, made)} by whole rows{'' if taken else ': not taken'}")
+            if taken:
+                return replace(online, notes=(*online.notes, *notes), form="online")
+    return replace(made, notes=(*made.notes, *notes))
+
+
+def _without(online: Declined) -> list[str]:
+    """Why there is no online form, where that is worth a note."""
+    return [] if online.reason == NO_MAXIMUM else [f"no online form: {online.reason}"]
 
 
 def _in_form(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:

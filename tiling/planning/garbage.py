@@ -45,7 +45,7 @@ _ENTERED = _Entered()
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """The collector's threshold is at least 100,000 new objects in here, whoever else is in here; a collector that is off stays off.
+    """In here the collector waits for at least 100,000 new objects, whoever else is in here; a collector that is off stays off.
 
     >>> with few_collections():
     ...     gc.get_threshold()[0] >= NEW_OBJECTS

@@ -13,7 +13,7 @@ from typing import Protocol
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
-from tiling.loops.ir import Schedule, Scope
+from tiling.loops.buffers import Buffer
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.planning.model import Decision
@@ -36,7 +36,7 @@ class Planner(Protocol):
     def kernels(self) -> list[Kernel]: ...
     def kernel_name(self, kernel: Kernel) -> str: ...
     def weigh(self, kernel: Kernel) -> Candidate | Weighed: ...
-    def schedule(self, kernel: Kernel) -> Schedule: ...
+    def touched(self, kernel: Kernel) -> list[Buffer]: ...
     def stored(self, stages: Sequence[Stage]) -> frozenset[int]: ...
     def best(self, stages: Sequence[Stage], stored: frozenset[int]) -> Candidate | Weighed | Declined: ...
     def refusal(self, kernel: Kernel, target: Kernel) -> str | None: ...
@@ -81,9 +81,7 @@ def _large(planner: Planner, kernel: Kernel) -> tuple[Value, ...]:
     """The large values that a kernel of plain loops reads and writes; none for one that joins no other."""
     if kernel.pinned or len(kernel.stages) > MOST_STAGES or not planner.weigh(kernel).streams:
         return ()
-    schedule = planner.schedule(kernel)
-    buffers = (*schedule.buffers_in(Scope.ARGUMENT), *schedule.buffers_in(Scope.RESULT))
-    return tuple(b.value for b in buffers if b.value is not None and b.size_bytes >= LEAST_BYTES)
+    return tuple(b.value for b in planner.touched(kernel) if b.value is not None and b.size_bytes >= LEAST_BYTES)
 
 
 def _join(planner: Planner, value: Value, first: Kernel, second: Kernel) -> bool:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module
 from hlo.registry import Literal, SumOfProducts
+from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.pipeline import check_settings
@@ -218,10 +219,11 @@ class Planner:
             kernel.candidate = found
         return kernel.candidate
 
-    def schedule(self, kernel: Kernel) -> Schedule:
-        """How a kernel so far is computed."""
-        made = kernel.candidate = self._scheduled(kernel.stages, self.stored(kernel.stages), self.weigh(kernel))
-        return made.schedule
+    def touched(self, kernel: Kernel) -> list[Buffer]:
+        """What a kernel so far reads from memory and writes there."""
+        sizes = self.weigh(kernel).tile_sizes
+        request = FusionRequest(tuple(kernel.stages), self.stored(kernel.stages), sizes)
+        return Lowering(request, self.machine, self.names).touched()
 
     def values(self) -> Iterator[Value]:
         """What kernels may read from memory or write there."""

@@ -134,6 +134,8 @@ def _ranked(
     if isinstance(whole, Declined):
         return whole
     found = [_made(whole, machine)]
+    if isinstance(whole, Sketch) and whole.is_split:
+        return found
     if isinstance(whole, Schedule):
         if any(isinstance(s, (MatrixStep, Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
             return found

@@ -26,6 +26,7 @@ from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Pha
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.member import Member
+from tiling.lower.siblings import last_steps
 from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
@@ -55,6 +56,7 @@ class Sketch:
     scratch_bytes: int
     longest: int  # iterations of a loop over a reduction
     is_bounded: bool  # whether loops are bounded by masks
+    is_split: bool = False  # whether a last phase only puts the parts of reductions together
     form: str = "bounded"
 
 
@@ -80,23 +82,29 @@ def sketch(request: FusionRequest, machine: Machine, names: Names) -> Sketch | N
 
 class _Weighing(Lowering):
     def sketch(self) -> Sketch | None:
-        if self.place():
-            return None
+        others = self.place()
+        if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
+            return _Weighing(replace(self.request, tile_sizes=sizes), self.machine, self.names).sketch()
         self._allocate()
         self._share_buffers()
-        self.masks = self.find_masks()
-        emitted = {id(p): self._emitted(p) for p in reversed(self.plans)}
+        self.masks = None if others else self.find_masks()
+        emitted = {id(p): self._emitted(p) for p in reversed(self.plans) if not p.late}
         steps: list[Part] = []
         buffers: list[Buffer] = [*dict.fromkeys(self.buffers.values())]
         prepass: list[Phase] = []
         for plan in self.plans:
+            if plan.late:
+                continue
             found = emitted[id(plan)]
             steps += found.parts
             buffers += found.buffers
             prepass += found.prepass
+        buffers += [p.part for p in others if p.part is not None]
         joined = join_all(steps, self.ranges, self._buffer_of)
+        nests = [x for p in others for x in last_steps(self, p)]
+        last = join_all([work_of(x) if isinstance(x, Nest) else x for x in nests], self.ranges, self._buffer_of)
         works = [s for s in joined if isinstance(s, Work)]
-        if not all(map(_is_plain, works)) or self._splits(joined):
+        if not all(_is_plain(s) for s in (*works, *last) if isinstance(s, Work)) or self._splits(joined):
             return None
         crossing = [(w, self._across(w)) for w in works]
         turned = {id(w): self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)}
@@ -105,7 +113,7 @@ class _Weighing(Lowering):
             parts, scratch = turned.get(id(s), ((s,), ()))
             final += parts
             buffers += scratch
-        main = Phase(tuple(self.tiles), ())
+        main = Phase(tuple(self.tiles), (), group=self.parts.group if self.parts else 1)
         if self.masks is not None and self.masks.is_used:
             self.prepass, self.extra_buffers = [], []
             main = self._flagged(main, self.masks)
@@ -113,14 +121,16 @@ class _Weighing(Lowering):
             buffers += self.extra_buffers
         schedule = Schedule((*prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
         phases: list[tuple[Phase, Sequence[Part]]] = [*((p, p.steps) for p in prepass), (main, final)]
+        if last:
+            phases.append((Phase((), (), rest=True), last))
         loops = [x for w in works for x in w.loops]
         loops += [x for p in prepass for n in p.all_steps if isinstance(n, Nest) for x in n.loops]
         return Sketch(
             self.request.tile_sizes, estimate_phases(phases, schedule, self.machine, self._by_value()),
-            tuple(s for s in final if isinstance(s, Contract)), _pairs([x for _, found in crossing for x in found]),
+            tuple(s for s in phases[-1][1] if isinstance(s, Contract)), _pairs([x for _, found in crossing for x in found]),
             tuple(self.notes), all(isinstance(s, (Work, Nest, Turn)) for _, p in phases for s in p),
             schedule.thread_scratch_bytes, max((x.extent for x in loops if x.kind is LoopKind.REDUCTION), default=0),
-            bool(main.flags),
+            bool(main.flags), bool(last) and main.tasks > 1 and _in_parts(joined),
         )  # fmt: skip
 
     # ------------------------------------------------------------ members
@@ -234,6 +244,12 @@ class _Weighing(Lowering):
 def _pairs(found: Sequence[tuple[Access, Loop, Loop, bool]]) -> tuple[tuple[Loop, Loop], ...]:
     """The loops of tiles that are turned; where none is, of those that would be in smaller tiles."""
     return tuple((inner, row) for _, inner, row, in_tile in found if in_tile or not any(x[3] for x in found))
+
+
+def _in_parts(steps: Sequence[Part]) -> bool:
+    """True for plain nests some of which fold into parts that all tasks share."""
+    folds = [f.step for s in steps if isinstance(s, Work) for f in s.folds]
+    return all(isinstance(s, Work) for s in steps) and any(f.buffers[0].scope is Scope.SHARED for f in folds)
 
 
 def _copies(work: Work) -> bool:

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from hlo.module import Block, Function, Module, Op
+from hlo.clone import clone_block
+from hlo.module import Block, Function, Module, Op, Value
 from hlo.registry import definition
 from tiling.program.flatten import Program
-from tiling.program.in_place_updates import plain_updates
 
 __all__ = ["as_module"]
 
+_OWN_FORMS = {"in_place.": None, "in_lines.": 1}
+"""Prefixes of ops that only routines know, otherwise ops of StableHLO: how many of the operands those have."""
 
-def as_module(program: Program, base: Module) -> Module:
-    """A module whose main function is the program; `base` has the functions that its regions call. Updates are plain ops."""
-    plain = plain_updates(program)
+
+def as_module(program: Program, base: Module, marked: bool = False) -> Module:
+    """A module whose main function is the program; `base` has the functions that its regions call.
+
+    Ops that only routines know are plain ones in it, unless it keeps them `marked`: then it can be printed, but not evaluated.
+    """
+    done: dict[Value, Value] = {}
+    ops = [op if marked else _plain(op, done) for op in program.ops]
+    results = [done.get(v, v) for v in program.results]
     body = Block([])
-    body.arguments = list(plain.arguments)
-    body.ops = [*plain.ops, Op(definition("func.return"), plain.results)]
-    main = Function("main", body, result_types=tuple(v.type for v in plain.results))
+    body.arguments = list(program.arguments)
+    body.ops = [*ops, Op(definition("func.return"), results)]
+    main = Function("main", body, result_types=tuple(v.type for v in results))
     others = {k: f for k, f in base.functions.items() if f is not base.functions.get(program.name)}
     return Module({**others, "main": main}, base.name)
+
+
+def _plain(op: Op, done: dict[Value, Value]) -> Op:
+    prefix = next((p for p in _OWN_FORMS if op.name.startswith(p)), None)
+    if prefix is None and not done:
+        return op
+    operands = [done.get(v, v) for v in op.operands]
+    made = op.definition if prefix is None else definition(f"stablehlo.{op.name.removeprefix(prefix)}")
+    new = Op(made, operands if prefix is None else operands[: _OWN_FORMS[prefix]], op.attributes,
+             [clone_block(b, done) for b in op.regions], [r.type for r in op.results], op.location, op.extra,
+             [r.name for r in op.results])  # fmt: skip
+    done.update(zip(op.results, new.results, strict=True))
+    return new

@@ -19,7 +19,7 @@ from hlo.registry import OpDefinition, definition
 from hlo.types import ElementType, TensorType
 from tiling.program.flatten import Program
 
-__all__ = ["UPDATES", "is_update", "mark_updates", "plain_updates"]
+__all__ = ["UPDATES", "is_update", "mark_updates"]
 
 _IN_PLACE = Declined("written over the operand")
 _PREFIX = "in_place."
@@ -64,27 +64,11 @@ def mark_updates(program: Program, owned: Iterable[Value], takes: Callable[[Op],
                          [r.name for r in op.results])  # fmt: skip
                 done.update(zip(op.results, new.results, strict=True))
                 changed = True
-        if marks or (op.definition.is_control):
+        if marks or op.definition.is_control:
             mine.update(new.results)
         ops.append(new)
     if not changed:
         return program
-    return Program(program.name, program.arguments, tuple(ops), tuple(done.get(v, v) for v in program.results))
-
-
-def plain_updates(program: Program) -> Program:
-    """The program with its marks taken off: what it computes, for whoever does not share memory."""
-    if not any(map(is_update, program.ops)):
-        return program
-    done: dict[Value, Value] = {}
-    ops: list[Op] = []
-    for op in program.ops:
-        made = definition(f"stablehlo.{op.name.removeprefix(_PREFIX)}") if is_update(op) else op.definition
-        regions = [clone_block(b, done) for b in op.regions]
-        new = Op(made, [done.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],
-                 op.location, op.extra, [r.name for r in op.results])  # fmt: skip
-        done.update(zip(op.results, new.results, strict=True))
-        ops.append(new)
     return Program(program.name, program.arguments, tuple(ops), tuple(done.get(v, v) for v in program.results))
 
 

@@ -5,8 +5,8 @@
     v[index] += node * node'        the factors that the op multiplies
     copy[...] = node                a fill is the op's operand or initial value, a packed factor an element of an operand, or zero
 
-Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of every
-condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
+Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of
+every condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
 forms) has other arithmetic than the ops: that is assumed.
 """
 
@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+import islpy
 import numpy as np
 
 from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.accesses import Domain, Reader
 from tiling.loops.affine import linear
 from tiling.loops.element_ir import (
@@ -43,18 +44,37 @@ from tiling.loops.element_ir import (
     loads,
     runtimes_of,
 )
-from tiling.loops.ir import Contract, FoldStep, Nest, Schedule, Scope, Sequential, Store
-from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where
+from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.loops.stage import is_inlinable
+from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
+from tiling.proving.trial import Trial, Untried, apply, close
 from tiling.routines.table import routine_of
 
 __all__ = ["Assumed", "computed_questions", "same_expression"]
 
+SET = islpy.dim_type.set
 MOST_POINTS = 96
 MOST_TERMS = 256
 COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
 Question = tuple[str, str, Callable[[], str | None]]
 Point = Mapping[Var, Expr]
 NOWHERE: Point = {}
+
+
+class Different(Exception):
+    """Carries what a statement plainly does otherwise than its op."""
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The nodes that an op `wanted`, their `free` variables `solved` for; `made` of them are its range's. `at` is the result."""
+
+    wanted: tuple[Node, ...]
+    solved: Mapping[Var, Expr]
+    free: tuple[Var, ...]
+    ranges: dict[Var, Interval]
+    at: tuple[Expr, ...]
+    made: tuple[Var, ...]
 
 
 class Assumed(Exception):
@@ -171,6 +191,11 @@ class _Comparison:
         total = simplify(x + y, self.ranges)
         return isinstance(total, Const) and Interval(total.constant - d.upper, total.constant - d.lower).intersect(span) == mine
 
+    def is_padding(self, a: Node, b: Node) -> bool:
+        """Whether a copy is read where the op reads no element: what the copy holds there is asked of the copy."""
+        a, b = self.settled(a), self.settled(b)
+        return isinstance(a, Load) and a.buffer is not None and isinstance(b, Scalar)
+
     def settled(self, n: Node) -> Node:
         """The alternative that a choice takes at the point, where that is known."""
         while isinstance(n, Choose):
@@ -201,6 +226,11 @@ def _is_fold(v: Value) -> bool:
     return v.op is not None and isinstance(v.op.definition.semantics, Fold)
 
 
+def _is_made_elsewhere(v: Value) -> bool:
+    """Whether a value is not computed where it is read."""
+    return v.op is None or is_inlinable(v.op) is not None
+
+
 def _alike(a: Op, b: Op) -> bool:
     """The same op, or one that was made anew on the same types."""
     if a is b:
@@ -218,11 +248,15 @@ class _Place:
 
     domain: Domain
     label: str
+    reduction: tuple[Loop, ...] = ()
 
 
 def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
     """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked."""
     checker = _Checker(schedule, ask)
+    down = all(schedule.ranges.get(f.variable) == Interval(0, 0) for p in schedule.phases for f in p.flags)
+    for v in checker.folds if down else ():
+        yield "folded once", f"%{v.name or '?'}", _bound(checker.once, v)
     for nest, place, op in checker.nests():
         for s in nest.stores:
             to = ", ".join(map(str, s.index))
@@ -240,6 +274,12 @@ class _Checker:
     def __init__(self, schedule: Schedule, ask: Questions) -> None:
         self.schedule, self.ask = schedule, ask
         self.states = _states(schedule)
+        steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.contracted = {s.value for s in steps if isinstance(s, Contract)}
+        self.folds: dict[Value, list[tuple[FoldStep, Nest, _Place, bool]]] = {}
+        for nest, place, _ in self.nests():
+            for f in nest.folds:
+                self.folds.setdefault(f.values[0], []).append((f, nest, place, place.domain.blocks > 0))
 
     def nests(self) -> Iterator[tuple[Nest, _Place, Op | None]]:
         """Every nest with its iterations; the op whose factors it packs, if it does."""
@@ -249,10 +289,10 @@ class _Checker:
                 label = f"phase {number} step {k}"
                 inside = step.steps if isinstance(step, Sequential) else (step,)
                 if isinstance(step, Sequential):
-                    reader.inside = reader.domain((step.loop,))
+                    reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label), None
+                        yield s, _Place(reader.domain(s.loops), label, _reductions(s)), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -264,10 +304,17 @@ class _Checker:
     # ------------------------------------------------------------ statements
 
     def store(self, s: Store, place: _Place, op: Op | None) -> str | None:
-        return self.ask.ask(lambda: self._store(s, place, op))
+        return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
 
     def fold(self, f: FoldStep, nest: Nest, place: _Place) -> str | None:
-        return self.ask.ask(lambda: self._fold(f, place))
+        return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
+
+    @staticmethod
+    def _told(question: Callable[[], str | None]) -> str | None:
+        try:
+            return question()
+        except Different as reason:
+            return str(reason)
 
     def _store(self, s: Store, place: _Place, op: Op | None) -> str | None:
         v = s.value
@@ -280,10 +327,11 @@ class _Checker:
             if any(x.buffer in self.states for x in loads([s.node])):
                 raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
             return self._written_out(s, v.op, place)
-        if any(x.buffer in self.states for x in loads([s.node])):
-            raise Assumed("it reads the maximum so far: the arithmetic is the online form's")
         wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
-        return self._compare([s.node], [wanted], place, {})
+        node = s.node
+        if any(x.buffer in self.states for x in loads([s.node])):
+            node = _unscaled(s.node)  # by a number that the online form takes off in the end
+        return self._compare([node], [wanted], place, {})
 
     def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
         """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
@@ -346,6 +394,7 @@ class _Checker:
         if not ops:
             raise Undecided(f"who reads {s.buffer.name} is not known")
         reasons: list[str | None] = []
+        open_: str | None = None
         for op in ops:
             for operand in dict.fromkeys(op.operands[:2]):
                 kept = {x.value for x in loads([s.node])}
@@ -353,13 +402,19 @@ class _Checker:
                 free = tuple(Var(f"a{k}_wanted") for k in range(operand.rank))
                 ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, operand.shape, strict=True)}
                 try:
-                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or v.op is None or _is_fold(v)).at(operand, free)  # type: ignore[misc]
+                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or _is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
                 except LookupError:
                     continue
                 solved = _solved([wanted], [s.node], free, ranges)
-                reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                try:
+                    reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                except Undecided as reason:
+                    open_ = str(reason)
+                    continue
                 if reasons[-1] is None:
                     return None
+        if open_ is not None:
+            raise Undecided(open_)
         if not reasons:
             raise Undecided(f"no operand of {ops[0].name} says what {s.buffer.name} holds")
         return next(r for r in reasons if r is not None)
@@ -370,14 +425,13 @@ class _Checker:
             return f"%{f.values[0].name or '?'} is computed by another op than its own"
         if any(x is not y for x, y in zip(f.values, op.results, strict=False)):
             return "its results are in another order than the op's"
-        if any(x.buffer in self.states for x in loads((*f.nodes, *f.inits))):
-            raise Assumed("a running result of an online form: its arithmetic is the form's own")
+        is_running = any(x.buffer in self.states for x in loads((*f.nodes, *f.inits)))
         is_fold = isinstance(op.definition.semantics, Fold)
         count = len(f.values)
         ranges = self._ranges(place)
-        if is_fold and not f.carried:
+        if is_fold and not f.carried and not is_running:
             kept = {x.value for x in loads(f.inits)}
-            builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
+            builder = ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v))
             for x, init in zip(f.inits, op.operands[count:], strict=True):
                 if not same_expression(x, builder.at(init, ()), ranges):
                     return f"it does not start from %{init.name or '?'}"
@@ -385,6 +439,23 @@ class _Checker:
             return "a body of its own is for parts of a fold, put together"
         if self._are_parts(f):
             return None
+        taken = self._taken(f, place)
+        found = [_unscaled(n) for n in f.nodes] if is_running else list(f.nodes)
+        first = self._compare(found, taken.wanted, place, taken.solved, product=not is_fold)
+        if first is not None and not is_fold and len(found) == 2:
+            turned = replace(taken, wanted=tuple(reversed(taken.wanted)))
+            turned = replace(turned, solved=_solved(turned.wanted, found, turned.free, turned.ranges))
+            first = first if self._compare(found, turned.wanted, place, turned.solved, product=True) else None
+        if first is None and is_running:
+            raise Assumed("its initial value is what was, rescaled: the arithmetic is the online form's")
+        return first
+
+    def _taken(self, f: FoldStep, place: _Place) -> _Taken:
+        """What an op folds or multiplies, and at which index of its range each iteration of a fold does."""
+        op = f.values[0].op
+        assert op is not None
+        is_fold, count = isinstance(op.definition.semantics, Fold), len(f.values)
+        ranges = self._ranges(place)
         made: list[Var] = []
 
         def provide(size: int) -> Expr:
@@ -399,7 +470,7 @@ class _Checker:
             ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, f.values[0].shape, strict=True)}
             index = free if len(f.index) != f.values[0].rank else f.index
         kept = {x.value for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v))
+        builder = ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v))
 
         def padding(operand: int) -> Node:
             if is_fold:
@@ -411,15 +482,102 @@ class _Checker:
         nodes = builder.reads(op, f.values[0].index, index, provide, padding)
         wanted = nodes[:count] if is_fold else nodes
         if len(wanted) != len(f.nodes):
-            return f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}"
+            raise Different(f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}")
         solved = _solved(wanted, f.nodes, (*made, *free), ranges)
-        if is_fold:
-            return self._compare(f.nodes, wanted, place, solved)
-        first = self._compare(f.nodes, wanted, place, solved, product=True)
-        if first is not None and len(wanted) == 2:
-            turned = list(reversed(wanted))
-            return first if self._compare(f.nodes, turned, place, _solved(turned, f.nodes, (*made, *free), ranges), product=True) else None
-        return first
+        # What no load tells: the loops stand in the order of the op's range.
+        loops = [x for x in place.reduction if not any(x.variable in e.variables for e in solved.values())]
+        for q in (q for q in made if q not in solved):
+            loop = next((x for x in loops if x.extent == ranges[q].size), None)
+            if loop is not None:
+                loops.remove(loop)
+                solved[q] = loop.variable
+        at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
+        return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
+
+    # ------------------------------------------------------------ each element once
+
+    def once(self, v: Value) -> str | None:
+        return self.ask.ask(lambda: self._told(lambda: self._once(v)))
+
+    def _once(self, v: Value) -> str | None:
+        """An index of the op's range that is folded twice, or not at all though what is there counts."""
+        total: islpy.Set | None = None
+        shape: tuple[int, ...] = ()
+        covers = True
+        for f, nest, place, is_block in self.folds[v]:
+            if any(x.kind is LoopKind.SCAN for x in nest.loops) or self._are_parts(f):
+                continue
+            taken = self._taken(f, place)
+            q = [taken.solved.get(x, x) for x in taken.made]
+            free = {*taken.free}
+            if any(free.intersection(e.variables) for e in (*q, *taken.at)) or any(
+                x not in place.domain.ranges for e in (*q, *taken.at) for x in e.variables
+            ):
+                raise Assumed("which elements of its range an iteration folds does not follow from what it loads")
+            goes_on = f.carried or any(x.buffer in self.states for x in loads(f.inits))
+            shared = place.domain.shared if f.buffers[0].scope is Scope.THREAD else 0
+            blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
+            key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
+            shape = tuple(taken.ranges[x].size for x in taken.made)
+            m = relation_of(place.domain, (*key, *taken.at, *q))
+            if not m.is_injective():
+                return "an element is folded by two iterations"
+            reached = m.range()
+            if total is not None and reached.dim(SET) == total.dim(SET):
+                if not total.intersect(reached).is_empty():
+                    return "an element is folded by two steps"
+                total = total.union(reached)
+            else:
+                covers = covers and total is None
+                total = reached
+        if total is None or not covers or v in self.contracted:
+            return None
+        n = len(shape)
+        rank = total.dim(SET) - n
+        every = total.project_out(SET, rank, n).add_dims(SET, n)
+        box = relation_of(Domain(tuple((Var(f"q{k}"), Interval(0, s - 1)) for k, s in enumerate(shape)), ()),
+                          tuple(Var(f"q{k}") for k in range(n))).range()  # fmt: skip
+        missing = every.intersect(box.insert_dims(SET, 0, rank)).subtract(total)
+        if missing.is_empty():
+            return None
+        held = self._that_count(v, rank - v.rank)
+        bad = missing.intersect(held) if held is not None else missing
+        return None if bad.is_empty() else f"an element that counts is not folded: {coordinates(bad.sample_point())}"
+
+    def _that_count(self, v: Value, before: int) -> islpy.Set | None:
+        """The (result, index of the range) at which an op reads more than what changes nothing; None for all of them."""
+        op = v.op
+        assert op is not None
+        ranges: dict[Var, Interval] = {}
+        spans: list[Var] = []
+        for k, size in enumerate(v.shape):
+            spans.append(Var(f"d{k}_counts"))
+            ranges[spans[-1]] = Interval(0, max(size - 1, 0))
+        dims = tuple(spans)
+
+        def provide(size: int) -> Expr:
+            spans.append(Var(f"q{len(spans)}_counts"))
+            ranges[spans[-1]] = Interval(0, max(size - 1, 0))
+            return spans[-1]
+
+        is_fold = isinstance(op.definition.semantics, Fold)
+        count = len(op.operands) // 2 if is_fold else 0
+        kept = {x.value for f, *_ in self.folds[v] for x in loads(f.nodes)}
+        builder = ElementBuilder(ranges, lambda w: w in kept or _is_made_elsewhere(w))
+        zero = [Scalar(e.dtype.type(0), e) if isinstance(e := o.tensor.element, ElementType) else None for o in op.operands]
+        starts = [builder.at(o, ()) for o in op.operands[count:]] if is_fold else zero
+        nodes = builder.reads(op, v.index, dims, provide, lambda k: starts[k])  # type: ignore[return-value, arg-type]
+        function = combined_function(op.regions[0]) if op.regions else None
+        conditions: list[Condition] = []
+        for n, start in zip(nodes[:count] if is_fold else nodes, starts, strict=False):
+            inner: Node = n
+            while isinstance(inner, Choose) and not inner.runtimes and _changes_nothing(inner.otherwise, start, function):
+                conditions += inner.conditions
+                inner = inner.then
+        if not conditions:
+            return None
+        d = Domain(tuple((x, ranges[x]) for x in spans), ())
+        return points_where(d, conditions).insert_dims(SET, 0, before)
 
     def _are_parts(self, f: FoldStep) -> bool:
         """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""
@@ -434,13 +592,13 @@ class _Checker:
 
     def _builder(self, place: _Place, kept: set[Value]) -> tuple[ElementBuilder, dict[Var, Interval]]:
         ranges = self._ranges(place)
-        return ElementBuilder(ranges, lambda v: v in kept or v.op is None or _is_fold(v)), ranges
+        return ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v)), ranges
 
     def _element(
         self, v: Value, index: tuple[Expr, ...], place: _Place, kept: set[Value], itself: Value | None
     ) -> Node:
         ranges = self._ranges(place)
-        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or w.op is None or _is_fold(w)))
+        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or _is_made_elsewhere(w)))
         try:
             return builder.at(v, index)
         except LookupError as reason:
@@ -458,14 +616,50 @@ class _Checker:
         for at in self._points(place, found, [_substituted(c, solved) for n in wanted for c in _conditions([n])]):
             fixed = {**{v: substitute(e, at) for v, e in solved.items()}, **at}
             compare = _Comparison(ranges, fixed, lambda load, c: self._folded(load, c, place, kept))
-            if all(compare.same(a, b) for a, b in zip(found, wanted, strict=True)):
+            if all(compare.same(a, b) or compare.is_padding(a, b) for a, b in zip(found, wanted, strict=True)):
                 continue
-            if product and any(_is_zero(compare.settled(n)) for n in found) and any(_is_zero(compare.settled(n)) for n in wanted):
+            nothing = any(_is_zero(compare.settled(n)) for n in wanted)
+            if product and nothing and any(_is_zero(compare.settled(n)) or _is_copy(n) for n in found):
                 continue
             if zeros and all(_is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
                 continue
-            return f"the op computes something else at {_shown(at)}"
+            if self._differ(found, wanted, place, ranges, fixed, kept, product):
+                return f"the op computes something else at {_shown(at)}"
         return None
+
+    def _differ(
+        self, found: Sequence[Node], wanted: Sequence[Node], place: _Place, ranges: dict[Var, Interval], at: Point,
+        kept: set[Value], product: bool,
+    ) -> bool:  # fmt: skip
+        """Whether two expressions that are written differently have different values for some elements, drawn by lot."""
+
+        def folded(load: Load, trial: Trial) -> float:
+            if load.value in kept or not _is_fold(load.value):
+                return trial.lot(load)
+            op = load.value.op
+            assert op is not None
+            function = combined_function(op.regions[0])
+            if function is None:
+                raise Untried("a fold of its own kind")
+            compare = _Comparison(ranges, trial.at)
+            terms = [trial.number(n) for n in self._folded(load, compare, place, kept)]
+            total = terms[0]
+            for x in terms[1:]:
+                total = apply(op.regions[0].ops[0], function, (total, x))
+            return total
+
+        try:
+            for seed in range(3):
+                mine, other = (
+                    [Trial(ranges, at, seed, folded).number(n) for n in nodes] for nodes in (found, wanted)
+                )
+                if product:
+                    mine, other = [float(np.prod(mine))], [float(np.prod(other))]
+                if not all(map(close, mine, other)):
+                    return True
+        except Untried as reason:
+            raise Undecided(f"it is not written as the op's, and {reason}") from None
+        return False
 
     def _is_inside(self, node: Node, solved: Point, at: Point, ranges: Mapping[Var, Interval]) -> bool:
         """Whether the operand's element that a packed factor stands for is there at a point."""
@@ -531,8 +725,32 @@ def _is_zero(n: Node) -> bool:
     return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
 
 
+def _reductions(nest: Nest) -> tuple[Loop, ...]:
+    return tuple(x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.lower is Const(0))
+
+
+def _is_copy(n: Node) -> bool:
+    return isinstance(n, Load) and n.buffer is not None
+
+
 def _is_one(n: Node) -> bool:
     return isinstance(n, Scalar) and bool(n.value == 1)
+
+
+def _changes_nothing(n: Node, start: Node | None, function: str | None) -> bool:
+    """Whether folding in a constant leaves a result as it is: it is the initial value, or neutral; in a product it is zero."""
+    if not isinstance(n, Scalar):
+        return False
+    if isinstance(start, Scalar) and start.value.tobytes() == n.value.tobytes():
+        return True
+    return function is not None and is_neutral(function, n.value, n.element)
+
+
+def _unscaled(n: Node) -> Node:
+    """What an online form folds, without the power of two by which it is kept small."""
+    if isinstance(n, Apply) and n.function == "multiply" and isinstance(n.arguments[1], Scalar):
+        return n.arguments[0]
+    return n
 
 
 def _conditions(roots: Iterable[Node]) -> list[Condition]:
@@ -597,7 +815,14 @@ def _solved(
     left = [x for x in loads(list(wanted)) if x.buffer is None]
     right = [x for x in loads(list(found)) if x.buffer is None]
     equations = [(x, y) for a, b in _pairs(left, right) for x, y in zip(a.index, b.index, strict=True)]
+    numbers = [[n.expression for n in all_nodes(list(x)) if isinstance(n, IndexNode)] for x in (wanted, found)]
+    if len(numbers[0]) == len(numbers[1]):
+        equations += zip(*numbers, strict=True)
     parts: dict[tuple[Expr, int, type], Expr] = {}
+    for c in _conditions(wanted):  # between holes: at every k-th place
+        e = as_expr(c.expression)
+        if isinstance(e, Mod) and isinstance(e.divisor, int) and c.lower == c.upper:
+            parts[e.numerator, e.divisor, Mod] = Const(c.lower)
     for _ in range(3):
         for x, y in list(equations):
             e = simplify(substitute(x, solved), ranges)
@@ -606,8 +831,10 @@ def _solved(
                 continue
             (v,) = inside
             known = linear(e, inside)
-            if known is not None and known[1][0] in (1, -1):
-                solved[v] = simplify((y - known[0]) * known[1][0], ranges)
+            if known is not None and known[1][0]:
+                rest, (step,) = simplify(y - known[0], ranges), known[1]
+                if rest.constant % step == 0 and all(k % step == 0 for _, k in rest.terms):
+                    solved[v] = simplify(from_terms(rest.constant // step, {x: k // step for x, k in rest.terms}), ranges)
                 continue
             # A number's digits: n // k and n % k, both known, are n.
             for atom, k in e.terms:

@@ -15,7 +15,7 @@ from functools import partial
 
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, interval, simplify, substitute
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, own_expressions, runtimes_of
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, loads, own_expressions, runtimes_of
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -45,7 +45,7 @@ Fault = tuple[str, str]
 
 
 def malformed(schedule: Schedule) -> list[Fault]:
-    """What is wrong with the parts of a schedule, each by itself; what else is asked of a schedule takes for granted that nothing is."""
+    """What is wrong with the parts of a schedule, each by itself. All that is proved of it takes for granted that nothing is."""
     return list(dict.fromkeys(_Forms(schedule).faults()))
 
 
@@ -177,14 +177,14 @@ class _Forms:
         if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
             yield "", "a loop marked as a scan is around something other than one fold"
         if nest.skip is not None:
-            s = nest.skip
-            if s.flag not in (flags or ()):
-                yield "", f"what is left out depends on {s.flag}, which is no flag of the phase"
-            if s.variable not in {x.variable for x in nest.loops} or not s.conditions:
-                yield "", f"what is left out is bounded along {s.variable}, which is none of the loops"
-            yield from self._names((c.expression for c in s.conditions), known, "what is left out")
-            yield from self._names(s.fill or (), known, "where zeros are stored")
-            if s.fill is not None and (nest.folds or any(s.variable in e.variables for e in s.fill)):
+            left = nest.skip
+            if left.flag not in (flags or ()):
+                yield "", f"what is left out depends on {left.flag}, which is no flag of the phase"
+            if left.variable not in {x.variable for x in nest.loops} or not left.conditions:
+                yield "", f"what is left out is bounded along {left.variable}, which is none of the loops"
+            yield from self._names((c.expression for c in left.conditions), known, "what is left out")
+            yield from self._names(left.fill or (), known, "where zeros are stored")
+            if left.fill is not None and (nest.folds or any(left.variable in e.variables for e in left.fill)):
                 yield "", "zeros are stored in place of a fold"
 
     def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:
@@ -199,6 +199,8 @@ class _Forms:
             yield "", f"{f.op.name} has {len(f.op.results)} results: {len(f.nodes)} nodes, {len(f.inits)} initial values"
         elif is_product and (not f.nodes or f.inits or count != 1):
             yield "", "a sum of products starts from zero and has one value"
+        if f.carried and any(x.buffer is not None for x in loads(f.inits)):
+            yield "", "a fold that goes on from what is there starts from something else as well"
         for v in {v for e in f.index for v in e.variables} & reduced:
             yield "", f"the result of a fold moves along its reduction over {v}"
         for x in scans:
@@ -239,6 +241,10 @@ class _Forms:
         if c.k < 1 or c.k_block < 1 or c.columns < 1 or c.rows < 1 or any(n < 1 for n, _, _ in c.levels):
             yield "", "a sum over nothing"
             return
+        ranges = self.schedule.ranges
+        ends = [interval(simplify(e, ranges), ranges) for e in (c.depth_lower, c.last_depth, c.columns_lower)]
+        if ends[0].lower < 0 or ends[1].upper >= c.k or ends[2].lower < 0:
+            yield "", f"it sums over [{ends[0].lower}, {ends[1].upper}] of a depth of {c.k}, from column {ends[2].lower}"
         blocks = -(-c.k // c.k_block)
         masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
         if c.in_quads and (blocks > 1 or c.levels or c.accumulate or masked or c.k % 4 or c.along_depth):

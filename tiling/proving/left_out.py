@@ -184,7 +184,7 @@ def _joined(conditions: Sequence[Condition]) -> tuple[Constraint, ...]:
     found: dict[Expr, Interval] = {}
     for c in conditions:
         e, b = c.expression, Interval(c.lower, c.upper)
-        found[e] = found[e].intersect(b) if e in found else b  # type: ignore[index]
+        found[e] = found[e].intersect(b) if e in found else b
     return tuple(Constraint(e, b) for e, b in found.items())
 
 

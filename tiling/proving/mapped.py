@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 
 import islpy
 
@@ -28,7 +27,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.derive import Reads, reads_of
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, substitute
+from indexing.expr import Expr, Interval, Var, as_expr, substitute
 from indexing.isl import context, full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
@@ -58,8 +57,15 @@ class _Statement:
     fold: FoldStep | None = None
     loops: tuple[Loop, ...] = ()
     in_blocks: bool = False
+    goes_on: bool = False  # from what an earlier block left
     zeros: Access | None = None  # stored where the value is not computed
     is_moved: bool = False  # the value was made elsewhere, which its own statement says, and is put here element by element
+
+
+    @property
+    def blocks(self) -> tuple[Var, ...]:
+        """The number of the block, where what an earlier one left is overwritten."""
+        return (self.loops[0].variable,) if self.in_blocks and not self.goes_on else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +113,6 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
             yield "paired", str(s.write), check.paired
-        if s.fold is not None and all(a.value is not None for a in s.reads):
-            yield "complete", f"{s.write}: how many are folded", partial(_counted, s.fold, s.loops)
 
 
 def _states(schedule: Schedule) -> dict[int, Value]:
@@ -154,7 +158,9 @@ def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
     with reader.within(step):
         for s in step.steps:
             for made in _of_nest(s, reader) if isinstance(s, Nest) else _of_contract(s, reader):
-                yield replace(made, in_blocks=True, loops=(step.loop, *made.loops))
+                f = made.fold
+                goes_on = made.goes_on or (f is not None and (f.carried or any(x.buffer is not None for x in loads(f.inits))))
+                yield replace(made, in_blocks=True, loops=(step.loop, *made.loops), goes_on=goes_on)
 
 
 def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING_APART) -> Iterator[_Statement]:
@@ -208,24 +214,8 @@ def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
         mine = [a for a in packs if a.order[2] == part]
         for write in (a for a in mine if a.kind is Kind.WRITE):
             yield _Statement(None, write, tuple(a for a in mine if a.kind is Kind.READ))
-    (write,) = [a for a in last if a.kind is Kind.WRITE]
-    yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ))
-
-
-def _counted(f: FoldStep, loops: Sequence[Loop]) -> str | None:
-    """Why a fold does not take each element of its op's range once; None when it does, or when that is not for counting."""
-    maps = reads_of(f.op)
-    if isinstance(maps, Declined) or any(m.constraints for ms in maps for m in ms):
-        return None
-    if any(x.kind is LoopKind.SCAN and any(x.variable in e.variables for e in f.index) for x in loops):
-        return None  # each of its results has its own count
-    mine = [x for x in loops if x.kind is LoopKind.REDUCTION]
-    if not all(isinstance(e, Const) for x in mine for e in (x.lower, x.upper)):
-        return None
-    ranges = max((m.ranges for ms in maps for m in ms), key=len, default=())
-    wanted = prod(v.interval.size for v in ranges)
-    found = prod(interval(x.upper, {}).upper - interval(x.lower, {}).lower + 1 for x in mine)
-    return None if wanted == found else f"{found} elements are folded, the op has {wanted}"
+    (write,) = [a for a in last if a.kind is not Kind.READ]
+    yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ), goes_on=c.accumulate)
 
 
 # ---------------------------------------------------------------- questions
@@ -254,6 +244,8 @@ class _Check:
         for w, r in self._reads().items():
             if w is self.value:
                 continue
+            if self.statement.blocks:
+                r = r.project_out(IN, 0, len(self.statement.blocks))
             unknown: list[str] = []
             left = r.subtract(self._needs(w, self.kept - {self.value}, unknown))
             if not left.is_empty():
@@ -269,10 +261,7 @@ class _Check:
 
     def _complete(self) -> str | None:
         reads = self._reads()
-        todo = [
-            (self.value, islpy.Map.identity(_square(stored)).intersect_domain(stored))
-            for stored in _written(self.statement.write)
-        ]
+        todo = self._stored()
         for _ in range(DEPTH):
             # What is not loaded may have been computed in its place, from what it needs itself.
             following: list[tuple[Value, islpy.Map]] = []
@@ -296,14 +285,20 @@ class _Check:
                 return None
         raise Undecided(f"more than {DEPTH} values are computed in place of one another")
 
+    def _stored(self) -> list[tuple[Value, islpy.Map]]:
+        """What is stored: its elements, as relations from (block, where each one starts anew, and element)."""
+        blocks = self.statement.blocks
+        found: list[tuple[Value, islpy.Map]] = []
+        for stored in _written(self.statement.write, blocks):
+            m = islpy.Map.identity(_square(stored)).intersect_domain(stored)
+            found.append((self.value, m.project_out(OUT, 0, len(blocks)) if blocks else m))
+        return found
+
     def _complete_but_neutral(self) -> str | None:
         """What is not read while the flags are 1, though it counts."""
         assert self.left_out is not None
         reads = self._reads()
-        todo = [
-            (self.value, islpy.Map.identity(_square(stored)).intersect_domain(stored))
-            for stored in _written(self.statement.write)
-        ]
+        todo = self._stored()
         for _ in range(DEPTH):
             following: list[tuple[Value, islpy.Map]] = []
             for v, missing in todo:
@@ -328,7 +323,7 @@ class _Check:
         if self._found is None:
             found: dict[Value, islpy.Map] = {}
             for flow in self._flows():
-                w, r = flow.value, _relation(self.statement.write, [flow])
+                w, r = flow.value, _relation(self.statement.write, [flow], self.statement.blocks)
                 found[w] = found[w].union(r) if w in found else r
             self._found = found
         return self._found
@@ -423,7 +418,7 @@ def _index(a: Access) -> tuple[Expr, ...]:
     return tuple(as_expr(x + o) for x, o in zip(a.at, a.buffer.origin, strict=True))
 
 
-def _relation(write: Access, flows: Sequence[_Flow]) -> islpy.Map:
+def _relation(write: Access, flows: Sequence[_Flow], blocks: Sequence[Var] = ()) -> islpy.Map:
     """From the element that `write` stores to the elements of some loads, for all iterations.
 
     What a copy was made of is loaded where the positions are the same.
@@ -449,7 +444,7 @@ def _relation(write: Access, flows: Sequence[_Flow]) -> islpy.Map:
         for c in a.domain.held:
             span, e = Interval(c.lower, c.upper), as_expr(c.expression)
             conditions[e] = conditions[e].intersect(span) if e in conditions else span
-    out = _index(write)
+    out = (*blocks, *_index(write))
     constraints = tuple(Constraint(e, b) for e, b in conditions.items())
     m = IndexingMap(tuple(Variable(v, b) for v, b in variables.items()), (*out, *elements), constraints=constraints)
     full = to_isl(m)
@@ -505,14 +500,14 @@ def _with_names(a: Access, names: Mapping[Var, Var]) -> Access:
     return replace(a, domain=domain, at=tuple(map(new, a.at)), index=None if a.index is None else tuple(map(new, a.index)))
 
 
-def _written(write: Access) -> Iterator[islpy.Set]:
+def _written(write: Access, blocks: Sequence[Var] = ()) -> Iterator[islpy.Set]:
     d = write.domain
     conditions: dict[Expr, Interval] = {}
     for c in d.held:
         e = as_expr(c.expression)
         conditions[e] = conditions.get(e, Interval(c.lower, c.upper)).intersect(Interval(c.lower, c.upper))
     m = IndexingMap(
-        tuple(Variable(v, b) for v, b in d.variables), _index(write),
+        tuple(Variable(v, b) for v, b in d.variables), (*blocks, *_index(write)),
         constraints=tuple(Constraint(e, b) for e, b in conditions.items()),
     )  # fmt: skip
     full = to_isl(m)

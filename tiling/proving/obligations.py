@@ -32,6 +32,7 @@ from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
 from tiling.program.in_place_updates import is_update
+from tiling.proving.carried import carried_questions
 from tiling.proving.computed import Assumed, computed_questions
 from tiling.proving.followed import followed
 from tiling.proving.formed import malformed
@@ -109,7 +110,7 @@ class Proof:
 def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:
     """Shows that a schedule (of a fusion, or each one of a plan) computes each result once and reads only what is there.
 
-    Of a fusion and a plan that is shown of the final loops as well (`tiling.pipeline.finished`), which the kernels' source prints.
+    Of a fusion and a plan that is also shown of the final loops (`tiling.pipeline.finished`), which kernels print.
 
     `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. Never raises for a
     schedule that breaks a rule: that is a refuted obligation.
@@ -271,7 +272,11 @@ class _Prover:
         for a in self.accesses:
             if self._is_made_here(a):
                 yield self._decided("not overwritten", a, partial(self._overwritten, a))
-        for name, subject, question in (*mapped_questions(self.schedule, self.ask), *computed_questions(self.schedule, self.ask)):
+        for name, subject, question in (
+            *mapped_questions(self.schedule, self.ask),
+            *computed_questions(self.schedule, self.ask),
+            *carried_questions(self.schedule, self.accesses, self.ask),
+        ):
             yield self._decided(name, subject, question)
 
     def _is_made_here(self, a: Access) -> bool:

@@ -16,7 +16,7 @@ from indexing.isl import bounded, domain_set, set_of_boxes, to_isl
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.loops.accesses import Access, Domain
 
-__all__ = ["Questions", "Undecided", "coordinates", "guard_set", "named", "points_of", "points_where"]
+__all__ = ["Questions", "Undecided", "coordinates", "guard_set", "named", "points_of", "points_where", "relation_of"]
 
 IN, OUT, SET = islpy.dim_type.in_, islpy.dim_type.out, islpy.dim_type.set
 
@@ -198,6 +198,14 @@ def _as_map(d: Domain, results: Sequence[Expr], conditions: Sequence[Condition] 
         span = interval(c.expression, ranges).intersect(Interval(c.lower, c.upper))
         constraints.append(Constraint(c.expression, span))
     return IndexingMap(tuple(Variable(v, b) for v, b in d.variables), tuple(results), constraints=tuple(constraints))
+
+
+def relation_of(d: Domain, results: Sequence[Expr]) -> islpy.Map:
+    """From the points of a domain to the values of some expressions there."""
+    full = to_isl(_as_map(d, results))
+    for group in d.failed:
+        full = full.subtract_domain(points_where(d, group))
+    return full
 
 
 def points_where(d: Domain, conditions: Sequence[Condition]) -> islpy.Set:

@@ -1,7 +1,7 @@
 """Sorts, scatters, selections and transforms: is each one called once, and as the table of routines derives it from its op?
 
-A routine's step is data that says what it reads, writes and counts; all of it follows from the op. So it is derived again here and
-compared field by field. That the table derives it rightly, and that the routine does what its step says, is taken for granted.
+A routine's step is data that says what it reads, writes and counts; all of it follows from the op. So it is derived again here
+and compared field by field. That the table derives it rightly, and that the routine does what its step says, is taken for granted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _derived(op: Op, schedule: Schedule) -> Schedule:
     routine = routine_of(op)
     assert routine is not None
     kept = {b.value for b in schedule.buffers if b.value is not None}
-    values = [v for v in (*op.operands, *op.results)]
+    values = [*op.operands, *op.results]
     return routine.lower(op, lambda ranges: ElementBuilder(ranges, lambda v: v in kept or v.op is None), Names(values))
 
 

@@ -21,14 +21,16 @@ from hlo.module import Op
 from tiling.loops.ir import Schedule
 from tiling.loops.text import show_schedule
 from tiling.lower.fusion import FusionRequest
-from tiling.passing import Pass, runs
+from tiling.passing import Pass, runs, without
 from tiling.pipeline import PIPELINE, finished, observed
 from tiling.planning.forms import lower
 from tiling.planning.model import Fusion, Plan
+from tiling.planning.planner import plan as planned
 from tiling.program.as_module import as_module
 from tiling.program.expand import Supports
 from tiling.program.flatten import flatten
 from tiling.program.in_place_updates import is_update
+from tiling.words import op_summary
 
 __all__ = ["Stage", "Stages", "print_stages", "stages_of"]
 
@@ -83,7 +85,7 @@ def stages_of(plan: Plan, supports: Supports) -> Stages:
     Kernels are lowered once more to see what passes made; of one whose schedule was made in another way the passes from there on
     are shown.
     """
-    found = list(_of_program(plan, supports))
+    found = [*_of_program(plan, supports), *_of_groups(plan, supports)]
     for p in plan.nested():
         for f in p.fusions:
             found += _of_fusion(f, p)
@@ -101,7 +103,7 @@ def _of_program(plan: Plan, supports: Supports) -> Iterator[Stage]:
         if p.target != "program" or p.name == "mark_in_place" or not runs(p.name):
             continue
         done.append(p.name)
-        text = str(as_module(flatten(module, entry, supports, only=done), module))
+        text = str(as_module(flatten(module, entry, supports, only=done), module, marked=True))
         yield Stage(p.name, "program", text, text != before)
         before = text
 
@@ -111,39 +113,68 @@ def _ops(ops: Sequence[Op]) -> str:
     return "\n".join(f"{op.name}: {op.results[0].type}, over its first operand" for op in marked) or "no update in place"
 
 
+def _of_groups(plan: Plan, supports: Supports) -> Iterator[Stage]:
+    """The kernels, before and after siblings were joined."""
+    text = _kernels(plan)
+    if not runs("join_siblings"):
+        yield Stage("group", "kernels", text, True)
+        return
+    with without("join_siblings"):
+        first = _kernels(planned(plan.module, plan.program.name, plan.machine, supports))
+    yield Stage("group", "kernels", first, True)
+    yield Stage("join_siblings", "kernels", text, text != first)
+
+
+def _kernels(plan: Plan) -> str:
+    return "\n".join(f"{f.name}: {op_summary(f.ops)}; tiles {list(f.tile_sizes)}" for p in plan.nested() for f in p.fusions)
+
+
 def _of_fusion(fusion: Fusion, plan: Plan) -> Iterator[Stage]:
     before = ""
-    for p, schedule in [*_lowering(fusion, plan), *_finishing(fusion.schedule)]:
+    for name, schedule in [*_lowering(fusion, plan), *_finishing(fusion.schedule)]:
         text = show_schedule(schedule)
-        yield Stage(p.name, fusion.name, text, text != before)
+        yield Stage(name, fusion.name, text, text != before)
         before = text
 
 
-def _lowering(fusion: Fusion, plan: Plan) -> list[tuple[Pass, Schedule]]:
-    """The passes that made a fusion's schedule; none where another way led to it."""
-    runs_seen: list[list[tuple[Pass, Schedule]]] = []
+def _lowering(fusion: Fusion, plan: Plan) -> list[tuple[str, Schedule]]:
+    """The passes that made a fusion's schedule: those within lowering are added one after the other.
+
+    None but `lower` where another way led to it.
+    """
+    made = fusion.schedule
+    whole = _lowered(fusion, plan, made.form)
+    if not whole or show_schedule(whole[-1][1]) != show_schedule(made):
+        return [("lower", made)]
+    inside = [p.name for p in PIPELINE if p.within == "lower" and runs(p.name)]
+    found: list[tuple[str, Schedule]] = []
+    for k, name in enumerate(["lower", *inside]):
+        later = inside[k:]
+        form = "bounded" if made.form == "online" and "online_form" in later else made.form
+        with without(*later):
+            part = _lowered(fusion, plan, form)
+        found += [(name, part[0][1])] if part else []
+    return [*found, *whole[1:]]
+
+
+def _lowered(fusion: Fusion, plan: Plan, form: str) -> list[tuple[str, Schedule]]:
+    """What `lower` and the passes after it make of a fusion in a form; the last lowering where several are compared."""
+    made: list[tuple[str, Schedule]] = []
 
     def see(p: Pass, schedule: Schedule) -> None:
         if p.name == "lower":
-            runs_seen.append([])
-        runs_seen[-1].append((p, schedule))
+            made.clear()
+        made.append((p.name, schedule))
 
-    made = fusion.schedule
-    request = FusionRequest(fusion.stages, frozenset(id(v) for v in fusion.outputs), fusion.tile_sizes, form=made.form)
+    request = FusionRequest(fusion.stages, frozenset(id(v) for v in fusion.outputs), fusion.tile_sizes, form=form)
     with observed(see):
-        again = lower(request, plan.machine, plan.names)
-    last = next(p for p in PIPELINE if p.name == "lower")
-    if not isinstance(again, Declined):
-        wanted = show_schedule(made)
-        for sequence in reversed(runs_seen):
-            if show_schedule(sequence[-1][1]) == wanted:
-                return sequence
-    return [(last, made)]
+        declined = isinstance(lower(request, plan.machine, plan.names), Declined)
+    return [] if declined else made
 
 
-def _finishing(schedule: Schedule) -> list[tuple[Pass, Schedule]]:
-    found: list[tuple[Pass, Schedule]] = []
-    with observed(lambda p, s: found.append((p, s))):
+def _finishing(schedule: Schedule) -> list[tuple[str, Schedule]]:
+    found: list[tuple[str, Schedule]] = []
+    with observed(lambda p, s: found.append((p.name, s))):
         finished(schedule)
     return found
 

@@ -1,0 +1,203 @@
+"""For each pass a small program that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hlo
+from tests.random_programs import random_program
+from tests.tiling.attention_programs import attention
+from tests.tiling.test_lane_folds import program as rows_with_places
+
+__all__ = ["EXAMPLES", "FILES"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {f.stem: f for folder in ("examples", "tests/programs") for f in sorted((ROOT / folder).glob("*.mlir"))}
+
+
+def text(arguments: str, result: str, body: str) -> Callable[[], hlo.Module]:
+    return lambda: hlo.parse(f"func.func @main({arguments}) -> {result} {{\n{body}\n}}")
+
+
+def file(name: str) -> Callable[[], hlo.Module]:
+    return lambda: hlo.load(str(FILES[name]))
+
+
+def _loop(shape: str, times: int, body: str, after: str = "") -> str:
+    """A counted loop over one tensor, and what comes after it, which ends with %r."""
+    return f"""
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %most = stablehlo.constant dense<{times}> : tensor<i32>
+  %k, %w = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, {shape}
+  cond {{
+    %go = stablehlo.compare LT, %i, %most : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  }} do {{
+    {body}
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %b : tensor<i32>, {shape}
+  }}
+  {after or f"%r = stablehlo.negate %w : {shape}"}
+  return %r : {shape}"""
+
+
+TUPLES = """HloModule tuples
+
+condition {
+  s = (s32[], f32[5]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+
+body {
+  s = (s32[], f32[5]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[5] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[5] sine(x)
+  ROOT made = (s32[], f32[5]) tuple(next, y)
+}
+
+ENTRY main {
+  x = f32[5] parameter(0)
+  zero = s32[] constant(0)
+  begin = (s32[], f32[5]) tuple(zero, x)
+  end = (s32[], f32[5]) while(begin), condition=condition, body=body
+  ROOT y = f32[5] get-tuple-element(end), index=1
+}
+"""
+
+Q = "tensor<8x!quant.uniform<i8:f32, 5.0e-1:3>>"
+WIDER = """
+  %z = stablehlo.constant dense<0> : tensor<i8>
+  %0 = "stablehlo.reduce"(%x, %z) ({ ^bb0(%p: tensor<i32>, %q: tensor<i32>):
+    %s = stablehlo.add %p, %q : tensor<i32> stablehlo.return %s : tensor<i32>
+  }) {dimensions = array<i64: 0>} : (tensor<2x64xi8>, tensor<i8>) -> tensor<64xi32>
+  return %0 : tensor<64xi32>"""
+NORM = """
+  %0 = "stablehlo.batch_norm_inference"(%x, %s, %s, %s, %s) {epsilon = 1.0e-3 : f32, feature_index = 1 : i64}
+    : (tensor<4x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>"""
+TWICE = """
+  %0 = stablehlo.tanh %x : tensor<8xf32>
+  %1 = stablehlo.tanh %x : tensor<8xf32>
+  %2 = stablehlo.multiply %0, %1 : tensor<8xf32>
+  return %2 : tensor<8xf32>"""
+TURNED = """
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16x24xf32>, tensor<24x8xf32>) -> tensor<16x8xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<16x8xf32>) -> tensor<8x16xf32>
+  return %1 : tensor<8x16xf32>"""
+UPDATED = """
+    %b = stablehlo.sine %a : tensor<64xf32>"""
+UPDATE = """%u = stablehlo.constant dense<7.0> : tensor<4xf32>
+  %r = stablehlo.dynamic_update_slice %w, %u, %zero : (tensor<64xf32>, tensor<4xf32>, tensor<i32>) -> tensor<64xf32>"""
+ACROSS = """
+  %0 = stablehlo.transpose %y, dims = [1, 0] : (tensor<64x96xf32>) -> tensor<96x64xf32>
+  %1 = stablehlo.add %x, %0 : tensor<96x64xf32>
+  return %1 : tensor<96x64xf32>"""
+LONG_SUM = """
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0, 1]
+    : (tensor<512x512xf32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>"""
+LONG_PRODUCT = """
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [0] x [0] : (tensor<2048xf32>, tensor<2048x512xf32>) -> tensor<512xf32>
+  return %0 : tensor<512xf32>"""
+NARROW_SUM = """
+  %z = stablehlo.constant dense<0.0> : tensor<bf16>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<96x64xbf16>, tensor<bf16>) -> tensor<64xbf16>
+  return %0 : tensor<64xbf16>"""
+COLUMNS = NARROW_SUM.replace("bf16", "f32")
+LOOKED_UP = """
+  %0 = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 128>}
+    : (tensor<20000x128xf32>, tensor<512x1xi32>) -> tensor<512x128xf32>
+  return %0 : tensor<512x128xf32>"""
+INTERLEAVED = """
+  %0 = stablehlo.concatenate %x, %y, dim = 1 : (tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x2xf32>
+  return %0 : tensor<64x2xf32>"""
+EDGES = """
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.pad %x, %z, low = [2], high = [3], interior = [0] : (tensor<64xf32>, tensor<f32>) -> tensor<69xf32>
+  return %0 : tensor<69xf32>"""
+BITS = """
+  %0 = stablehlo.bitcast_convert %x : (tensor<8xf32>) -> tensor<8x4xui8>
+  return %0 : tensor<8x4xui8>"""
+RANDOM = """
+  %a, %b = stablehlo.rng_bit_generator %x, algorithm = THREE_FRY : (tensor<2xui64>) -> (tensor<2xui64>, tensor<8xui32>)
+  return %b : tensor<8xui32>"""
+FOURIER = """
+  %0 = stablehlo.fft %x, type = RFFT, length = [16] : (tensor<4x16xf32>) -> tensor<4x9xcomplex<f32>>
+  return %0 : tensor<4x9xcomplex<f32>>"""
+SOFTMAX = """
+  %lo = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %m = stablehlo.reduce(%x init: %lo) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<64x128xf32>, tensor<f32>) -> tensor<64xf32>
+  %a = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>
+  %d = stablehlo.subtract %x, %a : tensor<64x128xf32>
+  %e = stablehlo.exponential %d : tensor<64x128xf32>
+  %s = stablehlo.reduce(%e init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<64x128xf32>, tensor<f32>) -> tensor<64xf32>
+  %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>
+  %y = stablehlo.divide %e, %b : tensor<64x128xf32>
+  return %y : tensor<64x128xf32>"""
+FORMULA = """
+  %0 = "chlo.next_after"(%x, %y) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>"""
+
+
+def masked() -> hlo.Module:
+    return hlo.parse(attention("causal", "select", "0xFF800000", 256, 256, d=64, heads=1))
+
+
+EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
+    "inline": file("softmax"),
+    "untuple": lambda: hlo.parse(TUPLES),
+    "unroll_short_loops": text(
+        "%x: tensor<16384xf32>", "tensor<16384xf32>", _loop("tensor<16384xf32>", 3, "%b = stablehlo.sine %a : tensor<16384xf32>")
+    ),
+    "merge_equal_ops": text("%x: tensor<8xf32>", "tensor<8xf32>", TWICE),
+    "quantized": text(f"%x: {Q}", Q, f"  %0 = stablehlo.add %x, %x : {Q}\n  return %0 : {Q}"),
+    "promote_bodies": text("%x: tensor<2x64xi8>", "tensor<64xi32>", WIDER),
+    "unfold": text("%x: tensor<4x8xf32>, %s: tensor<8xf32>", "tensor<4x8xf32>", NORM),
+    "bitcasts": text("%x: tensor<8xf32>", "tensor<8x4xui8>", BITS),
+    "random_bits": text("%x: tensor<2xui64>", "tensor<8xui32>", RANDOM),
+    "fourier_halves": text("%x: tensor<4x16xf32>", "tensor<4x9xcomplex<f32>>", FOURIER),
+    "decompose": text("%x: tensor<8xf32>, %y: tensor<8xf32>", "tensor<8xf32>", FORMULA),
+    "swap_products": text("%x: tensor<16x24xf32>, %w: tensor<24x8xf32>", "tensor<8x16xf32>", TURNED),
+    "mark_in_place": text("%x: tensor<64xf32>", "tensor<64xf32>", _loop("tensor<64xf32>", 9, UPDATED, UPDATE)),
+    "group": file("softmax"),
+    "join_siblings": file("group_norm"),
+    "lower": file("softmax"),
+    "bound_by_masks": masked,
+    "tighten_bounds": file("cumulative_sum"),
+    "online_form": lambda: hlo.parse(attention("none", "additive", "-1.0e9", 16, 65536, heads=1)),
+    "merge_nests": text("%x: tensor<64x128xf32>", "tensor<64x128xf32>", SOFTMAX),
+    "turn_tiles": text("%x: tensor<96x64xf32>, %y: tensor<64x96xf32>", "tensor<96x64xf32>", ACROSS),
+    "split_fold": text("%x: tensor<512x512xf32>", "tensor<f32>", LONG_SUM),
+    "split_product": text("%x: tensor<2048xf32>, %w: tensor<2048x512xf32>", "tensor<512xf32>", LONG_PRODUCT),
+    "lane_folds": lambda: hlo.parse(rows_with_places(4, 512)),
+    "wide_sums": text("%x: tensor<96x64xbf16>", "tensor<64xbf16>", NARROW_SUM),
+    "split_borders": file("max_pooling"),
+    "write_out_sums": file("depthwise_separable"),
+    "order_loops": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
+    "collapse_loops": file("group_norm"),
+    "take_turns": text("%x: tensor<64x1xf32>, %y: tensor<64x1xf32>", "tensor<64x2xf32>", INTERLEAVED),
+    "group_rows": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
+    "scan_rows_together": file("cumulative_sum"),
+    "read_rows_again": file("softmax"),
+    "prefetch_rows": text("%x: tensor<20000x128xf32>, %i: tensor<512x1xi32>", "tensor<512x128xf32>", LOOKED_UP),
+    "cut_at_masks": masked,
+    "split_innermost": text("%x: tensor<64xf32>", "tensor<69xf32>", EDGES),
+}
+"""Pass -> a program that it changes."""
+
+
+def random(seed: int) -> hlo.Module:
+    return random_program(seed)[0]

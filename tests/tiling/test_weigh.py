@@ -1,0 +1,129 @@
+"""A fusion's figures from its maps are those of the schedule that it gets."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+import codegen
+import hlo
+import tiling
+from hlo.errors import Declined
+from tests.random_programs import random_program
+from tiling.loops.ir import Contract, Nest, Schedule, Turn
+from tiling.lower.fusion import FusionRequest
+from tiling.machine import Machine
+from tiling.planning.cost import estimate
+from tiling.planning.forms import lower, weigh
+from tiling.planning.garbage import NEW_OBJECTS, few_collections
+from tiling.planning.weigh import Sketch
+
+ROOT = Path(__file__).parents[2]
+FILES = {p.stem: p for folder in ("examples", "tests/programs") for p in sorted((ROOT / folder).glob("*.mlir"))}
+MACHINE = Machine(vector_bytes=32)
+SEEDS = 12
+SAME = 1e-9  # of seconds: sums in another order. All other figures are equal.
+LEAST_TOLD = 0.75  # of all requests are told by maps alone
+
+
+def requests(plan: tiling.Plan) -> list[FusionRequest]:
+    """Each fusion of a plan, and each of its stages alone, whole, in the plan's tiles, and cut along each dimension."""
+    found = []
+    for f in plan.fusions:
+        alone = [((s,), frozenset(map(id, s.values)), ()) for s in f.stages] if len(f.stages) > 1 else []
+        for stages, stored, taken in [(tuple(f.stages), frozenset(map(id, f.outputs)), f.schedule.tile_sizes), *alone]:
+            shape = stages[-1].values[0].shape
+            sizes = {shape: None, tuple(taken) or shape: None}
+            for k, n in enumerate(shape):
+                if n > 1:
+                    sizes[tuple(-(-n // 3) if i == k else m for i, m in enumerate(shape))] = None
+            if len(shape) > 1:
+                sizes[tuple(min(n, 8 if k else 3) for k, n in enumerate(shape))] = None
+            found += [FusionRequest(stages, stored, s) for s in sizes]
+    return found
+
+
+def compare(plan: tiling.Plan) -> tuple[int, int]:
+    """Compares both ways for a plan's fusions; how many requests the maps told of, and how many there were."""
+    told, asked = 0, requests(plan)
+    for request in asked:
+        weighed, made = (f(request, MACHINE, plan.names) for f in (weigh, lower))
+        what = f"{[s.op.name for s in request.stages]} in tiles {request.tile_sizes}"
+        if isinstance(made, Declined) or isinstance(weighed, Declined):
+            assert isinstance(made, Declined) and isinstance(weighed, Declined), what
+            assert made.reason == weighed.reason, what
+            told += 1
+            continue
+        if isinstance(weighed, Schedule):
+            continue
+        told += 1
+        assert isinstance(weighed, Sketch)
+        there = estimate(made, MACHINE)
+        for name in ("seconds", "arithmetic_seconds", "traffic_seconds"):
+            figure = getattr(there, name)
+            assert getattr(weighed.estimate, name) == pytest.approx(figure, rel=SAME, abs=1e-18), f"{name} of {what}"
+        assert weighed.estimate.memory_bytes == there.memory_bytes, what
+        assert weighed.estimate.cache_bytes == there.cache_bytes, what
+        assert weighed.scratch_bytes == made.thread_scratch_bytes, what
+        assert weighed.tile_sizes == made.tile_sizes, what
+        assert (weighed.form, weighed.notes) == (made.form, made.notes), what
+        assert weighed.is_bounded == any(p.flags for p in made.phases), what
+        contracts = [s for s in made.phases[-1].steps if isinstance(s, Contract)]
+        roles = [(c.value, c.m, c.n, c.k, c.row_dimensions, c.column_dimension) for c in contracts]
+        assert [(c.value, c.m, c.n, c.k, c.row_dimensions, c.column_dimension) for c in weighed.contracts] == roles, what
+        assert weighed.streams == all(isinstance(s, (Nest, Turn)) for p in made.phases for s in p.steps), what
+    return told, len(asked)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_figures_are_those_of_the_schedule(name: str) -> None:
+    compare(tiling.plan(hlo.load(FILES[name]), machine=MACHINE, supports=codegen.supports))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_figures_of_random_programs(seed: int) -> None:
+    compare(tiling.plan(random_program(seed)[0], machine=MACHINE, supports=codegen.supports))
+
+
+def test_most_fusions_are_told_by_maps() -> None:
+    told = asked = 0
+    for name in ("encoder_block", "gelu_mlp", "layer_norm", "softmax", "mlp_gradient", "swiglu"):
+        some, count = compare(tiling.plan(hlo.load(FILES[name]), machine=MACHINE, supports=codegen.supports))
+        told, asked = told + some, asked + count
+    assert told >= LEAST_TOLD * asked, f"{told} of {asked}"
+
+
+def test_collections_are_few_while_planning_and_as_before_afterwards() -> None:
+    before = gc.get_threshold()
+    with few_collections():
+        assert gc.get_threshold()[0] >= NEW_OBJECTS
+        with few_collections():
+            assert gc.get_threshold()[0] >= NEW_OBJECTS
+        assert gc.get_threshold()[0] >= NEW_OBJECTS
+    assert gc.get_threshold() == before
+    with pytest.raises(ZeroDivisionError), few_collections():
+        raise ZeroDivisionError
+    assert gc.get_threshold() == before
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(0, *before[1:])
+    try:
+        with few_collections():
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_has_the_threshold_from_before() -> None:
+    before = gc.get_threshold()
+    with few_collections():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.get_threshold() == before else 1)
+        assert os.waitpid(child, 0)[1] == 0
