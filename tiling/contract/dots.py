@@ -13,11 +13,11 @@ from dataclasses import replace
 from math import prod
 
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Interval, Var, simplify, substitute
+from indexing.expr import Interval, Var, simplify
 from tiling.contract.operands import in_place
 from tiling.contract.panels import FLOATS, INTEGERS, Contraction, LoweredContraction, Place, Right, accumulates
 from tiling.loops.affine import address, linear
-from tiling.loops.element_ir import Load, Node, has_runtimes, loads, node_variables
+from tiling.loops.element_ir import Load, Node, has_runtimes, loads
 from tiling.loops.ir import Block2D, Contract, Loop
 
 __all__ = ["DotContraction"]
@@ -54,19 +54,12 @@ class DotContraction(Contraction):
         rows, row_step = self._rows(left, out)
         levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
         assert left_step == right_step == 1
-        start = left.base + (self.k_start if self.blocks > 1 and not self.packs_left else 0)
-        for x in self.row_loops:
-            if x not in rows and left.steps.get(x.variable):
-                start = start + x.variable * left.steps[x.variable]
-        m = prod(x.extent for x in rows)
-        upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
+        start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
         if self.blocks > 1 and self.sums is not element:
             apart = self._apart(rows, m)
             out = apart.out
-        merged = {x.variable: Const(0) for x in rows if x is not self.m}
-        if merged:
-            out = replace(out, base=simplify(substitute(out.base, merged), c.ranges))
+        out = self._from_first_row(out, rows)
         step = Contract(
             c.stage.op, self.value, tuple(x for x in self.around if x not in rows), upper, self.n.upper, m, self.n.extent, k,
             self.k_block if self.blocks > 1 else k,
@@ -82,12 +75,9 @@ class DotContraction(Contraction):
 
     def _chosen(self) -> bool:
         c, shape = self.c, self.value.shape
-        memo: dict[Node, frozenset[Var]] = {}
-        reads = [node_variables(n, memo) for n in c.nodes]
-        found = linear(address(c.buffers[id(self.value)], c.index, c.ranges), [x.variable for x in self.loops])
-        if found is None:
+        reads = self._addressed()
+        if reads is None:
             return False
-        self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
         # By the whole shape: a tile of one row is a row all the same.
         alone = []
         for k in (0, 1):

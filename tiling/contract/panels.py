@@ -103,20 +103,13 @@ class Contraction(Roles):
         rows, row_step = self._rows(left, out)
         levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
         k_block = self.k_block if self.blocks > 1 else k
-        start = left.base + (self.k_start * left_step if self.blocks > 1 and not self.packs_left else 0)
-        for x in self.row_loops:
-            if x not in rows and left.steps.get(x.variable):
-                start = start + x.variable * left.steps[x.variable]
-        m = prod(x.extent for x in rows)
-        upper = rows[0].upper if len(rows) == 1 else Const(m - 1)
+        start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
         if (self.blocks > 1 and self.sums is not element) or out.column_stride != 1:
             apart = self._apart(rows, m)
             out = apart.out
         around = tuple(x for x in self.around if x not in rows)
-        merged = {x.variable: Const(0) for x in rows if x is not self.m}
-        if merged:
-            out = replace(out, base=simplify(substitute(out.base, merged), c.ranges))
+        out = self._from_first_row(out, rows)
         # Where rows are heads that share their keys, panels are counted by heads: one head's are every row's.
         beside = simplify(substitute(right.block.base, {x.variable: Const(0) for x in rows}), c.ranges)
         step = Contract(
@@ -133,6 +126,20 @@ class Contraction(Roles):
         return LoweredContraction(
             (*before, step, *after), tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole
         )
+
+    def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
+        """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""
+        start = left.base + (self.k_start * step if self.blocks > 1 and not self.packs_left else 0)
+        for x in self.row_loops:
+            if x not in rows and left.steps.get(x.variable):
+                start = start + x.variable * left.steps[x.variable]
+        m = prod(x.extent for x in rows)
+        return start, m, rows[0].upper if len(rows) == 1 else Const(m - 1)
+
+    def _from_first_row(self, out: Block2D, rows: Sequence[Loop]) -> Block2D:
+        """The result's block from the first of the rows that are one run on."""
+        merged = {x.variable: Const(0) for x in rows if x is not self.m}
+        return replace(out, base=simplify(substitute(out.base, merged), self.c.ranges)) if merged else out
 
     # ------------------------------------------------------------ bounds
 

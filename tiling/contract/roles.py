@@ -125,14 +125,20 @@ class Roles:
             return True
         return False
 
-    def _chosen(self) -> bool:
-        c = self.c
-        memo: dict[Node, frozenset[Var]] = {}
-        reads = [node_variables(n, memo) for n in c.nodes]
+    def _addressed(self) -> list[frozenset[Var]] | None:
+        """The variables that each factor reads, once the result's address has its base and steps; None where it has none."""
+        c, memo = self.c, dict[Node, frozenset[Var]]()
         found = linear(address(c.buffers[id(self.value)], c.index, c.ranges), [x.variable for x in self.loops])
         if found is None:
-            return False
+            return None
         self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
+        return [node_variables(n, memo) for n in c.nodes]
+
+    def _chosen(self) -> bool:
+        c = self.c
+        reads = self._addressed()
+        if reads is None:
+            return False
         alone = [
             [x for x in self.loops if x.extent > 1 and x.variable in reads[k] and x.variable not in reads[1 - k]] for k in (0, 1)
         ]

@@ -40,6 +40,7 @@ __all__ = [
     "own_expressions",
     "rebuild",
     "runtimes_of",
+    "unconditional_loads",
 ]
 
 
@@ -132,6 +133,23 @@ def loads(roots: Sequence[Node]) -> list[Load]:
     for n in all_nodes(roots):
         if isinstance(n, Load):
             found.setdefault(n.place, n)
+    return list(found.values())
+
+
+def unconditional_loads(roots: Sequence[Node]) -> list[Load]:
+    """The distinct loads that every iteration makes: those inside a choice may be out of bounds elsewhere."""
+    found: dict[Hashable, Load] = {}
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if isinstance(n, Load):
+            found.setdefault(n.place, n)
+        elif not isinstance(n, Choose):
+            stack.extend(children(n))
     return list(found.values())
 
 

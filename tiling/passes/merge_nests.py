@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
 from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step, Store
 
-__all__ = ["Skipping", "merge_nests", "merged", "one_skip"]
+__all__ = ["Skipping", "join_steps", "merge_nests", "merged", "one_skip"]
+
+S = TypeVar("S")
+N = TypeVar("N")
+Buffers = AbstractSet[Buffer]
 
 
 def merged(schedule: Schedule, buffer_of: Callable[[Load], Buffer]) -> Schedule:
@@ -37,33 +42,40 @@ def merged(schedule: Schedule, buffer_of: Callable[[Load], Buffer]) -> Schedule:
 
 
 def merge_nests(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
-    """Puts a nest into an earlier one where both run over the same domain and it needs only the same iteration's values.
+    """Puts a nest into an earlier one where both run over the same domain and it needs only the same iteration's values."""
 
-    Between the two may be nests that neither write what it touches nor touch what it writes.
+    def joined(first: Nest, second: Nest) -> Nest | None:
+        return None if _overtakes(second, first, ranges, buffer_of) else _merge_two(first, second, ranges)
+
+    return join_steps(steps, Nest, joined, lambda n: _touched(n, buffer_of))
+
+
+def join_steps(
+    steps: Sequence[S], kind: type[N], joined: Callable[[N, N], N | None], touched: Callable[[N], tuple[Buffers, Buffers]]
+) -> list[S | N]:
+    """The steps, each of a `kind` put into an earlier one where `joined(earlier, later)` does both.
+
+    Between the two may be others of the kind that neither write what it touches nor touch what it writes: `touched` gives
+    (what a step reads, what it writes).
     """
-    done: list[Step] = []
+    done: list[S | N] = []
     for step in steps:
         for k in reversed(range(len(done))):
             other = done[k]
-            if not isinstance(step, Nest) or not isinstance(other, Nest):
+            if not isinstance(step, kind) or not isinstance(other, kind):
                 done.append(step)
                 break
-            merged = None if _overtakes(step, other, ranges, buffer_of) else _merge_two(other, step, ranges)
-            if merged is not None:
-                done[k] = merged
+            both = joined(other, step)
+            if both is not None:
+                done[k] = both
                 break
-            if _meet(step, other, buffer_of):
+            (reads, writes), (others, made) = touched(step), touched(other)
+            if writes & (others | made) or made & reads:
                 done.append(step)
                 break
         else:
             done.append(step)
     return done
-
-
-def _meet(a: Nest, b: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
-    """True when one of two nests writes a buffer that the other reads or writes."""
-    (reads, writes), (others, made) = _touched(a, buffer_of), _touched(b, buffer_of)
-    return bool(writes & (others | made) or made & reads)
 
 
 def _touched(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> tuple[set[Buffer], set[Buffer]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.loops.affine import address, linear
 from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Choose, Load, Node, children, has_runtimes, rebuild
+from tiling.loops.element_ir import Load, Node, has_runtimes, rebuild, unconditional_loads
 from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Schedule, Scope, Step, Store, Turn
 from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
@@ -33,7 +33,7 @@ def across(
         return []
     inner = order_loops(nest, buffer_of).loops[-1]
     found = []
-    for load in _unconditional(roots):
+    for load in unconditional_loads(roots):
         buffer = buffer_of(load)
         at = linear(address(buffer, load.index, ranges), [x.variable for x in nest.loops])
         if at is None or buffer.scope is Scope.THREAD:
@@ -96,23 +96,6 @@ def turn_loads(
 def _known(parts: tuple[Expr, tuple[int, ...]] | None) -> tuple[Expr, tuple[int, ...]]:
     assert parts is not None, "the load was found to be linear before"
     return parts
-
-
-def _unconditional(roots: Sequence[Node]) -> list[Load]:
-    """Loads that every iteration makes: those inside a choice may be out of bounds elsewhere."""
-    found: dict[Hashable, Load] = {}
-    seen: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        n = stack.pop()
-        if n in seen:
-            continue
-        seen.add(n)
-        if isinstance(n, Load):
-            found.setdefault(n.place, n)
-        elif not isinstance(n, Choose):
-            stack.extend(children(n))
-    return list(found.values())
 
 
 def _replaced(nest: Nest, new: Mapping[Hashable, Load]) -> Nest:

@@ -12,7 +12,7 @@ A set of loops is an integer with a bit for each loop's place, so what is joined
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -33,9 +33,10 @@ from tiling.loops.element_ir import (
     operands_first,
     own_expressions,
     runtimes_of,
+    unconditional_loads,
 )
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip
-from tiling.passes.merge_nests import one_skip
+from tiling.passes.merge_nests import join_steps, one_skip
 from tiling.passes.order_loops import LookedUp, innermost
 
 __all__ = ["Access", "Fold", "Operation", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
@@ -147,7 +148,7 @@ def work_of(nest: Nest) -> Work:
                 a, o, b = known[c]
                 all_of, own, below = all_of | a, own | o, below | b
             known[n] = (all_of, 0, 1 << place[n.place]) if isinstance(n, Load) else (all_of, own, below)
-    taken = _taken(roots)
+    taken = {x.place for x in unconditional_loads(roots)}
     starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
     each = loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]) if starts else read
     steps = {x.place for x in each}
@@ -167,23 +168,6 @@ def work_of(nest: Nest) -> Work:
         nest.loops, tuple(operations), accesses, tuple(stores), tuple([Fold(f, variables) for f in nest.folds]),
         nest.order_is_fixed, nest.skip, any(runtimes_of(n) for n in nodes), tuple(parts),
     )  # fmt: skip
-
-
-def _taken(roots: Sequence[Node]) -> set[Hashable]:
-    """The places of the loads outside of choices."""
-    found: set[Hashable] = set()
-    seen: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        n = stack.pop()
-        if n in seen:
-            continue
-        seen.add(n)
-        if isinstance(n, Load):
-            found.add(n.place)
-        elif not isinstance(n, Choose):
-            stack.extend(children(n))
-    return found
 
 
 def order_of(work: Work, buffer_of: Callable[[Load], Buffer]) -> list[int]:
@@ -216,29 +200,11 @@ def join_all(
     steps: Sequence[Work | T], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]
 ) -> list[Work | T]:
     """The steps as `merge_nests` has them: a nest's work with an earlier one's, where both run over one domain."""
-    done: list[Work | T] = []
-    for step in steps:
-        for k in reversed(range(len(done))):
-            other = done[k]
-            if not isinstance(step, Work) or not isinstance(other, Work):
-                done.append(step)
-                break
-            made = None if _overtakes(step, other, ranges, buffer_of) else _joined(other, step, ranges)
-            if made is not None:
-                done[k] = made
-                break
-            if _meet(step, other, buffer_of):
-                done.append(step)
-                break
-        else:
-            done.append(step)
-    return done
 
+    def joined(first: Work, second: Work) -> Work | None:
+        return None if _overtakes(second, first, ranges, buffer_of) else _joined(first, second, ranges)
 
-def _meet(a: Work, b: Work, buffer_of: Callable[[Load], Buffer]) -> bool:
-    """True when one of two nests writes a buffer that the other reads or writes."""
-    (reads, writes), (others, made) = _touched(a, buffer_of), _touched(b, buffer_of)
-    return bool(writes & (others | made) or made & reads)
+    return join_steps(steps, Work, joined, lambda w: _touched(w, buffer_of))
 
 
 def _touched(work: Work, buffer_of: Callable[[Load], Buffer]) -> tuple[set[Buffer], set[Buffer]]:
