@@ -38,7 +38,7 @@ _EXAMPLES = {
         "check": ("check examples/gelu_mlp.mlir --seed 3", "check model.mlir --json | jq .check.passed"),
         "maps": ("maps examples/softmax.mlir --op reduce", "maps model.mlir --op %4"),
         "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
-        "source": ("source examples/softmax.mlir",),
+        "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --kind c"),
         "diff": ("diff before.json model.mlir", "diff examples/softmax.mlir examples/layer_norm.mlir"),
         "picture": ("picture reads examples/softmax.mlir --op reduce --at 3 -o reads.png",
                     "picture graph examples/encoder_block.mlir -o graph.svg"),
@@ -101,7 +101,8 @@ def parser() -> argparse.ArgumentParser:
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
     c.add_argument("--op", metavar="OP", help="only these: a name (or HLO's opcode), a value (%%4), a number in program order")
     command("plan", "print the fusions and tiles, and why they are what they are", [program])
-    command("source", "print the generated source of every kernel", [program])
+    c = command("source", "print the generated source of every kernel", [program])
+    c.add_argument("--kind", choices=("numba", "c"), default="numba", help="the language: numba's Python (default), or C")
     tool_options.add_commands(command)
     p.set_defaults(parser=p)  # `completion` writes what it has
     return p

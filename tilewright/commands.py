@@ -358,16 +358,25 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def source(args: argparse.Namespace) -> int:
-    """`tilewright source`: the generated source."""
+    """`tilewright source`: the generated source, as numba's Python or as C."""
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
     _, executable = _compile(module, function, None, Clock())
+    declined = 0
+    kernels, text = [{"name": k.name, "source": k.source} for k in executable.kernels], executable.source
+    if args.kind == "c":
+        from codegen.c.source import c_source
+
+        made = [(k.name, c_source(k.statements)) for k in executable.kernels]
+        declined = sum(isinstance(c, Declined) for _, c in made)
+        kernels = [{"name": n, "declined": c.reason} if isinstance(c, Declined) else {"name": n, "source": c} for n, c in made]
+        parts = [f"/* {n} has no form in C: {c.reason} */" if isinstance(c, Declined) else f"/* {n} */\n{c}" for n, c in made]
+        text = "\n\n".join([*parts, *(f"/* in the evaluator: {f} */" for f in executable.fallbacks)])
     if args.json:
-        kernels = [{"name": k.name, "source": k.source} for k in executable.kernels]
         _print_json({"schema": "tilewright.source/1", "file": args.file, "entry": function.name, "kernels": kernels})
     else:
-        print(executable.source.rstrip("\n"))
-    return 0
+        print(text.rstrip("\n"))
+    return 3 if declined else 0
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

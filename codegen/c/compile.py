@@ -16,6 +16,7 @@ from pathlib import Path
 
 from codegen.c.source import c_source
 from codegen.kernel.ir import Kernel
+from codegen.kernel.print_numba import print_numba
 from codegen.native.jit import CompiledKernel, kernel_key
 from codegen.native.signature import KernelSignature
 from codegen.target import Target, default_target
@@ -94,7 +95,7 @@ class CCompiler:
         library = self._built(f"{source}\n{entry_source(kernel, signature, symbol)}", symbol)
         entry = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
         assert entry is not None
-        return CompiledKernel(key, source, "", signature, self.target, entry, library)
+        return CompiledKernel(key, print_numba(kernel), "", signature, self.target, entry, library)
 
     def _built(self, source: str, name: str) -> ctypes.CDLL:
         compiler = c_compiler()

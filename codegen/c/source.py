@@ -2,9 +2,9 @@
 
     void kernel(int64_t begin, int64_t end, T *restrict x, …)      the tasks begin <= task < end over the kernel's buffers
 
-The buffers come in the order of the kernel's parameters; none overlaps another. A bool, a float or an integer of a byte and less is
-stored in a byte, a bfloat16 or float16 in two, a complex number as a pair. The text stands alone: it needs C's standard headers,
-and of the compiler the extensions that GCC and Clang share (vector types, statements of memory that may alias).
+The buffers come in the order of the kernel's parameters; none overlaps another. A bool, a float or an integer of a byte and less
+is stored in a byte, a bfloat16 or float16 in two, a complex number as a pair. The text stands alone: it needs C's standard
+headers, and of the compiler the extensions that GCC and Clang share (vector types, accesses that may alias).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["c_source"]
 
 _KEYWORDS = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm main begin_ end_".split()
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm main".split()
 )
 _BINARY = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.and_: "&", operator.or_: "|", operator.xor: "^",
@@ -395,7 +395,8 @@ def _assigned(statements: Iterable[TypedStatement]) -> set[str]:
 
 def _counters(kernel: TypedKernel) -> set[str]:
     """The variables that loops alone assign, and that are read inside those loops alone: each loop has one of its own."""
-    found, others = set(), set()
+    found: set[str] = set()
+    others: set[str] = set()
 
     def visit(statements: Iterable[TypedStatement], around: frozenset[str]) -> None:
         for s in statements:

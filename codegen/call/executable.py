@@ -23,6 +23,7 @@ from codegen.call.memory_safety import safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
+from codegen.kernel import ir as kernel_ir
 from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
@@ -54,7 +55,7 @@ class ArgumentError(TilewrightError):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One compiled phase of a fusion: `source` is the Python that was compiled, `function` runs it unmodified, step by step."""
+    """One compiled phase of a fusion: `source` is it as Python, `function` runs that step by step, `statements` are its tree."""
 
     name: str
     fusion: Fusion
@@ -62,6 +63,7 @@ class Kernel:
     scratch_bytes: int  # of one thread
     buffers: tuple[Buffer, ...]
     compiled: CompiledKernel
+    statements: kernel_ir.Kernel
 
     @property
     def source(self) -> str:
@@ -266,7 +268,7 @@ class Executable:
         self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))
         for slot, b, param in zip(node.slots, source.buffers, compiled.signature.params, strict=True):
             self._told[slot] = self._told.get(slot, (b.name, 1))[0], max(param.align, self._told.get(slot, ("", 1))[1])
-        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
+        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled, source.kernel))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
         return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
 

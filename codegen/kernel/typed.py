@@ -349,18 +349,17 @@ def _constant(value: bool | int | float) -> Constant:
 
 def _folded(e: Expression) -> bool | int | float | None:
     """The number that an expression of literals is."""
-    kind = type(e)
-    if kind is Number:
-        return e.value  # type: ignore[union-attr]
-    if kind is Enclosed:
-        return _folded(e.value)  # type: ignore[union-attr]
-    if kind is Unary and e.operator == "-":  # type: ignore[union-attr]
-        inner = _folded(e.operand)  # type: ignore[union-attr]
+    if isinstance(e, Number):
+        return e.value
+    if isinstance(e, Enclosed):
+        return _folded(e.value)
+    if isinstance(e, Unary) and e.operator == "-":
+        inner = _folded(e.operand)
         return None if inner is None or isinstance(inner, bool) else -inner
-    if kind is Binary and e.operator in "+-*":  # type: ignore[union-attr]
-        left = _folded(e.left)  # type: ignore[union-attr]
-        right = None if left is None else _folded(e.right)  # type: ignore[union-attr]
+    if isinstance(e, Binary) and e.operator in "+-*":
+        left = _folded(e.left)
+        right = None if left is None else _folded(e.right)
         if left is not None and right is not None:
-            made: int | float = BINARY[e.operator](left, right)  # type: ignore[union-attr]
+            made: int | float = BINARY[e.operator](left, right)
             return made
     return None

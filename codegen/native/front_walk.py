@@ -2,8 +2,8 @@
 
     (typed kernel, values of its arguments)  ->  text of a module with the kernel's C entry
 
-Each expression has its type and its rule (`codegen.kernel.typed`), so each is lowered once; numba's own passes (byte code, control
-flow, SSA, inference by fixpoint) take several times as long. How a function is lowered is asked of numba.
+Each expression has its type and its rule (`codegen.kernel.typed`), so each is lowered once; numba's own passes (byte code,
+control flow, SSA, inference by fixpoint) take several times as long. How a function is lowered is asked of numba.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import gcd, log2, prod
+from typing import Protocol
 
 from indexing.expr import Expr, Var
 from tiling.elements.folds import combined_function
@@ -41,7 +42,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.stages import COST
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["CostModel", "Estimate", "estimate", "with_model"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -81,8 +82,31 @@ class Estimate:
         )
 
 
+class CostModel(Protocol):
+    """What the planner weighs candidates by: the fewest `seconds` win, whatever those count.
+
+    Called often, of alike schedules too: the same schedule and machine must always give the same figures.
+    """
+
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate: ...
+
+
+@dataclass(frozen=True)
+class _Weighed(Machine):
+    """A machine whose schedules another model than the CPU's weighs."""
+
+    cost_model: CostModel | None = None
+
+
+def with_model(machine: Machine, model: CostModel | None) -> Machine:
+    """The machine, with schedules on it weighed by `model`; None: by the CPU's own."""
+    return machine if model is None else _Weighed(**asdict(machine), cost_model=model)
+
+
 def estimate(schedule: Schedule, machine: Machine) -> Estimate:
-    """The predicted cost of a schedule."""
+    """The predicted cost of a schedule: by the machine's model, else by that of a CPU."""
+    if isinstance(machine, _Weighed) and machine.cost_model is not None:
+        return machine.cost_model.estimate(schedule, machine)
     total = arithmetic = traffic = 0.0
     moved = beyond = 0
     for phase in schedule.phases:
