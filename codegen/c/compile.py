@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.c.source import c_source
+from codegen.c.source import INSTRUCTIONS, c_source
 from codegen.kernel.ir import Kernel
 from codegen.kernel.print_numba import print_numba
 from codegen.native.jit import CompiledKernel, kernel_key
@@ -26,11 +26,6 @@ __all__ = ["FLAGS", "CCompiler", "CCompilerError", "c_compiler", "entry_source",
 
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-ffp-contract=off", "-fwrapv", "-fPIC", "-shared", "-w")
 """No fast mathematics: results are those of the operations as they are written, none fused that is not written so."""
-
-_INSTRUCTIONS = (
-    "avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi", "bmi2", "f16c", "fma", "lzcnt", "popcnt",
-    "sse3", "sse4.1", "sse4.2", "ssse3",
-)  # fmt: skip
 
 
 class CCompilerError(TilewrightError):
@@ -49,7 +44,7 @@ def flags(target: Target) -> tuple[str, ...]:
     ['-mavx2', '-mfma']
     """
     have = {item[1:] for item in target.features.split(",") if item.startswith("+")}
-    return (*FLAGS, *(f"-m{name}" for name in _INSTRUCTIONS if name in have and target.triple.startswith("x86_64")))
+    return (*FLAGS, *(f"-m{name}" for name in sorted(INSTRUCTIONS & have) if target.triple.startswith("x86_64")))
 
 
 def entry_source(kernel: Kernel, signature: KernelSignature, symbol: str) -> str:

@@ -47,7 +47,12 @@ from codegen.target import Target, default_target, use_target
 from hlo.errors import Declined
 from hlo.types import ELEMENT_TYPES
 
-__all__ = ["c_source"]
+__all__ = ["INSTRUCTIONS", "c_source"]
+
+INSTRUCTIONS = frozenset(
+    "avx avx2 avx512bw avx512cd avx512dq avx512f avx512vl bmi bmi2 f16c fma lzcnt popcnt sse3 sse4.1 sse4.2 ssse3".split()
+)
+"""Those of x86-64 that a C compiler uses by itself, by the name that its options have."""
 
 _KEYWORDS = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto if inline int long register "
@@ -94,14 +99,22 @@ def c_source(kernel: Kernel, target: Target | None = None) -> str | Declined:
     }
     <BLANKLINE>
     """
-    # (Numbers of 16 bits are converted by integer arithmetic, which gives the same bits: C has no such type everywhere.)
-    target = replace(target or default_target(), has_f16=False)
+    target = _in_c(target or default_target())
     try:
         return _Printer(kernel, target).text()
     except NoForm as reason:
         return reason.declined
     except NotStructured as reason:
         return Declined(str(reason))
+
+
+def _in_c(target: Target) -> Target:
+    """The target without the instructions that C has no operation for.
+
+    Numbers of 16 bits are converted, and bytes multiplied and added, by integer arithmetic: it gives the same bits.
+    """
+    features = ",".join(f for f in target.features.split(",") if f[1:] in INSTRUCTIONS)
+    return replace(target, features=features, has_f16=False)
 
 
 class _Printer:

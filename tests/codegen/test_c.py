@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 import codegen
 import hlo
 from codegen.c import compile as by_c
 from codegen.c.compile import CCompiler, CCompilerError, c_compiler, flags
+from codegen.c.functions import c_function
 from codegen.c.source import c_source
+from codegen.c.types import NoForm, Types
 from codegen.kernel.parse import parse
 from codegen.native.jit import KernelTarget, MachineCode
 from codegen.target import Target, default_target
@@ -148,18 +151,36 @@ def test_what_has_no_form_in_c_is_declined_with_the_reason() -> None:
     assert c_source(kernel("v = 1\nv = x[0]\ny[0] = v")) == Declined("a name of two types, int64 and float32")
 
 
-def test_an_instruction_of_one_cpu_has_no_form_in_c() -> None:
+def test_bytes_are_multiplied_without_the_instructions_of_one_cpu() -> None:
     target = default_target()
-    if not target.triple.startswith("x86_64"):
-        pytest.skip(f"vpdpbusd is an instruction of x86-64, the target is {target.triple}")
-    named = Target.named("avx512")
-    features = replace(named, features=f"{named.features},+avx512vnni")
+    features = replace(target, features=f"{target.features},+avx512vnni", vector_bytes=64)
     source = (
-        'def kernel(begin, end, c, a, b):\n    """k\n\n    c: result i32[16, 64]\n    a: argument ui8[16, 64]\n'
-        '    b: argument i8[64, 64]\n    """\n    gemm_bytes(16, 64, 64, a, 0, 64, b, 0, 4096, 256, c, 0, 64, False, 64)\n'
+        'def kernel(begin, end, c, a, b):\n    """k\n\n    c: result i32[64, 64]\n    a: argument i8[64, 64]\n'
+        '    b: shared i8[4, 1024]\n    """\n    gemm_bytes(64, 64, 64, a, 0, 64, b, 0, 1024, c, 0, 64, 16)\n'
     )
     made = c_source(parse(source), features)
-    assert isinstance(made, Declined) and "vpdpbusd" in made.reason
+    assert isinstance(made, str) and "vpdpbusd" not in made
+
+
+def llvm_function(emit: Any) -> Any:
+    kind = ir.VectorType(ir.IntType(32), 16)
+    function = ir.Function(ir.Module("m"), ir.FunctionType(kind, [kind] * 3), "f")
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(emit(builder, kind, function.args))
+    return function
+
+
+def test_an_instruction_of_one_cpu_has_no_form_in_c() -> None:
+    def dot(b: Any, kind: Any, args: Any) -> Any:
+        callee = ir.Function(b.module, ir.FunctionType(kind, [kind] * 3), "llvm.x86.avx512.vpdpbusd.512")
+        return b.call(callee, args)
+
+    def asm(b: Any, kind: Any, args: Any) -> Any:
+        return b.asm(ir.FunctionType(kind, [kind] * 2), "vpmulld $2, $1, $0", "=v,v,v", args[:2], side_effect=False)
+
+    for emit, found in ((dot, "LLVM's llvm.x86.avx512.vpdpbusd.512"), (asm, "the instruction vpmulld")):
+        with pytest.raises(NoForm, match=found):
+            c_function(llvm_function(emit), "f", "void", Types())
 
 
 def test_a_target_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
