@@ -71,9 +71,9 @@ _PLAIN = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 def c_source(kernel: Kernel, target: Target | None = None) -> str | Declined:
     """The C of a kernel whose parameters have element types, or why there is none: what of it has no form in C.
 
-    The library's functions are written for `target` (the default one): whether a product and a sum are fused, and how wide vectors
-    are. What is compiled with its instructions and without fast mathematics computes what the kernel for `target` does, except
-    that sums and other reductions are taken in order.
+    The library's functions are written for `target` (the default one): whether a product and a sum are fused, and how wide
+    vectors are. What is compiled with its instructions and without fast mathematics computes what the kernel for `target` does,
+    except that sums and other reductions are taken in order.
 
     >>> from codegen.kernel.parse import parse
     >>> kernel = parse('''def kernel(begin, end, y, x):
@@ -297,7 +297,8 @@ class _Printer:
             name = self.fresh(e.function.__name__, kinds)
             self.functions[key] = name, self.definition(name, e, kinds)
         passed = [(x, k) for x, k in zip(e.operands, kinds, strict=True) if not isinstance(k, types.Literal)]
-        return f"{self.functions[key][0]}({', '.join(self.value(x) if isinstance(k, Buf) else self.converted(x, k) for x, k in passed)})"
+        arguments = [self.value(x) if isinstance(k, Buf) else self.converted(x, k) for x, k in passed]
+        return f"{self.functions[key][0]}({', '.join(arguments)})"
 
     def fresh(self, function: str, kinds: Sequence[Any]) -> str:
         """`exp_f32`: a name for a function of these types, one that nothing else has."""

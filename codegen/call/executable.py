@@ -154,7 +154,8 @@ class Executable:
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = [self._signature(n) for n in computes]
-        compiled = (self.target or MachineCode()).compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
+        target = self.target or MachineCode()
+        compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)

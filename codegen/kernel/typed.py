@@ -1,11 +1,11 @@
 """The types of a kernel: one walk over its statements by numba's rules, for all prints that need types (LLVM's input, C).
 
-    (kernel, types of its arguments, the library)  ->  the same statements, each expression with its type and the rule that it is
-                                                       computed by
+    (kernel, types of its arguments, the library)
+        ->  the same statements, each expression with its type and the rule that it is computed by
 
 A name is assigned before it is read and has one type wherever it is assigned, loops are over a range with a literal step. Nothing
-is left to infer when the walk arrives at an expression, so each is typed once. Which types a function takes, which it is given and
-what it returns is asked of numba. `NotStructured` says that the whole of numba is needed.
+is left to infer when the walk arrives at an expression, so each is typed once. Which types a function takes, which it is given
+and what it returns is asked of numba. `NotStructured` says that the whole of numba is needed.
 """
 
 from __future__ import annotations
