@@ -358,7 +358,9 @@ def _literal(value: bool | int | float, kind: Any) -> str:
 
 def _is_atom(e: TypedExpression) -> bool:
     if isinstance(e, Apply):
-        return not (e.function in _BINARY or e.function in _UNARY) and not isinstance(e.function, type)
+        if isinstance(e.function, type):  # a conversion; a literal becomes one of the other type
+            return isinstance(e.operands[0], Constant)
+        return e.function not in _BINARY and e.function not in _UNARY
     return not isinstance(e, First | Link)
 
 
