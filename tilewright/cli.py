@@ -38,7 +38,8 @@ _EXAMPLES = {
         "check": ("check examples/gelu_mlp.mlir --seed 3", "check model.mlir --json | jq .check.passed"),
         "maps": ("maps examples/softmax.mlir --op reduce", "maps model.mlir --op %4"),
         "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
-        "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --stages"),
+        "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --stages",
+                   "source examples/softmax.mlir --kind c"),
         "passes": ("passes", "passes --json"),
         "diff": ("diff before.json model.mlir", "diff examples/softmax.mlir examples/layer_norm.mlir"),
         "picture": ("picture reads examples/softmax.mlir --op reduce --at 3 -o reads.png",
@@ -104,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
     command("plan", "print the fusions and tiles, and why they are what they are", [program])
     c = command("source", "print the generated source of every kernel", [program])
     c.add_argument("--stages", action="store_true", help="what each pass makes, where it changes something, before the source")
+    c.add_argument("--kind", choices=("numba", "c"), default="numba", help="the language: numba's Python (default), or C")
     tool_options.add_commands(command)
     p.set_defaults(parser=p)  # `completion` writes what it has
     return p

@@ -361,21 +361,30 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def source(args: argparse.Namespace) -> int:
-    """`tilewright source`: the generated source."""
+    """`tilewright source`: the generated source, as numba's Python or as C."""
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
     made, executable = _compile(module, function, None, Clock())
     stages = _stages(made) if args.stages else None
+    declined = 0
+    kernels, text = [{"name": k.name, "source": k.source} for k in executable.kernels], executable.source
+    if args.kind == "c":
+        from codegen.c.source import c_source
+
+        in_c = [(k.name, c_source(k.statements)) for k in executable.kernels]
+        declined = sum(isinstance(c, Declined) for _, c in in_c)
+        kernels = [{"name": n, "declined": c.reason} if isinstance(c, Declined) else {"name": n, "source": c} for n, c in in_c]
+        parts = [f"/* {n} has no form in C: {c.reason} */" if isinstance(c, Declined) else f"/* {n} */\n{c}" for n, c in in_c]
+        text = "\n\n".join([*parts, *(f"/* in the evaluator: {f} */" for f in executable.fallbacks)])
     if args.json:
-        kernels = [{"name": k.name, "source": k.source} for k in executable.kernels]
         rows = {} if stages is None else {"stages": [dataclasses.asdict(s) for s in stages]}
         document = {"schema": "tilewright.source/1", "file": args.file, "entry": function.name, "kernels": kernels, **rows}
         _print_json(document)
     else:
         if stages is not None:
             print(report.printable(f"{stages}\n\n==== source"))
-        print(executable.source.rstrip("\n"))
-    return 0
+        print(text.rstrip("\n"))
+    return 3 if declined else 0
 
 
 def _stages(made: Plan) -> Stages:

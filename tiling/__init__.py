@@ -2,6 +2,7 @@
 
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
+from tiling.planning.cost import CostModel, Estimate
 from tiling.planning.edit import with_loop_order, with_schedule
 from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planning.planner import plan
@@ -23,9 +24,11 @@ __all__ = [
     "ConcreteTile",
     "Contract",
     "ControlStep",
+    "CostModel",
     "Decision",
     "DimensionKind",
     "Edge",
+    "Estimate",
     "EvaluatorStep",
     "FoldStep",
     "Fusion",

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.c.source import c_source
+from codegen.c.source import INSTRUCTIONS, c_source
 from codegen.kernel.ir import Kernel
+from codegen.kernel.print_numba import print_numba
 from codegen.native.jit import CompiledKernel, kernel_key
 from codegen.native.signature import KernelSignature
 from codegen.target import Target, default_target
@@ -25,11 +26,6 @@ __all__ = ["FLAGS", "CCompiler", "CCompilerError", "c_compiler", "entry_source",
 
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-ffp-contract=off", "-fwrapv", "-fPIC", "-shared", "-w")
 """No fast mathematics: results are those of the operations as they are written, none fused that is not written so."""
-
-_INSTRUCTIONS = (
-    "avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi", "bmi2", "f16c", "fma", "lzcnt", "popcnt",
-    "sse3", "sse4.1", "sse4.2", "ssse3",
-)  # fmt: skip
 
 
 class CCompilerError(TilewrightError):
@@ -48,7 +44,7 @@ def flags(target: Target) -> tuple[str, ...]:
     ['-mavx2', '-mfma']
     """
     have = {item[1:] for item in target.features.split(",") if item.startswith("+")}
-    return (*FLAGS, *(f"-m{name}" for name in _INSTRUCTIONS if name in have and target.triple.startswith("x86_64")))
+    return (*FLAGS, *(f"-m{name}" for name in sorted(INSTRUCTIONS & have) if target.triple.startswith("x86_64")))
 
 
 def entry_source(kernel: Kernel, signature: KernelSignature, symbol: str) -> str:
@@ -94,7 +90,7 @@ class CCompiler:
         library = self._built(f"{source}\n{entry_source(kernel, signature, symbol)}", symbol)
         entry = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
         assert entry is not None
-        return CompiledKernel(key, source, "", signature, self.target, entry, library)
+        return CompiledKernel(key, print_numba(kernel), "", signature, self.target, entry, library)
 
     def _built(self, source: str, name: str) -> ctypes.CDLL:
         compiler = c_compiler()

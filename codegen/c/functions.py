@@ -19,7 +19,9 @@ from codegen.c.types import NoForm, Types, is_vector, lanes_of
 
 __all__ = ["c_function"]
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "fadd": "+", "fsub": "-", "fmul": "*", "fdiv": "/"}
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "fadd": "+", "fsub": "-", "fmul": "*", "fdiv": "/",
+}  # fmt: skip
 _SIGNED = {"sdiv": "/", "srem": "%", "ashr": ">>"}
 _UNSIGNED = {"udiv": "/", "urem": "%", "lshr": ">>", "shl": "<<"}
 _ICMP = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
@@ -117,7 +119,8 @@ class _Function:
         if isinstance(kind, ir.LiteralStructType):
             parts = [0] * len(kind.elements) if value == 0 else value
             inner = [p.constant if isinstance(p, ir.Constant) else p for p in parts]
-            return f"({self.types.of(kind)}){{{', '.join(self.constant(e, p) for e, p in zip(kind.elements, inner, strict=True))}}}"
+            made = ", ".join(self.constant(e, p) for e, p in zip(kind.elements, inner, strict=True))
+            return f"({self.types.of(kind)}){{{made}}}"
         if isinstance(kind, ir.PointerType):
             return f"(({self.types.of(kind)})0)"
         if isinstance(kind, ir.IntType):

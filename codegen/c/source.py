@@ -2,9 +2,9 @@
 
     void kernel(int64_t begin, int64_t end, T *restrict x, …)      the tasks begin <= task < end over the kernel's buffers
 
-The buffers come in the order of the kernel's parameters; none overlaps another. A bool, a float or an integer of a byte and less is
-stored in a byte, a bfloat16 or float16 in two, a complex number as a pair. The text stands alone: it needs C's standard headers,
-and of the compiler the extensions that GCC and Clang share (vector types, statements of memory that may alias).
+The buffers come in the order of the kernel's parameters; none overlaps another. A bool, a float or an integer of a byte and less
+is stored in a byte, a bfloat16 or float16 in two, a complex number as a pair. The text stands alone: it needs C's standard
+headers, and of the compiler the extensions that GCC and Clang share (vector types, accesses that may alias).
 """
 
 from __future__ import annotations
@@ -47,11 +47,16 @@ from codegen.target import Target, default_target, use_target
 from hlo.errors import Declined
 from hlo.types import ELEMENT_TYPES
 
-__all__ = ["c_source"]
+__all__ = ["INSTRUCTIONS", "c_source"]
+
+INSTRUCTIONS = frozenset(
+    "avx avx2 avx512bw avx512cd avx512dq avx512f avx512vl bmi bmi2 f16c fma lzcnt popcnt sse3 sse4.1 sse4.2 ssse3".split()
+)
+"""Those of x86-64 that a C compiler uses by itself, by the name that its options have."""
 
 _KEYWORDS = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm main begin_ end_".split()
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm main".split()
 )
 _BINARY = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.and_: "&", operator.or_: "|", operator.xor: "^",
@@ -66,9 +71,9 @@ _PLAIN = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 def c_source(kernel: Kernel, target: Target | None = None) -> str | Declined:
     """The C of a kernel whose parameters have element types, or why there is none: what of it has no form in C.
 
-    The library's functions are written for `target` (the default one): whether a product and a sum are fused, and how wide vectors
-    are. What is compiled with its instructions and without fast mathematics computes what the kernel for `target` does, except
-    that sums and other reductions are taken in order.
+    The library's functions are written for `target` (the default one): whether a product and a sum are fused, and how wide
+    vectors are. What is compiled with its instructions and without fast mathematics computes what the kernel for `target` does,
+    except that sums and other reductions are taken in order.
 
     >>> from codegen.kernel.parse import parse
     >>> kernel = parse('''def kernel(begin, end, y, x):
@@ -94,14 +99,22 @@ def c_source(kernel: Kernel, target: Target | None = None) -> str | Declined:
     }
     <BLANKLINE>
     """
-    # (Numbers of 16 bits are converted by integer arithmetic, which gives the same bits: C has no such type everywhere.)
-    target = replace(target or default_target(), has_f16=False)
+    target = _in_c(target or default_target())
     try:
         return _Printer(kernel, target).text()
     except NoForm as reason:
         return reason.declined
     except NotStructured as reason:
         return Declined(str(reason))
+
+
+def _in_c(target: Target) -> Target:
+    """The target without the instructions that C has no operation for.
+
+    Numbers of 16 bits are converted, and bytes multiplied and added, by integer arithmetic: it gives the same bits.
+    """
+    features = ",".join(f for f in target.features.split(",") if f[1:] in INSTRUCTIONS)
+    return replace(target, features=features, has_f16=False)
 
 
 class _Printer:
@@ -284,7 +297,8 @@ class _Printer:
             name = self.fresh(e.function.__name__, kinds)
             self.functions[key] = name, self.definition(name, e, kinds)
         passed = [(x, k) for x, k in zip(e.operands, kinds, strict=True) if not isinstance(k, types.Literal)]
-        return f"{self.functions[key][0]}({', '.join(self.value(x) if isinstance(k, Buf) else self.converted(x, k) for x, k in passed)})"
+        arguments = [self.value(x) if isinstance(k, Buf) else self.converted(x, k) for x, k in passed]
+        return f"{self.functions[key][0]}({', '.join(arguments)})"
 
     def fresh(self, function: str, kinds: Sequence[Any]) -> str:
         """`exp_f32`: a name for a function of these types, one that nothing else has."""
@@ -344,7 +358,9 @@ def _literal(value: bool | int | float, kind: Any) -> str:
 
 def _is_atom(e: TypedExpression) -> bool:
     if isinstance(e, Apply):
-        return not (e.function in _BINARY or e.function in _UNARY) and not isinstance(e.function, type)
+        if isinstance(e.function, type):  # a conversion; a literal becomes one of the other type
+            return isinstance(e.operands[0], Constant)
+        return e.function not in _BINARY and e.function not in _UNARY
     return not isinstance(e, First | Link)
 
 
@@ -395,7 +411,8 @@ def _assigned(statements: Iterable[TypedStatement]) -> set[str]:
 
 def _counters(kernel: TypedKernel) -> set[str]:
     """The variables that loops alone assign, and that are read inside those loops alone: each loop has one of its own."""
-    found, others = set(), set()
+    found: set[str] = set()
+    others: set[str] = set()
 
     def visit(statements: Iterable[TypedStatement], around: frozenset[str]) -> None:
         for s in statements:

@@ -90,7 +90,8 @@ class Types:
     def short(self, kind: Any) -> str:
         """A type as a part of a name."""
         name = self.of(kind)
-        return {"float": "f32", "double": "f64", "bool": "b"}.get(name, name.replace("int", "i").replace("_t", "").replace(" *", "p"))
+        words = {"float": "f32", "double": "f64", "bool": "b"}
+        return words.get(name) or name.replace("int", "i").replace("_t", "").replace(" *", "p")
 
     def _vector(self, kind: Any) -> str:
         # (A mask has a byte for each lane: 0 or -1.)

@@ -25,6 +25,7 @@ from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
+from codegen.kernel import ir as kernel_ir
 from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.remembered.machine import calibrated_machine
@@ -58,7 +59,7 @@ class ArgumentError(TilewrightError):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One compiled phase of a fusion: `source` is the Python that was compiled, `function` runs it unmodified, step by step."""
+    """One compiled phase of a fusion: `source` is it as Python, `function` runs that step by step, `statements` are its tree."""
 
     name: str
     fusion: Fusion
@@ -66,6 +67,7 @@ class Kernel:
     scratch_bytes: int  # of one thread
     buffers: tuple[Buffer, ...]
     compiled: CompiledKernel
+    statements: kernel_ir.Kernel
 
     @property
     def source(self) -> str:
@@ -156,7 +158,8 @@ class Executable:
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = self._kept_signatures(computes)
-        compiled = (self.target or MachineCode()).compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
+        target = self.target or MachineCode()
+        compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
@@ -304,7 +307,7 @@ class Executable:
         self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))
         for slot, b, param in zip(node.slots, source.buffers, compiled.signature.params, strict=True):
             self._told[slot] = self._told.get(slot, (b.name, 1))[0], max(param.align, self._told.get(slot, ("", 1))[1])
-        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled))
+        self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled, source.kernel))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
         return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
 

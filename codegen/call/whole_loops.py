@@ -197,7 +197,8 @@ class _Merger:
         ended, turn = f"ended{self.loops}", f"turn{self.loops}"
         asks = _duration([n]) > ASKED_SECONDS
         tested = self._written(n.cond)
-        leave = If(Unary("not", Load(self._at(n.predicate), Number(0))), (*([Assign(ended, Number(True))] if asks else []), Break()))
+        told = [Assign(ended, Number(True))] if asks else []
+        leave = If(Unary("not", Load(self._at(n.predicate), Number(0))), (*told, Break()))
         body = (*tested, leave, *self._written(n.body))
         if not asks:
             return While(Number(True), body)

@@ -1,11 +1,11 @@
 """The types of a kernel: one walk over its statements by numba's rules, for all prints that need types (LLVM's input, C).
 
-    (kernel, types of its arguments, the library)  ->  the same statements, each expression with its type and the rule that it is
-                                                       computed by
+    (kernel, types of its arguments, the library)
+        ->  the same statements, each expression with its type and the rule that it is computed by
 
 A name is assigned before it is read and has one type wherever it is assigned, loops are over a range with a literal step. Nothing
-is left to infer when the walk arrives at an expression, so each is typed once. Which types a function takes, which it is given and
-what it returns is asked of numba. `NotStructured` says that the whole of numba is needed.
+is left to infer when the walk arrives at an expression, so each is typed once. Which types a function takes, which it is given
+and what it returns is asked of numba. `NotStructured` says that the whole of numba is needed.
 """
 
 from __future__ import annotations
@@ -349,18 +349,17 @@ def _constant(value: bool | int | float) -> Constant:
 
 def _folded(e: Expression) -> bool | int | float | None:
     """The number that an expression of literals is."""
-    kind = type(e)
-    if kind is Number:
-        return e.value  # type: ignore[union-attr]
-    if kind is Enclosed:
-        return _folded(e.value)  # type: ignore[union-attr]
-    if kind is Unary and e.operator == "-":  # type: ignore[union-attr]
-        inner = _folded(e.operand)  # type: ignore[union-attr]
+    if isinstance(e, Number):
+        return e.value
+    if isinstance(e, Enclosed):
+        return _folded(e.value)
+    if isinstance(e, Unary) and e.operator == "-":
+        inner = _folded(e.operand)
         return None if inner is None or isinstance(inner, bool) else -inner
-    if kind is Binary and e.operator in "+-*":  # type: ignore[union-attr]
-        left = _folded(e.left)  # type: ignore[union-attr]
-        right = None if left is None else _folded(e.right)  # type: ignore[union-attr]
+    if isinstance(e, Binary) and e.operator in "+-*":
+        left = _folded(e.left)
+        right = None if left is None else _folded(e.right)
         if left is not None and right is not None:
-            made: int | float = BINARY[e.operator](left, right)  # type: ignore[union-attr]
+            made: int | float = BINARY[e.operator](left, right)
             return made
     return None

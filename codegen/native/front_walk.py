@@ -2,12 +2,13 @@
 
     (typed kernel, values of its arguments)  ->  text of a module with the kernel's C entry
 
-Each expression has its type and its rule (`codegen.kernel.typed`), so each is lowered once; numba's own passes (byte code, control
-flow, SSA, inference by fixpoint) take several times as long. How a function is lowered is asked of numba.
+Each expression has its type and its rule (`codegen.kernel.typed`), so each is lowered once; numba's own passes (byte code,
+control flow, SSA, inference by fixpoint) take several times as long. How a function is lowered is asked of numba.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -214,6 +215,15 @@ class _Walk:
 
     # ------------------------------------------------------------ calls
 
+    def do_apply(self, e: Apply) -> None:
+        if e.function is not operator.setitem:
+            self.of_apply(e)
+            return
+        # What is stored is computed before the place that it goes to, as Python does.
+        *place, stored = e.operands
+        value = self.value(stored)
+        self.apply(e.function, e.signature, [*((self.value(x), x.kind) for x in place), (value, stored.kind)])
+
     def of_apply(self, e: Apply) -> Any:
         return self.apply(e.function, e.signature, [(self.value(x), x.kind) for x in e.operands])
 
@@ -232,7 +242,7 @@ class _Walk:
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
-    Set: _Walk.do_set, Apply: _Walk.of_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
+    Set: _Walk.do_set, Apply: _Walk.do_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
     Break: _Walk.do_break, Continue: _Walk.do_continue, Pass: lambda walk, s: None, Return: lambda walk, s: walk.leave(),
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {

@@ -37,7 +37,7 @@ _IMPORTED = ("numba", "llvmlite", "numpy", "ml_dtypes", "islpy", "sympy", "mpmat
 
 @dataclass(frozen=True)
 class Job:
-    """One kernel to compile: its key, its source with the path it is kept at, its signature and target, and its tree if it has one."""
+    """One kernel to compile: its key, its source with the path it is kept at, its signature and target, and its tree (if any)."""
 
     key: str
     source: str

@@ -1,4 +1,4 @@
-"""The kernel as data: its prints round-trip, its invariants hold for all that the emitter writes, its rewrites act on the tree."""
+"""The kernel as data: prints round-trip, invariants hold for all that the emitter writes, rewrites act on the tree."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import gcd, log2, prod
+from typing import Protocol
 
 from hlo.module import Value
 from indexing.expr import Expr, Var
@@ -43,7 +44,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["Estimate", "estimate", "estimate_phases"]
+__all__ = ["CostModel", "Estimate", "estimate", "estimate_phases", "has_own_model", "with_model"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -83,10 +84,38 @@ class Estimate:
         )
 
 
+class CostModel(Protocol):
+    """What the planner weighs candidates by: the fewest `seconds` win, whatever those count.
+
+    Called often, of alike schedules too: the same schedule and machine must always give the same figures.
+    """
+
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate: ...
+
+
+@dataclass(frozen=True)
+class _Weighed(Machine):
+    """A machine whose schedules another model than the CPU's weighs."""
+
+    cost_model: CostModel | None = None
+
+
+def with_model(machine: Machine, model: CostModel | None) -> Machine:
+    """The machine, with schedules on it weighed by `model`; None: by the CPU's own."""
+    return machine if model is None else _Weighed(**asdict(machine), cost_model=model)
+
+
 def estimate(schedule: Schedule, machine: Machine) -> Estimate:
-    """The predicted cost of a schedule."""
+    """The predicted cost of a schedule: by the machine's model, else by that of a CPU."""
+    if isinstance(machine, _Weighed) and machine.cost_model is not None:
+        return machine.cost_model.estimate(schedule, machine)
     phases = [(p, p.steps) for p in schedule.phases]
     return estimate_phases(phases, schedule, machine, buffers_by_value(schedule))
+
+
+def has_own_model(machine: Machine) -> bool:
+    """Whether another model than the CPU's weighs schedules: it is asked about each."""
+    return isinstance(machine, _Weighed) and machine.cost_model is not None
 
 
 def estimate_phases(

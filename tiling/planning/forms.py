@@ -11,7 +11,7 @@ from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.machine import Machine
 from tiling.passing import runs, skipped
-from tiling.planning.cost import estimate
+from tiling.planning.cost import estimate, has_own_model
 from tiling.planning.weigh import Sketch, sketch
 from tiling.routines.table import routine_of
 
@@ -60,9 +60,9 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:
     """The figures of the form that `lower` would choose; its schedule where they do not follow from maps, or it is online.
 
-    They are those of loops after all passes: where one is skipped, the schedule tells.
+    They are those of the CPU's model of loops after all passes: where one is skipped, or another model weighs, the schedule tells.
     """
-    if skipped():
+    if skipped() or has_own_model(machine):
         return lower(request, machine, names)
     notes: list[str] = []
     try:

@@ -21,7 +21,7 @@ from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
-from tiling.planning.cost import estimate
+from tiling.planning.cost import CostModel, estimate, with_model
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
@@ -48,12 +48,13 @@ def plan(
     supports: Supports = lambda op: None,
     pins: Sequence[Pin] = (),
     budget_seconds: float | None = None,
+    cost_model: CostModel | None = None,
 ) -> Plan:
     """Plans the fusions and tiles of a module's entry function.
 
     `supports` tells which ops the code generator has rules for (`codegen.supports`); without it all that has maps is planned.
     `pins` are fusions that are wanted as they are; the rest is planned around them. When `budget_seconds` are over, what has
-    not been decided stays apart, and its decisions say so.
+    not been decided stays apart, and its decisions say so. `cost_model` weighs the candidates (a CPU's seconds by default).
 
     Never fails on a verified module: what cannot be compiled becomes an `EvaluatorStep` with its reason.
     Raises KeyError when the module has no function `entry`, ValueError for pins that name no stage, overlap, or have no schedule.
@@ -70,7 +71,7 @@ def plan(
     check_settings()
     runs("inline")
     runs("group")
-    machine = machine or Machine.detect()
+    machine = with_model(machine or Machine.detect(), cost_model)
     with few_collections():
         program = flatten(as_module(module), entry, supports)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds

@@ -1,0 +1,71 @@
+"""Another cost model: what the planner decides follows it, what the program computes does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import codegen
+import hlo
+import tiling
+from tests.goldens.prints import MACHINES
+from tiling import CostModel, Estimate, Machine, Schedule, Scope
+
+TEXT = """func.func @main(%x: tensor<96x512xf32>, %y: tensor<96x512xf32>) -> (tensor<96x512xf32>, tensor<96x512xf32>) {
+  %0 = stablehlo.tanh %x : tensor<96x512xf32>
+  %1 = stablehlo.add %0, %y : tensor<96x512xf32>
+  %2 = stablehlo.multiply %0, %y : tensor<96x512xf32>
+  return %1, %2 : tensor<96x512xf32>, tensor<96x512xf32>
+}"""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """The bytes of all buffers that tasks share; no time at all."""
+
+    calls: list[Schedule] = field(default_factory=list, hash=False, compare=False)
+
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate:
+        self.calls.append(schedule)
+        moved = sum(b.size_bytes for scope in (Scope.ARGUMENT, Scope.RESULT, Scope.SHARED) for b in schedule.buffers_in(scope))
+        return Estimate(float(moved), 0.0, 0.0, moved)
+
+
+class Tasks:
+    """The more tasks the better, whatever each of them costs."""
+
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate:
+        return Estimate(1.0 / sum(p.tasks for p in schedule.phases), 0.0, 0.0, 0)
+
+
+def planned(model: CostModel | None) -> tiling.Plan:
+    return tiling.plan(hlo.parse(TEXT), machine=MACHINES["avx2"], supports=codegen.supports, cost_model=model)
+
+
+def test_a_model_that_counts_bytes_alone_is_asked_and_its_figures_are_kept() -> None:
+    model = Bytes()
+    plan = planned(model)
+    assert model.calls
+    for f in plan.fusions:
+        moved = sum(b.size_bytes for b in f.schedule.buffers if b.scope is not Scope.THREAD)
+        assert f.estimate.seconds == f.estimate.memory_bytes == moved
+    # Two arguments in, two results out: one kernel moves the fewest bytes.
+    assert len(plan.fusions) == 1 and plan.fusions[0].estimate.memory_bytes == 4 * 96 * 512 * 4
+
+
+def test_the_plan_follows_the_model_and_the_results_do_not() -> None:
+    plans = [planned(m) for m in (None, Bytes(), Tasks())]
+    tasks = [sum(p.tasks for f in plan.fusions for p in f.schedule.phases) for plan in plans]
+    assert tasks[2] > max(tasks[:2])
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((96, 512), np.float32) for _ in range(2)]
+    expected, *others = [codegen.compile(p)(*arrays) for p in plans]
+    for found in others:
+        for a, b in zip(found, expected, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_without_a_model_a_plan_is_weighed_in_seconds_of_the_machine() -> None:
+    assert planned(None).machine == MACHINES["avx2"]
+    assert planned(None).fusions[0].estimate.seconds < 1
