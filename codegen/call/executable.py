@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.call import launch, memory
 from codegen.call.assembly import below
-from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
+from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
 from codegen.call.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.call.lifetimes import Lifetime, place
 from codegen.call.linearise import linearise
@@ -433,10 +433,10 @@ class Executable:
 
     def _evaluate(self, number: int, addresses: np.ndarray) -> None:
         """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
-        step, prepared = self._evaluated[number]
-        reads = op_reads(step.op)
-        arrays = [_view(v, int(at)) for v, at in zip((*reads, *step.op.results), addresses, strict=True)]
-        for target, a in zip(arrays[len(reads) :], prepared(arrays[: len(reads)]), strict=True):
+        _, prepared = self._evaluated[number]
+        arrays = [view(at) for view, at in zip(prepared.views, addresses.tolist(), strict=True)]
+        count = prepared.count
+        for target, a in zip(arrays[count:], prepared(arrays[:count]), strict=True):
             np.copyto(target, a, casting="same_kind")
 
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -483,14 +483,6 @@ def _alignment(b: Buffer) -> int:
     """Bytes that a kernel may take a buffer to be aligned to."""
     small = b.scope is Scope.RESULT and b.size_bytes <= SMALL_BYTES
     return b.element.itemsize_bytes if small or b.scope is Scope.ARGUMENT else 64
-
-
-def _view(v: Value, address: int) -> np.ndarray:
-    """The elements of a value at an address; the memory stays the caller's."""
-    t = v.tensor
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * t.size_bytes).from_address(address))
-    array: np.ndarray = raw.view(t.dtype).reshape(t.static_shape)
-    return array
 
 
 def _literal(v: Value) -> np.ndarray:
