@@ -168,7 +168,7 @@ def _lu_from_0(call: _Call, x: tuple[Array, ...]) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- batches
 
 
-_PREFIX = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d", np.dtype(np.complex64): "c", np.dtype(np.complex128): "z"}
 
 
 def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..., tuple[Array, ...]]:
@@ -177,9 +177,9 @@ def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..
     @known
     @borrows
     def compute(op: Op, *operands: Array) -> tuple[Array, ...]:
-        prefix = _PREFIX.get(operands[0].dtype.name)
+        prefix = _PREFIX.get(operands[0].dtype)
         if prefix is None:
-            raise ValueError(f"{name}: expected elements of {', '.join(_PREFIX)}, found {operands[0].dtype}")
+            raise ValueError(f"{name}: expected elements of {', '.join(map(str, _PREFIX))}, found {operands[0].dtype}")
         call = _Call(op, prefix)
         batch = operands[0].shape[: operands[0].ndim - ranks[0]]
         outputs = []

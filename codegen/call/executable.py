@@ -17,7 +17,7 @@ import numpy as np
 from codegen.call import launch, memory
 from codegen.call.alignment import declared_alignment, given_alignments, kept_alignments, misplaced
 from codegen.call.assembly import below
-from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program, op_reads
+from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
 from codegen.call.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.call.lifetimes import Lifetime, place
 from codegen.call.linearise import linearise
@@ -474,10 +474,10 @@ class Executable:
 
     def _evaluate(self, number: int, addresses: np.ndarray) -> None:
         """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
-        step, prepared = self._evaluated[number]
-        reads = op_reads(step.op)
-        arrays = [_view(v, int(at)) for v, at in zip((*reads, *step.op.results), addresses, strict=True)]
-        for target, a in zip(arrays[len(reads) :], prepared(arrays[: len(reads)]), strict=True):
+        _, prepared = self._evaluated[number]
+        arrays = [view(at) for view, at in zip(prepared.views, addresses.tolist(), strict=True)]
+        count = prepared.count
+        for target, a in zip(arrays[count:], prepared(arrays[:count]), strict=True):
             np.copyto(target, a, casting="same_kind")
 
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -518,12 +518,6 @@ def _in_lines(size_bytes: int) -> int:
     return -(-size_bytes // 64) * 64
 
 
-def _view(v: Value, address: int) -> np.ndarray:
-    """The elements of a value at an address; the memory stays the caller's."""
-    t = v.tensor
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * t.size_bytes).from_address(address))
-    array: np.ndarray = raw.view(t.dtype).reshape(t.static_shape)
-    return array
 
 
 def _literal(v: Value) -> np.ndarray:

@@ -5,6 +5,7 @@ The only place of this package that knows the evaluator; it is imported when the
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,8 +41,9 @@ def evaluate_program(
 class PreparedOp:
     """One op of a flattened program that no kernel covers: `prepared(arrays)` gives its results.
 
-    `arrays` are the values of `op_reads(op)`. A library's function runs it where there is one, and a custom call is made
-    directly; the evaluator runs the rest, and whatever gives no result of the right type.
+    `arrays` are the values of `op_reads(op)`; `views` make their arrays, and the results', from addresses. A library's function
+    runs it where there is one, and a custom call is made directly; the evaluator runs the rest, and whatever gives no result of
+    the right type.
     """
 
     def __init__(self, module: Module, step: EvaluatorStep, custom_calls: CustomCalls | None) -> None:
@@ -63,6 +65,8 @@ class PreparedOp:
         function = Function(self.name, body, result_types=tuple(r.type for r in op.results))
         self.module = Module({**module.functions, self.name: function}, module.name)
         self.places = [reads.index(v) for v in op.operands]
+        self.count = len(reads)
+        self.views = [_view_of(v) for v in (*reads, *op.results)]
 
     @property
     def library(self) -> bool:
@@ -80,6 +84,18 @@ class PreparedOp:
                 target = self.op.attr("call_target_name")
                 return evaluate_program(self.module, arrays, self.name, {target: lambda op, *operands: found})
         return evaluate_program(self.module, arrays, self.name, self.custom_calls)
+
+
+def _view_of(v: Value) -> Callable[[int], np.ndarray]:
+    """What makes an array of a value's elements at an address; the memory stays the caller's."""
+    shape, dtype = v.tensor.static_shape, np.dtype(v.tensor.dtype)
+    kind = ctypes.c_char * v.tensor.size_bytes
+
+    def view(address: int) -> np.ndarray:
+        memory: Any = kind.from_address(address)
+        return np.ndarray(shape, dtype, memory)
+
+    return view
 
 
 def _fits(a: Any, v: Value) -> bool:
