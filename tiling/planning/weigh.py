@@ -12,7 +12,7 @@ lanes, sums in another type) there is no sketch, and whoever asks lowers the fus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hlo.registry import Fold, SumOfProducts
@@ -21,7 +21,7 @@ from tiling.elements.folds import combined_function
 from tiling.loops.affine import address, linear, steps_along
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Turn
+from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.member import Member
@@ -31,13 +31,10 @@ from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE
 from tiling.planning.cost import Estimate, estimate_phases
-from tiling.planning.work import Access, Work, join_all, order_of, work_of
+from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
 __all__ = ["Sketch", "sketch"]
-
-Part = Work | Step
-
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
@@ -99,9 +96,10 @@ class _Weighing(Lowering):
             buffers += found.buffers
             prepass += found.prepass
         buffers += [p.part for p in others if p.part is not None]
-        joined = join_all(steps, self.ranges, self._buffer_of)
+        joined: list[Part] = join_all(steps, self.ranges, self._buffer_of)
         nests = [x for p in others for x in last_steps(self, p)]
-        last = join_all([work_of(x) if isinstance(x, Nest) else x for x in nests], self.ranges, self._buffer_of)
+        rest: list[Part] = [work_of(x) if isinstance(x, Nest) else x for x in nests]
+        last: list[Part] = join_all(rest, self.ranges, self._buffer_of)
         works = [s for s in joined if isinstance(s, Work)]
         if not all(_is_plain(s) for s in (*works, *last) if isinstance(s, Work)) or self._splits(joined):
             return None
@@ -109,7 +107,7 @@ class _Weighing(Lowering):
         turned = {id(w): self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)}
         final: list[Part] = []
         for s in joined:
-            parts, scratch = turned.get(id(s), ((s,), ()))
+            parts, scratch = turned.get(id(s), ([s], []))
             final += parts
             buffers += scratch
         main = Phase(tuple(self.tiles), (), group=self.parts.group if self.parts else 1)
@@ -144,16 +142,15 @@ class _Weighing(Lowering):
         self.buffers = {k: same[b] for k, b in self.buffers.items()}
 
     def _emitted(self, plan: Member) -> _Emitted:
-        key = None
+        key: Hashable = None
         if plan.shape is not None and self.masks is None:  # a mask's bounds depend on the readers
             outs = tuple([self.buffers[id(v)] for v in plan.stage.values])
             key = (plan.shape, outs)
             if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
                 read = tuple([(self.buffers[id(x.value)], id(x.value) in self.plan_of) for x in plan.reads])
                 key = (plan.shape, outs, read)
-            known = self.names.emitted.get(key)
+            known: _Emitted | None = self.names.emitted.get(key)
             if known is not None:
-                assert isinstance(known, _Emitted)
                 self.ranges.update(known.ranges)
                 return known
         before = set(self.ranges)
