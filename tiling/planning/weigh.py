@@ -84,14 +84,14 @@ class _Weighing(Lowering):
         self._allocate()
         self._share_buffers()
         self.masks = None if others else self.find_masks()
-        emitted = {id(p): self._emitted(p) for p in reversed(self.plans) if not p.late}
+        emitted = {p: self._emitted(p) for p in reversed(self.plans) if not p.late}
         steps: list[Part] = []
         buffers: list[Buffer] = [*dict.fromkeys(self.buffers.values())]
         prepass: list[Phase] = []
         for plan in self.plans:
             if plan.late:
                 continue
-            found = emitted[id(plan)]
+            found = emitted[plan]
             steps += found.parts
             buffers += found.buffers
             prepass += found.prepass
@@ -104,10 +104,12 @@ class _Weighing(Lowering):
         if not all(_is_plain(s) for s in (*works, *last) if isinstance(s, Work)) or self._splits(joined):
             return None
         crossing = [(w, self._across(w)) for w in works]
-        turned = {id(w): self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)}
+        turned: dict[Part, tuple[list[Part], list[Buffer]]] = {
+            w: self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)
+        }
         final: list[Part] = []
         for s in joined:
-            parts, scratch = turned.get(id(s), ([s], []))
+            parts, scratch = turned.get(s, ([s], []))
             final += parts
             buffers += scratch
         main = Phase(tuple(self.tiles), (), group=self.parts.group if self.parts else 1)
@@ -208,7 +210,7 @@ class _Weighing(Lowering):
         """The nest's work with such tiles turned first, as `turn_tiles.turn_loads` has it."""
         done: list[Part] = []
         made: list[Buffer] = []
-        new: dict[int, Access] = {}
+        new: dict[Access, Access] = {}
         lanes = self.machine.lanes(4)
         for a, inner, row, in_tile in found:
             if not in_tile:
@@ -228,8 +230,8 @@ class _Weighing(Lowering):
             done.append(Turn(a.load.value, inner, row, block, Block2D(buffer, Const(0), width, 1)))
             at = (as_expr(row.variable), as_expr(inner.variable))
             bits = 1 << work.loops.index(inner) | 1 << work.loops.index(row)
-            new[id(a)] = Access(Load(a.load.value, at, buffer), work.variables, bits, True)
-        return [*done, replace(work, loads=tuple(new.get(id(a), a) for a in work.loads))], made
+            new[a] = Access(Load(a.load.value, at, buffer), work.variables, bits, True)
+        return [*done, replace(work, loads=tuple(new.get(a, a) for a in work.loads))], made
 
 
 def _pairs(found: Sequence[tuple[Access, Loop, Loop, bool]]) -> tuple[tuple[Loop, Loop], ...]:
