@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 from hlo.errors import Declined
 from hlo.module import DenseArray, Value
@@ -28,8 +29,8 @@ class Names:
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value
-        self.emitted: dict[Hashable, object] = {}  # and the steps of a stage over a box, with given buffers
-        self.sheets: dict[Hashable, object] = {}  # what a stage over a box reads, on which conditions
+        self.emitted: dict[Hashable, Any] = {}  # and the steps of a stage over a box, with given buffers
+        self.sheets: dict[Hashable, Any] = {}  # what a stage over a box reads, on which conditions
         # Found once for a fusion, whatever its tiles.
         self.inlined: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[int]] = {}  # what is computed where it is read
         self.closures: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[Stage]] = {}  # what the root is computed from

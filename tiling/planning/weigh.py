@@ -12,7 +12,7 @@ lanes, sums in another type) there is no sketch, and whoever asks lowers the fus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hlo.module import Value
@@ -22,7 +22,7 @@ from tiling.elements.folds import combined_function
 from tiling.loops.affine import address, linear, steps_along
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Turn
+from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
 from tiling.lower.member import Member
@@ -32,13 +32,10 @@ from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE
 from tiling.planning.cost import Estimate, estimate_phases
-from tiling.planning.work import Access, Work, join_all, order_of, work_of
+from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
 __all__ = ["Sketch", "sketch"]
-
-Part = Work | Step
-
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
@@ -88,29 +85,32 @@ class _Weighing(Lowering):
         self._allocate()
         self._share_buffers()
         self.masks = None if others else self.find_masks()
-        emitted = {id(p): self._emitted(p) for p in reversed(self.plans) if not p.late}
+        emitted = {p: self._emitted(p) for p in reversed(self.plans) if not p.late}
         steps: list[Part] = []
         buffers: list[Buffer] = [*dict.fromkeys(self.buffers.values())]
         prepass: list[Phase] = []
         for plan in self.plans:
             if plan.late:
                 continue
-            found = emitted[id(plan)]
+            found = emitted[plan]
             steps += found.parts
             buffers += found.buffers
             prepass += found.prepass
         buffers += [p.part for p in others if p.part is not None]
-        joined = join_all(steps, self.ranges, self._buffer_of)
+        joined: list[Part] = join_all(steps, self.ranges, self._buffer_of)
         nests = [x for p in others for x in last_steps(self, p)]
-        last = join_all([work_of(x) if isinstance(x, Nest) else x for x in nests], self.ranges, self._buffer_of)
+        rest: list[Part] = [work_of(x) if isinstance(x, Nest) else x for x in nests]
+        last: list[Part] = join_all(rest, self.ranges, self._buffer_of)
         works = [s for s in joined if isinstance(s, Work)]
         if not all(_is_plain(s) for s in (*works, *last) if isinstance(s, Work)) or self._splits(joined):
             return None
         crossing = [(w, self._across(w)) for w in works]
-        turned = {id(w): self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)}
+        turned: dict[Part, tuple[list[Part], list[Buffer]]] = {
+            w: self._turned(w, found) for w, found in crossing if any(tile for _, _, _, tile in found)
+        }
         final: list[Part] = []
         for s in joined:
-            parts, scratch = turned.get(id(s), ((s,), ()))
+            parts, scratch = turned.get(s, ([s], []))
             final += parts
             buffers += scratch
         main = Phase(tuple(self.tiles), (), group=self.parts.group if self.parts else 1)
@@ -150,16 +150,15 @@ class _Weighing(Lowering):
         self.buffers = {k: same[b] for k, b in self.buffers.items()}
 
     def _emitted(self, plan: Member) -> _Emitted:
-        key = None
+        key: Hashable = None
         if plan.shape is not None and self.masks is None:  # a mask's bounds depend on the readers
             outs = tuple([self.buffers[id(v)] for v in plan.stage.values])
             key = (plan.shape, outs)
             if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
                 read = tuple([(self.buffers[id(x.value)], id(x.value) in self.plan_of) for x in plan.reads])
                 key = (plan.shape, outs, read)
-            known = self.names.emitted.get(key)
+            known: _Emitted | None = self.names.emitted.get(key)
             if known is not None:
-                assert isinstance(known, _Emitted)
                 self.ranges.update(known.ranges)
                 return known
         before = set(self.ranges)
@@ -217,7 +216,7 @@ class _Weighing(Lowering):
         """The nest's work with such tiles turned first, as `turn_tiles.turn_loads` has it."""
         done: list[Part] = []
         made: list[Buffer] = []
-        new: dict[int, Access] = {}
+        new: dict[Access, Access] = {}
         lanes = self.machine.lanes(4)
         for a, inner, row, in_tile in found:
             if not in_tile:
@@ -237,8 +236,8 @@ class _Weighing(Lowering):
             done.append(Turn(a.load.value, inner, row, block, Block2D(buffer, Const(0), width, 1)))
             at = (as_expr(row.variable), as_expr(inner.variable))
             bits = 1 << work.loops.index(inner) | 1 << work.loops.index(row)
-            new[id(a)] = Access(Load(a.load.value, at, buffer), work.variables, bits, True)
-        return [*done, replace(work, loads=tuple(new.get(id(a), a) for a in work.loads))], made
+            new[a] = Access(Load(a.load.value, at, buffer), work.variables, bits, True)
+        return [*done, replace(work, loads=tuple(new.get(a, a) for a in work.loads))], made
 
 
 def _pairs(found: Sequence[tuple[Access, Loop, Loop, bool]]) -> tuple[tuple[Loop, Loop], ...]:

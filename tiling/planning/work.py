@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
 
 from hlo.module import Value
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
@@ -35,13 +34,12 @@ from tiling.loops.element_ir import (
     runtimes_of,
     unconditional_loads,
 )
-from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip, Step
 from tiling.passes.merge_nests import join_steps, one_skip
 from tiling.passes.order_loops import LookedUp, innermost
 
-__all__ = ["Access", "Fold", "Operation", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
+__all__ = ["Access", "Fold", "Operation", "Part", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
 
-T = TypeVar("T")
 CHOICE = 2.0  # what a choice costs in additions
 
 
@@ -125,6 +123,9 @@ class Work:
         return found
 
 
+Part = Work | Step
+
+
 def work_of(nest: Nest) -> Work:
     """The work of one nest."""
     variables = tuple([x.variable for x in nest.loops])
@@ -196,9 +197,7 @@ def order_of(work: Work, buffer_of: Callable[[Load], Buffer]) -> list[int]:
 # ---------------------------------------------------------------- joining
 
 
-def join_all(
-    steps: Sequence[Work | T], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]
-) -> list[Work | T]:
+def join_all(steps: Sequence[Part], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Part]:
     """The steps as `merge_nests` has them: a nest's work with an earlier one's, where both run over one domain."""
 
     def joined(first: Work, second: Work) -> Work | None:
@@ -254,14 +253,14 @@ def _joined(first: Work, second: Work, ranges: Mapping[Var, Interval]) -> Work |
         (skip,) = one
     loops: list[Loop] = []
     scans = differs = reduces = False
-    for a, b in zip(first.loops, second.loops, strict=True):
-        if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
+    for x, y in zip(first.loops, second.loops, strict=True):
+        if x.extent != y.extent or x.lower != y.lower or x.upper != y.upper:
             return None
-        scans |= LoopKind.SCAN in (a.kind, b.kind)
-        differs |= a.kind is not b.kind
-        kind = LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
+        scans |= LoopKind.SCAN in (x.kind, y.kind)
+        differs |= x.kind is not y.kind
+        kind = LoopKind.REDUCTION if LoopKind.REDUCTION in (x.kind, y.kind) else x.kind
         reduces |= kind is LoopKind.REDUCTION
-        loops.append(a if a.kind is kind else replace(a, kind=kind))
+        loops.append(x if x.kind is kind else replace(x, kind=kind))
     if scans or (first.folds and differs) or (second.stores and reduces):
         return None
     stored = {s.value: s for s in first.stores if s.value is not None}
@@ -282,9 +281,9 @@ def _joined(first: Work, second: Work, ranges: Mapping[Var, Interval]) -> Work |
             continue
         depends.append(a.depends)
         if not any(
-            x.load.buffer is a.load.buffer and x.load.runtimes == a.load.runtimes
-            and as_in(a.load.index, a.variables, x.variables, ranges) == x.load.index
-            for x in here.get(a.load.value, ())
+            o.load.buffer is a.load.buffer and o.load.runtimes == a.load.runtimes
+            and as_in(a.load.index, a.variables, o.variables, ranges) == o.load.index
+            for o in here.get(a.load.value, ())
         ):
             kept.append(a)
     operations = tuple([(p.cost, p.depends(depends)) for p in second.parts])
