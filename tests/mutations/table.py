@@ -83,6 +83,6 @@ def table(found: Sequence[Outcome]) -> str:
     for step, field in sorted({(o.mutant.step, o.mutant.field) for o in found}):
         rows.append((step, field, *(str(counts[step, field, v] or "") for v in verdicts)))
     totals = Counter(o.verdict for o in found)
-    rows.append(("all", "", *(str(totals[v]) for v in verdicts)))
+    rows.append(("**all**", "", *(str(totals[v]) for v in verdicts)))
     lines = ["| " + " | ".join(r) + " |" for r in rows]
     return "\n".join([lines[0], "|---|---|---:|---:|---:|---:|---:|", *lines[1:]])
