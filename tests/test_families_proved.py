@@ -1,4 +1,4 @@
-"""Right schedules are not refuted: the plans of the families of JAX programs, a sample of them at every run, all when it is slow."""
+"""Right schedules are not refuted: plans of the families of JAX programs, a sample at every run, all when it is slow."""
 
 from __future__ import annotations
 

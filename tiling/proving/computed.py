@@ -6,8 +6,8 @@
     copy[...] = node                a fill is the op's operand or initial value, a packed factor an element of an operand, or zero
 
 Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of
-every condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
-forms) has other arithmetic than the ops: that is assumed.
+every condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs
+(online forms) has other arithmetic than the ops: that is assumed.
 """
 
 from __future__ import annotations

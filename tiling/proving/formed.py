@@ -214,10 +214,7 @@ class _Forms:
         known = set(around)
         yield from self._loops((s.loop,), known)
         for k, step in enumerate(s.steps):
-            if not isinstance(step, (Nest, Contract)):
-                yield "", f"a block of a sequential loop has no {type(step).__name__} steps"
-            else:
-                yield from ((f" part {k}{at}", fault) for at, fault in self._step(step, known, phase))
+            yield from ((f" part {k}{at}", fault) for at, fault in self._step(step, known, phase))
 
     # ------------------------------------------------------------ steps of other kinds
 

@@ -173,11 +173,12 @@ def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: floa
 
 
 def _prove(schedule: Schedule, operations: int, deadline: float, of_memory: bool = False) -> list[Obligation]:
-    found = [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
-    if found:
-        return found
-    found = [Obligation("formed", "" if of_memory else "all parts", Verdict.PROVED)]
+    found: list[Obligation] = []
     if not of_memory:
+        found += [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
+        if found:
+            return found
+        found.append(Obligation("formed", "all parts", Verdict.PROVED))
         named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
         for name, subject, fault in named:
             found.append(Obligation(name, subject, Verdict.REFUTED if fault else Verdict.PROVED, fault or ""))
