@@ -124,13 +124,6 @@ class _Forms:
                 yield "", f"the loop over {x.variable} has no variable of its own"
                 continue
             known.add(x.variable)
-            ranges = self.schedule.ranges
-            if not known.issuperset(x.lower.variables) or any(v not in ranges for v in (*x.lower.variables, *x.upper.variables)):
-                continue
-            most = interval(simplify(x.upper - x.lower, ranges), ranges).upper + 1
-            least = interval(x.upper, ranges).upper - interval(x.lower, ranges).lower + 1
-            if min(most, least) > max(x.extent, 0):
-                yield "", f"the loop over {x.variable} may have {min(most, least)} iterations, its extent is {x.extent}"
 
     def _nodes(self, roots: Sequence[Node], known: set[Var]) -> Iterator[Fault]:
         inner = known | {r.variable for n in all_nodes(roots) for r in runtimes_of(n)}
