@@ -123,7 +123,7 @@ def test_a_reduction_that_stops_short() -> None:
     wrong = with_steps(softmax(), shorter)
     assert {o.name for o in prove(wrong).refuted} == {"complete", "folded once"}
     witnesses = [o.witness for o in refuted(wrong, "complete")]
-    assert any("39 elements are folded, the op has 40" in w for w in witnesses)
+    assert "an element that counts is not folded" in refuted(wrong, "folded once")[0].witness
     assert any("%x is needed but not read" in w and "y1 = 39" in w for w in witnesses)
 
 
