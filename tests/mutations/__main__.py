@@ -17,7 +17,7 @@ def main() -> None:
     found = []
     for o in outcomes(args.parents, args.most, share=args.share):
         found.append(o)
-        if o.verdict in ("accepted", "undecided"):
+        if o.verdict in ("accepted", "out of scope", "undecided"):
             print(f"{o.verdict}: {o.parent}: {o.mutant.step}.{o.mutant.field} {o.mutant}: {o.fault} {o.reason}"[:330], flush=True)
     if args.table:
         print(table(found))

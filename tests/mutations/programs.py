@@ -66,14 +66,14 @@ HOLES = """func.func @main(%x: tensor<1x5x5x8xf32>, %w: tensor<3x3x8x16xf32>) ->
     : (tensor<1x5x5x8xf32>, tensor<3x3x8x16xf32>) -> tensor<1x9x9x16xf32>
   return %0 : tensor<1x9x9x16xf32> }"""
 
-CUMSUM = """func.func @main(%x: tensor<6x16xf32>) -> tensor<6x16xf32> {
+CUMSUM = """func.func @main(%x: tensor<6x40xf32>) -> tensor<6x40xf32> {
   %z = stablehlo.constant dense<0.0> : tensor<f32>
-  %0 = "stablehlo.reduce_window"(%x, %z) <{padding = dense<[[0, 0], [15, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 1, 16>}> ({
+  %0 = "stablehlo.reduce_window"(%x, %z) <{padding = dense<[[0, 0], [39, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 1, 40>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %1 = stablehlo.add %a, %b : tensor<f32>
     stablehlo.return %1 : tensor<f32>
-  }) : (tensor<6x16xf32>, tensor<f32>) -> tensor<6x16xf32>
-  return %0 : tensor<6x16xf32> }"""
+  }) : (tensor<6x40xf32>, tensor<f32>) -> tensor<6x40xf32>
+  return %0 : tensor<6x40xf32> }"""
 
 SCATTER = """func.func @main(%x: tensor<10x6xf32>, %i: tensor<7x1xi32>, %u: tensor<7x6xf32>) -> tensor<10x6xf32> {
   %0 = "stablehlo.scatter"(%x, %i, %u) <{indices_are_sorted = false,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from tests.mutations.judge import Judge
 from tests.mutations.mutants import Mutant, mutants
 from tests.mutations.programs import parents
-from tiling import prove
+from tiling import Proof, prove
 
 OPERATIONS, SECONDS = 1_000_000, 20.0
 
@@ -22,7 +23,7 @@ class Outcome:
     parent: str
     mutant: Mutant
     fault: str | None
-    verdict: str  # "equal", "refuted", "undecided" or "accepted"
+    verdict: str  # "equal", "refuted", "undecided", "out of scope" or "accepted"
     reason: str = ""  # of an undecided one
 
 
@@ -56,17 +57,32 @@ def judged(name: str, judge: Judge, m: Mutant) -> Outcome:
         return Outcome(name, m, fault, "refuted")
     if proof.undecided:
         return Outcome(name, m, fault, "undecided", str(proof.undecided[0]))
-    return Outcome(name, m, fault, "accepted")
+    reason = out_of_scope(m, proof)
+    return Outcome(name, m, fault, "accepted" if reason is None else "out of scope", reason or "")
+
+
+ARITHMETIC = ("Apply", "Choose", "Condition", "Load", "Scalar")
+
+
+def out_of_scope(m: Mutant, proof: Proof) -> str | None:
+    """The proof's own reason why it takes a statement's arithmetic for granted, where that is what was changed."""
+    if m.step not in ARITHMETIC:
+        return None
+    for o in proof.assumed:
+        at = re.search(r"phase (\d+) step (\d+)", o.subject)
+        if at is not None and m.path.startswith(f".phases[{at[1]}].steps[{at[2]}]"):
+            return o.witness
+    return None
 
 
 def table(found: Sequence[Outcome]) -> str:
     """A row for each field of each kind of step."""
     counts: Counter[tuple[str, str, str]] = Counter((o.mutant.step, o.mutant.field, o.verdict) for o in found)
-    verdicts = ("refuted", "undecided", "accepted", "equal")
+    verdicts = ("refuted", "undecided", "out of scope", "accepted", "equal")
     rows = [("step", "field", *verdicts)]
     for step, field in sorted({(o.mutant.step, o.mutant.field) for o in found}):
         rows.append((step, field, *(str(counts[step, field, v] or "") for v in verdicts)))
     totals = Counter(o.verdict for o in found)
-    rows.append(("all", "", *(str(totals[v]) for v in verdicts)))
+    rows.append(("**all**", "", *(str(totals[v]) for v in verdicts)))
     lines = ["| " + " | ".join(r) + " |" for r in rows]
-    return "\n".join([lines[0], "|---|---|---:|---:|---:|---:|", *lines[1:]])
+    return "\n".join([lines[0], "|---|---|---:|---:|---:|---:|---:|", *lines[1:]])

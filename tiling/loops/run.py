@@ -434,7 +434,7 @@ class _Phase:
         if not o.op.regions:
             return np.argsort(-_total_order(rows[0]), kind="stable")
         body = o.op.regions[0]
-        i, j = (a.reshape(-1) for a in np.meshgrid(np.arange(o.count), np.arange(o.count), indexing="ij"))
+        i, j = np.repeat(np.arange(o.count), o.count), np.tile(np.arange(o.count), o.count)
         before = self.block(body, [x for row in rows for x in (row[i], row[j])])[0].reshape(o.count, o.count)
         return np.array(sorted(range(o.count), key=cmp_to_key(lambda a, b: int(before[b, a]) - int(before[a, b]))), np.int64)
 

@@ -6,8 +6,8 @@
     copy[...] = node                a fill is the op's operand or initial value, a packed factor an element of an operand, or zero
 
 Expressions are compared symbol by symbol; where loops were cut, and conditions went away with it, at points on both sides of
-every condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs (online
-forms) has other arithmetic than the ops: that is assumed.
+every condition's ends. Which elements are loaded through copies is the obligation `mapped`. What is rescaled while it runs
+(online forms) has other arithmetic than the ops: that is assumed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 import islpy
@@ -249,6 +250,7 @@ class _Place:
     domain: Domain
     label: str
     reduction: tuple[Loop, ...] = ()
+    is_scan: bool = False
 
 
 def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
@@ -292,7 +294,7 @@ class _Checker:
                     reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label, _reductions(s)), None
+                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s)), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -440,12 +442,19 @@ class _Checker:
         if self._are_parts(f):
             return None
         taken = self._taken(f, place)
+        ends = [(Const(0), Const(taken.ranges[q].size - 1)) for q in taken.made if q not in taken.solved]
+        if place.is_scan and ends:
+            # Each of a scan's steps adds an element at an end of its window.
+            left = [q for q in taken.made if q not in taken.solved]
+            tried = [{**taken.solved, **dict(zip(left, at, strict=True))} for at in product(*ends)]
+            faults = [self._compare(f.nodes, taken.wanted, place, solved) for solved in tried]
+            return None if None in faults else faults[0]
         found = [_unscaled(n) for n in f.nodes] if is_running else list(f.nodes)
-        first = self._compare(found, taken.wanted, place, taken.solved, product=not is_fold)
+        first = self._compare(found, taken.wanted, place, taken.solved, is_product=not is_fold)
         if first is not None and not is_fold and len(found) == 2:
             turned = replace(taken, wanted=tuple(reversed(taken.wanted)))
             turned = replace(turned, solved=_solved(turned.wanted, found, turned.free, turned.ranges))
-            first = first if self._compare(found, turned.wanted, place, turned.solved, product=True) else None
+            first = first if self._compare(found, turned.wanted, place, turned.solved, is_product=True) else None
         if first is None and is_running:
             raise Assumed("its initial value is what was, rescaled: the arithmetic is the online form's")
         return first
@@ -519,6 +528,8 @@ class _Checker:
             blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
             key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
             shape = tuple(taken.ranges[x].size for x in taken.made)
+            if not f.carried and not relation_of(*_starting(f, nest, place.domain)).is_injective():
+                return "an element is started by two iterations"
             m = relation_of(place.domain, (*key, *taken.at, *q))
             if not m.is_injective():
                 return "an element is folded by two iterations"
@@ -606,7 +617,7 @@ class _Checker:
 
     def _compare(
         self, found: Sequence[Node], wanted: Sequence[Node], place: _Place, solved: Point, zeros: bool = False,
-        product: bool = False,
+        is_product: bool = False,
     ) -> str | None:  # fmt: skip
         """Where expressions differ, or None. `solved` are the wanted ones' variables in the found ones'."""
         ranges, kept = self._ranges(place), {x.value for x in loads(list(found))}
@@ -619,17 +630,17 @@ class _Checker:
             if all(compare.same(a, b) or compare.is_padding(a, b) for a, b in zip(found, wanted, strict=True)):
                 continue
             nothing = any(_is_zero(compare.settled(n)) for n in wanted)
-            if product and nothing and any(_is_zero(compare.settled(n)) or _is_copy(n) for n in found):
+            if is_product and nothing and any(_is_zero(compare.settled(n)) or _is_copy(n) for n in found):
                 continue
             if zeros and all(_is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
                 continue
-            if self._differ(found, wanted, place, ranges, fixed, kept, product):
+            if self._differ(found, wanted, place, ranges, fixed, kept, is_product):
                 return f"the op computes something else at {_shown(at)}"
         return None
 
     def _differ(
         self, found: Sequence[Node], wanted: Sequence[Node], place: _Place, ranges: dict[Var, Interval], at: Point,
-        kept: set[Value], product: bool,
+        kept: set[Value], is_product: bool,
     ) -> bool:  # fmt: skip
         """Whether two expressions that are written differently have different values for some elements, drawn by lot."""
 
@@ -653,7 +664,7 @@ class _Checker:
                 mine, other = (
                     [Trial(ranges, at, seed, folded).number(n) for n in nodes] for nodes in (found, wanted)
                 )
-                if product:
+                if is_product:
                     mine, other = [float(np.prod(mine))], [float(np.prod(other))]
                 if not all(map(close, mine, other)):
                     return True
@@ -727,6 +738,20 @@ def _is_zero(n: Node) -> bool:
 
 def _reductions(nest: Nest) -> tuple[Loop, ...]:
     return tuple(x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.lower is Const(0))
+
+
+def _starting(f: FoldStep, nest: Nest, d: Domain) -> tuple[Domain, tuple[Expr, ...]]:
+    """The iterations that start a fold's elements, and for each the task, the block and the element."""
+    reduced = {x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION}
+    own = tuple((v, b) for v, b in d.variables if v not in reduced)
+    known = {v for v, _ in own}
+    held = tuple(c for c in d.held if known.issuperset(as_expr(c.expression).variables))
+    around = tuple(v for v, _ in d.variables[: d.shared + d.blocks])
+    return Domain(own, held), (*around, *f.index)
+
+
+def _scans(nest: Nest) -> bool:
+    return any(x.kind is LoopKind.SCAN for x in nest.loops)
 
 
 def _is_copy(n: Node) -> bool:

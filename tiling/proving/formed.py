@@ -124,13 +124,6 @@ class _Forms:
                 yield "", f"the loop over {x.variable} has no variable of its own"
                 continue
             known.add(x.variable)
-            ranges = self.schedule.ranges
-            if not known.issuperset(x.lower.variables) or any(v not in ranges for v in (*x.lower.variables, *x.upper.variables)):
-                continue
-            most = interval(simplify(x.upper - x.lower, ranges), ranges).upper + 1
-            least = interval(x.upper, ranges).upper - interval(x.lower, ranges).lower + 1
-            if min(most, least) > max(x.extent, 0):
-                yield "", f"the loop over {x.variable} may have {min(most, least)} iterations, its extent is {x.extent}"
 
     def _nodes(self, roots: Sequence[Node], known: set[Var]) -> Iterator[Fault]:
         inner = known | {r.variable for n in all_nodes(roots) for r in runtimes_of(n)}
@@ -214,10 +207,7 @@ class _Forms:
         known = set(around)
         yield from self._loops((s.loop,), known)
         for k, step in enumerate(s.steps):
-            if not isinstance(step, (Nest, Contract)):
-                yield "", f"a block of a sequential loop has no {type(step).__name__} steps"
-            else:
-                yield from ((f" part {k}{at}", fault) for at, fault in self._step(step, known, phase))
+            yield from ((f" part {k}{at}", fault) for at, fault in self._step(step, known, phase))
 
     # ------------------------------------------------------------ steps of other kinds
 

@@ -1,5 +1,6 @@
 """Proofs of schedules: what has to hold for a kernel to be right, shown by isl for each access of a schedule.
 
+    formed             every name stands for something, and every part of a step fits the others
     written once       (tasks, loops) -> element is injective and reaches every element of a result
     in bounds          every access lies in its buffer, and in its value's shape, wherever its conditions hold
     produced           what a step reads was written before: by its own task, or by any task of an earlier phase
@@ -10,9 +11,16 @@
     mapped             a load takes the element that the program's maps lead to
     complete           and all of them are loaded: a reduction covers its range, each element once
     paired             a product's factors are elements that the op multiplies
+    computed           an expression is what the ops compute: symbol by symbol, or tried at points and with numbers
+    folded once        each element of an op's range is folded once, unless it changes nothing
+    starts, goes on    a running result starts from the initial value, and each block takes all of it along
+    measured           a flag looks at the greatest magnitudes of all of an input, which an earlier phase found
+    left out           what is not computed while a flag is 1 is neutral, or zero, with inputs within the flag's limits
+    routine            sorts, scatters, selections and transforms are called as their op says, once and in order
     inputs             arguments are never written; a plan's kernels read what exists by then
 
-An obligation is proved, refuted with a witness, or undecided when it takes more than its budget: never proved by default.
+An obligation is proved, refuted with a witness, assumed with a reason, or undecided when it takes more than its budget: never
+proved by default.
 """
 
 from __future__ import annotations
@@ -46,6 +54,11 @@ __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
 
 OPERATIONS = 3_000_000
 """What isl may spend on one question."""
+ASSUMPTIONS = (
+    "access functions, index maps and the intervals of scalar functions are the ops' own",
+    "micro-kernels, turns and routines do what their steps declare; sums may be associated in any order",
+)
+"""What every proof takes for granted."""
 
 
 class Verdict(enum.Enum):
@@ -104,7 +117,8 @@ class Proof:
         rows += [(r["obligation"], *(str(r[v.value]) for v in Verdict)) for r in self.table()]
         widths = [max(len(r[k]) for r in rows) for k in range(len(rows[0]))]
         lines = ["  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in rows]
-        return "\n".join([*lines, *(str(o) for o in (*self.refuted, *self.undecided))])
+        assumed = [f"assumed: {reason}" for reason in dict.fromkeys((*ASSUMPTIONS, *(o.witness for o in self.assumed)))]
+        return "\n".join([*lines, *(str(o) for o in (*self.refuted, *self.undecided)), *assumed])
 
 
 def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:
@@ -112,7 +126,8 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 
     Of a fusion and a plan that is also shown of the final loops (`tiling.pipeline.finished`), which kernels print.
 
-    `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. Never raises for a
+    `operations` bounds isl's work on one question, `seconds` the whole: what is left over is undecided. What is assumed is no
+    hindrance to `holds`; it is listed in the report. Never raises for a
     schedule that breaks a rule: that is a refuted obligation.
 
     >>> import hlo, tiling
@@ -180,10 +195,12 @@ def _prove(
     schedule: Schedule, operations: int, deadline: float,
     asked: Callable[[_Prover], Iterator[Obligation]] | None = None, brief: bool = False,
 ) -> list[Obligation]:  # fmt: skip
-    found = [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
-    if found:
-        return found
-    found = [Obligation("formed", "" if brief else "all parts", Verdict.PROVED)]
+    found: list[Obligation] = []
+    if not brief:
+        found += [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
+        if found:
+            return found
+        found.append(Obligation("formed", "all parts", Verdict.PROVED))
     if asked is None:
         named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
         for name, subject, fault in named:

@@ -21,6 +21,10 @@ __all__ = ["Questions", "Undecided", "coordinates", "guard_set", "named", "point
 IN, OUT, SET = islpy.dim_type.in_, islpy.dim_type.out, islpy.dim_type.set
 
 
+OPERATIONS_PER_SECOND = 500_000
+"""Fewer than isl makes on any of today's machines."""
+
+
 class Undecided(Exception):
     """Carries the reason why a question has no answer within the budget."""
 
@@ -37,7 +41,9 @@ class Questions:
         if time.perf_counter() > self.deadline:
             raise Undecided("no time is left")
         try:
-            answer = bounded(question, self.operations)
+            # So many operations as isl may have time for: one question does not take more than what is left.
+            left = int((self.deadline - time.perf_counter()) * OPERATIONS_PER_SECOND)
+            answer = bounded(question, max(1, min(self.operations, left)))
         except ValueError as reason:
             raise Undecided(str(reason)) from None
         if isinstance(answer, Declined):

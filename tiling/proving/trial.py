@@ -133,4 +133,6 @@ def close(a: Number, b: Number) -> bool:
     """Equal but for rounding; two that are no numbers are equal."""
     if a != a or b != b:
         return a != a and b != b
-    return a == b or abs(a - b) <= 1e-5 * max(1.0, abs(a), abs(b))
+    if math.inf in (abs(a), abs(b)):
+        return a == b
+    return abs(a - b) <= 1e-5 * max(1.0, abs(a), abs(b))

@@ -1,0 +1,160 @@
+"""Schedules with one field changed: what computes something else is refuted, and what is right is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.mutations.judge import Judge
+from tests.mutations.mutants import Mutant, mutants
+from tests.mutations.programs import parents
+from tests.mutations.table import Outcome, outcomes, table
+from tiling import prove
+from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Measure, Nest, Ordering, Scatter, Schedule, Sequential
+
+QUICK = ("softmax", "causal attention", "matmul", "convolution", "cumulative sum", "scatter", "sort", "turned", "masked sum")
+
+
+def accepted(found: Sequence[Outcome]) -> list[str]:
+    return [f"{o.parent}: {o.mutant}: {o.fault}" for o in found if o.verdict == "accepted"]
+
+
+@pytest.mark.parametrize("name", sorted(parents()))
+def test_parents_are_right(name: str) -> None:
+    proof = prove(parents()[name])
+    assert proof.holds, proof
+
+
+def test_a_slice_of_the_mutants() -> None:
+    found = list(outcomes(QUICK, most=1, seed=1, share=0.12))
+    assert {o.verdict for o in found} >= {"refuted", "equal"}, table(found)
+    assert not accepted(found)
+
+
+@pytest.mark.slow
+def test_all_fields_of_all_steps() -> None:
+    found = list(outcomes(most=2))
+    print(table(found))
+    assert not accepted(found)
+
+
+def with_step(schedule: Schedule, kind: type, change: Any, which: int = 0) -> Schedule:
+    """The schedule with one of its steps of a kind changed; dropped where the change gives None, several where it gives them."""
+    count = 0
+
+    def steps(old: Sequence[Any]) -> tuple[Any, ...]:
+        nonlocal count
+        made: list[Any] = []
+        for s in old:
+            if isinstance(s, kind):
+                count += 1
+                new = change(s) if count == which + 1 else s
+                made += new if isinstance(new, tuple) else [] if new is None else [new]
+            elif isinstance(s, Sequential):
+                made.append(replace(s, steps=steps(s.steps)))
+            else:
+                made.append(s)
+        return tuple(made)
+
+    phases = tuple(replace(p, steps=steps(p.steps)) for p in schedule.phases)
+    assert count > which, f"no {kind.__name__}"
+    return replace(schedule, phases=phases)
+
+
+def is_refuted(name: str, wrong: Schedule) -> None:
+    assert Judge(parents()[name]).why_other(wrong) is not None, "the change changes nothing"
+    assert prove(wrong).refuted
+
+
+@pytest.mark.parametrize("name", ["causal attention", "window attention", "capped attention", "online attention"])
+def test_a_mask_shifted_by_one(name: str) -> None:
+    """By one query more or less than the program's mask, in what is computed and in what is left out."""
+    judge = Judge(parents()[name])
+    fields = ("expression", "lower", "upper")
+    found = [m for m in mutants(parents()[name]) if m.step == "Condition" and m.field in fields and "1" in m.change]
+    wrong = (m for m in found if judge.why_other(m.schedule) is not None)
+    first = list(islice(wrong, 3))
+    assert len(first) == 3
+    for m in first:
+        assert prove(m.schedule).refuted, m
+
+
+def test_a_contraction_that_adds_to_what_is_there() -> None:
+    is_refuted("matmul", with_step(parents()["matmul"], Contract, lambda c: replace(c, accumulate=True)))
+
+
+def test_a_block_that_forgets_the_ones_before() -> None:
+    schedule = parents()["online attention"]
+    count = sum(isinstance(s, Contract) for p in schedule.phases for s in p.all_steps)
+    is_refuted("online attention", with_step(schedule, Contract, lambda c: replace(c, accumulate=False), count - 1))
+
+
+@pytest.mark.parametrize("name", ["softmax", "cumulative sum", "siblings"])
+def test_folds_that_go_on_and_ought_to_start(name: str) -> None:
+    def carried(n: Nest) -> Nest:
+        return replace(n, folds=tuple(replace(f, carried=not f.carried) for f in n.folds))
+
+    which = next(k for k, n in enumerate(s for p in parents()[name].phases for s in p.steps if isinstance(s, Nest)) if n.folds)
+    is_refuted(name, with_step(parents()[name], Nest, carried, which))
+
+
+def test_a_flag_that_nobody_measures() -> None:
+    schedule = parents()["causal attention"]
+    phases = tuple(p for p in schedule.phases if not any(isinstance(s, Measure) for s in p.steps))
+    assert len(phases) < len(schedule.phases)
+    is_refuted("causal attention", replace(schedule, phases=phases))
+
+
+def test_a_limit_that_is_too_wide() -> None:
+    schedule = parents()["causal attention"]
+    main = schedule.phases[-1]
+    (flag,) = main.flags
+    wide = replace(flag, limits=tuple((b, 3e38) for b, _ in flag.limits))
+    assert prove(replace(schedule, phases=(*schedule.phases[:-1], replace(main, flags=(wide,))))).refuted
+
+
+@pytest.mark.parametrize("change", [lambda s: None, lambda s: (s, s)], ids=["dropped", "doubled"])
+@pytest.mark.parametrize("kind", [Nest, Scatter])
+def test_a_scatter_without_its_fill_or_its_updates(kind: type, change: Any) -> None:
+    wrong = with_step(parents()["scatter"], kind, change)
+    assert prove(wrong).refuted
+
+
+def test_a_scatter_cut_short() -> None:
+    def shorter(s: Scatter) -> Scatter:
+        x = s.loops[0]
+        return replace(s, loops=(replace(x, upper=x.upper - 1), *s.loops[1:]))
+
+    is_refuted("scatter", with_step(parents()["scatter"], Scatter, shorter))
+
+
+def test_an_ordering_of_one_element_fewer() -> None:
+    is_refuted("sort", with_step(parents()["sort"], Ordering, lambda o: replace(o, count=o.count - 1)))
+
+
+@pytest.mark.parametrize("kind", [LoopKind.SCAN, LoopKind.PARALLEL])
+def test_a_reduction_in_another_order(kind: LoopKind) -> None:
+    def other(n: Nest) -> Nest:
+        return replace(n, loops=tuple(_of(x, kind) if x.kind is LoopKind.REDUCTION else x for x in n.loops))
+
+    assert prove(with_step(parents()["softmax"], Nest, other)).refuted
+
+
+def _of(x: Loop, kind: LoopKind) -> Loop:
+    return replace(x, kind=kind)
+
+
+def test_a_kernel_along_the_depth_of_panels() -> None:
+    is_refuted("matmul", with_step(parents()["matmul"], Contract, lambda c: replace(c, along_depth=not c.along_depth)))
+
+
+def test_every_field_is_changed() -> None:
+    """Fields that are added to the loops' classes are changed as well, without a word here."""
+    found: list[Mutant] = list(mutants(parents()["softmax"]))
+    changed = {(m.step, m.field) for m in found}
+    assert {("FoldStep", f) for f in FoldStep.__dataclass_fields__ if f != "op"} <= changed
+    assert {("Loop", f) for f in Loop.__dataclass_fields__} <= changed
