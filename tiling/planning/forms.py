@@ -60,7 +60,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
 def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:
     """The figures of the form that `lower` would choose; its schedule where they do not follow from maps, or it is online.
 
-    They are those of the CPU's model, of loops after all passes: where one is skipped or another model weighs, the schedule tells.
+    They are those of the CPU's model, of loops after all passes: where one is skipped or another model weighs, it is lowered.
     """
     if skipped() or has_own_model(machine):
         return lower(request, machine, names)
