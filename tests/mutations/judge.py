@@ -11,7 +11,7 @@ import numpy as np
 from hlo.module import Value
 from tests.mutations.running import constant, given_values, outputs
 from tiling.loops.ir import Schedule
-from tiling.loops.run import Misuse
+from tiling.proving.run import Misuse
 
 Array = np.ndarray[Any, Any]
 
