@@ -278,6 +278,10 @@ class _Checker:
         self.states = _states(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.contracted = {s.value for s in steps if isinstance(s, Contract)}
+        self.products = {
+            f.values[0] for s in steps if isinstance(s, Nest) for f in s.folds
+            if isinstance(f.op.definition.semantics, SumOfProducts)
+        }  # fmt: skip
         self.folds: dict[Value, list[tuple[FoldStep, Nest, _Place, bool]]] = {}
         for nest, place, _ in self.nests():
             for f in nest.folds:
@@ -531,6 +535,13 @@ class _Checker:
             if not f.carried and not relation_of(*_starting(f, nest, place.domain)).is_injective():
                 return "an element is started by two iterations"
             m = relation_of(place.domain, (*key, *taken.at, *q))
+            in_order = {x: loop.variable for x, loop in zip(taken.made, place.reduction, strict=False)}
+            if not m.is_injective() and len(place.reduction) == len(taken.made):
+                # Loads that stand for each other by chance: perhaps the loops are the op's range as it is.
+                solved = {**taken.solved, **in_order}
+                fits = all(loop.extent == taken.ranges[x].size for x, loop in zip(taken.made, place.reduction, strict=True))
+                if fits and self._compare(f.nodes, taken.wanted, place, solved, is_product=f.values[0] in self.products) is None:
+                    m = relation_of(place.domain, (*key, *taken.at, *in_order.values()))
             if not m.is_injective():
                 return "an element is folded by two iterations"
             reached = m.range()

@@ -434,13 +434,14 @@ class _Phase:
         if not o.op.regions:
             return np.argsort(-_total_order(rows[0]), kind="stable")
         body = o.op.regions[0]
-        i, j = np.repeat(np.arange(o.count), o.count), np.tile(np.arange(o.count), o.count)
-        before = self.block(body, [x for row in rows for x in (row[i], row[j])])[0].reshape(o.count, o.count)
+        i: Array = np.repeat(np.arange(o.count), o.count)
+        j: Array = np.tile(np.arange(o.count), o.count)
+        before: Array = self.block(body, [x for row in rows for x in (row[i], row[j])])[0].reshape(o.count, o.count)
 
-        def compared(a: int, b: int) -> int:
+        def compare(a: int, b: int) -> int:
             return int(before[b, a]) - int(before[a, b])
 
-        return np.array(sorted(range(o.count), key=cmp_to_key(compared)), np.int64)
+        return np.array(sorted(range(o.count), key=cmp_to_key(compare)), np.int64)
 
     def scatter(self, s: Scatter, around: Points) -> None:
         points = self.over(s.loops, around)
