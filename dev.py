@@ -171,7 +171,6 @@ LAYERS = {
     "docs": ["tests/test_docs.py", "tests/test_readme.py", "tests/test_op_*.py", "tests/test_notebooks.py"],
     "machines": ["tests/test_machines.py"],
     "project": ["tests/test_benchmark.py", "tests/test_imports.py", "tests/test_pairs.py", "tests/test_suite.py"],
-    "facts": ["tests/test_scalar_functions.py", "tests/test_families_proved.py", "tests/mutations"],
 }
 
 
