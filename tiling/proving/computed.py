@@ -43,6 +43,7 @@ from tiling.loops.element_ir import (
     all_nodes,
     has_runtimes,
     loads,
+    rebuild,
     runtimes_of,
 )
 from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
@@ -251,6 +252,7 @@ class _Place:
     label: str
     reduction: tuple[Loop, ...] = ()
     is_scan: bool = False
+    beside: tuple[Store, ...] = ()  # the stores of the same nest
 
 
 def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
@@ -277,6 +279,9 @@ class _Checker:
         self.schedule, self.ask = schedule, ask
         self.states = _states(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.running = {
+            v for s in steps if isinstance(s, Sequential) for x in s.steps if isinstance(x, (Nest, Contract)) for v in x.values
+        }  # fmt: skip
         self.contracted = {s.value for s in steps if isinstance(s, Contract)}
         self.products = {
             f.values[0] for s in steps if isinstance(s, Nest) for f in s.folds
@@ -298,7 +303,7 @@ class _Checker:
                     reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s)), None
+                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s), s.stores), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -332,12 +337,30 @@ class _Checker:
         if isinstance(semantics, (Fold, SumOfProducts)):
             if any(x.buffer in self.states for x in loads([s.node])):
                 raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
+            if isinstance(semantics, SumOfProducts) and v not in self.running and _is_plus_zero(s.node):
+                return None  # nothing is summed here: that no product counts is the obligation `complete`
             return self._written_out(s, v.op, place)
         wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
-        node = s.node
-        if any(x.buffer in self.states for x in loads([s.node])):
-            node = _unscaled(s.node)  # by a number that the online form takes off in the end
+        node = self._with_finished(s, place)
+        if any(x.buffer in self.states for x in loads([node])):
+            node = _unscaled(node)  # by a number that the online form takes off in the end
         return self._compare([node], [wanted], place, {})
+
+    def _with_finished(self, s: Store, place: _Place) -> Node:
+        """A store's node where what another store of the nest takes for a finished running result is that result's element.
+
+        Both are evaluated in the same iteration, from the same running results: what is assumed of the one holds of the other.
+        """
+        finished: dict[Node, Load] = {}
+        for other in place.beside:
+            v, read = other.value, loads([other.node])
+            is_state = any(x.buffer in self.states for x in read) and not isinstance(other.node, Load)
+            if other is not s and v is not None and v is not s.value and is_state and len(other.index) == v.rank:
+                if v.op is not None and isinstance(v.op.definition.semantics, (Fold, SumOfProducts)):
+                    finished[other.node] = Load(v, other.index)
+        if not finished or has_runtimes([s.node]):
+            return s.node
+        return rebuild(s.node, lambda x: x, tuple, {}, lambda n: finished.get(n, n))
 
     def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
         """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
@@ -745,6 +768,10 @@ def _filled_from(result: Value) -> Value | None:
 
 def _is_zero(n: Node) -> bool:
     return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
+
+
+def _is_plus_zero(n: Node) -> bool:
+    return isinstance(n, Scalar) and not any(n.value.tobytes())
 
 
 def _reductions(nest: Nest) -> tuple[Loop, ...]:

@@ -161,7 +161,7 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obligation]:
     """The obligations of a kernel: of its loops as they were lowered and, where those hold, of the final ones."""
     found = _prove(schedule, operations, deadline)
-    if finished(schedule) is schedule or not all(o.verdict is Verdict.PROVED for o in found):
+    if finished(schedule) is schedule or not Proof(tuple(found)).holds:
         return found  # passes need not make sense of loops that break a rule
     final = _prove(finished(schedule), operations, deadline, _Prover.memory)
     final += _prove(followed(schedule), operations, deadline, _Prover.contents)
