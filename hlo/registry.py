@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from hlo.access import AccessFunction, AnyOp, Index
 from hlo.attributes import TypedArray
 from hlo.errors import Declined, VerificationError
+from hlo.lazy import cached_property
 from hlo.types import Type
 
 __all__ = [

@@ -271,7 +271,7 @@ class Executable:
 
     def _check_places(self, computes: Sequence[Compute]) -> None:
         """What is declared as aligned starts with a cache line; where it does not, the evaluator runs the program."""
-        places = [("a constant", address_of(a)) for _, a in self._fixed]
+        places = [("a constant", address_of(a)) for _, a in self._fixed if a.size]
         places += [(f"memory {slot} of the arena", at) for slot, at in self._offsets.items()]
         places += [(f"the copy of memory {slot}", at) for slot, at, _ in self._copies]
         places += [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from codegen.kernel.ir import Kernel, Parameter
 from codegen.kernel.parse import parse_lines
@@ -19,6 +18,7 @@ from codegen.source.scatter import scatter_body
 from codegen.source.selecting import selection_body
 from codegen.source.writer import NotCompilable
 from hlo.errors import Declined
+from hlo.lazy import cached_property
 from indexing.expr import Const
 from tiling.loops.ir import (
     Buffer,

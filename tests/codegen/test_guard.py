@@ -16,8 +16,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call import executable
 from codegen.call.guard import Block, GuardError, Guards, ScratchUse, StepUse
+from codegen.kernel.print_numba import print_numba
 from codegen.native.jit import compile_kernels
 from hlo.errors import SettingError
 
@@ -91,14 +91,14 @@ def test_loops_and_choices_run_between_guards(mode: str, monkeypatch: pytest.Mon
 def overrunning(monkeypatch: pytest.MonkeyPatch, mode: str, n: int, place: int) -> codegen.Executable:
     """x * x, by a kernel that writes one element too many, too."""
 
-    def worse(kernels: Any) -> Any:
-        (source, signature), = kernels
-        name = next(p.name for p in signature.params if p.name != "x")
-        return compile_kernels([(f"{source.rstrip()}\n    {name}[{place}] = float32(7)\n", signature)])
+    class Worse:
+        def compile(self, kernels: Any) -> Any:
+            ((kernel, signature),) = kernels
+            name = next(p.name for p in signature.params if p.name != "x")
+            return compile_kernels([(f"{print_numba(kernel).rstrip()}\n    {name}[{place}] = float32(7)\n", signature)])
 
     monkeypatch.setenv("TILEWRIGHT_DEBUG", mode)
-    monkeypatch.setattr(executable, "compile_kernels", worse)
-    return codegen.compile(hlo.parse(TEXT.format(n=n)))
+    return codegen.compile(hlo.parse(TEXT.format(n=n)), target=Worse())
 
 
 @pytest.mark.parametrize(

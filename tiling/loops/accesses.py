@@ -11,10 +11,11 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import product
 
 from hlo.access import Condition
+from hlo.lazy import cached_property
 from hlo.module import Op, Value
 from indexing.expr import (
     Bounds,

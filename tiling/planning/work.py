@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from hlo.lazy import cached_property
 from hlo.module import Value
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.elements.scalar_functions import scalar_function
