@@ -253,6 +253,7 @@ class _Place:
     reduction: tuple[Loop, ...] = ()
     is_scan: bool = False
     beside: tuple[Store, ...] = ()  # the stores of the same nest
+    reduced: tuple[Var, ...] = ()  # the variables of all reduction loops
 
 
 def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
@@ -303,7 +304,7 @@ class _Checker:
                     reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s), s.stores), None
+                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s), s.stores, _reduced(s)), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -527,6 +528,14 @@ class _Checker:
             if loop is not None:
                 loops.remove(loop)
                 solved[q] = loop.variable
+        if len(place.reduced) == len(made):
+            # Between holes loads do not tell one index from the next: perhaps the loops are the op's range as it is.
+            in_order: dict[Var, Expr] = {**solved, **dict(zip(made, place.reduced, strict=True))}
+            spans = place.domain.ranges
+            inside = all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True))
+            symbols = _Comparison(ranges, in_order)
+            if inside and in_order != solved and all(symbols.same(a, b) for a, b in zip(f.nodes, wanted, strict=True)):
+                solved = in_order
         at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
         return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
 
@@ -768,6 +777,10 @@ def _filled_from(result: Value) -> Value | None:
 
 def _is_zero(n: Node) -> bool:
     return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
+
+
+def _reduced(nest: Nest) -> tuple[Var, ...]:
+    return tuple(x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION)
 
 
 def _is_plus_zero(n: Node) -> bool:
