@@ -46,7 +46,7 @@ from tiling.loops.element_ir import (
     rebuild,
     runtimes_of,
 )
-from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
 from tiling.loops.stage import is_inlinable
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
 from tiling.proving.trial import Trial, Untried, apply, close
@@ -256,9 +256,14 @@ class _Place:
     reduced: tuple[Var, ...] = ()  # the variables of all reduction loops
 
 
-def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
-    """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked."""
-    checker = _Checker(schedule, ask)
+def computed_questions(schedule: Schedule, ask: Questions, lowered: Schedule | None = None) -> Iterator[Question]:
+    """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked.
+
+    Of final loops, `lowered` are those that they were made of. A statement that cannot be compared with its op is compared with
+    theirs: where each of its iterations is an iteration of a lowered statement as well, that writes the same element from the
+    same expression (up to choices that the smaller domain settles), the lowered statement's answer is its own.
+    """
+    checker = _Checker(schedule, ask, None if lowered is None else _Checker(lowered, ask))
     down = all(schedule.ranges.get(f.variable) == Interval(0, 0) for p in schedule.phases for f in p.flags)
     for v in checker.folds if down else ():
         yield "folded once", f"%{v.name or '?'}", _bound(checker.once, v)
@@ -276,8 +281,8 @@ def _bound(method: Callable[..., str | None], *arguments: object) -> Callable[[]
 
 
 class _Checker:
-    def __init__(self, schedule: Schedule, ask: Questions) -> None:
-        self.schedule, self.ask = schedule, ask
+    def __init__(self, schedule: Schedule, ask: Questions, lowered: _Checker | None = None) -> None:
+        self.schedule, self.ask, self.lowered = schedule, ask, lowered
         self.states = _states(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.running = {
@@ -316,10 +321,49 @@ class _Checker:
     # ------------------------------------------------------------ statements
 
     def store(self, s: Store, place: _Place, op: Op | None) -> str | None:
-        return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
+        try:
+            return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
+        except Undecided:
+            for nest, its, of in self._around(place):
+                for x in nest.stores:
+                    if x.value is s.value and self._is_part([s.buffer], s.index, [s.node], [x.buffer], x.index, [x.node], place):
+                        assert self.lowered is not None
+                        return self.lowered.store(x, its, of)
+            raise
 
     def fold(self, f: FoldStep, nest: Nest, place: _Place) -> str | None:
-        return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
+        try:
+            return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
+        except Undecided:
+            for around, its, _ in self._around(place):
+                for x in around.folds:
+                    mine, other = (*f.nodes, *f.inits), (*x.nodes, *x.inits)
+                    alike = (x.values, x.op, x.carried, len(x.nodes)) == (f.values, f.op, f.carried, len(f.nodes))
+                    if alike and self._is_part(f.buffers, f.index, mine, x.buffers, x.index, other, place):
+                        assert self.lowered is not None
+                        return self.lowered.fold(x, around, its)
+            raise
+
+    def _around(self, place: _Place) -> Iterator[tuple[Nest, _Place, Op | None]]:
+        """The lowered nests of which a nest's iterations are a part, by the same names."""
+        for nest, its, op in self.lowered.nests() if self.lowered is not None else ():
+            if [v for v, _ in its.domain.variables] == [v for v, _ in place.domain.variables]:
+                if points_of(place.domain).is_subset(points_of(its.domain)):
+                    yield nest, its, op
+
+    def _is_part(
+        self, buffers: Sequence[Buffer], index: Sequence[Expr], nodes: Sequence[Node],
+        its_buffers: Sequence[Buffer], its_index: Sequence[Expr], its_nodes: Sequence[Node], place: _Place,
+    ) -> bool:  # fmt: skip
+        """Whether two statements write the same element from the same expressions, wherever the first one runs."""
+        if len(buffers) != len(its_buffers) or len(index) != len(its_index) or len(nodes) != len(its_nodes):
+            return False
+        symbols = _Comparison(self._ranges(place), NOWHERE)
+        return (
+            all(a is b for a, b in zip(buffers, its_buffers, strict=True))
+            and all(symbols.equal(a, b) for a, b in zip(index, its_index, strict=True))
+            and all(symbols.same(a, b) for a, b in zip(nodes, its_nodes, strict=True))
+        )
 
     @staticmethod
     def _told(question: Callable[[], str | None]) -> str | None:
