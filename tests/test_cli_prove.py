@@ -27,9 +27,12 @@ def test_the_table_follows_the_check(program: str, capsys: pytest.CaptureFixture
     assert cli.main(["check", "--prove", program]) == cli.OK
     shown = capsys.readouterr().out.splitlines()
     start = next(k for k, line in enumerate(shown) if line.startswith("obligation"))
-    rows = {line[:18].strip(): line[18:].split() for line in shown[start + 1 :]}
+    rest = [line for line in shown[start + 1 :] if not line.startswith("assumed: ")]
+    assert len(rest) < len(shown) - start - 1, "what is taken for granted stands below the table"
+    rows = {line[:18].strip(): line[18:].split() for line in rest}
     assert "written once" in rows and "in bounds" in rows
-    assert all(refuted == undecided == "0" for _, refuted, undecided in rows.values())
+    assert shown[start].split() == ["obligation", *(v.value for v in Verdict)]
+    assert all(refuted == assumed == undecided == "0" for _, refuted, assumed, undecided in rows.values())
 
 
 def test_without_the_option_nothing_is_proved(program: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -434,6 +434,14 @@ def test_a_nest_does_not_join_one_that_overwrites_what_it_reads_further_on() -> 
     assert proof.holds, told(proof)
 
 
+@pytest.mark.parametrize("seed", [76, 77, 79, 102, 146])
+def test_folds_of_padded_values(seed: int) -> None:
+    """Between the holes of a padded value two indices load the same element: the loops tell them apart."""
+    module, _ = random_program(seed)
+    proof = prove(tiling.plan(module, machine=MACHINE))
+    assert proof.holds, told(proof)
+
+
 @pytest.mark.parametrize("seed", [429])
 def test_random_programs_that_were_wrong(seed: int) -> None:
     """429: a reverse and a select over one product were merged while the select's result lay in the product's place."""

@@ -43,9 +43,10 @@ from tiling.loops.element_ir import (
     all_nodes,
     has_runtimes,
     loads,
+    rebuild,
     runtimes_of,
 )
-from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
 from tiling.loops.stage import is_inlinable
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
 from tiling.proving.trial import Trial, Untried, apply, close
@@ -251,11 +252,18 @@ class _Place:
     label: str
     reduction: tuple[Loop, ...] = ()
     is_scan: bool = False
+    beside: tuple[Store, ...] = ()  # the stores of the same nest
+    reduced: tuple[Var, ...] = ()  # the variables of all reduction loops
 
 
-def computed_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
-    """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked."""
-    checker = _Checker(schedule, ask)
+def computed_questions(schedule: Schedule, ask: Questions, lowered: Schedule | None = None) -> Iterator[Question]:
+    """(obligation, subject, question) for every store and fold. A question raises Undecided, or Assumed where it is not asked.
+
+    Of final loops, `lowered` are those that they were made of. A statement that cannot be compared with its op is compared with
+    theirs: where each of its iterations is an iteration of a lowered statement as well, that writes the same element from the
+    same expression (up to choices that the smaller domain settles), the lowered statement's answer is its own.
+    """
+    checker = _Checker(schedule, ask, None if lowered is None else _Checker(lowered, ask))
     down = all(schedule.ranges.get(f.variable) == Interval(0, 0) for p in schedule.phases for f in p.flags)
     for v in checker.folds if down else ():
         yield "folded once", f"%{v.name or '?'}", _bound(checker.once, v)
@@ -273,10 +281,13 @@ def _bound(method: Callable[..., str | None], *arguments: object) -> Callable[[]
 
 
 class _Checker:
-    def __init__(self, schedule: Schedule, ask: Questions) -> None:
-        self.schedule, self.ask = schedule, ask
+    def __init__(self, schedule: Schedule, ask: Questions, lowered: _Checker | None = None) -> None:
+        self.schedule, self.ask, self.lowered = schedule, ask, lowered
         self.states = _states(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.running = {
+            v for s in steps if isinstance(s, Sequential) for x in s.steps if isinstance(x, (Nest, Contract)) for v in x.values
+        }  # fmt: skip
         self.contracted = {s.value for s in steps if isinstance(s, Contract)}
         self.products = {
             f.values[0] for s in steps if isinstance(s, Nest) for f in s.folds
@@ -298,7 +309,7 @@ class _Checker:
                     reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s)), None
+                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s), s.stores, _reduced(s)), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -310,10 +321,49 @@ class _Checker:
     # ------------------------------------------------------------ statements
 
     def store(self, s: Store, place: _Place, op: Op | None) -> str | None:
-        return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
+        try:
+            return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
+        except Undecided:
+            for nest, its, of in self._around(place):
+                for x in nest.stores:
+                    if x.value is s.value and self._is_part([s.buffer], s.index, [s.node], [x.buffer], x.index, [x.node], place):
+                        assert self.lowered is not None
+                        return self.lowered.store(x, its, of)
+            raise
 
     def fold(self, f: FoldStep, nest: Nest, place: _Place) -> str | None:
-        return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
+        try:
+            return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
+        except Undecided:
+            for around, its, _ in self._around(place):
+                for x in around.folds:
+                    mine, other = (*f.nodes, *f.inits), (*x.nodes, *x.inits)
+                    alike = (x.values, x.op, x.carried, len(x.nodes)) == (f.values, f.op, f.carried, len(f.nodes))
+                    if alike and self._is_part(f.buffers, f.index, mine, x.buffers, x.index, other, place):
+                        assert self.lowered is not None
+                        return self.lowered.fold(x, around, its)
+            raise
+
+    def _around(self, place: _Place) -> Iterator[tuple[Nest, _Place, Op | None]]:
+        """The lowered nests of which a nest's iterations are a part, by the same names."""
+        for nest, its, op in self.lowered.nests() if self.lowered is not None else ():
+            if [v for v, _ in its.domain.variables] == [v for v, _ in place.domain.variables]:
+                if points_of(place.domain).is_subset(points_of(its.domain)):
+                    yield nest, its, op
+
+    def _is_part(
+        self, buffers: Sequence[Buffer], index: Sequence[Expr], nodes: Sequence[Node],
+        its_buffers: Sequence[Buffer], its_index: Sequence[Expr], its_nodes: Sequence[Node], place: _Place,
+    ) -> bool:  # fmt: skip
+        """Whether two statements write the same element from the same expressions, wherever the first one runs."""
+        if len(buffers) != len(its_buffers) or len(index) != len(its_index) or len(nodes) != len(its_nodes):
+            return False
+        symbols = _Comparison(self._ranges(place), NOWHERE)
+        return (
+            all(a is b for a, b in zip(buffers, its_buffers, strict=True))
+            and all(symbols.equal(a, b) for a, b in zip(index, its_index, strict=True))
+            and all(symbols.same(a, b) for a, b in zip(nodes, its_nodes, strict=True))
+        )
 
     @staticmethod
     def _told(question: Callable[[], str | None]) -> str | None:
@@ -332,12 +382,30 @@ class _Checker:
         if isinstance(semantics, (Fold, SumOfProducts)):
             if any(x.buffer in self.states for x in loads([s.node])):
                 raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
+            if isinstance(semantics, SumOfProducts) and v not in self.running and _is_plus_zero(s.node):
+                return None  # nothing is summed here: that no product counts is the obligation `complete`
             return self._written_out(s, v.op, place)
         wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
-        node = s.node
-        if any(x.buffer in self.states for x in loads([s.node])):
-            node = _unscaled(s.node)  # by a number that the online form takes off in the end
+        node = self._with_finished(s, place)
+        if any(x.buffer in self.states for x in loads([node])):
+            node = _unscaled(node)  # by a number that the online form takes off in the end
         return self._compare([node], [wanted], place, {})
+
+    def _with_finished(self, s: Store, place: _Place) -> Node:
+        """A store's node where what another store of the nest takes for a finished running result is that result's element.
+
+        Both are evaluated in the same iteration, from the same running results: what is assumed of the one holds of the other.
+        """
+        finished: dict[Node, Load] = {}
+        for other in place.beside:
+            v, read = other.value, loads([other.node])
+            is_state = any(x.buffer in self.states for x in read) and not isinstance(other.node, Load)
+            if other is not s and v is not None and v is not s.value and is_state and len(other.index) == v.rank:
+                if v.op is not None and isinstance(v.op.definition.semantics, (Fold, SumOfProducts)):
+                    finished[other.node] = Load(v, other.index)
+        if not finished or has_runtimes([s.node]):
+            return s.node
+        return rebuild(s.node, lambda x: x, tuple, {}, lambda n: finished.get(n, n))
 
     def _written_out(self, s: Store, op: Op, place: _Place) -> str | None:
         """A fold of few elements as one expression: the initial value and each element that is not neutral, in any order."""
@@ -504,6 +572,14 @@ class _Checker:
             if loop is not None:
                 loops.remove(loop)
                 solved[q] = loop.variable
+        if len(place.reduced) == len(made):
+            # Between holes loads do not tell one index from the next: perhaps the loops are the op's range as it is.
+            in_order: dict[Var, Expr] = {**solved, **dict(zip(made, place.reduced, strict=True))}
+            spans = place.domain.ranges
+            inside = all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True))
+            symbols = _Comparison(ranges, in_order)
+            if inside and in_order != solved and all(symbols.same(a, b) for a, b in zip(f.nodes, wanted, strict=True)):
+                solved = in_order
         at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
         return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
 
@@ -745,6 +821,14 @@ def _filled_from(result: Value) -> Value | None:
 
 def _is_zero(n: Node) -> bool:
     return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
+
+
+def _reduced(nest: Nest) -> tuple[Var, ...]:
+    return tuple(x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION)
+
+
+def _is_plus_zero(n: Node) -> bool:
+    return isinstance(n, Scalar) and not any(n.value.tobytes())
 
 
 def _reductions(nest: Nest) -> tuple[Loop, ...]:

@@ -24,6 +24,7 @@ from tiling.loops.ir import (
     FoldStep,
     Loop,
     LoopKind,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -105,6 +106,7 @@ class _Forms:
             Nest: partial(self._nest, flags={f.variable for f in phase.flags}), Contract: self._contract, Turn: self._turn,
             Ordering: self._ordering, Scatter: self._scatter, Selection: self._selection, Transform: self._transform,
             Measure: partial(self._measure, phase=phase), Sequential: partial(self._sequential, phase=phase),
+            MatrixStep: self._matrices,
         }  # fmt: skip
         yield from forms[type(step)](step, known)
 
@@ -312,3 +314,15 @@ class _Forms:
         if t.element in known or not isinstance(t.element, Var):
             yield "", "the elements of a line have no variable of their own"
         yield from self._known(*t.scratch, *((t.roots,) if t.roots is not None else ()))
+
+    def _matrices(self, s: MatrixStep, around: set[Var]) -> Iterator[Fault]:
+        for m in (*s.sources, *s.targets):
+            yield from self._block(m.block, around, f"a matrix of {s.kind}")
+            if m.rows < 1 or m.columns < 1:
+                yield "", f"a matrix of {m.rows} rows and {m.columns} columns"
+            own = {m.row, m.column}
+            if len(own) < 2 or not all(isinstance(v, Var) for v in own) or own & around:
+                yield "", "the rows and columns of a matrix have no variables of their own"
+        yield from self._known(*s.scratch)
+        if not s.sources or not s.targets or not s.scratch:
+            yield "", f"{s.kind} has {len(s.sources)} matrices, {len(s.targets)} results and {len(s.scratch)} rooms to work in"

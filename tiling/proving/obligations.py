@@ -161,10 +161,10 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obligation]:
     """The obligations of a kernel: of its loops as they were lowered and, where those hold, of the final ones."""
     found = _prove(schedule, operations, deadline)
-    if finished(schedule) is schedule or not all(o.verdict is Verdict.PROVED for o in found):
+    if finished(schedule) is schedule or not Proof(tuple(found)).holds:
         return found  # passes need not make sense of loops that break a rule
     final = _prove(finished(schedule), operations, deadline, _Prover.memory)
-    final += _prove(followed(schedule), operations, deadline, _Prover.contents)
+    final += _prove(followed(schedule), operations, deadline, partial(_Prover.contents, lowered=schedule))
     return found + [replace(o, subject=f"final loops, {o.subject}") for o in final]
 
 
@@ -284,14 +284,14 @@ class _Prover:
         yield from self._apart()
         yield from self._ranges()
 
-    def contents(self) -> Iterator[Obligation]:
-        """What has to hold for what is read to be the right thing."""
+    def contents(self, lowered: Schedule | None = None) -> Iterator[Obligation]:
+        """What has to hold for what is read to be the right thing; of final loops, that were made of the `lowered` ones."""
         for a in self.accesses:
             if self._is_made_here(a):
                 yield self._decided("not overwritten", a, partial(self._overwritten, a))
         for name, subject, question in (
             *mapped_questions(self.schedule, self.ask),
-            *computed_questions(self.schedule, self.ask),
+            *computed_questions(self.schedule, self.ask, lowered),
             *carried_questions(self.schedule, self.accesses, self.ask),
         ):
             yield self._decided(name, subject, question)

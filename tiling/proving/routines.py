@@ -1,4 +1,4 @@
-"""Sorts, scatters, selections and transforms: is each one called once, and as the table of routines derives it from its op?
+"""Sorts, scatters, selections, transforms and matrices: is each one called once, and as the table of routines derives it from its op?
 
 A routine's step is data that says what it reads, writes and counts; all of it follows from the op. So it is derived again here
 and compared field by field. That the table derives it rightly, and that the routine does what its step says, is assumed.
@@ -17,14 +17,14 @@ from hlo.types import ElementType
 from indexing.expr import Expr, Interval, Var
 from tiling.elements.build import ElementBuilder
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Scalar, Test
-from tiling.loops.ir import Buffer, Ordering, Phase, Scatter, Schedule, Scope, Selection, Step, Transform
+from tiling.loops.ir import Buffer, MatrixStep, Ordering, Phase, Scatter, Schedule, Scope, Selection, Step, Transform
 from tiling.loops.names import Names
 from tiling.proving.computed import same_expression
 from tiling.routines.table import routine_of
 
 __all__ = ["ROUTINE_STEPS", "routine_faults", "routine_ops"]
 
-ROUTINE_STEPS = (Ordering, Scatter, Selection, Transform)
+ROUTINE_STEPS = (Ordering, Scatter, Selection, Transform, MatrixStep)
 NODES = (Load, Apply, Choose, Test, IndexNode, Scalar)
 
 
