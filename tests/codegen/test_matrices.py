@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,21 @@ def test_plans_with_them_are_proved() -> None:
     for text in (LOOP, program("stablehlo.custom_call @Qr(%a0)", [batch], [batch, "tensor<2x3x4xf32>"])):
         proof = prove(plan(hlo.parse(text)))
         assert proof.holds, str(proof)
+        assert any(o.name == "routine" and "step 0" in o.subject for o in proof.obligations)
+
+
+def test_another_form_of_them_is_refuted() -> None:
+    text = program("stablehlo.custom_call @Qr(%a0)", ["tensor<5x4xf32>"], ["tensor<5x4xf32>", "tensor<4xf32>"])
+    (schedule,) = [f.schedule for f in plan(hlo.parse(text)).fusions]
+    (phase,) = schedule.phases
+    (step,) = phase.steps
+    for wrong in (replace(step, kind="lu"), replace(step, options=frozenset({"lapack", "lower"}))):
+        proof = prove(replace(schedule, phases=(replace(phase, steps=(wrong,)),)))
+        assert any(o.name == "routine" for o in proof.refuted), str(proof)
+    (first, *rest) = step.targets
+    same = replace(first, column=first.row)
+    proof = prove(replace(schedule, phases=(replace(phase, steps=(replace(step, targets=(same, *rest)),)),)))
+    assert any(o.name == "formed" for o in proof.refuted), str(proof)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import hlo
 import interp
 from tests.pairs import fast_cover
 from tiling.loops.element_ir import Scalar
-from tiling.loops.ir import Contract, Nest
+from tiling.loops.ir import Contract, LoopKind, Nest, Store
 from tiling.planning.model import Fusion
 from tiling.planning.planner import plan
 from tiling.proving.obligations import prove
@@ -200,3 +200,22 @@ def test_the_weights_are_copied_once_for_all_residues() -> None:
     (fusion,) = (s for s in plan(hlo.parse(CASES["first"].text)).steps if isinstance(s, Fusion))
     packs = [p for p in fusion.schedule.phases[:-1] if any(isinstance(s, Nest) for s in p.steps)]
     assert len(packs) == 1 and len(products(hlo.parse(CASES["first"].text))) == 4
+
+
+def test_zeros_in_place_of_sums_are_refuted() -> None:
+    """Between holes nothing is summed and zeros are stored; where something is summed they are no result."""
+    small = Transposed(**{**CASES["no_window"].__dict__, "channels": (8, 16)})
+    (fusion,) = plan(hlo.parse(small.text)).fusions
+    phases = []
+    for p in fusion.schedule.phases:
+        steps = []
+        for s in p.steps:
+            if isinstance(s, Nest) and s.folds:  # all of the result, while the flag is 0
+                (f,) = s.folds
+                element = f.buffers[0].element
+                zero = Store(f.values[0], f.buffers[0], f.index, Scalar(element.dtype.type(0), element))
+                s = Nest(tuple(x for x in s.loops if x.kind is not LoopKind.REDUCTION), (zero,))
+            steps.append(s)
+        phases.append(replace(p, steps=tuple(steps)))
+    proof = prove(replace(fusion.schedule, phases=tuple(phases)))
+    assert any(o.name == "complete" for o in proof.refuted), proof

@@ -442,6 +442,15 @@ def test_folds_of_padded_values(seed: int) -> None:
     assert proof.holds, told(proof)
 
 
+@pytest.mark.parametrize("seed", [64, 416])
+def test_parts_of_loops_that_were_proved(seed: int) -> None:
+    """Cut final loops have lost conditions, or run in another order: they are compared with the lowered ones."""
+    module, _ = random_program(seed)
+    proof = prove(tiling.plan(module, machine=MACHINE))
+    assert proof.holds, told(proof)
+    assert any("final loops" in o.subject and o.name == "computed" for o in proof.obligations)
+
+
 @pytest.mark.parametrize("seed", [429])
 def test_random_programs_that_were_wrong(seed: int) -> None:
     """429: a reverse and a select over one product were merged while the select's result lay in the product's place."""

@@ -335,20 +335,28 @@ class _Checker:
         try:
             return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
         except Undecided:
-            for around, its, _ in self._around(place):
-                for x in around.folds:
-                    mine, other = (*f.nodes, *f.inits), (*x.nodes, *x.inits)
-                    alike = (x.values, x.op, x.carried, len(x.nodes)) == (f.values, f.op, f.carried, len(f.nodes))
-                    if alike and self._is_part(f.buffers, f.index, mine, x.buffers, x.index, other, place):
-                        assert self.lowered is not None
-                        return self.lowered.fold(x, around, its)
-            raise
+            part = self._lowered_fold(f, place)
+            if part is None or self.lowered is None:
+                raise
+            return self.lowered.fold(*part)
+
+    def _lowered_fold(self, f: FoldStep, place: _Place) -> tuple[FoldStep, Nest, _Place] | None:
+        """The lowered fold that a final one is a part of, with its nest."""
+        for around, its, _ in self._around(place):
+            for x in around.folds:
+                mine, other = (*f.nodes, *f.inits), (*x.nodes, *x.inits)
+                alike = (x.values, x.op, x.carried, len(x.nodes)) == (f.values, f.op, f.carried, len(f.nodes))
+                if alike and self._is_part(f.buffers, f.index, mine, x.buffers, x.index, other, place):
+                    return x, around, its
+        return None
 
     def _around(self, place: _Place) -> Iterator[tuple[Nest, _Place, Op | None]]:
         """The lowered nests of which a nest's iterations are a part, by the same names."""
         for nest, its, op in self.lowered.nests() if self.lowered is not None else ():
-            if [v for v, _ in its.domain.variables] == [v for v, _ in place.domain.variables]:
-                if points_of(place.domain).is_subset(points_of(its.domain)):
+            mine = place.domain.ranges
+            if len(mine) == len(its.domain.ranges) and all(v in mine for v in its.domain.ranges):
+                ordered = replace(place.domain, variables=tuple((v, mine[v]) for v, _ in its.domain.variables))
+                if points_of(ordered).is_subset(points_of(its.domain)):
                     yield nest, its, op
 
     def _is_part(
@@ -400,9 +408,10 @@ class _Checker:
         for other in place.beside:
             v, read = other.value, loads([other.node])
             is_state = any(x.buffer in self.states for x in read) and not isinstance(other.node, Load)
-            if other is not s and v is not None and v is not s.value and is_state and len(other.index) == v.rank:
-                if v.op is not None and isinstance(v.op.definition.semantics, (Fold, SumOfProducts)):
-                    finished[other.node] = Load(v, other.index)
+            if v is None or v is s.value or v.op is None or not is_state or len(other.index) != v.rank:
+                continue
+            if isinstance(v.op.definition.semantics, (Fold, SumOfProducts)):
+                finished[other.node] = Load(v, other.index)
         if not finished or has_runtimes([s.node]):
             return s.node
         return rebuild(s.node, lambda x: x, tuple, {}, lambda n: finished.get(n, n))
@@ -532,7 +541,13 @@ class _Checker:
         return first
 
     def _taken(self, f: FoldStep, place: _Place) -> _Taken:
-        """What an op folds or multiplies, and at which index of its range each iteration of a fold does."""
+        """What an op folds or multiplies, and at which index of its range each iteration of a fold does.
+
+        A part of a lowered fold takes in each iteration what that one does.
+        """
+        part = self._lowered_fold(f, place)
+        if part is not None and self.lowered is not None:
+            return self.lowered._taken(part[0], part[2])
         op = f.values[0].op
         assert op is not None
         is_fold, count = isinstance(op.definition.semantics, Fold), len(f.values)

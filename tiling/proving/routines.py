@@ -1,4 +1,4 @@
-"""Sorts, scatters, selections, transforms and matrices: is each one called once, and as the table of routines derives it from its op?
+"""Sorts, scatters, selections, transforms and matrices: is each called once, as the table of routines derives it from its op?
 
 A routine's step is data that says what it reads, writes and counts; all of it follows from the op. So it is derived again here
 and compared field by field. That the table derives it rightly, and that the routine does what its step says, is assumed.
