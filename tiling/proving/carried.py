@@ -17,8 +17,9 @@ from tiling.elements.build import ElementBuilder
 from tiling.loops.accesses import Access, Domain, Kind
 from tiling.loops.element_ir import Node, Scalar, loads
 from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step, Store
-from tiling.proving.computed import Question, same_expression
+from tiling.proving.computed import Question
 from tiling.proving.relations import IN, Questions, coordinates, points_of
+from tiling.proving.same_expression import same_expression
 
 __all__ = ["carried_questions"]
 

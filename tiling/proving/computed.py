@@ -12,8 +12,7 @@ every condition's ends. Which elements are loaded through copies is the obligati
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -24,43 +23,61 @@ import numpy as np
 from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
-from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
+from hlo.types import ElementType
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
-from tiling.elements.folds import combined_function, is_neutral
+from tiling.elements.folds import combined_function
 from tiling.loops.accesses import Domain, Reader
-from tiling.loops.affine import linear
 from tiling.loops.element_ir import (
-    Apply,
     Choose,
-    IndexNode,
     Load,
     Node,
     Renamer,
-    Runtime,
     Scalar,
-    Test,
     all_nodes,
     has_runtimes,
     loads,
     rebuild,
-    runtimes_of,
 )
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
-from tiling.loops.stage import is_inlinable
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
+from tiling.proving.same_expression import (
+    NOWHERE,
+    Comparison,
+    Point,
+    is_fold,
+    is_made_elsewhere,
+    same_expression,
+)
+from tiling.proving.statements import (
+    changes_nothing,
+    conditions,
+    filled_from,
+    is_copy,
+    is_one,
+    is_plus_zero,
+    is_zero,
+    reduced,
+    reductions,
+    sample,
+    scans,
+    shown,
+    solve_for,
+    starting,
+    states,
+    substituted,
+    unscaled,
+)
 from tiling.proving.trial import Trial, Untried, apply, close
 from tiling.routines.table import routine_of
 
-__all__ = ["Assumed", "computed_questions", "same_expression"]
+__all__ = ["Assumed", "Question", "computed_questions"]
 
 SET = islpy.dim_type.set
 MOST_POINTS = 96
 MOST_TERMS = 256
-COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
 Question = tuple[str, str, Callable[[], str | None]]
-Point = Mapping[Var, Expr]
-NOWHERE: Point = {}
+
 
 
 class Different(Exception):
@@ -81,164 +98,6 @@ class _Taken:
 
 class Assumed(Exception):
     """Carries what is taken for granted where a statement is not compared."""
-
-
-# ---------------------------------------------------------------- equality
-
-
-def same_expression(a: Node, b: Node, ranges: Mapping[Var, Interval], at: Point = NOWHERE) -> bool:
-    """Whether two nodes are the same functions of the same elements, for all values of the variables that `at` does not fix."""
-    return _Comparison(ranges, at).same(a, b)
-
-
-class _Comparison:
-    """Two expressions walked side by side; runtime variables correspond that are computed alike."""
-
-    def __init__(
-        self, ranges: Mapping[Var, Interval], at: Point, folded: Callable[[Load, _Comparison], list[Node]] | None = None
-    ) -> None:
-        self.ranges, self.at = ranges, at
-        self.folded = folded  # the terms of a value that an op folds
-        self.names: dict[Var, Var] = {}
-        self.known: dict[tuple[Node, Node], bool] = {}
-
-    def index(self, e: object) -> Expr:
-        return simplify(substitute(as_expr(e), self.at), self.ranges)  # type: ignore[arg-type]
-
-    def equal(self, a: object, b: object) -> bool:
-        x, y = self.index(a), substitute(self.index(b), self.names)
-        return x is y or simplify(x - y, self.ranges) is Const(0)
-
-    def same(self, a: Node, b: Node) -> bool:
-        a, b = self.settled(a), self.settled(b)
-        key = (a, b)
-        if key not in self.known:
-            self.known[key] = True  # graphs have no cycles: this is only read again once it is decided
-            self.known[key] = self._same(a, b)
-        return self.known[key]
-
-    def _same(self, a: Node, b: Node) -> bool:
-        mine, other = runtimes_of(a), runtimes_of(b)
-        if len(mine) != len(other) or not all(self._runtime(x, y) for x, y in zip(mine, other, strict=True)):
-            return False
-        if isinstance(b, Load) and not (isinstance(a, Load) and a.value is b.value) and _is_fold(b.value):
-            return self._is_written_out(a, b)
-        if isinstance(a, Load) and isinstance(b, Load):
-            if a.value is not b.value:
-                return False
-            return a.buffer is not None or (
-                len(a.index) == len(b.index) and all(self.equal(x, y) for x, y in zip(a.index, b.index, strict=True))
-            )
-        if isinstance(a, Apply) and isinstance(b, Apply):
-            # A function and its cheaper form, where what is added to it hides the difference, are the same.
-            names = [x.function.removeprefix("fast_") for x in (a, b)]
-            alike = names[0] == names[1] and _alike(a.op, b.op) and len(a.arguments) == len(b.arguments)
-            if alike and all(self.same(x, y) for x, y in zip(a.arguments, b.arguments, strict=True)):
-                return True
-            turned = names[0] in COMMUTATIVE and alike
-            return turned and all(self.same(x, y) for x, y in zip(a.arguments, reversed(b.arguments), strict=True))
-        if isinstance(a, (Scalar, IndexNode)) and isinstance(b, (Scalar, IndexNode)):
-            return self._number(a, b)
-        if isinstance(a, (Choose, Test)) and type(a) is type(b):
-            assert isinstance(b, (Choose, Test))
-            if not self._conditions(a.conditions, b.conditions):
-                return False
-            if isinstance(a, Choose) and isinstance(b, Choose):
-                return self.same(a.then, b.then) and self.same(a.otherwise, b.otherwise)
-            return True
-        return False
-
-    def _is_written_out(self, a: Node, b: Load) -> bool:
-        """Whether an expression is a chain of all that an op folds for an element."""
-        op = b.value.op
-        function = combined_function(op.regions[0]) if op is not None and op.regions else None
-        if function is None or self.folded is None:
-            return False
-        return _same_terms(self, list(_terms(a, function)), self.folded(b, self))
-
-    def _number(self, a: Scalar | IndexNode, b: Scalar | IndexNode) -> bool:
-        if a.element != b.element:
-            return False
-        if isinstance(a, IndexNode) and isinstance(b, IndexNode):
-            return self.equal(a.expression, b.expression)
-        values = [x.value if isinstance(x, Scalar) else self._constant(x) for x in (a, b)]
-        return None not in values and np.asarray(values[0]).tobytes() == np.asarray(values[1]).tobytes()
-
-    def _constant(self, n: IndexNode) -> np.generic | None:
-        e = self.index(n.expression)
-        return n.element.dtype.type(e.constant) if isinstance(e, Const) else None
-
-    def _runtime(self, a: Runtime, b: Runtime) -> bool:
-        if (a.lower, a.upper) != (b.lower, b.upper) or not self.same(a.node, b.node):
-            return False
-        return self.names.setdefault(b.variable, a.variable) is a.variable
-
-    def _conditions(self, a: Sequence[Condition], b: Sequence[Condition]) -> bool:
-        left = list(b)
-        for c in a:
-            found = next((d for d in left if self._condition(c, d)), None)
-            if found is None:
-                return False
-            left.remove(found)
-        return not left
-
-    def _condition(self, c: Condition, d: Condition) -> bool:
-        """The same condition, its expression perhaps shifted by a number, or turned around."""
-        x, y = self.index(c.expression), substitute(self.index(d.expression), self.names)
-        by = simplify(x - y, self.ranges)
-        span = interval(x, self.ranges)
-        mine = Interval(c.lower, c.upper).intersect(span)
-        if isinstance(by, Const):
-            return Interval(d.lower + by.constant, d.upper + by.constant).intersect(span) == mine
-        total = simplify(x + y, self.ranges)
-        return isinstance(total, Const) and Interval(total.constant - d.upper, total.constant - d.lower).intersect(span) == mine
-
-    def is_padding(self, a: Node, b: Node) -> bool:
-        """Whether a copy is read where the op reads no element: what the copy holds there is asked of the copy."""
-        a, b = self.settled(a), self.settled(b)
-        return isinstance(a, Load) and a.buffer is not None and isinstance(b, Scalar)
-
-    def settled(self, n: Node) -> Node:
-        """The alternative that a choice takes at the point, where that is known."""
-        while isinstance(n, Choose):
-            held = [self._holds(c) for c in n.conditions]
-            if False in held:
-                n = n.otherwise
-            elif None not in held:
-                n = n.then
-            else:
-                return n
-        if isinstance(n, Test):
-            held = [self._holds(c) for c in n.conditions]
-            if False in held or None not in held:
-                return Scalar(np.bool_(False not in held), _BOOLEAN)
-        return n
-
-    def _holds(self, c: Condition) -> bool | None:
-        b = interval(self.index(c.expression), self.ranges)
-        if c.lower <= b.lower and b.upper <= c.upper:
-            return True
-        return False if b.upper < c.lower or c.upper < b.lower else None
-
-
-_BOOLEAN = element_type("i1")
-
-
-def _is_fold(v: Value) -> bool:
-    return v.op is not None and isinstance(v.op.definition.semantics, Fold)
-
-
-def _is_made_elsewhere(v: Value) -> bool:
-    """Whether a value is not computed where it is read."""
-    return v.op is None or is_inlinable(v.op) is not None
-
-
-def _alike(a: Op, b: Op) -> bool:
-    """The same op, or one that was made anew on the same types."""
-    if a is b:
-        return True
-    types = [v.type for v in (*a.operands, *a.results)] == [v.type for v in (*b.operands, *b.results)]
-    return a.definition is b.definition and types and a.attributes == b.attributes
 
 
 # ---------------------------------------------------------------- questions
@@ -283,7 +142,7 @@ def _bound(method: Callable[..., str | None], *arguments: object) -> Callable[[]
 class _Checker:
     def __init__(self, schedule: Schedule, ask: Questions, lowered: _Checker | None = None) -> None:
         self.schedule, self.ask, self.lowered = schedule, ask, lowered
-        self.states = _states(schedule)
+        self.states = states(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.running = {
             v for s in steps if isinstance(s, Sequential) for x in s.steps if isinstance(x, (Nest, Contract)) for v in x.values
@@ -309,7 +168,7 @@ class _Checker:
                     reader.inside = replace(reader.domain((step.loop,)), blocks=1)
                 for s in inside:
                     if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label, _reductions(s), _scans(s), s.stores, _reduced(s)), None
+                        yield s, _Place(reader.domain(s.loops), label, reductions(s), scans(s), s.stores, reduced(s)), None
                     elif isinstance(s, Contract):
                         base = reader.domain(s.loops)
                         last = (-(-s.k // s.k_block) - 1) * s.k_block
@@ -366,7 +225,7 @@ class _Checker:
         """Whether two statements write the same element from the same expressions, wherever the first one runs."""
         if len(buffers) != len(its_buffers) or len(index) != len(its_index) or len(nodes) != len(its_nodes):
             return False
-        symbols = _Comparison(self._ranges(place), NOWHERE)
+        symbols = Comparison(self._ranges(place), NOWHERE)
         return (
             all(a is b for a, b in zip(buffers, its_buffers, strict=True))
             and all(symbols.equal(a, b) for a, b in zip(index, its_index, strict=True))
@@ -390,13 +249,13 @@ class _Checker:
         if isinstance(semantics, (Fold, SumOfProducts)):
             if any(x.buffer in self.states for x in loads([s.node])):
                 raise Assumed("what was rescaled block by block is finished here: the arithmetic is the online form's")
-            if isinstance(semantics, SumOfProducts) and v not in self.running and _is_plus_zero(s.node):
+            if isinstance(semantics, SumOfProducts) and v not in self.running and is_plus_zero(s.node):
                 return None  # nothing is summed here: that no product counts is the obligation `complete`
             return self._written_out(s, v.op, place)
         wanted = self._element(v, s.index, place, {x.value for x in loads([s.node])} - {v}, itself=v)
         node = self._with_finished(s, place)
         if any(x.buffer in self.states for x in loads([node])):
-            node = _unscaled(node)  # by a number that the online form takes off in the end
+            node = unscaled(node)  # by a number that the online form takes off in the end
         return self._compare([node], [wanted], place, {})
 
     def _with_finished(self, s: Store, place: _Place) -> Node:
@@ -421,7 +280,7 @@ class _Checker:
         assert s.value is not None
         return self._compare([s.node], [Load(s.value, s.index)], place, {})
 
-    def _folded(self, load: Load, compare: _Comparison, place: _Place, kept: set[Value]) -> list[Node]:
+    def _folded(self, load: Load, compare: Comparison, place: _Place, kept: set[Value]) -> list[Node]:
         """The initial value and all elements that an op folds for one of its results, at a point."""
         op = load.value.op
         assert op is not None
@@ -446,7 +305,7 @@ class _Checker:
     def _copy(self, s: Store, place: _Place, op: Op | None) -> str | None:
         target = s.buffer.value
         if target is not None and target.op is not None and s.buffer.scope is Scope.RESULT and routine_of(target.op) is not None:
-            source = _filled_from(target)
+            source = filled_from(target)
             if source is None:
                 raise Undecided(f"what {target.op.name} is filled with is not known")
             index = s.index if source.rank else ()
@@ -485,10 +344,10 @@ class _Checker:
                 free = tuple(Var(f"a{k}_wanted") for k in range(operand.rank))
                 ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, operand.shape, strict=True)}
                 try:
-                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or _is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
+                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
                 except LookupError:
                     continue
-                solved = _solved([wanted], [s.node], free, ranges)
+                solved = solve_for([wanted], [s.node], free, ranges)
                 try:
                     reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
                 except Undecided as reason:
@@ -514,7 +373,7 @@ class _Checker:
         ranges = self._ranges(place)
         if is_fold and not f.carried and not is_running:
             kept = {x.value for x in loads(f.inits)}
-            builder = ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v))
+            builder = ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v))
             for x, init in zip(f.inits, op.operands[count:], strict=True):
                 if not same_expression(x, builder.at(init, ()), ranges):
                     return f"it does not start from %{init.name or '?'}"
@@ -530,11 +389,11 @@ class _Checker:
             tried = [{**taken.solved, **dict(zip(left, at, strict=True))} for at in product(*ends)]
             faults = [self._compare(f.nodes, taken.wanted, place, solved) for solved in tried]
             return None if None in faults else faults[0]
-        found = [_unscaled(n) for n in f.nodes] if is_running else list(f.nodes)
+        found = [unscaled(n) for n in f.nodes] if is_running else list(f.nodes)
         first = self._compare(found, taken.wanted, place, taken.solved, is_product=not is_fold)
         if first is not None and not is_fold and len(found) == 2:
             turned = replace(taken, wanted=tuple(reversed(taken.wanted)))
-            turned = replace(turned, solved=_solved(turned.wanted, found, turned.free, turned.ranges))
+            turned = replace(turned, solved=solve_for(turned.wanted, found, turned.free, turned.ranges))
             first = first if self._compare(found, turned.wanted, place, turned.solved, is_product=True) else None
         if first is None and is_running:
             raise Assumed("its initial value is what was, rescaled: the arithmetic is the online form's")
@@ -566,7 +425,7 @@ class _Checker:
             ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, f.values[0].shape, strict=True)}
             index = free if len(f.index) != f.values[0].rank else f.index
         kept = {x.value for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v))
+        builder = ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v))
 
         def padding(operand: int) -> Node:
             if is_fold:
@@ -579,7 +438,7 @@ class _Checker:
         wanted = nodes[:count] if is_fold else nodes
         if len(wanted) != len(f.nodes):
             raise Different(f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}")
-        solved = _solved(wanted, f.nodes, (*made, *free), ranges)
+        solved = solve_for(wanted, f.nodes, (*made, *free), ranges)
         # What no load tells: the loops stand in the order of the op's range.
         loops = [x for x in place.reduction if not any(x.variable in e.variables for e in solved.values())]
         for q in (q for q in made if q not in solved):
@@ -592,7 +451,7 @@ class _Checker:
             in_order: dict[Var, Expr] = {**solved, **dict(zip(made, place.reduced, strict=True))}
             spans = place.domain.ranges
             inside = all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True))
-            symbols = _Comparison(ranges, in_order)
+            symbols = Comparison(ranges, in_order)
             if inside and in_order != solved and all(symbols.same(a, b) for a, b in zip(f.nodes, wanted, strict=True)):
                 solved = in_order
         at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
@@ -623,7 +482,7 @@ class _Checker:
             blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
             key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
             shape = tuple(taken.ranges[x].size for x in taken.made)
-            if not f.carried and not relation_of(*_starting(f, nest, place.domain)).is_injective():
+            if not f.carried and not relation_of(*starting(f, nest, place.domain)).is_injective():
                 return "an element is started by two iterations"
             m = relation_of(place.domain, (*key, *taken.at, *q))
             in_order = {x: loop.variable for x, loop in zip(taken.made, place.reduction, strict=False)}
@@ -676,7 +535,7 @@ class _Checker:
         is_fold = isinstance(op.definition.semantics, Fold)
         count = len(op.operands) // 2 if is_fold else 0
         kept = {x.value for f, *_ in self.folds[v] for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda w: w in kept or _is_made_elsewhere(w))
+        builder = ElementBuilder(ranges, lambda w: w in kept or is_made_elsewhere(w))
         zero = [Scalar(e.dtype.type(0), e) if isinstance(e := o.tensor.element, ElementType) else None for o in op.operands]
         starts = [builder.at(o, ()) for o in op.operands[count:]] if is_fold else zero
         nodes = builder.reads(op, v.index, dims, provide, lambda k: starts[k])  # type: ignore[return-value, arg-type]
@@ -684,7 +543,7 @@ class _Checker:
         conditions: list[Condition] = []
         for n, start in zip(nodes[:count] if is_fold else nodes, starts, strict=False):
             inner: Node = n
-            while isinstance(inner, Choose) and not inner.runtimes and _changes_nothing(inner.otherwise, start, function):
+            while isinstance(inner, Choose) and not inner.runtimes and changes_nothing(inner.otherwise, start, function):
                 conditions += inner.conditions
                 inner = inner.then
         if not conditions:
@@ -696,7 +555,7 @@ class _Checker:
         """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""
         own = [n for n in f.nodes if isinstance(n, Load) and n.buffer is not None and n.value in f.values]
         rest = [n for n in f.nodes if n not in own]
-        return bool(own) and [n.value for n in own if isinstance(n, Load)] == list(f.values) and all(_is_one(n) for n in rest)
+        return bool(own) and [n.value for n in own if isinstance(n, Load)] == list(f.values) and all(is_one(n) for n in rest)
 
     # ------------------------------------------------------------ comparing
 
@@ -705,13 +564,13 @@ class _Checker:
 
     def _builder(self, place: _Place, kept: set[Value]) -> tuple[ElementBuilder, dict[Var, Interval]]:
         ranges = self._ranges(place)
-        return ElementBuilder(ranges, lambda v: v in kept or _is_made_elsewhere(v)), ranges
+        return ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v)), ranges
 
     def _element(
         self, v: Value, index: tuple[Expr, ...], place: _Place, kept: set[Value], itself: Value | None
     ) -> Node:
         ranges = self._ranges(place)
-        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or _is_made_elsewhere(w)))
+        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or is_made_elsewhere(w)))
         try:
             return builder.at(v, index)
         except LookupError as reason:
@@ -723,21 +582,21 @@ class _Checker:
     ) -> str | None:  # fmt: skip
         """Where expressions differ, or None. `solved` are the wanted ones' variables in the found ones'."""
         ranges, kept = self._ranges(place), {x.value for x in loads(list(found))}
-        symbols = _Comparison(ranges, solved)
+        symbols = Comparison(ranges, solved)
         if all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True)):
             return None
-        for at in self._points(place, found, [_substituted(c, solved) for n in wanted for c in _conditions([n])]):
+        for at in self._points(place, found, [substituted(c, solved) for n in wanted for c in conditions([n])]):
             fixed = {**{v: substitute(e, at) for v, e in solved.items()}, **at}
-            compare = _Comparison(ranges, fixed, lambda load, c: self._folded(load, c, place, kept))
+            compare = Comparison(ranges, fixed, lambda load, c: self._folded(load, c, place, kept))
             if all(compare.same(a, b) or compare.is_padding(a, b) for a, b in zip(found, wanted, strict=True)):
                 continue
-            nothing = any(_is_zero(compare.settled(n)) for n in wanted)
-            if is_product and nothing and any(_is_zero(compare.settled(n)) or _is_copy(n) for n in found):
+            nothing = any(is_zero(compare.settled(n)) for n in wanted)
+            if is_product and nothing and any(is_zero(compare.settled(n)) or is_copy(n) for n in found):
                 continue
-            if zeros and all(_is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
+            if zeros and all(is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
                 continue
             if self._differ(found, wanted, place, ranges, fixed, kept, is_product):
-                return f"the op computes something else at {_shown(at)}"
+                return f"the op computes something else at {shown(at)}"
         return None
 
     def _differ(
@@ -747,14 +606,14 @@ class _Checker:
         """Whether two expressions that are written differently have different values for some elements, drawn by lot."""
 
         def folded(load: Load, trial: Trial) -> float:
-            if load.value in kept or not _is_fold(load.value):
+            if load.value in kept or not is_fold(load.value):
                 return trial.lot(load)
             op = load.value.op
             assert op is not None
             function = combined_function(op.regions[0])
             if function is None:
                 raise Untried("a fold of its own kind")
-            compare = _Comparison(ranges, trial.at)
+            compare = Comparison(ranges, trial.at)
             terms = [trial.number(n) for n in self._folded(load, compare, place, kept)]
             total = terms[0]
             for x in terms[1:]:
@@ -783,7 +642,7 @@ class _Checker:
                         b = interval(simplify(substitute(e, at), ranges), ranges)
                         if b.lower < 0 or b.upper >= size:
                             return False
-        return not any("mod" in str(c.expression) for c in _conditions([node]))
+        return not any("mod" in str(c.expression) for c in conditions([node]))
 
     def _points(self, place: _Place, found: Sequence[Node], more: Sequence[Condition]) -> list[dict[Var, Expr]]:
         """Iterations of a statement: all of few, else corners and both sides of each condition's ends."""
@@ -792,7 +651,7 @@ class _Checker:
         chosen: dict[tuple[int, ...], None] = {}
 
         def take(s: object) -> None:
-            p = _sample(s)
+            p = sample(s)
             if p is not None and len(chosen) < MOST_POINTS:
                 chosen[p] = None
 
@@ -801,7 +660,7 @@ class _Checker:
             for x in dict.fromkeys((b.lower, b.upper, (b.lower + b.upper) // 2)):
                 take(every.intersect(points_where(d, [Condition(v, x, x)])))
         known = set(d.ranges)
-        for c in dict.fromkeys((*_conditions(found), *more)):
+        for c in dict.fromkeys((*conditions(found), *more)):
             e = as_expr(c.expression)
             if not known.issuperset(e.variables):
                 continue
@@ -810,198 +669,3 @@ class _Checker:
                 if b.lower <= x <= b.upper:
                     take(every.intersect(points_where(d, [Condition(e, x, x)])))
         return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
-
-
-# ---------------------------------------------------------------- parts
-
-
-def _states(schedule: Schedule) -> set[object]:
-    """The buffers in which a sequential loop keeps running results that it rescales."""
-    found: set[object] = set()
-    for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
-        for nest in (s for s in step.steps if isinstance(s, Nest)):
-            roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
-            found |= {x.buffer for x in loads(roots) if x.buffer is not None}
-    return found
-
-
-def _filled_from(result: Value) -> Value | None:
-    """What a scatter's or a selection's result holds before anything is folded in."""
-    op = result.op
-    assert op is not None
-    if op.name.endswith("select_and_scatter"):
-        return op.operands[2]
-    return op.operands[result.index] if op.name.endswith("scatter") else None
-
-
-def _is_zero(n: Node) -> bool:
-    return isinstance(n, Scalar) and not n.value.astype(bool) if isinstance(n, Scalar) else False
-
-
-def _reduced(nest: Nest) -> tuple[Var, ...]:
-    return tuple(x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION)
-
-
-def _is_plus_zero(n: Node) -> bool:
-    return isinstance(n, Scalar) and not any(n.value.tobytes())
-
-
-def _reductions(nest: Nest) -> tuple[Loop, ...]:
-    return tuple(x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.lower is Const(0))
-
-
-def _starting(f: FoldStep, nest: Nest, d: Domain) -> tuple[Domain, tuple[Expr, ...]]:
-    """The iterations that start a fold's elements, and for each the task, the block and the element."""
-    reduced = {x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION}
-    own = tuple((v, b) for v, b in d.variables if v not in reduced)
-    known = {v for v, _ in own}
-    held = tuple(c for c in d.held if known.issuperset(as_expr(c.expression).variables))
-    around = tuple(v for v, _ in d.variables[: d.shared + d.blocks])
-    return Domain(own, held), (*around, *f.index)
-
-
-def _scans(nest: Nest) -> bool:
-    return any(x.kind is LoopKind.SCAN for x in nest.loops)
-
-
-def _is_copy(n: Node) -> bool:
-    return isinstance(n, Load) and n.buffer is not None
-
-
-def _is_one(n: Node) -> bool:
-    return isinstance(n, Scalar) and bool(n.value == 1)
-
-
-def _changes_nothing(n: Node, start: Node | None, function: str | None) -> bool:
-    """Whether folding in a constant leaves a result as it is: it is the initial value, or neutral; in a product it is zero."""
-    if not isinstance(n, Scalar):
-        return False
-    if isinstance(start, Scalar) and start.value.tobytes() == n.value.tobytes():
-        return True
-    return function is not None and is_neutral(function, n.value, n.element)
-
-
-def _unscaled(n: Node) -> Node:
-    """What an online form folds, without the power of two by which it is kept small."""
-    if isinstance(n, Apply) and n.function == "multiply" and isinstance(n.arguments[1], Scalar):
-        return n.arguments[0]
-    return n
-
-
-def _conditions(roots: Iterable[Node]) -> list[Condition]:
-    return [c for n in all_nodes(list(roots)) if isinstance(n, (Choose, Test)) for c in n.conditions]
-
-
-def _substituted(c: Condition, at: Point) -> Condition:
-    return Condition(substitute(as_expr(c.expression), at), c.lower, c.upper)
-
-
-def _terms(n: Node, function: str) -> Iterator[Node]:
-    """What a chain of one function is made of; a conversion there and back is looked through."""
-    stack = [n]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, Apply) and x.function == function:
-            stack.extend(x.arguments)
-        elif isinstance(x, Apply) and x.function == "convert" and isinstance(x.arguments[0], Apply):
-            inner = x.arguments[0]
-            if inner.function in (function, "convert"):
-                stack.append(inner)
-            else:
-                yield x
-        else:
-            yield x
-
-
-def _same_terms(compare: _Comparison, found: Sequence[Node], wanted: Sequence[Node]) -> bool:
-    """The same terms, but for constants that a fold may leave out or take again."""
-
-    def counted(nodes: Sequence[Node]) -> Counter[str]:
-        return Counter(t for n in nodes if (t := _text(compare, n)) is not None)
-
-    return counted(found) == counted(wanted)
-
-
-def _text(compare: _Comparison, n: Node) -> str | None:
-    """An expression at a point, written down; None for a constant."""
-    n = compare.settled(n)
-    if isinstance(n, Scalar):
-        return None
-    if isinstance(n, Load):
-        return f"{id(n.value)}[{', '.join(str(compare.index(e)) for e in n.index)}]"
-    if isinstance(n, Apply):
-        if n.function == "convert":
-            return _text(compare, n.arguments[0])
-        return f"{n.function}({', '.join(_text(compare, a) or _constant_text(compare.settled(a)) for a in n.arguments)})"
-    if isinstance(n, IndexNode):
-        return f"index {compare.index(n.expression)}"
-    raise Undecided("an index that is known only at run time")
-
-
-def _constant_text(n: Node) -> str:
-    return str(n.value) if isinstance(n, Scalar) else "?"
-
-
-def _solved(
-    wanted: Sequence[Node], found: Sequence[Node], free: Sequence[Var], ranges: Mapping[Var, Interval]
-) -> dict[Var, Expr]:
-    """The free variables of the wanted expressions in those of the found ones, from loads of the same value in the same order."""
-    solved: dict[Var, Expr] = {}
-    left = [x for x in loads(list(wanted)) if x.buffer is None]
-    right = [x for x in loads(list(found)) if x.buffer is None]
-    equations = [(x, y) for a, b in _pairs(left, right) for x, y in zip(a.index, b.index, strict=True)]
-    numbers = [[n.expression for n in all_nodes(list(x)) if isinstance(n, IndexNode)] for x in (wanted, found)]
-    if len(numbers[0]) == len(numbers[1]):
-        equations += zip(*numbers, strict=True)
-    parts: dict[tuple[Expr, int, type], Expr] = {}
-    for c in _conditions(wanted):  # between holes: at every k-th place
-        e = as_expr(c.expression)
-        if isinstance(e, Mod) and isinstance(e.divisor, int) and c.lower == c.upper:
-            parts[e.numerator, e.divisor, Mod] = Const(c.lower)
-    for _ in range(3):
-        for x, y in list(equations):
-            e = simplify(substitute(x, solved), ranges)
-            inside = [v for v in e.variables if v in free]
-            if len(inside) != 1:
-                continue
-            (v,) = inside
-            known = linear(e, inside)
-            if known is not None and known[1][0]:
-                rest, (step,) = simplify(y - known[0], ranges), known[1]
-                if rest.constant % step == 0 and all(k % step == 0 for _, k in rest.terms):
-                    solved[v] = simplify(from_terms(rest.constant // step, {x: k // step for x, k in rest.terms}), ranges)
-                continue
-            # A number's digits: n // k and n % k, both known, are n.
-            for atom, k in e.terms:
-                if isinstance(atom, (FloorDiv, Mod)) and isinstance(atom.divisor, int) and v in atom.variables and k == 1:
-                    rest = e - atom
-                    parts[atom.numerator, atom.divisor, type(atom)] = y - rest if v not in rest.variables else y
-        for (numerator, n, kind), y in list(parts.items()):
-            low = parts.get((numerator, n, Mod))
-            if kind is FloorDiv and low is not None:
-                equations.append((numerator, simplify(y * n + low, ranges)))
-    for v in free:
-        if v not in solved and ranges[v].size <= 1:
-            solved[v] = Const(0)
-    return solved
-
-
-def _pairs(left: Sequence[Load], right: Sequence[Load]) -> Iterator[tuple[Load, Load]]:
-    """Loads that correspond: of the same value, one after the other."""
-    rest = list(right)
-    for a in left:
-        b = next((x for x in rest if x.value is a.value), None)
-        if b is not None and len(a.index) == len(b.index):
-            rest.remove(b)
-            yield a, b
-
-
-def _sample(s: object) -> tuple[int, ...] | None:
-    if s.is_empty():  # type: ignore[attr-defined]
-        return None
-    p = s.sample_point()  # type: ignore[attr-defined]
-    return tuple(coordinates(p))
-
-
-def _shown(at: Point) -> str:
-    return ", ".join(f"{v} = {e}" for v, e in at.items()) or "the only point"

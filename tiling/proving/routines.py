@@ -19,7 +19,7 @@ from tiling.elements.build import ElementBuilder
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Scalar, Test
 from tiling.loops.ir import Buffer, MatrixStep, Ordering, Phase, Scatter, Schedule, Scope, Selection, Step, Transform
 from tiling.loops.names import Names
-from tiling.proving.computed import same_expression
+from tiling.proving.same_expression import same_expression
 from tiling.routines.table import routine_of
 
 __all__ = ["ROUTINE_STEPS", "routine_faults", "routine_ops"]

@@ -1,0 +1,245 @@
+"""Are two expressions the same functions of the same elements? Walked side by side, at a point where some variables are fixed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from hlo.access import Condition
+from hlo.module import Op, Value
+from hlo.registry import Fold
+from hlo.types import element_type
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
+from tiling.elements.folds import combined_function
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Runtime,
+    Scalar,
+    Test,
+    runtimes_of,
+)
+from tiling.loops.stage import is_inlinable
+from tiling.proving.relations import Undecided
+
+__all__ = [
+    "COMMUTATIVE",
+    "NOWHERE",
+    "Comparison",
+    "Point",
+    "is_fold",
+    "is_made_elsewhere",
+    "same_expression",
+    "same_terms",
+    "terms_of",
+]
+
+COMMUTATIVE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
+Point = Mapping[Var, Expr]
+NOWHERE: Point = {}
+
+
+def same_expression(a: Node, b: Node, ranges: Mapping[Var, Interval], at: Point = NOWHERE) -> bool:
+    """Whether two nodes are the same functions of the same elements, for all values of the variables that `at` does not fix."""
+    return Comparison(ranges, at).same(a, b)
+
+
+class Comparison:
+    """Two expressions walked side by side; runtime variables correspond that are computed alike."""
+
+    def __init__(
+        self, ranges: Mapping[Var, Interval], at: Point, folded: Callable[[Load, Comparison], list[Node]] | None = None
+    ) -> None:
+        self.ranges, self.at = ranges, at
+        self.folded = folded  # the terms of a value that an op folds
+        self.names: dict[Var, Var] = {}
+        self.known: dict[tuple[Node, Node], bool] = {}
+
+    def index(self, e: object) -> Expr:
+        return simplify(substitute(as_expr(e), self.at), self.ranges)  # type: ignore[arg-type]
+
+    def equal(self, a: object, b: object) -> bool:
+        x, y = self.index(a), substitute(self.index(b), self.names)
+        return x is y or simplify(x - y, self.ranges) is Const(0)
+
+    def same(self, a: Node, b: Node) -> bool:
+        a, b = self.settled(a), self.settled(b)
+        key = (a, b)
+        if key not in self.known:
+            self.known[key] = True  # graphs have no cycles: this is only read again once it is decided
+            self.known[key] = self._same(a, b)
+        return self.known[key]
+
+    def _same(self, a: Node, b: Node) -> bool:
+        mine, other = runtimes_of(a), runtimes_of(b)
+        if len(mine) != len(other) or not all(self._runtime(x, y) for x, y in zip(mine, other, strict=True)):
+            return False
+        if isinstance(b, Load) and not (isinstance(a, Load) and a.value is b.value) and is_fold(b.value):
+            return self._is_written_out(a, b)
+        if isinstance(a, Load) and isinstance(b, Load):
+            if a.value is not b.value:
+                return False
+            return a.buffer is not None or (
+                len(a.index) == len(b.index) and all(self.equal(x, y) for x, y in zip(a.index, b.index, strict=True))
+            )
+        if isinstance(a, Apply) and isinstance(b, Apply):
+            # A function and its cheaper form, where what is added to it hides the difference, are the same.
+            names = [x.function.removeprefix("fast_") for x in (a, b)]
+            alike = names[0] == names[1] and _alike(a.op, b.op) and len(a.arguments) == len(b.arguments)
+            if alike and all(self.same(x, y) for x, y in zip(a.arguments, b.arguments, strict=True)):
+                return True
+            turned = names[0] in COMMUTATIVE and alike
+            return turned and all(self.same(x, y) for x, y in zip(a.arguments, reversed(b.arguments), strict=True))
+        if isinstance(a, (Scalar, IndexNode)) and isinstance(b, (Scalar, IndexNode)):
+            return self._number(a, b)
+        if isinstance(a, (Choose, Test)) and type(a) is type(b):
+            assert isinstance(b, (Choose, Test))
+            if not self._conditions(a.conditions, b.conditions):
+                return False
+            if isinstance(a, Choose) and isinstance(b, Choose):
+                return self.same(a.then, b.then) and self.same(a.otherwise, b.otherwise)
+            return True
+        return False
+
+    def _is_written_out(self, a: Node, b: Load) -> bool:
+        """Whether an expression is a chain of all that an op folds for an element."""
+        op = b.value.op
+        function = combined_function(op.regions[0]) if op is not None and op.regions else None
+        if function is None or self.folded is None:
+            return False
+        return same_terms(self, list(terms_of(a, function)), self.folded(b, self))
+
+    def _number(self, a: Scalar | IndexNode, b: Scalar | IndexNode) -> bool:
+        if a.element != b.element:
+            return False
+        if isinstance(a, IndexNode) and isinstance(b, IndexNode):
+            return self.equal(a.expression, b.expression)
+        values = [x.value if isinstance(x, Scalar) else self._constant(x) for x in (a, b)]
+        return None not in values and np.asarray(values[0]).tobytes() == np.asarray(values[1]).tobytes()
+
+    def _constant(self, n: IndexNode) -> np.generic | None:
+        e = self.index(n.expression)
+        return n.element.dtype.type(e.constant) if isinstance(e, Const) else None
+
+    def _runtime(self, a: Runtime, b: Runtime) -> bool:
+        if (a.lower, a.upper) != (b.lower, b.upper) or not self.same(a.node, b.node):
+            return False
+        return self.names.setdefault(b.variable, a.variable) is a.variable
+
+    def _conditions(self, a: Sequence[Condition], b: Sequence[Condition]) -> bool:
+        left = list(b)
+        for c in a:
+            found = next((d for d in left if self._condition(c, d)), None)
+            if found is None:
+                return False
+            left.remove(found)
+        return not left
+
+    def _condition(self, c: Condition, d: Condition) -> bool:
+        """The same condition, its expression perhaps shifted by a number, or turned around."""
+        x, y = self.index(c.expression), substitute(self.index(d.expression), self.names)
+        by = simplify(x - y, self.ranges)
+        span = interval(x, self.ranges)
+        mine = Interval(c.lower, c.upper).intersect(span)
+        if isinstance(by, Const):
+            return Interval(d.lower + by.constant, d.upper + by.constant).intersect(span) == mine
+        total = simplify(x + y, self.ranges)
+        return isinstance(total, Const) and Interval(total.constant - d.upper, total.constant - d.lower).intersect(span) == mine
+
+    def is_padding(self, a: Node, b: Node) -> bool:
+        """Whether a copy is read where the op reads no element: what the copy holds there is asked of the copy."""
+        a, b = self.settled(a), self.settled(b)
+        return isinstance(a, Load) and a.buffer is not None and isinstance(b, Scalar)
+
+    def settled(self, n: Node) -> Node:
+        """The alternative that a choice takes at the point, where that is known."""
+        while isinstance(n, Choose):
+            held = [self._holds(c) for c in n.conditions]
+            if False in held:
+                n = n.otherwise
+            elif None not in held:
+                n = n.then
+            else:
+                return n
+        if isinstance(n, Test):
+            held = [self._holds(c) for c in n.conditions]
+            if False in held or None not in held:
+                return Scalar(np.bool_(False not in held), _BOOLEAN)
+        return n
+
+    def _holds(self, c: Condition) -> bool | None:
+        b = interval(self.index(c.expression), self.ranges)
+        if c.lower <= b.lower and b.upper <= c.upper:
+            return True
+        return False if b.upper < c.lower or c.upper < b.lower else None
+
+
+_BOOLEAN = element_type("i1")
+
+
+def is_fold(v: Value) -> bool:
+    return v.op is not None and isinstance(v.op.definition.semantics, Fold)
+
+
+def is_made_elsewhere(v: Value) -> bool:
+    """Whether a value is not computed where it is read."""
+    return v.op is None or is_inlinable(v.op) is not None
+
+
+def _alike(a: Op, b: Op) -> bool:
+    """The same op, or one that was made anew on the same types."""
+    if a is b:
+        return True
+    types = [v.type for v in (*a.operands, *a.results)] == [v.type for v in (*b.operands, *b.results)]
+    return a.definition is b.definition and types and a.attributes == b.attributes
+
+
+def terms_of(n: Node, function: str) -> Iterator[Node]:
+    """What a chain of one function is made of; a conversion there and back is looked through."""
+    stack = [n]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Apply) and x.function == function:
+            stack.extend(x.arguments)
+        elif isinstance(x, Apply) and x.function == "convert" and isinstance(x.arguments[0], Apply):
+            inner = x.arguments[0]
+            if inner.function in (function, "convert"):
+                stack.append(inner)
+            else:
+                yield x
+        else:
+            yield x
+
+
+def same_terms(compare: Comparison, found: Sequence[Node], wanted: Sequence[Node]) -> bool:
+    """The same terms, but for constants that a fold may leave out or take again."""
+
+    def counted(nodes: Sequence[Node]) -> Counter[str]:
+        return Counter(t for n in nodes if (t := _text(compare, n)) is not None)
+
+    return counted(found) == counted(wanted)
+
+
+def _text(compare: Comparison, n: Node) -> str | None:
+    """An expression at a point, written down; None for a constant."""
+    n = compare.settled(n)
+    if isinstance(n, Scalar):
+        return None
+    if isinstance(n, Load):
+        return f"{id(n.value)}[{', '.join(str(compare.index(e)) for e in n.index)}]"
+    if isinstance(n, Apply):
+        if n.function == "convert":
+            return _text(compare, n.arguments[0])
+        return f"{n.function}({', '.join(_text(compare, a) or _constant_text(compare.settled(a)) for a in n.arguments)})"
+    if isinstance(n, IndexNode):
+        return f"index {compare.index(n.expression)}"
+    raise Undecided("an index that is known only at run time")
+
+
+def _constant_text(n: Node) -> str:
+    return str(n.value) if isinstance(n, Scalar) else "?"
