@@ -76,3 +76,26 @@ def test_the_api_page_has_every_public_name() -> None:
         package = importlib.import_module(name)
         public = {n for n in package.__all__ if not isinstance(getattr(package, n), dict)}
         assert public <= {n.rpartition(".")[2] for n in named if n.startswith(name + ".")}, name
+
+
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
+
+
+def test_decisions_are_numbered_without_holes() -> None:
+    assert len(DECISIONS) >= 24
+    titles = [p.read_text("utf-8").partition("\n")[0] for p in DECISIONS]
+    assert [p.name[:5] for p in DECISIONS] == [f"{n:04}-" for n in range(1, len(DECISIONS) + 1)]
+    assert [t.partition(":")[0] for t in titles] == [f"# ADR {n}" for n in range(1, len(DECISIONS) + 1)]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda p: p.stem)
+def test_a_decision_has_its_four_parts(path: pathlib.Path) -> None:
+    """In this order, each once, and no others."""
+    parts = re.findall(r"^(?:\*\*([^*]+)\*\*|#{2,} (.+)$)", path.read_text("utf-8"), re.M)
+    assert [bold or heading for bold, heading in parts] == ["Context.", "Decision.", "Alternatives.", "Consequences."]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda p: p.stem)
+def test_files_that_a_decision_names_exist(path: pathlib.Path) -> None:
+    named = re.findall(r"`([a-z_]+/[\w/]+\.py)`", path.read_text("utf-8"))
+    assert [n for n in named if not (ROOT / n).is_file()] == []
