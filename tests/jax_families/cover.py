@@ -17,6 +17,7 @@ import jax
 import codegen
 import tilewright
 from hlo.module import DenseArray, Op, Value
+from hlo.registry import Elementwise
 from hlo.types import TensorType
 from tests import jax_programs
 from tests.jax_families.common import Program
@@ -25,6 +26,7 @@ from tiling.program.flatten import flatten
 
 FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large")
 OTHERS = "programs"
+ELEMENTWISE = "element by element"
 SHORT = 64  # numbers of an attribute that are told apart
 
 Feature = tuple[object, ...]
@@ -47,7 +49,8 @@ def features(program: Program) -> frozenset[Feature]:
     """The features of a program's ops, with those in regions, after calls are inlined.
 
     Of an op its element types, with whether it is in a region, its attributes together, the rank of its result, and operands
-    without elements; of two ops, one of which reads the other's result, as which operand it does.
+    without elements; of two ops, one of which reads the other's result, as which operand it does. What is done element by
+    element is one kind there: a fusion is the same whichever functions it computes.
     """
     with jax.enable_x64(program.x64):
         module = tilewright.from_jax(program.function, *program.args)
@@ -74,9 +77,13 @@ def _of_ops(ops: Iterable[Op], inside: bool) -> Iterable[Feature]:
         yield from ((op.name, "empty", k) for k, v in enumerate(values) if isinstance(v.type, TensorType) and 0 in v.shape)
         for k, v in enumerate(op.operands):
             if v.op is not None:
-                yield (v.op.name, op.name, k)
+                yield (_kind(v.op), _kind(op), 0 if _kind(op) is _kind(v.op) is ELEMENTWISE else k)
         for block in op.regions:
             yield from _of_ops(block.ops, True)
+
+
+def _kind(op: Op) -> str:
+    return ELEMENTWISE if isinstance(op.definition.semantics, Elementwise) else op.name
 
 
 def _element(v: Value) -> str:

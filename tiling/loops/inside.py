@@ -73,7 +73,7 @@ def linear_parts(e: Expr) -> list[Expr]:
     >>> from indexing.expr import Var, minimum
     >>> i, t = Var("i"), Var("t")
     >>> sorted(str(x) for x in linear_parts((minimum(5, 21 - 6 * t) - 1) // 3 - i))
-    ['i * -3 - t * 6 + 20', 'i * -3 + 4']
+    ['i * -3 + 4', 'i * -3 - t * 6 + 20']
     """
     parts, todo = [], [e]
     while todo:
