@@ -11,6 +11,7 @@ import hlo
 import tiling
 from tests.goldens.prints import MACHINES
 from tiling import CostModel, Estimate, Machine, Schedule, Scope
+from tiling.loops.ir import Nest
 
 TEXT = """func.func @main(%x: tensor<96x512xf32>, %y: tensor<96x512xf32>) -> (tensor<96x512xf32>, tensor<96x512xf32>) {
   %0 = stablehlo.tanh %x : tensor<96x512xf32>
@@ -69,3 +70,26 @@ def test_the_plan_follows_the_model_and_the_results_do_not() -> None:
 def test_without_a_model_a_plan_is_weighed_in_seconds_of_the_machine() -> None:
     assert planned(None).machine == MACHINES["avx2"]
     assert planned(None).fusions[0].estimate.seconds < 1
+
+
+class Apart:
+    """A kernel that does two things costs far more than two kernels."""
+
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate:
+        values = {s.value for p in schedule.phases for step in p.all_steps if isinstance(step, Nest) for s in step.stores}
+        return Estimate(1.0 if len(values) < 2 else 100.0 * len(values), 0.0, 0.0, 0)
+
+
+def test_joins_that_go_without_saying_on_a_cpu_are_asked_of_another_model() -> None:
+    """Element by element, and the value is a result, too: they were made without asking."""
+    text = """func.func @main(%x: tensor<96x512xf32>) -> (tensor<96x512xf32>, tensor<96x512xf32>) {
+      %0 = stablehlo.tanh %x : tensor<96x512xf32>
+      %1 = stablehlo.negate %0 : tensor<96x512xf32>
+      return %0, %1 : tensor<96x512xf32>, tensor<96x512xf32>
+    }"""
+    cpu, apart = (
+        tiling.plan(hlo.parse(text), machine=MACHINES["avx2"], supports=codegen.supports, cost_model=m) for m in (None, Apart())
+    )
+    assert any(d.fused and d.together is None for d in cpu.decisions)
+    assert apart.decisions and all(d.together is not None and not d.fused for d in apart.decisions)
+    assert len(apart.fusions) > len(cpu.fusions)

@@ -21,7 +21,7 @@ from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
-from tiling.planning.cost import CostModel, estimate, with_model
+from tiling.planning.cost import CostModel, estimate, has_own_model, with_model
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
@@ -96,7 +96,7 @@ def _plan_program(
     number = {id(op): k for k, op in enumerate(program.ops)}
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     own = tuple(p for p in pins if not p.region)
-    weighs_all = False
+    weighs_all = has_own_model(machine)  # what goes without saying does so for a CPU
     while True:
         planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes, weighs_all)
         try:
