@@ -79,7 +79,7 @@ def _workload(path: Path, machine: Machine, candidates: int, repeat: int) -> lis
     base = tiling.plan(module, machine=machine, supports=supports)
     choices = []
     for number, fusion in enumerate(base.fusions):
-        ranked = ranked_tiles(fusion.stages, frozenset(id(v) for v in fusion.outputs), base.machine, base.names)
+        ranked = ranked_tiles(fusion.stages, frozenset(fusion.outputs), base.machine, base.names)
         if isinstance(ranked, Declined):
             continue
         chosen = fusion.tile_sizes

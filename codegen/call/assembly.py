@@ -29,9 +29,8 @@ class Assembly:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._same: dict[int, Value] = {}
-        self._slots: dict[int, int] = {}
-        self._keep: list[object] = []
+        self._same: dict[Value, Value] = {}
+        self._slots: dict[object, int] = {}
         self.sizes: dict[int, int] = {}
         self.exchanges: list[tuple[int, int]] = []
         self.sources: list[tuple[Fusion, tuple[PhaseSource, ...]]] = []
@@ -39,7 +38,7 @@ class Assembly:
             self._unify(p)
         for v in plan.program.arguments:
             self.slot(v)
-        self._results = {id(self._root(v)) for v in plan.program.results}
+        self._results = {self._root(v) for v in plan.program.results}
         self._moved: dict[int, Copy] = {}
         # The caller looks for results where they were at first.
         self.nodes = [*self._plan(plan), *self._moved.values()]
@@ -47,29 +46,27 @@ class Assembly:
     # ------------------------------------------------------------ memories
 
     def _root(self, v: Value) -> Value:
-        while id(v) in self._same:
-            v = self._same[id(v)]
+        while v in self._same:
+            v = self._same[v]
         return v
 
     def _join(self, v: Value, into: Value) -> None:
         a, b = self._root(v), self._root(into)
         if a is not b:
-            self._same[id(a)] = b
-            self._keep.append(a)
+            self._same[a] = b
 
     def slot(self, key: Value | Buffer) -> int:
         """The number of the memory of a value (or of a fusion's shared scratch)."""
         root = self._root(key) if isinstance(key, Value) else key
-        found = self._slots.get(id(root))
+        found = self._slots.get(root)
         if found is None:
-            found = self._slots[id(root)] = len(self._slots)
-            self._keep.append(root)
+            found = self._slots[root] = len(self._slots)
             self.sizes[found] = root.tensor.size_bytes if isinstance(root, Value) else root.size_bytes
         return found
 
     def known_slot(self, v: Value) -> int | None:
         """The slot of a value that has one."""
-        return self._slots.get(id(self._root(v)))
+        return self._slots.get(self._root(v))
 
     @property
     def count(self) -> int:
@@ -78,8 +75,7 @@ class Assembly:
     def _spare(self, size_bytes: int) -> int:
         """Memory that belongs to no value."""
         mark = object()
-        self._keep.append(mark)
-        number = self._slots[id(mark)] = len(self._slots)
+        number = self._slots[mark] = len(self._slots)
         self.sizes[number] = size_bytes
         return number
 
@@ -101,22 +97,22 @@ class Assembly:
                         self._join(result, operand)
                 continue
             for region in c.regions:
-                made = {id(v) for s in region.plan.steps for v in writes_of_step(s)}
+                made = {v for s in region.plan.steps for v in writes_of_step(s)}
                 inner = region.plan.program.results
                 for result, v in zip(c.op.results, inner, strict=True):
-                    if id(v) in made and sum(x is v for x in inner) == 1:
+                    if v in made and sum(x is v for x in inner) == 1:
                         self._join(v, result)
 
     # ------------------------------------------------------------ steps
 
     def _plan(self, plan: Plan) -> list[Node]:
         nodes: list[Node] = []
-        copied = {id(r.target): r.source for r in plan.reuses if not r.shared}
+        copied = {r.target: r.source for r in plan.reuses if not r.shared}
         for step in plan.steps:
             if isinstance(step, Fusion):
                 op = step.stages[-1].op
-                if is_update(op) and id(op.results[0]) in copied:
-                    nodes += self._copy(copied[id(op.results[0])], op.results[0])
+                if is_update(op) and op.results[0] in copied:
+                    nodes += self._copy(copied[op.results[0]], op.results[0])
                 nodes += self._fusion(step)
             elif isinstance(step, EvaluatorStep):
                 reads = tuple(self.slot(v) for v in op_reads(step.op))
@@ -171,7 +167,7 @@ class Assembly:
             exchanges.append(Exchange(a, r))
             self.exchanges.append((a, r))
             held |= {a, r}
-            if id(self._root(c.argument)) in self._results:
+            if self._root(c.argument) in self._results:
                 self._moved[a] = Copy(a, a, self.sizes[a], _dtype(c.argument), settled=True)
         works = [*works, *self._moves(copies), *exchanges]
         return [*before, *first, Loop(step.name, tests, self.slot(goes_on), works, frozenset(held), step.trips)]

@@ -160,7 +160,7 @@ class Executable:
         signatures = self._kept_signatures(computes)
         target = self.target or MachineCode()
         compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
-        self._compiled = {id(n): k for n, k in zip(computes, compiled, strict=True)}
+        self._compiled = dict(zip(computes, compiled, strict=True))
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
         self._evaluated = {k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()}
@@ -301,7 +301,7 @@ class Executable:
 
     def _kernel(self, node: Compute) -> launch.Step:
         """The launcher's step of a kernel of the tree."""
-        source, compiled = node.source, self._compiled[id(node)]
+        source, compiled = node.source, self._compiled[node]
         places, scratch_bytes = self._scratch_places(source)
         inner = [ScratchUse(b.name, at, b.size_bytes) for b, at in zip(source.scratch, places, strict=True)]
         self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))

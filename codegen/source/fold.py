@@ -157,17 +157,17 @@ def body_lines(
 
     With `wanted`, only what those values need.
     """
-    needed: set[int] | None = None
+    needed: set[Op] | None = None
     if wanted is not None:
         needed, todo = set(), list(wanted)
         while todo:
             v = todo.pop()
-            if v.op is not None and id(v.op) not in needed:
-                needed.add(id(v.op))
+            if v.op is not None and v.op not in needed:
+                needed.add(v.op)
                 todo.extend(v.op.operands)
     lines: list[str] = []
     for inner in body.ops[:-1]:
-        if needed is not None and id(inner) not in needed:
+        if needed is not None and inner not in needed:
             continue
         semantics = inner.definition.semantics
         if isinstance(semantics, Literal):

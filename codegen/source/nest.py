@@ -54,15 +54,15 @@ class NestEmitter:
         self.depth = len(nest.loops)
         self.memo: dict[Node, frozenset[Var]] = {}
         self.level_of = {x.variable: k + 1 for k, x in enumerate(nest.loops)}
-        self.text: dict[int, str] = {}
-        self.users: dict[int, list[Node | None]] = {}
+        self.text: dict[Node, str] = {}
+        self.users: dict[Node, list[Node | None]] = {}
         self.lines: list[list[str]] = [[] for _ in range(self.depth + 1)]
         self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]
         self.keep: list[Node] = []
-        self.level_by_id: dict[int, int] = {}
+        self.level_of_node: dict[Node, int] = {}
         self.in_registers = False
         self.looks_twice = False
-        self.stored: dict[int, Store] = {}  # by id: nodes that are stored and have no other use
+        self.stored: dict[Node, Store] = {}  # nodes that are stored and have no other use
         self.branches = 0  # how many choices around what is being written
 
     def use(self, roots: Sequence[Node]) -> None:
@@ -91,7 +91,7 @@ class NestEmitter:
             most = max((f.products for f in segment.folds), default=0)
             folds = [(f, self._rows(f, k), a) for k in range(most) for f, a in into if k < f.products]
             self.users = users_of([s.node for s in segment.stores] + [n for _, nodes, _ in folds for n in nodes])
-            self.stored = {id(s.node): s for s in segment.stores if len(self.users.get(id(s.node), ())) == 1}
+            self.stored = {s.node: s for s in segment.stores if len(self.users.get(s.node, ())) == 1}
             body = list(starts)
             self.lines[self.depth] = body
             for s in segment.stores:
@@ -102,7 +102,7 @@ class NestEmitter:
             body += ends
             bodies.append((segment, body))
             # What was computed inside one segment is not there in the next.
-            self.text = {k: t for k, t in self.text.items() if self.level_by_id.get(k, 0) < self.depth}
+            self.text = {k: t for k, t in self.text.items() if self.level_of_node.get(k, 0) < self.depth}
         if nest.folds and not in_registers:
             self._initialise(first_reduction)
         self.write(bodies)
@@ -231,7 +231,7 @@ class NestEmitter:
         for n in unwritten(root, self.text):
             at = self.level(n)
             text = self._source(n, at)
-            users = self.users.get(id(n), [])
+            users = self.users.get(n, [])
             shared = len(users) > 1 and not isinstance(n, (Scalar, IndexNode))
             hoisted = (
                 n is not root
@@ -242,10 +242,10 @@ class NestEmitter:
                 name = self.phase.fresh()
                 self.lines[at].append(f"{name} = {text}")
                 text = name
-            self.text[id(n)] = text
-            self.level_by_id[id(n)] = at
+            self.text[n] = text
+            self.level_of_node[n] = at
             self.keep.append(n)
-        return self.text[id(root)]
+        return self.text[root]
 
     def _source(self, n: Node, at: int) -> str:
         fresh = [r for r in runtimes_of(n) if self._runtime(r)]
@@ -272,10 +272,10 @@ class NestEmitter:
             plain = [t for t in types if isinstance(t, ElementType)]
             if len(plain) != len(types):
                 raise NotCompilable(f"{n.op.name} has quantized operands")
-            store = self.stored.get(id(n))
+            store = self.stored.get(n)
             # (What is hoisted out of the innermost loop may have other uses in another segment.)
             is_stored = store is not None and at == self.depth and store.buffer.element == n.op.results[0].tensor.element
-            text = scalar_source(n.op, n.function, [self.text[id(a)] for a in n.arguments], plain, self.phase.excess, is_stored)
+            text = scalar_source(n.op, n.function, [self.text[a] for a in n.arguments], plain, self.phase.excess, is_stored)
             if isinstance(text, Declined):
                 raise NotCompilable(text.reason)
             return text
@@ -321,7 +321,7 @@ class NestEmitter:
         if r.variable in self.phase.variables:
             return False
         name = self.phase.fresh("rt")
-        self.lines[self.level(r.node)].append(f"{name} = {self.place(r, self.text[id(r.node)])}")
+        self.lines[self.level(r.node)].append(f"{name} = {self.place(r, self.text[r.node])}")
         self.phase.variables[r.variable] = name
         return True
 

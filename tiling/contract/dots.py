@@ -158,7 +158,7 @@ class DotContraction(Contraction):
 
     def _out(self) -> Block2D | None:
         c = self.c
-        buffer = c.buffers[id(self.value)]
+        buffer = c.buffers[self.value]
         found = linear(address(buffer, c.index, c.ranges), (self.m.variable, self.n.variable))
         return None if found is None else Block2D(buffer, found[0], *found[1])
 

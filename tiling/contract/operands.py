@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
+from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
 from tiling.loops.affine import address, linear
@@ -96,7 +97,7 @@ def _groups(node: Node, local: Sequence[Var]) -> list[dict[Var, int]] | None:
 
 
 def window_tile(
-    name: str, tag: str, element: ElementType, node: Node, local: Sequence[Loop], buffers: Mapping[int, Buffer],
+    name: str, tag: str, element: ElementType, node: Node, local: Sequence[Loop], buffers: Mapping[Value, Buffer],
     ranges: dict[Var, Interval], pad_elems: int, most_bytes: int,
 ) -> Place | None:  # fmt: skip
     """A tile of thread scratch that holds each element that the local loops read once; None where they do not overlap.
@@ -113,7 +114,7 @@ def window_tile(
     read = next(iter(loads([node])), None)
     if read is None:
         return None
-    memory = address(read.buffer or buffers[id(read.value)], read.index, ranges)
+    memory = address(read.buffer or buffers[read.value], read.index, ranges)
     step_of = {v: abs(k) for v, k in memory.terms if isinstance(v, Var)}
     one_of = [next(v for v, k in g.items() if k == 1) for g in groups]
     order = sorted(range(len(groups)), key=lambda i: -step_of.get(one_of[i], 1 << 62))

@@ -165,7 +165,7 @@ class Contraction(Roles):
 
     def _out(self) -> Block2D | None:
         c = self.c
-        buffer = c.buffers[id(self.value)]
+        buffer = c.buffers[self.value]
         found = linear(address(buffer, c.index, c.ranges), (self.m.variable, self.n.variable))
         return None if found is None else Block2D(buffer, found[0], *found[1])
 
@@ -193,7 +193,7 @@ class Contraction(Roles):
             tuple(strides.get(x.variable, step) for x in inside), origin, step,
         )  # fmt: skip
         self.new_buffers.append(buffer)
-        store = Store(self.value, c.buffers[id(self.value)], c.index, Load(self.value, index, buffer))
+        store = Store(self.value, c.buffers[self.value], c.index, Load(self.value, index, buffer))
         base: Expr = Const(0)
         for x in around:
             base = base + x.variable * strides[x.variable]

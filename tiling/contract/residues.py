@@ -128,7 +128,7 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
     local = {x.variable for p in contractions for x in (*p.loops, *p.depth)}
     if first is None or any(r is None or r.value is not first.value for r in reads):
         return plain
-    source = first.buffer or c.buffers[id(first.value)]
+    source = first.buffer or c.buffers[first.value]
     lows: list[Expr] = []
     sizes: list[int] = []
     for along in zip(*(r.index for r in reads if r is not None), strict=True):
@@ -183,7 +183,7 @@ def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residue
     node, index, tag = c.nodes[1 - side], c.index, c.names.stage(c.stage)
     if not isinstance(node, Load) or c.is_member(node.value) or node.buffer is not None:
         return found
-    source, shape = c.buffers[id(node.value)], c.stage.values[0].shape
+    source, shape = c.buffers[node.value], c.stage.values[0].shape
     inside = node_variables(node, {})
     moving = sorted((k for k, e in enumerate(index) if inside & {*e.variables} and shape[k] > 1), key=lambda k: shape[k])
     place = in_place(node, source, [c.loops[k].variable for k in moving], c.ranges)
@@ -283,7 +283,7 @@ class _Part:
         element = value.tensor.element
         assert isinstance(element, ElementType)
         zero = Scalar(element.dtype.type(0), element)
-        store = Store(value, self.c.buffers[id(value)], self.rename.index(self.c.index), zero)
+        store = Store(value, self.c.buffers[value], self.rename.index(self.c.index), zero)
         return Nest(self._loops(self.c.loops), stores=(store,))
 
     def _loops(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:

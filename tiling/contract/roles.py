@@ -54,7 +54,7 @@ class ContractionContext:
     index: tuple[Expr, ...]
     depth: tuple[Loop, ...]
     nodes: tuple[Node, ...]
-    buffers: Mapping[int, Buffer]
+    buffers: Mapping[Value, Buffer]
     ranges: dict[Var, Interval]
     machine: Machine
     names: Names
@@ -128,7 +128,7 @@ class Roles:
     def _addressed(self) -> list[frozenset[Var]] | None:
         """The variables that each factor reads, once the result's address has its base and steps; None where it has none."""
         c, memo = self.c, dict[Node, frozenset[Var]]()
-        found = linear(address(c.buffers[id(self.value)], c.index, c.ranges), [x.variable for x in self.loops])
+        found = linear(address(c.buffers[self.value], c.index, c.ranges), [x.variable for x in self.loops])
         if found is None:
             return None
         self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
@@ -274,7 +274,7 @@ class Roles:
         self.packs_left = False
 
     def _buffer(self, load: Load) -> Buffer:
-        return load.buffer or self.c.buffers[id(load.value)]
+        return load.buffer or self.c.buffers[load.value]
 
     # ------------------------------------------------------------ the depth
 

@@ -32,8 +32,8 @@ class Names:
         self.emitted: dict[Hashable, Any] = {}  # and the steps of a stage over a box, with given buffers
         self.sheets: dict[Hashable, Any] = {}  # what a stage over a box reads, on which conditions
         # Found once for a fusion, whatever its tiles.
-        self.inlined: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[int]] = {}  # what is computed where it is read
-        self.closures: dict[tuple[tuple[Stage, ...], frozenset[int]], frozenset[Stage]] = {}  # what the root is computed from
+        self.inlined: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Value]] = {}  # what is computed where it is read
+        self.closures: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Stage]] = {}  # what the root is computed from
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
         for v in self.in_memory:
             self.of(v)  # in program order, so that the same program always gets the same names

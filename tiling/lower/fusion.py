@@ -44,11 +44,11 @@ class FusionRequest:
     """What to lower: stages in dependency order, the last one the root, and which values others need in memory."""
 
     stages: tuple[Stage, ...]
-    stored: frozenset[int]  # ids of values that are results of the fusion
+    stored: frozenset[Value]  # values that are results of the fusion
     tile_sizes: tuple[int, ...]  # one for each dimension of the root's (first) value
     masks: bool = True  # whether what a mask makes neutral is left out
     form: str = ""  # which form is wanted (`tiling.planning.forms`), "" for the best one
-    inlined: frozenset[int] = frozenset()  # ids of values that are computed where they are read, though they have a stage
+    inlined: frozenset[Value] = frozenset()  # values that are computed where they are read, though they have a stage
 
     @property
     def root(self) -> Stage:
@@ -68,17 +68,17 @@ class Lowering:
         self.plans = [Member(s) for s in request.stages]
         self.root = self.plans[-1]
         self.parts: Parts | None = None
-        self.plan_of = {id(v): p for p in self.plans for v in p.stage.values}
+        self.plan_of = {v: p for p in self.plans for v in p.stage.values}
         known = names.inlined.get((request.stages, request.inlined))
         if known is None:
             known = names.inlined[request.stages, request.inlined] = frozenset(self._inlined_values())
-        self.inlined: Set[int] = known
-        self.buffers: dict[int, Buffer] = {}
+        self.inlined: Set[Value] = known
+        self.buffers: dict[Value, Buffer] = {}
         self.tiles: list[tuple[Var, int]] = []
         self.moving: frozenset[Var] = frozenset()  # numbers of blocks inside a task: they place boxes as tile numbers do
         self.extra_buffers: list[Buffer] = []
         self.prepass: list[Phase] = []
-        self.contractions: dict[int, tuple[LoweredContraction, ...]] = {}
+        self.contractions: dict[Member, tuple[LoweredContraction, ...]] = {}
         self.masks: Masks | None = None
         self.notes: list[str] = []
 
@@ -88,13 +88,13 @@ class Lowering:
             return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).run()
         self._allocate()
         self.masks = None if others else self.find_masks()
-        emitted: dict[int, list[Step]] = {}
+        emitted: dict[Member, list[Step]] = {}
         for plan in reversed(self.plans):  # what a stage computes is what its readers still need
-            emitted[id(plan)] = [] if plan.late else self.emit(plan)
+            emitted[plan] = [] if plan.late else self.emit(plan)
         steps: list[Step] = []
         for plan in self.plans:
-            steps.extend(emitted[id(plan)])
-            for part in self.contractions.get(id(plan), ()):
+            steps.extend(emitted[plan])
+            for part in self.contractions.get(plan, ()):
                 self.extra_buffers.extend(part.buffers)
                 self.prepass.extend(part.prepass)
         before = tuple(x for p in others for x in start_steps(self, p))
@@ -147,20 +147,20 @@ class Lowering:
 
     def inside(self, plan: Member) -> list[Member]:
         """The members that a member reads, through what is computed in place."""
-        found: dict[int, Member] = {}
-        seen: set[int] = set()
+        found: dict[Member, None] = {}
+        seen: set[Value] = set()
         todo = list(plan.stage.op.operands)
         while todo:
             v = todo.pop()
-            if id(v) in seen:
+            if v in seen:
                 continue
-            seen.add(id(v))
-            producer = self.plan_of.get(id(v))
+            seen.add(v)
+            producer = self.plan_of.get(v)
             if producer is not None:
-                found[id(producer)] = producer
-            elif id(v) in self.inlined and v.op is not None:
+                found[producer] = None
+            elif v in self.inlined and v.op is not None:
                 todo.extend(v.op.operands)
-        return list(found.values())
+        return list(found)
 
     def _closure(self) -> list[Member]:
         """The root and what it is computed from, in order."""
@@ -218,7 +218,7 @@ class Lowering:
         return found.lower(op, lambda ranges: ElementBuilder(ranges, self._is_in_memory), self.names)
 
     def _buffer_of(self, load: Load) -> Buffer:
-        return load.buffer or self.buffers[id(load.value)]
+        return load.buffer or self.buffers[load.value]
 
     # ------------------------------------------------------------ tiles
 
@@ -240,7 +240,7 @@ class Lowering:
         """Gives a stage its loops and nodes, and its producers the box that those read."""
         self._build(plan)
         for k, load in enumerate(plan.reads):
-            producer = self.plan_of.get(id(load.value))
+            producer = self.plan_of.get(load.value)
             if producer is not None:
                 box = plan.images[k]
                 if box is None:
@@ -339,22 +339,22 @@ class Lowering:
         return nodes
 
     def _is_in_memory(self, v: Value) -> bool:
-        return id(v) not in self.inlined
+        return v not in self.inlined
 
-    def _inlined_values(self) -> set[int]:
+    def _inlined_values(self) -> set[Value]:
         """Values that are computed where they are read: all between the stages and what is in memory."""
-        inlined: set[int] = set()
+        inlined: set[Value] = set()
         todo = [v for p in self.request.stages for v in p.op.operands]
         while todo:
             v = todo.pop()
-            kept = id(v) in self.plan_of or (v in self.names.in_memory and id(v) not in self.request.inlined)
-            if id(v) in inlined or v.op is None or kept:
+            kept = v in self.plan_of or (v in self.names.in_memory and v not in self.request.inlined)
+            if v in inlined or v.op is None or kept:
                 continue
             if is_inlinable(v.op) is not None:
                 raise LookupError(f"{v.op.name} is computed by another fusion")
             if self.names.is_stored_constant(v):
                 continue
-            inlined.add(id(v))
+            inlined.add(v)
             todo.extend(v.op.operands)
         return inlined
 
@@ -367,23 +367,23 @@ class Lowering:
                 continue
             assert plan.box is not None
             for v in plan.stage.values:
-                if id(v) in self.request.stored and not covers(plan.box, v.shape, self.tiles):
+                if v in self.request.stored and not covers(plan.box, v.shape, self.tiles):
                     raise LookupError(f"%{self.names.of(v)} is stored, but several tasks would compute the same part of it")
 
     def _allocate(self) -> None:
         self._check_stored()
         for plan in self.plans:
             for v in plan.stage.values:
-                if plan is self.root or id(v) in self.request.stored:
-                    self.buffers[id(v)] = self.names.global_buffer(v, Scope.RESULT)
+                if plan is self.root or v in self.request.stored:
+                    self.buffers[v] = self.names.global_buffer(v, Scope.RESULT)
         for plan in reversed(self.plans):
             for v in plan.stage.values:
-                if id(v) not in self.buffers:
-                    self.buffers[id(v)] = self._in_place(plan, v) or self._scratch(plan, v)
+                if v not in self.buffers:
+                    self.buffers[v] = self._in_place(plan, v) or self._scratch(plan, v)
         for plan in self.plans:
             for load in plan.reads:
-                if id(load.value) not in self.buffers:
-                    self.buffers[id(load.value)] = self.names.global_buffer(load.value, Scope.ARGUMENT)
+                if load.value not in self.buffers:
+                    self.buffers[load.value] = self.names.global_buffer(load.value, Scope.ARGUMENT)
 
     def _in_place(self, plan: Member, v: Value) -> Buffer | None:
         """A later value's buffer that `v` may live in: the only later reader of `v`'s elements overwrites each as it reads it."""
@@ -395,7 +395,7 @@ class Lowering:
         last = readers[-1]
         if last.reduction or len(last.stage.values) != 1:
             return None
-        target = self.buffers.get(id(last.stage.values[0]))
+        target = self.buffers.get(last.stage.values[0])
         w = last.stage.values[0]
         mine = [load for load in last.reads if load.value is v]
         same = (
@@ -409,7 +409,7 @@ class Lowering:
             return None
         # Nothing in between may write to the target.
         between = self.plans[position + 1 : self.plans.index(last)]
-        return None if any(self.buffers.get(id(x)) is target for p in between for x in p.stage.values) else target
+        return None if any(self.buffers.get(x) is target for p in between for x in p.stage.values) else target
 
     def _scratch(self, plan: Member, v: Value) -> Buffer:
         assert plan.box is not None
@@ -461,17 +461,17 @@ class Lowering:
             flag, ends = self._ends(plan)
             context = ContractionContext(
                 plan.stage, plan.loops, plan.index, plan.reduction, plan.nodes, self.buffers, self.ranges,
-                self.machine, self.names, lambda v: id(v) in self.plan_of, flag, ends,
+                self.machine, self.names, lambda v: v in self.plan_of, flag, ends,
             )  # fmt: skip
             return self._by_residues(plan, context) or self._contracted(plan, context) or self._in_loops(plan, context)
         if isinstance(semantics, Fold):
             values = plan.stage.values
             if plan.part is not None:
                 return [Nest((*plan.loops, *plan.reduction), folds=(carried_fold(self, plan),))]
-            fold = FoldStep(values, tuple(self.buffers[id(v)] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
+            fold = FoldStep(values, tuple(self.buffers[v] for v in values), plan.index, plan.nodes, plan.inits, plan.stage.op)
             return [self._masked(plan, self._tightened(Nest((*plan.loops, *plan.reduction), folds=(fold,))))]
         (v,) = plan.stage.values
-        nest = Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, plan.nodes[0]),))
+        nest = Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, plan.nodes[0]),))
         return [self._masked(plan, nest)]
 
     def _is_narrow(self, v: Value) -> bool:
@@ -482,7 +482,7 @@ class Lowering:
         made = lower_contraction(c)
         if made is None:
             return []
-        self.contractions[id(plan)] = (*self.contractions.get(id(plan), ()), made)
+        self.contractions[plan] = (*self.contractions.get(plan, ()), made)
         if self.masks is not None:
             self.masks.note(plan, made.bounded, (), loads(made.whole))
             self.masks.is_used |= bool(made.bounded)
@@ -491,7 +491,7 @@ class Lowering:
     def _in_loops(self, plan: Member, c: ContractionContext) -> list[Step]:
         """A sum of products in plain loops; also one over nothing, an outer product. Sums of 16-bit floats are kept in f32 while
         they grow, and rounded once."""
-        (v,), target = plan.stage.values, self.buffers[id(plan.stage.values[0])]
+        (v,), target = plan.stage.values, self.buffers[plan.stage.values[0]]
         after: list[Step] = []
         if self._is_narrow(v):
             shape = tuple(s.size for s in plan.box or ())

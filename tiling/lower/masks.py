@@ -111,17 +111,17 @@ class Masks:
 
     def __init__(
         self, members: Sequence[Member], ranges: dict[Var, Interval], tiles: Sequence[tuple[Var, int]],
-        limits: dict[Value, float | None], stored: frozenset[int], names: Names,
+        limits: dict[Value, float | None], stored: frozenset[Value], names: Names,
     ) -> None:  # fmt: skip
         self.members, self.ranges, self.names = members, ranges, names
         self.tiles = {v for v, _ in tiles}
         self.reading = Reading(members, ranges, names.sheets)
         self.analysis = Analysis.whole(self.reading, limits)
         self.limits = limits
-        self.stored = stored | {id(v) for v in members[-1].stage.values}
+        self.stored = stored | set(members[-1].stage.values)
         self.flag = Var("tame")
         ranges[self.flag] = Interval(0, 1)
-        self.readings: dict[int, list[_Reading]] = {}
+        self.readings: dict[Value, list[_Reading]] = {}
         self.is_used = False  # whether some loop is bounded: without one the inputs need not be looked at
 
     @property
@@ -180,7 +180,7 @@ class Masks:
         everything = {x.place for x in whole}
         for load in loads((*m.nodes, *m.inits)):
             ends = tuple(None if load.place in everything else self._read(m, e, bounded) for e in load.index)
-            self.readings.setdefault(id(load.value), []).append(_Reading(load, ends, frozenset(skipped)))
+            self.readings.setdefault(load.value, []).append(_Reading(load, ends, frozenset(skipped)))
 
     def _read(self, m: Member, e: Expr, bounded: Mapping[Var, Ends]) -> Ends | None:
         if not any(v in bounded for v in e.variables):
@@ -193,9 +193,9 @@ class Masks:
     def needed(self, m: Member, but: frozenset[Condition] = frozenset()) -> dict[Var, Ends]:
         """The ends, along the member's loops, of what its readers need; not of those whose nests leave out `but` as well."""
         (v,) = m.stage.values
-        if id(v) in self.stored or m.box is None:
+        if v in self.stored or m.box is None:
             return {}
-        counted = [r for r in self.readings.get(id(v), []) if not but or self._seen(m, but, r.load) != r.skipped]
+        counted = [r for r in self.readings.get(v, []) if not but or self._seen(m, but, r.load) != r.skipped]
         found: dict[Var, Ends] = {}
         for k, (loop, span) in enumerate(zip(m.loops, m.box, strict=True)):
             ends = [r.ends[k] for r in counted]
@@ -248,8 +248,8 @@ class Masks:
         if m.reduction or nest.folds or len(m.stage.values) != 1 or not nest.loops or nest.loops[-1].variable is not innermost:
             return ()
         (v,) = m.stage.values
-        readings = self.readings.get(id(v), [])
-        if id(v) in self.stored or not readings:
+        readings = self.readings.get(v, [])
+        if v in self.stored or not readings:
             return ()
         known = self.reading.conditions[v]
         first = readings[0]
@@ -271,9 +271,9 @@ class Masks:
         everything = (loop.lower, loop.upper)
         if not stores:
             return Skip(self.flag, loop.variable, conditions)
-        if id(v) in self.stored:
+        if v in self.stored:
             return Skip(self.flag, loop.variable, conditions, everything)
-        if all(self._seen(m, frozenset(conditions), r.load) == r.skipped for r in self.readings.get(id(v), [])):
+        if all(self._seen(m, frozenset(conditions), r.load) == r.skipped for r in self.readings.get(v, [])):
             return Skip(self.flag, loop.variable, conditions)
         return Skip(
             self.flag, loop.variable, conditions, self.needed(m, frozenset(conditions)).get(loop.variable, everything)
@@ -298,9 +298,9 @@ class Masks:
 
     # ------------------------------------------------------------ the flag
 
-    def measures(self, buffer_of: Mapping[int, Buffer], tag: str) -> tuple[Phase, Flag, list[Buffer]]:
+    def measures(self, buffer_of: Mapping[Value, Buffer], tag: str) -> tuple[Phase, Flag, list[Buffer]]:
         """A phase that finds each limited input's greatest magnitude, the flag made of them, and the scratch that they need."""
-        sources = [(buffer_of[id(v)], v, limit) for v in inputs_of(self.members) if (limit := self.limits.get(v)) is not None]
+        sources = [(buffer_of[v], v, limit) for v in inputs_of(self.members) if (limit := self.limits.get(v)) is not None]
         elements = sum(b.size_elems for b, _, _ in sources)
         count = max(1, min(PIECES, elements // LEAST_PIECE_ELEMS, *(b.size_elems for b, _, _ in sources)))
         piece = Var(f"c_{tag}")

@@ -54,8 +54,8 @@ class Online:
 
     request: FusionRequest  # without the stages that are computed where they are read
     maximum: Stage
-    sums: Mapping[int, Rescaling]  # by id of the stage
-    divided: Mapping[int, Value | None]  # by id of a contraction's stage: the sum that it is divided by after the loop
+    sums: Mapping[Stage, Rescaling]  # by id of the stage
+    divided: Mapping[Stage, Value | None]  # by id of a contraction's stage: the sum that it is divided by after the loop
     extent: int
     block: int
     scale: float
@@ -82,9 +82,9 @@ def _is_fold(s: Stage, function: str) -> bool:
 class _Finder:
     def __init__(self, request: FusionRequest, whole: Lowering, maximum: Stage) -> None:
         self.request, self.whole, self.stage = request, whole, maximum
-        self.member = whole.plan_of[id(maximum.values[0])]
+        self.member = whole.plan_of[maximum.values[0]]
         self.value = maximum.values[0]
-        self.along: dict[int, Var] = {}  # id of a stage -> its loop along the maximum's dimension
+        self.along: dict[Value, Var] = {}  # a value -> its loop along the maximum's dimension
 
     def run(self) -> Online | Declined:
         m = self.member
@@ -95,10 +95,10 @@ class _Finder:
         if not start.element.is_float or start.element.name not in ("f32", "f64"):
             return Declined(f"running results are kept in f32 and f64, not in {start.element}")
         self.r = reductions[0]
-        dropped: dict[int, Stage] = {}
-        sums: dict[int, Rescaling] = {}
-        divided: dict[int, Value | None] = {}
-        kept: set[int] = set()
+        dropped: set[Stage] = set()
+        sums: dict[Stage, Rescaling] = {}
+        divided: dict[Stage, Value | None] = {}
+        kept: set[Stage] = set()
         for p in self.whole.plans:
             if p is m or not self._depends(p):
                 continue
@@ -106,12 +106,11 @@ class _Finder:
             if isinstance(found, Declined):
                 return found
             if found == "inlined":
-                dropped[id(p.stage)] = p.stage
+                dropped.add(p.stage)
         if not sums:
             return Declined(NO_MAXIMUM)
-        for s in kept:
-            dropped.pop(s, None)
-        if any(id(v) in self.request.stored for s in dropped.values() for v in s.values):
+        dropped -= kept
+        if any(v in self.request.stored for s in dropped for v in s.values):
             return Declined("what is computed where it is read is a result of the fusion, too")
         contracted = bool(divided) or any(
             isinstance(p.stage.op.definition.semantics, SumOfProducts) for p in self.whole.plans
@@ -121,8 +120,8 @@ class _Finder:
             return Declined(f"{self.r.extent} has no divisor that makes a block")
         scale = 2.0 ** -ceil(log2(self.r.extent)) if any(v is not None for v in divided.values()) else 1.0
         request = replace(
-            self.request, stages=tuple(s for s in self.request.stages if id(s) not in dropped),
-            inlined=frozenset(id(v) for s in dropped.values() for v in s.values),
+            self.request, stages=tuple(s for s in self.request.stages if s not in dropped),
+            inlined=frozenset(v for s in dropped for v in s.values),
         )  # fmt: skip
         masks = self.whole.find_masks()
         formulas = ", ".join(dict.fromkeys(r.formula for r in sums.values()))
@@ -133,10 +132,10 @@ class _Finder:
 
     def _depends(self, p: Member) -> bool:
         """Whether a member reads the maximum, or what was made of it along its dimension."""
-        return any(load.value is self.value or id(load.value) in self.along for load in p.reads)
+        return any(load.value is self.value or load.value in self.along for load in p.reads)
 
     def _classify(
-        self, p: Member, sums: dict[int, Rescaling], divided: dict[int, Value | None], kept: set[int]
+        self, p: Member, sums: dict[Stage, Rescaling], divided: dict[Stage, Value | None], kept: set[Stage]
     ) -> Declined | str:
         semantics = p.stage.op.definition.semantics
         nodes = [self._expanded(n) for n in p.nodes]
@@ -148,11 +147,11 @@ class _Finder:
         if found is None:
             return "after"  # it reads results alone
         if p is not self.whole.plans[-1]:
-            self.along[id(p.stage.values[0])] = found[1]
+            self.along[p.stage.values[0]] = found[1]
             return "inlined"
         return "after"
 
-    def _sum(self, p: Member, nodes: Sequence[Node], sums: dict[int, Rescaling]) -> Declined | str:
+    def _sum(self, p: Member, nodes: Sequence[Node], sums: dict[Stage, Rescaling]) -> Declined | str:
         start = p.inits[0] if p.inits else None
         found = self._folded_in(nodes[0], p)
         if found is None:
@@ -164,11 +163,12 @@ class _Finder:
         form = rescaling_of(nodes[0], self.value, found[0])
         if isinstance(form, Declined):
             return form
-        sums[id(p.stage)] = form
+        sums[p.stage] = form
         return "running"
 
     def _contraction(
-        self, p: Member, nodes: Sequence[Node], divided: dict[int, Value | None], kept: set[int], sums: Mapping[int, Rescaling]
+        self, p: Member, nodes: Sequence[Node], divided: dict[Stage, Value | None], kept: set[Stage],
+        sums: Mapping[Stage, Rescaling],
     ) -> Declined | str:
         found = self._folded_in(nodes[0], p)
         if found is None or not any(r.variable is found[1] for r in p.reduction):
@@ -178,7 +178,7 @@ class _Finder:
         node, divisor = nodes[0], None
         if isinstance(node, Apply) and node.function == "divide":
             node, below = node.arguments
-            if not isinstance(below, Load) or id(below.value) not in {id(s.values[0]) for s in self._stages(sums)}:
+            if not isinstance(below, Load) or below.value not in {s.values[0] for s in self._stages(sums)}:
                 return Declined("a contraction's operand is divided by something other than a running sum")
             divisor = below.value
         form = rescaling_of(node, self.value, found[0])
@@ -186,19 +186,19 @@ class _Finder:
             return form
         if divisor is not None and not (form.peak_is_one and all(f.peak_is_one for f in sums.values())):
             return Declined("the sum that a contraction is divided by is not known to be 1 at least")
-        made = [load.value for load in self._operand(p) if id(load.value) in self.along]
-        kept.update(id(s) for s in self.request.stages for v in made if s.values[0] is v)
-        divided[id(p.stage)] = divisor
+        made = [load.value for load in self._operand(p) if load.value in self.along]
+        kept.update(s for s in self.request.stages for v in made if s.values[0] is v)
+        divided[p.stage] = divisor
         return "running"
 
-    def _stages(self, ids: Mapping[int, object]) -> list[Stage]:
-        return [s for s in self.request.stages if id(s) in ids]
+    def _stages(self, of: Mapping[Stage, object]) -> list[Stage]:
+        return [s for s in self.request.stages if s in of]
 
     def _operand(self, p: Member) -> list[Load]:
         """What the left operand of a contraction loads below its division: a stage that stays one."""
         node = p.nodes[0]
-        if isinstance(node, Load) and id(node.value) in self.along:
-            inner = self.whole.plan_of[id(node.value)].nodes[0]
+        if isinstance(node, Load) and node.value in self.along:
+            inner = self.whole.plan_of[node.value].nodes[0]
             node = inner if isinstance(inner, Apply) and inner.function == "divide" else node
         if isinstance(node, Apply) and node.function == "divide":
             node = node.arguments[0]
@@ -209,9 +209,9 @@ class _Finder:
         memo: dict[Node, Node] = {}
 
         def leaf(load: Load) -> Node:
-            if id(load.value) not in self.along:
+            if load.value not in self.along:
                 return load
-            made = self.whole.plan_of[id(load.value)]
+            made = self.whole.plan_of[load.value]
             inner = Renamer(made.at(load.index, self.whole.ranges), self.whole.ranges, {}).node(made.nodes[0])
             return self._expanded(inner)
 
@@ -235,14 +235,14 @@ class _Finder:
                         return n, x.variable
         return None
 
-    def _ends(self, masks: Masks | None, stages: Sequence[int], block: int) -> tuple[Expr, Expr] | None:
+    def _ends(self, masks: Masks | None, stages: Sequence[Stage], block: int) -> tuple[Expr, Expr] | None:
         """The first and last block that some reduction needs while the flag is 1."""
         if masks is None:
             return None
         lowers: list[Expr] = []
         uppers: list[Expr] = []
         for p in self.whole.plans:
-            if p is self.member or id(p.stage) in stages:
+            if p is self.member or p.stage in stages:
                 r = next(x for x in p.reduction if x.extent > 1)
                 ends = masks.ends(p, r)
                 if ends is None:
@@ -271,11 +271,11 @@ class OnlineLowering(Lowering):
         self.block = Var("b")
         self.ranges[self.block] = Interval(0, self.count - 1)
         self.moving = frozenset({self.block})
-        self.running = {id(online.maximum), *online.sums, *online.divided}
+        self.running = {online.maximum, *online.sums, *online.divided}
         self.like = online.maximum.values[0]
 
     def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
-        if id(plan.stage) not in self.running or size == 1:
+        if plan.stage not in self.running or size == 1:
             return super().reduction_loop(plan, r, size, part)
         self.ranges[r] = Interval(0, self.online.block - 1)
         loop = Loop(r, Const(0), Const(self.online.block - 1), self.online.block, LoopKind.REDUCTION)
@@ -284,33 +284,33 @@ class OnlineLowering(Lowering):
     def run(self) -> Schedule:
         self.shape_all()
         self._allocate()
-        top = self.plan_of[id(self.like)]
+        top = self.plan_of[self.like]
         self.state = {name: self._rows(top, name) for name in ("running", "next", "reference", "scale")}
         before: list[Step] = [self._filled(top, self.state["running"], float("-inf"))]
         inside: list[Step] = []
         after: list[Step] = [self._final_maximum(top)]
-        self.results: dict[int, Buffer] = {}
+        self.results: dict[Value, Buffer] = {}
         for plan in self.plans:
-            if id(plan.stage) in self.online.sums or id(plan.stage) in self.online.divided:
-                self.results[id(plan.stage.values[0])] = made = self._rows(plan, "running")
+            if plan.stage in self.online.sums or plan.stage in self.online.divided:
+                self.results[plan.stage.values[0]] = made = self._rows(plan, "running")
                 before.append(self._filled(plan, made, 0.0))
         later = self._later()
         for plan in self.plans:
             if plan is top:
                 inside += self._maximum(top)
-            elif id(plan.stage) in self.online.sums:
+            elif plan.stage in self.online.sums:
                 inside.append(self._sum(plan))
                 after.append(self._final_sum(plan))
-            elif id(plan.stage) in self.online.divided:
+            elif plan.stage in self.online.divided:
                 inside += self._product(plan)
                 after.append(self._final_product(plan))
             elif self._is_along(plan):
-                if id(plan.stage.values[0]) in self.request.stored:
+                if plan.stage.values[0] in self.request.stored:
                     raise LookupError("what runs along the online dimension is stored")
                 inside += self._scaled(plan)
             else:
-                (after if id(plan.stage) in later else before).extend(self.emit(plan))
-        for lowered in (x for plan in self.plans for x in self.contractions.get(id(plan), ())):
+                (after if plan.stage in later else before).extend(self.emit(plan))
+        for lowered in (x for plan in self.plans for x in self.contractions.get(plan, ())):
             self.extra_buffers.extend(lowered.buffers)
             self.prepass.extend(lowered.prepass)
         main = Phase(tuple(self.tiles), (*before, self._loop(inside), *after))
@@ -333,15 +333,15 @@ class OnlineLowering(Lowering):
     def _is_along(self, plan: Member) -> bool:
         return any(self.block in s.lower.variables for s in plan.box or ())
 
-    def _later(self) -> set[int]:
+    def _later(self) -> set[Stage]:
         """The stages that read results of the loop."""
-        late = {id(v) for p in self.plans if id(p.stage) in self.running for v in p.stage.values}
-        found: set[int] = set()
+        late = {v for p in self.plans if p.stage in self.running for v in p.stage.values}
+        found: set[Stage] = set()
         for p in self.plans:
-            reads = any(id(load.value) in late for load in p.reads)
-            if reads and id(p.stage) not in self.running and not self._is_along(p):
-                found.add(id(p.stage))
-                late.update(id(v) for v in p.stage.values)
+            reads = any(load.value in late for load in p.reads)
+            if reads and p.stage not in self.running and not self._is_along(p):
+                found.add(p.stage)
+                late.update(p.stage.values)
         return found
 
     def _rows(self, plan: Member, role: str) -> Buffer:
@@ -401,7 +401,7 @@ class OnlineLowering(Lowering):
         """The nodes of the stages along the dimension that a member loads, at the places where it does."""
         found = []
         for load in plan.reads:
-            made = self.plan_of.get(id(load.value))
+            made = self.plan_of.get(load.value)
             if made is not None and self._is_along(made):
                 found.append(Renamer(made.at(load.index, self.ranges), self.ranges, {}).node(made.nodes[0]))
         return found
@@ -415,11 +415,11 @@ class OnlineLowering(Lowering):
         node = self._at_reference(plan.nodes[0])
         if self.online.scale != 1.0:
             node = apply("multiply", v, node, constant(self.online.scale, v))
-        return [Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, node),))]
+        return [Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))]
 
     def _sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        running = self.results[id(v)]
+        running = self.results[v]
         start = apply("multiply", v, self._scale_at(plan), Load(v, plan.index, running))
         node = self._at_reference(plan.nodes[0])
         if self.online.scale != 1.0 and any(load.value is self.like for load in plan.reads):
@@ -429,7 +429,7 @@ class OnlineLowering(Lowering):
 
     def _product(self, plan: Member) -> list[Step]:
         (v,) = plan.stage.values
-        running = self.results[id(v)]
+        running = self.results[v]
         node = plan.nodes[0]
         if isinstance(node, Apply) and node.function == "divide":
             node = node.arguments[0]
@@ -439,8 +439,8 @@ class OnlineLowering(Lowering):
         shrunk = Nest(plan.loops, stores=(Store(None, running, plan.index, scaled),))
         lowered = lower_contraction(
             ContractionContext(
-                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, id(v): running},
-                self.ranges, self.machine, self.names, lambda x: id(x) in self.plan_of,
+                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, v: running},
+                self.ranges, self.machine, self.names, lambda x: x in self.plan_of,
             )
         )  # fmt: skip
         last = lowered.steps[-1] if lowered is not None and lowered.steps else None
@@ -448,37 +448,37 @@ class OnlineLowering(Lowering):
             raise LookupError("a contraction does not run block by block over the micro-kernel")
         if not all(isinstance(s, Nest) for s in lowered.steps[:-1]):
             raise LookupError("a contraction's operand is turned first")
-        self.contractions[id(plan)] = (lowered,)
+        self.contractions[plan] = (lowered,)
         return [shrunk, *lowered.steps[:-1], replace(last, accumulate=True)]
 
     def _final_maximum(self, top: Member) -> Nest:
         node = Load(self.like, top.index, self.state["running"])
-        return Nest(top.loops, stores=(Store(self.like, self.buffers[id(self.like)], top.index, node),))
+        return Nest(top.loops, stores=(Store(self.like, self.buffers[self.like], top.index, node),))
 
     def _final_sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        total: Node = Load(v, plan.index, self.results[id(v)])
+        total: Node = Load(v, plan.index, self.results[v])
         if self.online.scale != 1.0:
             total = apply("multiply", v, total, constant(1.0 / self.online.scale, v))
-        return Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, self._settled(plan, total)),))
+        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, self._settled(plan, total)),))
 
     def _settled(self, plan: Member, node: Node) -> Node:
         """A result times g(m, m): 1, or NaN where the maximum is no number."""
         last = Load(self.like, self._scale_at(plan).index, self.state["running"])
         (v,) = plan.stage.values
-        form = self.online.sums.get(id(plan.stage), next(iter(self.online.sums.values())))
+        form = self.online.sums.get(plan.stage, next(iter(self.online.sums.values())))
         return apply("multiply", v, node, form.make(last, last, v))
 
     def _final_product(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        node: Node = Load(v, plan.index, self.results[id(v)])
-        divisor = self.online.divided[id(plan.stage)]
+        node: Node = Load(v, plan.index, self.results[v])
+        divisor = self.online.divided[plan.stage]
         if divisor is None:
             node = self._settled(plan, node)
         else:
             below = next(load for load in plan.reads if load.value is divisor)
-            node = apply("divide", v, node, Load(divisor, below.index, self.results[id(divisor)]))
-        return Nest(plan.loops, stores=(Store(v, self.buffers[id(v)], plan.index, node),))
+            node = apply("divide", v, node, Load(divisor, below.index, self.results[divisor]))
+        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
 
 
 def _compared(direction: str, like: Value, a: Node, b: Node) -> Apply:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
+from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
@@ -66,8 +67,8 @@ class Lowering(Protocol):
     ranges: dict[Var, Interval]
     root: Member
     parts: Parts | None
-    plan_of: dict[int, Member]
-    buffers: dict[int, Buffer]
+    plan_of: dict[Value, Member]
+    buffers: dict[Value, Buffer]
     tiles: list[tuple[Var, int]]
     extra_buffers: list[Buffer]
 
@@ -78,7 +79,7 @@ class Lowering(Protocol):
 
 
 def spans_beside(
-    found: Sequence[Load], boxes: Mapping[int, Box], tiles: Sequence[tuple[Var, int]]
+    found: Sequence[Load], boxes: Mapping[Value, Box], tiles: Sequence[tuple[Var, int]]
 ) -> dict[Var, Span] | None:
     """Which part of each loop goes with the task's tile: what the loops then read of shared values is what the tile has of them.
 
@@ -87,7 +88,7 @@ def spans_beside(
     """
     spans: dict[Var, Span] = {}
     for load in found:
-        for e, span in zip(load.index, boxes.get(id(load.value), ()), strict=False):
+        for e, span in zip(load.index, boxes.get(load.value, ()), strict=False):
             if not span.lower.variables:
                 if span.size != span.extent:
                     return None
@@ -114,13 +115,13 @@ def shape_beside(lowering: Lowering, core: Sequence[Member], others: Sequence[Me
     Raises LookupError where they do not go with the root's tiles.
     """
     boxes = _boxes(lowering, core)
-    kinds: dict[int, str] = {}
+    kinds: dict[Member, str] = {}
     shared: list[Load] = []
     for m in others:
-        kinds[id(m)] = _place(lowering, m, boxes, kinds, shared)
+        kinds[m] = _place(lowering, m, boxes, kinds, shared)
     fixed = [(m, m.box) for m in core]
     for m in reversed(others):
-        if kinds[id(m)] == "late":
+        if kinds[m] == "late":
             m.late, m.box = True, full_box(m.stage.values[0].shape)
         elif m.box is None:
             m.box = _box_by_extents(lowering, m)
@@ -129,48 +130,48 @@ def shape_beside(lowering: Lowering, core: Sequence[Member], others: Sequence[Me
         if m.box != box:
             raise LookupError(f"{m.stage.op.name} is read beside its tile")
     for m in others:
-        early = [lowering.plan_of[id(x.value)] for x in m.reads if id(x.value) in lowering.plan_of]
-        if not m.late and any(kinds.get(id(p)) in ("part", "late") for p in early):
+        early = [lowering.plan_of[x.value] for x in m.reads if x.value in lowering.plan_of]
+        if not m.late and any(kinds.get(p) in ("part", "late") for p in early):
             raise LookupError(f"{m.stage.op.name} needs a result of all tasks")
-        if m.late and any(kinds.get(id(p)) not in ("part", "late") for p in early):
+        if m.late and any(kinds.get(p) not in ("part", "late") for p in early):
             raise LookupError(f"{m.stage.op.name} reads what only its task has")
-    folds = [m for m in others if kinds[id(m)] == "part"]
+    folds = [m for m in others if kinds[m] == "part"]
     if not folds:
         return None
     return _parts(lowering, folds, shared)
 
 
-def _boxes(lowering: Lowering, core: Sequence[Member]) -> dict[int, Box]:
+def _boxes(lowering: Lowering, core: Sequence[Member]) -> dict[Value, Box]:
     """What a task has of each value that the core reads or computes."""
     tiles = {v for v, _ in lowering.tiles}
-    boxes: dict[int, Box] = {id(v): m.box for m in core for v in m.stage.values if m.box is not None}
+    boxes: dict[Value, Box] = {v: m.box for m in core for v in m.stage.values if m.box is not None}
     for m in core:
         for load in m.reads:
-            if id(load.value) not in lowering.plan_of and not load.runtimes:
+            if load.value not in lowering.plan_of and not load.runtimes:
                 box = image(load.index, load.value.shape, lowering.ranges, tiles)
-                known = boxes.get(id(load.value))
-                boxes[id(load.value)] = box if known is None else hull(known, box, lowering.ranges)
+                known = boxes.get(load.value)
+                boxes[load.value] = box if known is None else hull(known, box, lowering.ranges)
     return boxes
 
 
 def _place(
-    lowering: Lowering, m: Member, boxes: dict[int, Box], kinds: Mapping[int, str], shared: list[Load]
+    lowering: Lowering, m: Member, boxes: dict[Value, Box], kinds: Mapping[Member, str], shared: list[Load]
 ) -> str:
     """What becomes of a member: "tile": each task has its own; "part": a fold across tiles; "late": it waits for such folds."""
     trial = lowering.trial(m)
     ranges = [x.variable for x in trial.reduction]
-    found = [x for x in trial.reads if id(x.value) in boxes]
+    found = [x for x in trial.reads if x.value in boxes]
     spans = spans_beside(found, boxes, lowering.tiles)
-    inside = [p for p in lowering.inside(m) if id(p) in kinds]
+    inside = [p for p in lowering.inside(m) if p in kinds]
     if spans is None:
         runs = isinstance(m.stage.op.definition.semantics, (Fold, SumOfProducts))
-        waits = inside and all(kinds[id(p)] in ("part", "late") for p in inside)
+        waits = inside and all(kinds[p] in ("part", "late") for p in inside)
         return "late" if waits and not runs else "tile"
     shape = m.stage.values[0].shape
     m.box = tuple((spans.get(v) if isinstance(v, Var) else None) or whole
                   for v, whole in zip(trial.index, full_box(shape), strict=True))  # fmt: skip
     if not any(r in spans for r in ranges):
-        boxes.update({id(v): m.box for v in m.stage.values})
+        boxes.update(dict.fromkeys(m.stage.values, m.box))
         return "tile"
     step = FoldStep(m.stage.values, (), trial.index, trial.nodes, trial.inits, m.stage.op)
     if not _splits_in_parts(step) or any(s.lower.variables for s in m.box):
@@ -249,7 +250,7 @@ def last_steps(lowering: Lowering, m: Member) -> list[Step]:
     over = Loop(c, Const(0), Const(pieces - 1), pieces, LoopKind.REDUCTION)
     value = m.stage.values[0]
     at = (as_expr(c), *m.index)
-    whole = FoldStep((value,), (lowering.buffers[id(value)],), m.index, (Load(value, at, m.part),), m.inits, m.stage.op)
+    whole = FoldStep((value,), (lowering.buffers[value],), m.index, (Load(value, at, m.part),), m.inits, m.stage.op)
     return [Nest((*m.loops, over), folds=(whole,))]
 
 

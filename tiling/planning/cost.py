@@ -251,7 +251,7 @@ class _Phase:
         updates = prod(x.extent for x in step.loops)
         if isinstance(step, Selection):
             return sum(self._touch(b, updates) for b in (step.operand, step.target))
-        sources = {id(b): b for load in loads([step.node]) if (b := load.buffer or self.first_of.get(load.value)) is not None}
+        sources = {b: b for load in loads([step.node]) if (b := load.buffer or self.first_of.get(load.value)) is not None}
         return sum(self._touch(b, updates) for b in (step.target, *sources.values()))
 
     def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:

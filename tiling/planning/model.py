@@ -247,10 +247,10 @@ class Plan:
         todo: list[tuple[Plan, tuple[int, ...]]] = [(self, ())]
         while todo:
             plan, path = todo.pop()
-            number = {id(op): k for k, op in enumerate(plan.program.ops)}
-            pins += [Pin(tuple(number[id(s.op)] for s in f.stages), f.tile_sizes, path) for f in plan.fusions]
+            number = {op: k for k, op in enumerate(plan.program.ops)}
+            pins += [Pin(tuple(number[s.op] for s in f.stages), f.tile_sizes, path) for f in plan.fusions]
             todo += [
-                (r.plan, (*path, number[id(c.op)], k))
+                (r.plan, (*path, number[c.op], k))
                 for c in reversed(plan.controls)
                 for k, r in reversed(list(enumerate(c.regions)))
             ]

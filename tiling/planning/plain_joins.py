@@ -31,7 +31,7 @@ def _is_elementwise(stage: Stage) -> bool:
 
 
 def joins_plainly(
-    stages: Sequence[Stage], target: Sequence[Stage], readers: Sequence[Stage], stage_of: Mapping[int, Stage], stays: bool
+    stages: Sequence[Stage], target: Sequence[Stage], readers: Sequence[Stage], stage_of: Mapping[Value, Stage], stays: bool
 ) -> bool:
     """Whether the kernel of `stages`, the last of which is its root, joins that of `target` without being weighed.
 
@@ -46,7 +46,7 @@ def joins_plainly(
     return all(r.values[0].shape == value.shape and _takes_one_by_one(r, value, stage_of) for r in readers)
 
 
-def _takes_one_by_one(reader: Stage, value: Value, stage_of: Mapping[int, Stage]) -> bool:
+def _takes_one_by_one(reader: Stage, value: Value, stage_of: Mapping[Value, Stage]) -> bool:
     """Whether nothing between a stage and a value that it reads moves elements."""
     todo, seen = [(reader.op, False)], set()
     while todo:
@@ -56,7 +56,7 @@ def _takes_one_by_one(reader: Stage, value: Value, stage_of: Mapping[int, Stage]
             if v is value:
                 if moved:
                     return False
-            elif v.op is not None and id(v) not in stage_of and (v.op, moved) not in seen:
+            elif v.op is not None and v not in stage_of and (v.op, moved) not in seen:
                 seen.add((v.op, moved))
                 todo.append((v.op, moved))
     return True

@@ -85,15 +85,15 @@ def _plan_program(
     """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
 
     def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, Value]) -> Plan:
-        path = (number[id(op)], k)
+        path = (number[op], k)
         inside = tuple(p.inside for p in pins if p.region[:2] == path)
         return _plan_program(region, passed, machine, module, supports, inside, deadline)
 
     # Updates in place have no rule but their routine: where that is not to be had, none is marked.
     takes = [name for name in UPDATES if marks and runs("mark_in_place")]
     program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
-    refused = {id(op): reason for op in program.ops if (reason := supports(op)) is not None}
-    number = {id(op): k for k, op in enumerate(program.ops)}
+    refused = {op: reason for op in program.ops if (reason := supports(op)) is not None}
+    number = {op: k for k, op in enumerate(program.ops)}
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     own = tuple(p for p in pins if not p.region)
     weighs_all = has_own_model(machine)  # what goes without saying does so for a CPU
@@ -106,7 +106,7 @@ def _plan_program(
         else:
             if not planner.newly_refused:
                 return made
-        if any(is_update(op) and id(op) in planner.newly_refused for op in program.ops):
+        if any(is_update(op) and op in planner.newly_refused for op in program.ops):
             return _plan_program(plain, passed_on, machine, module, supports, pins, deadline, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
@@ -121,7 +121,7 @@ class Planner:
     program: Program
     machine: Machine
     module: Module
-    refused: Mapping[int, Declined]
+    refused: Mapping[Op, Declined]
     pins: tuple[Pin, ...]
     deadline: float | None
     plan_region: PlanRegion
@@ -129,29 +129,29 @@ class Planner:
     passed_on: Mapping[Value, Value]
     weighs_all: bool = False  # no join goes without saying
     decisions: list[Decision] = field(default_factory=list)
-    newly_refused: dict[int, Declined] = field(default_factory=dict)
+    newly_refused: dict[Op, Declined] = field(default_factory=dict)
     known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
     tried_tiles: dict[Hashable, dict[tuple[int, ...], Weighed | None]] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
-        self.order = {id(s): i for i, s in enumerate(self.stages)}
-        self.stage_of = {id(v): s for s in self.stages for v in s.values}
-        self.stage_by_op = {id(s.op): s for s in self.stages}  # an op may have no results: a callback, an assertion
+        self.order = {s: i for i, s in enumerate(self.stages)}
+        self.stage_of = {v: s for s in self.stages for v in s.values}
+        self.stage_by_op = {s.op: s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
-        self.nodes: dict[int, int] = {}
-        self.needs = {id(s): self._needs(s) for s in self.stages}
-        self.number = {id(op): k for k, op in enumerate(self.program.ops)}
-        self.readers: dict[int, list[Stage]] = {id(s): [] for s in self.stages}
+        self.nodes: dict[Stage, int] = {}
+        self.needs = {s: self._needs(s) for s in self.stages}
+        self.number = {op: k for k, op in enumerate(self.program.ops)}
+        self.readers: dict[Stage, list[Stage]] = {s: [] for s in self.stages}
         for s in self.stages:
-            for producer in self.needs[id(s)]:
-                self.readers[id(producer)].append(s)
-        self.results = {id(v) for v in self.program.results}
-        self.kernel_of: dict[int, Kernel | EvaluatorStep] = {}
+            for producer in self.needs[s]:
+                self.readers[producer].append(s)
+        self.results = set(self.program.results)
+        self.kernel_of: dict[Stage, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:
-            if id(s) not in self.kernel_of:
-                self.kernel_of[id(s)] = self._alone(s)
+            if s not in self.kernel_of:
+                self.kernel_of[s] = self._alone(s)
         self._join_epilogues()
         for s in reversed(self.stages):
             self._try_join(s)
@@ -166,37 +166,37 @@ class Planner:
 
     def _needs(self, stage: Stage) -> list[Stage]:
         """The stages whose values a stage loads, through what is computed in place."""
-        found: dict[int, Stage] = {}
-        seen: set[int] = set()
+        found: set[Stage] = set()
+        seen: set[Value] = set()
         inlined = 0
         todo = op_inputs(stage.op)
         while todo:
             v = todo.pop()
-            if id(v) in seen or v.op is None:
+            if v in seen or v.op is None:
                 continue
-            seen.add(id(v))
-            producer = self.stage_of.get(id(v))
+            seen.add(v)
+            producer = self.stage_of.get(v)
             if producer is not None:
-                found[id(producer)] = producer
+                found.add(producer)
             else:
                 inlined += not isinstance(v.op.definition.semantics, Literal)
                 todo.extend(v.op.operands)
-        self.nodes[id(stage)] = weight_nodes(stage.op, inlined)
-        return sorted(found.values(), key=lambda s: self.order[id(s)])
+        self.nodes[stage] = weight_nodes(stage.op, inlined)
+        return sorted(found, key=lambda s: self.order[s])
 
-    def stored(self, stages: Sequence[Stage]) -> frozenset[int]:
+    def stored(self, stages: Sequence[Stage]) -> frozenset[Value]:
         """The values of a set of stages that are read outside of it, or are results of the program."""
-        inside = {id(s) for s in stages}
-        stored: set[int] = set()
+        inside = set(stages)
+        stored: set[Value] = set()
         for s in stages:
-            outside = any(id(r) not in inside for r in self.readers[id(s)])
-            stored.update(id(v) for v in s.values if outside or id(v) in self.results)
+            outside = any(r not in inside for r in self.readers[s])
+            stored.update(v for v in s.values if outside or v in self.results)
         return frozenset(stored)
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def best(self, stages: Sequence[Stage], stored: frozenset[int], thorough: bool = False) -> Candidate | Weighed | Declined:
+    def best(self, stages: Sequence[Stage], stored: frozenset[Value], thorough: bool = False) -> Candidate | Weighed | Declined:
         """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
         structure = structure_key(stages, stored, self.stage_of)
         key = (structure, thorough)
@@ -211,11 +211,11 @@ class Planner:
         """What a kernel so far costs. Raises NoSchedule where it turns out to have no schedule."""
         if kernel.candidate is None:
             alone = len(kernel.stages) == 1
-            stored = frozenset(id(v) for v in kernel.stages[0].values) if alone else self.stored(kernel.stages)
+            stored = frozenset(kernel.stages[0].values) if alone else self.stored(kernel.stages)
             found = self.best(kernel.stages, stored)
             if isinstance(found, Declined):
                 if alone:
-                    self.newly_refused[id(kernel.stages[0].op)] = found
+                    self.newly_refused[kernel.stages[0].op] = found
                 raise NoSchedule
             kernel.candidate = found
         return kernel.candidate
@@ -231,7 +231,7 @@ class Planner:
         yield from self.program.arguments
         yield from (v for s in self.stages for v in s.values)
 
-    def _scheduled(self, stages: Sequence[Stage], stored: frozenset[int], found: Candidate | Weighed) -> Candidate:
+    def _scheduled(self, stages: Sequence[Stage], stored: frozenset[Value], found: Candidate | Weighed) -> Candidate:
         """The candidate with its schedule."""
         if isinstance(found, Weighed):
             request = FusionRequest(tuple(stages), stored, found.tile_sizes, form=found.form)
@@ -241,7 +241,7 @@ class Planner:
         return found
 
     def _with_tiles(
-        self, stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], looked_at: int
+        self, stages: Sequence[Stage], stored: frozenset[Value], sizes: tuple[int, ...], looked_at: int
     ) -> Candidate | Declined:
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), self.machine, self.names)
         return (
@@ -258,10 +258,8 @@ class Planner:
                 raise ValueError(
                     f"pin {pin.ops}: expected numbers of ops with loops of their own, {sorted(by_number)}"
                 )
-            chosen = sorted(
-                {id(by_number[k]): by_number[k] for k in pin.ops}.values(), key=lambda s: self.order[id(s)]
-            )
-            if any(id(s) in self.kernel_of or s.declined is not None for s in chosen):
+            chosen = sorted({by_number[k] for k in pin.ops}, key=lambda s: self.order[s])
+            if any(s in self.kernel_of or s.declined is not None for s in chosen):
                 raise ValueError(f"pin {pin.ops}: an op is pinned twice, or runs in the evaluator")
             if pin.ops[-1] in by_number and by_number[pin.ops[-1]] is not chosen[-1]:
                 chosen.remove(by_number[pin.ops[-1]])
@@ -280,13 +278,13 @@ class Planner:
                 raise ValueError(f"pin {pin.ops}: {found.reason}")
             kernel = Kernel(chosen, found, pinned=True)
             for s in chosen:
-                self.kernel_of[id(s)] = kernel
-        for made in {id(k): k for k in self.kernel_of.values()}.values():
+                self.kernel_of[s] = kernel
+        for made in dict.fromkeys(self.kernel_of.values()):
             if isinstance(made, Kernel) and self._waits_for_itself(made.stages):
                 raise ValueError("a pinned fusion would wait for its own results")
 
     def _stage_of_op(self, op: Op) -> Stage | None:
-        return self.stage_of.get(id(op.results[0])) if op.results else None
+        return self.stage_of.get(op.results[0]) if op.results else None
 
     def _waits_for_itself(self, together: Sequence[Stage]) -> bool:
         """True when something outside of these stages reads one of them and is, itself, needed by one of them.
@@ -294,19 +292,19 @@ class Planner:
         Looked for from both ends in turns: what few read, or what needs little, is soon told, however long the program is.
         """
         inside = set(together)
-        first = min(self.order[id(s)] for s in together)
-        before = [p for s in together for p in self.needs[id(s)] if p not in inside]
-        after = [r for s in together for r in self.readers[id(s)] if r not in inside]
+        first = min(self.order[s] for s in together)
+        before = [p for s in together for p in self.needs[s] if p not in inside]
+        after = [r for s in together for r in self.readers[s] if r not in inside]
         seen_before: set[Stage] = set()
         seen_after: set[Stage] = set()
         while before and after:
             s = before.pop()
-            if s not in seen_before and self.order[id(s)] >= first:
+            if s not in seen_before and self.order[s] >= first:
                 if s in inside:
                     return True
                 mates = self._mates(s)
                 seen_before.update(mates)
-                before.extend(p for m in mates for p in self.needs[id(m)] if p not in seen_before)
+                before.extend(p for m in mates for p in self.needs[m] if p not in seen_before)
                 before.extend(m for m in mates if m in inside)
             s = after.pop()
             if s not in seen_after:
@@ -314,12 +312,12 @@ class Planner:
                     return True
                 mates = self._mates(s)
                 seen_after.update(mates)
-                after.extend(r for m in mates for r in self.readers[id(m)] if r not in seen_after)
+                after.extend(r for m in mates for r in self.readers[m] if r not in seen_after)
         return False
 
     def _mates(self, stage: Stage) -> Sequence[Stage]:
         """The stages that are computed together with one."""
-        kernel = self.kernel_of.get(id(stage))
+        kernel = self.kernel_of.get(stage)
         return kernel.stages if isinstance(kernel, Kernel) else (stage,)
 
     def _alone(self, stage: Stage) -> Kernel | EvaluatorStep:
@@ -327,9 +325,9 @@ class Planner:
             return EvaluatorStep(self.names.stage(stage), stage.op, stage.declined.reason, library_of(stage.op))
         if is_plain(stage) and not self.weighs_all:
             return Kernel([stage], None)
-        found = self.best([stage], frozenset(id(v) for v in stage.values))
+        found = self.best([stage], frozenset(stage.values))
         if isinstance(found, Declined):
-            self.newly_refused[id(stage.op)] = found
+            self.newly_refused[stage.op] = found
             return EvaluatorStep(self.names.stage(stage), stage.op, found.reason, library_of(stage.op))
         return Kernel([stage], found)
 
@@ -338,7 +336,7 @@ class Planner:
     def _join_epilogues(self) -> None:
         """A contraction whose only reader is elementwise joins it first: the reader is its epilogue."""
         for s in self.stages:
-            readers = self.readers[id(s)]
+            readers = self.readers[s]
             if isinstance(s.op.definition.semantics, SumOfProducts) and len(readers) == 1:
                 reader = readers[0]
                 if (
@@ -353,18 +351,18 @@ class Planner:
 
         Where other kernels read it, too, it is also stored, by the kernel that now computes it.
         """
-        kernel = self.kernel_of[id(stage)]
-        readers = self.readers[id(stage)]
+        kernel = self.kernel_of[stage]
+        readers = self.readers[stage]
         if not readers or isinstance(kernel, EvaluatorStep) or kernel.stages[-1] is not stage:
             return
-        targets = list({id(self.kernel_of[id(r)]): self.kernel_of[id(r)] for r in readers}.values())
+        targets = dict.fromkeys(self.kernel_of[r] for r in readers)
         for target in sorted(targets, key=self._position):
             if target is not kernel and self._join(stage, kernel, target):
                 return
 
     def _position(self, kernel: Kernel | EvaluatorStep) -> int:
-        last = kernel.stages[-1] if isinstance(kernel, Kernel) else self.stage_by_op[id(kernel.op)]
-        return self.order[id(last)]
+        last = kernel.stages[-1] if isinstance(kernel, Kernel) else self.stage_by_op[kernel.op]
+        return self.order[last]
 
     def _join(self, stage: Stage, kernel: Kernel, target: Kernel | EvaluatorStep) -> bool:
         """Decides whether `kernel`, whose root is `stage`, becomes a part of `target`, and keeps the reason."""
@@ -375,8 +373,8 @@ class Planner:
             return False
         together = self.in_one(kernel, target)
         stored = self.stored(together)
-        readers = [r for r in self.readers[id(stage)] if r in target.stages]
-        stays = any(id(v) in stored for v in stage.values)
+        readers = [r for r in self.readers[stage] if r in target.stages]
+        stays = any(v in stored for v in stage.values)
         if not self.weighs_all and joins_plainly(kernel.stages, target.stages, readers, self.stage_of, stays):
             size = sum(v.tensor.size_bytes for v in stage.values)
             saved = size if stays else 2 * size
@@ -405,12 +403,11 @@ class Planner:
         """Makes one kernel of some stages."""
         joined = Kernel(together, found)
         for s in together:
-            self.kernel_of[id(s)] = joined
+            self.kernel_of[s] = joined
 
     def kernels(self) -> list[Kernel]:
         """The kernels so far, in the order of their stages."""
-        found = {id(k): k for s in self.stages for k in [self.kernel_of[id(s)]] if isinstance(k, Kernel)}
-        return list(found.values())
+        return list(dict.fromkeys(k for s in self.stages if isinstance(k := self.kernel_of[s], Kernel)))
 
     def refusal(self, kernel: Kernel, target: Kernel | EvaluatorStep) -> str | None:
         """Why two kernels must not become one, whatever it costs."""
@@ -422,7 +419,7 @@ class Planner:
             return f"its reader runs in {target.library or 'the evaluator'}: {target.reason}"
         if kernel.pinned or target.pinned:
             return "one of them is pinned"
-        nodes = sum(self.nodes[id(s)] for s in (*kernel.stages, *target.stages))
+        nodes = sum(self.nodes[s] for s in (*kernel.stages, *target.stages))
         if nodes > MOST_KERNEL_NODES:
             return f"together they would be a kernel of {nodes} operations; {MOST_KERNEL_NODES} are the most that compile soon"
         if self._waits_for_itself(self.in_one(kernel, target)):
@@ -433,7 +430,7 @@ class Planner:
         """The stages of both in dependency order, the target's root last."""
         root = target.stages[-1]
         return [
-            *sorted((s for s in (*kernel.stages, *target.stages) if s is not root), key=lambda s: self.order[id(s)]),
+            *sorted((s for s in (*kernel.stages, *target.stages) if s is not root), key=lambda s: self.order[s]),
             root,
         ]
 
@@ -443,7 +440,7 @@ class Planner:
     # ------------------------------------------------------------ the result
 
     def _steps(self) -> tuple[PlanStep, ...]:
-        kernels = list({id(k): k for k in self.kernel_of.values()}.values())
+        kernels = list(dict.fromkeys(self.kernel_of.values()))
         done: list[PlanStep] = []
         for position, kernel in enumerate(_in_order(kernels, self)):
             if isinstance(kernel, EvaluatorStep):
@@ -460,7 +457,7 @@ class Planner:
                 best = self.best(kernel.stages, stored, thorough=True)
             if isinstance(best, Declined):
                 if len(kernel.stages) == 1:
-                    self.newly_refused[id(kernel.stages[0].op)] = best
+                    self.newly_refused[kernel.stages[0].op] = best
                 raise NoSchedule
             before = kernel.candidate
             if isinstance(before, Candidate) and isinstance(best, Weighed) and before.tile_sizes == best.tile_sizes:
@@ -473,37 +470,37 @@ class Planner:
         return tuple(done)
 
     def _ops(self, stages: Sequence[Stage]) -> tuple[Op, ...]:
-        inside = {id(s.op) for s in stages}
+        inside = {s.op for s in stages}
         todo = [v for s in stages for v in s.op.operands]
-        seen: set[int] = set()
+        seen: set[Value] = set()
         while todo:
             v = todo.pop()
-            if id(v) in seen or v.op is None or id(v) in self.stage_of:
+            if v in seen or v.op is None or v in self.stage_of:
                 continue
-            seen.add(id(v))
+            seen.add(v)
             if not isinstance(v.op.definition.semantics, Literal):
-                inside.add(id(v.op))
+                inside.add(v.op)
             todo.extend(v.op.operands)
         return tuple(self.program.ops[k] for k in sorted(self.number[i] for i in inside))
 
 
 def _in_order(kernels: Sequence[Kernel | EvaluatorStep], planner: Planner) -> list[Kernel | EvaluatorStep]:
     """Kernels so that each comes after those whose results it reads."""
-    members: dict[int, list[Stage]] = {id(k): [] for k in kernels}
+    members: dict[Kernel | EvaluatorStep, list[Stage]] = {k: [] for k in kernels}
     for s in planner.stages:
-        members[id(planner.kernel_of[id(s)])].append(s)
-    waits: Mapping[int, set[int]] = {
-        id(k): {id(planner.kernel_of[id(p)]) for s in members[id(k)] for p in planner.needs[id(s)]} - {id(k)}
+        members[planner.kernel_of[s]].append(s)
+    waits: Mapping[Kernel | EvaluatorStep, set[Kernel | EvaluatorStep]] = {
+        k: {planner.kernel_of[p] for s in members[k] for p in planner.needs[s]} - {k}
         for k in kernels
     }
     order: list[Kernel | EvaluatorStep] = []
-    placed: set[int] = set()
-    waiting = sorted(kernels, key=lambda k: planner.order[id(members[id(k)][0])])
+    placed: set[Kernel | EvaluatorStep] = set()
+    waiting = sorted(kernels, key=lambda k: planner.order[members[k][0]])
     while waiting:
         rest = []
         for k in waiting:
-            if waits[id(k)] <= placed:
-                placed.add(id(k))
+            if waits[k] <= placed:
+                placed.add(k)
                 order.append(k)
             else:
                 rest.append(k)

@@ -153,7 +153,7 @@ class _Edges:
         for name, reads in self.reads.items():
             if name not in (producer.name, consumer.name):
                 outside |= set(reads)
-        stored = frozenset(id(v) for s in stages for v in s.values if v in outside or s is root)
+        stored = frozenset(v for s in stages for v in s.values if v in outside or s is root)
         return lower(FusionRequest(stages, stored, consumer.tile_sizes), self.plan.machine, self.plan.names)
 
     # ------------------------------------------------------------ witnesses

@@ -14,46 +14,46 @@ from tiling.program.flatten import freeze_attributes, region_key
 __all__ = ["structure_key"]
 
 
-def structure_key(stages: Sequence[Stage], stored: frozenset[int], stage_of: Mapping[int, Stage]) -> Hashable:
+def structure_key(stages: Sequence[Stage], stored: frozenset[Value], stage_of: Mapping[Value, Stage]) -> Hashable:
     """A key of what the stages compute: their ops, what is computed in place for them, and which results are stored.
 
     Values that other kernels make, or that are arguments, count by their type and by where they occur again.
     """
-    inside = {id(s.op) for s in stages}
-    number: dict[int, int] = {}
+    inside = {s.op for s in stages}
+    number: dict[Value, int] = {}
     parts: list[Hashable] = []
 
     def visit(root: Value) -> int:
         todo = [root]
         while todo:
             v = todo[-1]
-            if id(v) in number:
+            if v in number:
                 todo.pop()
                 continue
             op = v.op
-            producer = stage_of.get(id(v))
-            if op is None or (producer is not None and id(producer.op) not in inside):
-                number[id(v)] = len(number)
+            producer = stage_of.get(v)
+            if op is None or (producer is not None and producer.op not in inside):
+                number[v] = len(number)
                 parts.append(("input", v.type))
                 todo.pop()
                 continue
-            missing = [x for x in op.operands if id(x) not in number]
+            missing = [x for x in op.operands if x not in number]
             if missing:
                 todo.extend(reversed(missing))
                 continue
             todo.pop()
             for r in op.results:
-                number[id(r)] = len(number)
+                number[r] = len(number)
             parts.append(
                 (
                     op.name,
-                    tuple(number[id(x)] for x in op.operands),
+                    tuple(number[x] for x in op.operands),
                     freeze_attributes(op.attributes),
                     tuple(region_key(b) for b in op.regions),
-                    tuple((r.type, id(r) in stored) for r in op.results),
+                    tuple((r.type, r in stored) for r in op.results),
                 )
             )
-        return number[id(root)]
+        return number[root]
 
     order = tuple(visit(s.values[0]) for s in stages)
     return tuple(parts), order

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 
 from hlo.errors import Declined
+from hlo.module import Value
 from hlo.registry import SumOfProducts
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.ir import (
@@ -95,7 +96,7 @@ class Kernel:
 
 
 def best_tiles(
-    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = False,
+    stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool = False,
     weighed: dict[tuple[int, ...], Weighed | None] | None = None,
 ) -> Candidate | Weighed | Declined:  # fmt: skip
     """The cheapest tiles of a fusion over the sizes worth trying, or why it has no schedule.
@@ -109,7 +110,7 @@ def best_tiles(
 
 
 def ranked_tiles(
-    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool = True
+    stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool = True
 ) -> list[Candidate] | Declined:
     """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
     found = _ranked(stages, stored, machine, names, thorough, {}, lower)
@@ -126,7 +127,7 @@ def _made(found: Sketch | Schedule, machine: Machine) -> Candidate | Weighed:
 
 
 def _ranked(
-    stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names, thorough: bool,
+    stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool,
     weighed: dict[tuple[int, ...], Weighed | None], judge: Judge,
 ) -> list[Candidate | Weighed] | Declined:  # fmt: skip
     shape = stages[-1].values[0].shape
@@ -167,7 +168,7 @@ def _read_elems(stages: Sequence[Stage]) -> int:
     return max((prod(v.shape) for s in stages for v in s.op.operands if v.rank), default=1)
 
 
-def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: Machine, names: Names) -> list[int]:
+def _free_dimensions(stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names) -> list[int]:
     """The root's dimensions that can be cut without computing another member's elements twice."""
     shape = stages[-1].values[0].shape
     free = []
@@ -181,7 +182,7 @@ def _free_dimensions(stages: Sequence[Stage], stored: frozenset[int], machine: M
 
 
 def _recomputes(
-    stages: Sequence[Stage], stored: frozenset[int], sizes: tuple[int, ...], machine: Machine, names: Names
+    stages: Sequence[Stage], stored: frozenset[Value], sizes: tuple[int, ...], machine: Machine, names: Names
 ) -> bool:
     request = FusionRequest(tuple(stages), stored, sizes)
     try:

@@ -67,9 +67,9 @@ def compilable(op: Op) -> Declined | None:
     return None
 
 
-def find_stages(program: Program, refused: Mapping[int, Declined]) -> list[Stage]:
+def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]:
     """The stages of a program, in dependency order. Ops in `refused` (by id) are left to the evaluator."""
-    declined: dict[Op, Declined | None] = {op: refused.get(id(op), compilable(op)) for op in program.ops}
+    declined: dict[Op, Declined | None] = {op: refused.get(op, compilable(op)) for op in program.ops}
     anchors = {
         op
         for op in program.ops

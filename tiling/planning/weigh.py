@@ -138,7 +138,7 @@ class _Weighing(Lowering):
     def _by_value(self) -> dict[Value, Buffer]:
         """Where each value that a member makes or reads is kept."""
         values = [v for p in self.plans for v in (*p.stage.values, *(x.value for x in p.reads))]
-        return {v: self.buffers[id(v)] for v in values if id(v) in self.buffers}
+        return {v: self.buffers[v] for v in values if v in self.buffers}
 
     def _share_buffers(self) -> None:
         """Takes the buffers of fusions before that keep the same of a value: what is known of members is told by them."""
@@ -152,10 +152,10 @@ class _Weighing(Lowering):
     def _emitted(self, plan: Member) -> _Emitted:
         key: Hashable = None
         if plan.shape is not None and self.masks is None:  # a mask's bounds depend on the readers
-            outs = tuple([self.buffers[id(v)] for v in plan.stage.values])
+            outs = tuple([self.buffers[v] for v in plan.stage.values])
             key = (plan.shape, outs)
             if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
-                read = tuple([(self.buffers[id(x.value)], id(x.value) in self.plan_of) for x in plan.reads])
+                read = tuple([(self.buffers[x.value], x.value in self.plan_of) for x in plan.reads])
                 key = (plan.shape, outs, read)
             known: _Emitted | None = self.names.emitted.get(key)
             if known is not None:
@@ -164,7 +164,7 @@ class _Weighing(Lowering):
         before = set(self.ranges)
         extra, ahead = len(self.extra_buffers), len(self.prepass)
         steps = self.emit(plan)
-        lowered = self.contractions.get(id(plan), ())
+        lowered = self.contractions.get(plan, ())
         made = _Emitted(
             tuple(work_of(s) if isinstance(s, Nest) else s for s in steps),
             (*self.extra_buffers[extra:], *(b for x in lowered for b in x.buffers)),
