@@ -36,8 +36,12 @@ def say(text: str) -> None:
 
 
 def clean_environment() -> dict[str, str]:
-    """The caller's environment without what would let other installations leak into `.venv`."""
-    dropped = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+    """The caller's environment without what would let other installations leak into `.venv`.
+
+    And with bytecode kept beside the sources, in folders that git ignores, as linters and tests keep what they found: some two
+    hundred processes of the tests read it. (A PYTHONPYCACHEPREFIX stays, and holds it elsewhere.)
+    """
+    dropped = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYTHONDONTWRITEBYTECODE")
     env = {k: v for k, v in os.environ.items() if k not in dropped}
     env["PYTHONNOUSERSITE"] = "1"
     return env

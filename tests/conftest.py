@@ -87,7 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        items[:] = [i for i in items if i not in set(dropped)]
+        gone = set(dropped)
+        items[:] = [i for i in items if i not in gone]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

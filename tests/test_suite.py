@@ -61,6 +61,14 @@ def test_every_extra_of_the_project_is_an_extra_of_the_commands() -> None:
         assert dev.parser().parse_args([command, "--extras", extras]).extras == tuple(extras.split(","))
 
 
+def test_processes_of_the_tests_find_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers often set the variable: then each process compiles all sources anew, which is a twelfth of the run."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "elsewhere")
+    assert "PYTHONDONTWRITEBYTECODE" not in dev.clean_environment()
+    assert dev.clean_environment()["PYTHONPYCACHEPREFIX"] == "elsewhere"
+
+
 def test_processes_of_one_run_share_a_cache_that_is_gone_afterwards(tmp_path: pathlib.Path) -> None:
     """What one process compiled the other loads."""
     text = (

@@ -33,7 +33,7 @@ def pairs() -> list[tuple[str, str]]:
     return [(a, b) for a in NAMES for b in NAMES if widths[a] != widths[b]]
 
 
-def same_bits(module: hlo.Module, x: np.ndarray) -> None:
+def same_bits(module: hlo.Module, x: np.ndarray) -> codegen.Executable:
     executable = codegen.compile(module)
     assert not executable.fallbacks
     for v, found, want in zip(module.entry.body.results, executable(x), interp.evaluate(module, x), strict=True):
@@ -45,6 +45,7 @@ def same_bits(module: hlo.Module, x: np.ndarray) -> None:
         low = (1 << min(8, v.tensor.element.bits)) - 1
         found, want = (np.frombuffer(a.tobytes(), np.uint8) & low for a in (found, want))
         np.testing.assert_array_equal(found, want, err_msg=f"{v.type}")
+    return executable
 
 
 @pytest.mark.parametrize("a", NAMES)
@@ -62,8 +63,7 @@ def test_bitcasts_to_other_widths(a: str) -> None:
             results.append(b.emit("stablehlo.bitcast_convert", (rows,), {}, (), [TensorType((6, 64 // ratio), goal)])[0])
     module = b.build(*results)
     hlo.verify(module)
-    same_bits(module, bits_for(source, 384).reshape(6, 64))
-    assert tiling.prove(codegen.compile(module).plan).holds
+    assert tiling.prove(same_bits(module, bits_for(source, 384).reshape(6, 64)).plan).holds
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What a program tests, as a set of features: which ops it has on which types and attributes, and which op reads which.
 
 `python -m tests.jax_families.cover` prints `COVERED`: programs that can be left to the slow tests because each of their features
-is one of another program that stays, those of most features first.
+is one of another program that stays, those of most features first. Special functions are covered in another type.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.jax_families.slow import SLOW
 from tiling.program.flatten import flatten
 
 FAMILIES = ("elementwise", "structured", "numpy_api", "library", "randomness", "transforms", "algorithms", "large")
+SPECIAL, WIDTHS = "special", ("float32", "float64")
 OTHERS = "programs"
 ELEMENTWISE = "element by element"
 SHORT = 64  # numbers of an attribute that are told apart
@@ -68,6 +69,19 @@ def covered(found: dict[tuple[str, str], frozenset[Feature]]) -> dict[str, list[
     return gone
 
 
+def in_another_type() -> list[str]:
+    """Of special functions that are quick in both types the one or the other, in turn.
+
+    What a function is made of is chosen by JAX, how its parts are computed in a type is the type's: each function is in a type
+    that stays, and half of them in each.
+    """
+    table, slow = importlib.import_module(f"tests.jax_families.{SPECIAL}").PROGRAMS, SLOW[SPECIAL]
+    quick = [name for name, program in table.items() if not program.slow and name not in slow]
+    functions = [name.removesuffix(f", {WIDTHS[0]}") for name in quick if name.endswith(WIDTHS[0])]
+    both = [f for f in functions if f"{f}, {WIDTHS[1]}" in quick]
+    return [f"{f}, {WIDTHS[k % 2]}" for k, f in enumerate(both)]
+
+
 def _of_ops(ops: Iterable[Op], inside: bool) -> Iterable[Feature]:
     for op in ops:
         values = (*op.operands, *op.results)
@@ -107,4 +121,5 @@ def _sort(value: Any) -> str:
 
 if __name__ == "__main__":
     gone = covered({key: features(program) for key, program in quick_programs().items()})
+    gone[SPECIAL] = in_another_type()
     pprint.pp({family: frozenset(names) for family, names in gone.items()}, width=130, compact=True)

@@ -1,7 +1,7 @@
 """Programs whose every feature (`tests.jax_families.cover`) is one of another program's: the slow tests run them, too.
 
 What has each op, with its types, attributes and ranks, and each pair of kinds of ops of theirs is a program that stays:
-`test_what_is_covered` shows it.
+`test_what_is_covered` shows it. Of special functions it is the same function in another type (`in_another_type`) that stays.
 """
 
 from __future__ import annotations
@@ -62,6 +62,27 @@ COVERED: dict[str, frozenset[str]] = {
         "keys reparameterised gradient", "random.bits", "random.cauchy", "random.exponential", "random.exponential of 64 bits",
         "random.geometric", "random.laplace", "random.logistic", "random.lognormal", "random.pareto", "random.rademacher",
         "random.rayleigh", "random.triangular", "random.uniform of 64 bits", "random.weibull_min",
+    )),
+    "special": frozenset((
+        "special.beta, float32", "special.betaln, float64", "special.boxcox, float32", "special.boxcox1p, float64",
+        "special.comb, float32", "special.dawsn at the ends, float32", "special.digamma at the ends, float64",
+        "special.digamma, float32", "special.entr at the ends, float32", "special.entr, float64",
+        "special.erf at the ends, float64", "special.erf, float32", "special.erfc at the ends, float32",
+        "special.erfc, float64", "special.erfcx at the ends, float64", "special.erfcx, float32",
+        "special.erfinv at the ends, float32", "special.erfinv, float64", "special.expit at the ends, float64",
+        "special.expit, float32", "special.factorial, float64", "special.fresnel at the ends, float32",
+        "special.gamma at the ends, float64", "special.gamma, float32", "special.gammaln at the ends, float32",
+        "special.gammaln, float64", "special.gammasgn at the ends, float64", "special.gammasgn, float32",
+        "special.i0 at the ends, float32", "special.i0, float64", "special.i0e at the ends, float64", "special.i0e, float32",
+        "special.i1 at the ends, float32", "special.i1, float64", "special.i1e at the ends, float64", "special.i1e, float32",
+        "special.kl_div, float64", "special.log_ndtr at the ends, float32", "special.log_ndtr, float64",
+        "special.loggamma at the ends, float64", "special.loggamma, float32", "special.logit at the ends, float32",
+        "special.logit, float64", "special.ndtr at the ends, float64", "special.ndtr, float32",
+        "special.ndtri at the ends, float32", "special.ndtri, float64", "special.owens_t, float32", "special.poch, float64",
+        "special.spence at the ends, float64", "special.wofz at the ends, float32", "special.xlog1py, float32",
+        "special.xlogy, float64", "stats.cauchy, float64", "stats.expon, float32", "stats.gumbel_l, float64",
+        "stats.gumbel_r, float32", "stats.laplace, float64", "stats.logistic, float32", "stats.pareto, float64",
+        "stats.t, float32", "stats.wrapcauchy, float64",
     )),
     "structured": frozenset((
         "argmax with NaN and ties", "barriers and names", "convolution 1d", "convolution empty batch", "convolution of widths",
