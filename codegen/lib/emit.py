@@ -226,22 +226,40 @@ def mul_add(a: Value, b: Value | float, c: Value | float) -> Value:
     return call("fma", a, b, c) if current_target().has_fma else a * b + c
 
 
-def horner(x: Value, coefficients: Sequence[float]) -> Value:
+def rounded_once(a: Value, b: Value | float, c: Value | float) -> Value:
+    """a * b + c with the error of one rounding on every target, for finite a and b.
+
+    Where an fma instruction is missing, what product and sum lose is computed and added: some twenty operations. It is for
+    the steps that decide a function's error; the others take `mul_add`.
+    """
+    b = b if isinstance(b, Value) else a.const(b)
+    c = c if isinstance(c, Value) else a.const(c)
+    if current_target().has_fma:
+        return call("fma", a, b, c)
+    product, lost = two_product(a, b)
+    total, rest = two_sum(product, c)
+    return total + (rest + lost)
+
+
+def horner(x: Value, coefficients: Sequence[float], precise: int = 0) -> Value:
     """sum(coefficients[k] * x**k) by mul_add; for f64 from nine terms on as two Horner chains in x**2.
 
     Two chains halve the latency, which is what bounds a loop over a long formula: few of its iterations fit into the CPU's
-    scheduler at once.  In f32 they were measured to gain nothing and to cost a tenth of an ulp.
+    scheduler at once.  In f32 they were measured to gain nothing and to cost a tenth of an ulp. The last ``precise`` steps
+    are rounded once on every target.
     """
     if len(coefficients) < 9 or str(element_type(x.type)) == "float":
-        return _chain(x, coefficients)
+        return _chain(x, coefficients, precise)
     square = x * x
-    return mul_add(x, _chain(square, coefficients[1::2]), _chain(square, coefficients[0::2]))
+    step = rounded_once if precise else mul_add
+    odd, even = (_chain(square, coefficients[first::2], precise - 1) for first in (1, 0))
+    return step(x, odd, even)
 
 
-def _chain(x: Value, coefficients: Sequence[float]) -> Value:
+def _chain(x: Value, coefficients: Sequence[float], precise: int) -> Value:
     total = x.const(coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        total = mul_add(total, x, c)
+    for k in reversed(range(len(coefficients) - 1)):
+        total = (rounded_once if k < precise else mul_add)(total, x, coefficients[k])
     return total
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from codegen.lib import coefficients as C
-from codegen.lib.emit import F32, F64, Value, call, copysign, fabs, horner, mul_add, select
+from codegen.lib.emit import F32, F64, Value, call, copysign, fabs, horner, mul_add, rounded_once, select
 from codegen.lib.math_erf import erf, erfc
 from codegen.lib.math_exp import exp, format_of, log
 
@@ -38,9 +38,9 @@ def erf_inv(x: Value) -> Value:
     w = -log((1.0 - inside) * (inside + 1.0))
     w = select(w < 0.0, w.const(0.0), w)
     root = call("sqrt", w)
-    near = horner(w - 2.5, C.ERF_INV_CENTRE)
+    near = horner(w - 2.5, C.ERF_INV_CENTRE, precise=1)
     far = horner(root - 3.0, C.ERF_INV_TAIL_F32) if single else horner(root - 4.0, C.ERF_INV_TAIL_F64)
-    y = mul_add(inside, select(w < 5.0, near, far), inside)
+    y = rounded_once(inside, select(w < 5.0, near, far), inside)
     if not single:
         y = _halley(inside, y)
     y = select(a < 1.0, y, select(a.eq(1.0), y.const(math.inf), y.const(math.nan)))

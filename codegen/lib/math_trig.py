@@ -26,6 +26,7 @@ from codegen.lib.emit import (
     horner,
     mul_add,
     quick_two_sum,
+    rounded_once,
     select,
     two_product,
     two_sum,
@@ -163,12 +164,12 @@ def _reduce64(x: Value) -> tuple[Value, Value, Value]:
     return k, select(big, far, r), select(big, far_low, rl)
 
 
-def _sin_cos(x: Value) -> tuple[Value, Value, Value]:
-    """(k, sin r, cos r) for the reduced argument r of x."""
+def _sin_cos(x: Value, precise: bool = False) -> tuple[Value, Value, Value]:
+    """(k, sin r, cos r) for the reduced argument r of x; ``precise``: the sine's last step in f32 is rounded once everywhere."""
     if format_of(x).mantissa_bits == 23:
         k, r = _reduce32(x)
         z = r * r
-        sine = mul_add(r * z, horner(z, C.SIN_F32), r)
+        sine = (rounded_once if precise else mul_add)(r * z, horner(z, C.SIN_F32), r)
         cosine = mul_add(z * z, horner(z, C.COS_F32), mul_add(z, -0.5, 1.0))
     else:
         k, r, rl = _reduce64(x)
@@ -202,7 +203,7 @@ def cos(x: Value) -> Value:
 
 def tan(x: Value) -> Value:
     """The tangent of x radians."""
-    k, sine, cosine = _sin_cos(x)
+    k, sine, cosine = _sin_cos(x, precise=True)
     odd = (k & 1).ne(0)
     y = select(odd, -cosine, sine) / select(odd, sine, cosine)
     return _edges(x, select(fabs(x) < format_of(x).tiny, x, y))

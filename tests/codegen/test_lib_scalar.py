@@ -7,51 +7,55 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.ulp import TABLE, worst_error
+from benchmarks.ulp import HAS_LONG, LONG, TABLE, WORST, reference, ulp_errors, worst_error
 from codegen.native.jit import kernel_assembly
 from codegen.native.signature import KernelSignature, Param
-from codegen.target import Target, host_target
+from codegen.target import Target, default_target, host_target
 from codegen.tune.probe import apply, elementwise_kernel, elementwise_source
 from tests.machines import narrower_targets
 
-# the error in ulp that each function stays under, f32 and f64; benchmarks/ulp.py prints what a dense sample finds
+# the error in ulp that each function stays under on every target, f32 and f64: some five parts in a hundred above the largest
+# that searches of millions found (benchmarks/ulp.py holds where); a correctly rounded result is off by 1/2 at most
 BOUNDS = {
     "exp": (1.1, 1.1),
     "exp2": (1.1, 1.1),
-    "expm1": (1.5, 1.5),
-    "tanh": (2.0, 2.0),
-    "fast_tanh": (5.6, 2.0),
-    "fast_erf": (6.0, 1.5),
-    "logistic": (2.0, 2.0),
+    "expm1": (1.5, 2.0),
+    "tanh": (2.0, 2.7),
+    "fast_tanh": (5.6, 2.7),
+    "fast_erf": (6.0, 2.0),
+    "logistic": (2.5, 2.5),
     "log": (1.0, 1.0),
     "log2": (1.8, 1.8),
     "log1p": (1.5, 1.5),
     "log1p(-x)": (1.5, 1.5),
-    "erf": (1.5, 1.5),
-    "erfc": (3.2, 2.5),
-    "erf_inv": (1.5, 2.0),
-    "lgamma": (0.51, 3.0),
-    "lgamma(-x)": (0.51, 20.0),  # up to its zero at -2.4570: the last bits of x count there
-    "digamma": (0.51, 5.0),
-    "digamma(-x)": (0.51, 400.0),  # its zeros below 0
-    "bessel_i1e": (3.5, 4.0),
+    "erf": (1.5, 2.0),
+    "erfc": (3.2, 3.1),
+    "erf_inv": (2.0, 2.2),
+    "lgamma": (0.51, 4.6),
+    "lgamma(-x)": (0.51, 24.0),  # up to its zero at -2.4570: the last bits of x count there
+    "digamma": (0.51, 8.5),
+    "digamma(-x)": (0.51, 600.0),  # its zeros below 0
+    "bessel_i1e": (6.0, 4.2),
     "sqrt": (0.5, 0.5),
     "rsqrt": (1.6, 1.6),
     "cbrt": (0.6, 0.6),
     "sin": (1.7, 1.0),
     "cos": (1.7, 1.0),
-    "tan": (3.5, 2.0),
-    "atan": (2.0, 1.5),
+    "tan": (3.7, 2.3),
+    "atan": (2.0, 2.0),
     "asin": (2.0, 1.8),
     "acos": (1.5, 1.5),
-    "sinh": (2.2, 2.0),
+    "sinh": (2.2, 2.6),
     "cosh": (1.8, 1.8),
     "asinh": (2.0, 2.0),
     "acosh": (2.2, 2.2),
     "atanh": (2.5, 2.0),
-    "power": (0.6, 1.2),
+    "power": (0.6, 1.3),
     "atan2": (2.2, 2.0),
 }
+# two roundings instead of a fused one: 5.87 was found where a fused one has 5.11. A mend (`emit.rounded_once`) would double the
+# cost of a function that is there to be fast.
+WITHOUT_FMA = {"fast_tanh": (6.2, 2.7)}
 X86 = host_target().triple.startswith("x86_64")
 NARROW = narrower_targets()
 
@@ -60,22 +64,37 @@ def test_every_measured_function_has_a_bound() -> None:
     assert set(BOUNDS) == set(TABLE)
 
 
+def bound(name: str, target: Target) -> tuple[float, float]:
+    return BOUNDS[name] if target.has_fma else WITHOUT_FMA.get(name, BOUNDS[name])
+
+
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_error_in_ulp(name: str) -> None:
-    slow = TABLE[name][1] is None
-    error, where = worst_error(name, "float32", 1500 if slow else 60_000)
-    assert error <= BOUNDS[name][0], where
-    error, where = worst_error(name, "float64", 500)
-    assert error <= BOUNDS[name][1], where
+    f32, f64 = bound(name, default_target())
+    error, where = worst_error(name, "float32", 1500 if TABLE[name][1] is None else 60_000)
+    assert error <= f32, where
+    error, where = worst_error(name, "float64", 20_000 if HAS_LONG and name in LONG else 500)
+    assert error <= f64, where
 
 
 @pytest.mark.parametrize("target", NARROW)
-@pytest.mark.parametrize("name", ["exp", "log1p", "tanh", "erfc", "power", "sin", "cbrt"])
-def test_error_in_ulp_without_wide_vectors_and_fma(name: str, target: str) -> None:
-    # two roundings instead of a fused one cost up to half an ulp more
-    for dtype, bound in zip(("float32", "float64"), BOUNDS[name], strict=True):
-        error, where = worst_error(name, dtype, 400, Target.named(target))
-        assert error <= bound + 0.6, (dtype, where)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_error_in_ulp_on_narrower_targets_where_it_is_largest(dtype: str, target: str) -> None:
+    # one kernel computes every function, selected by the task, so that this costs one compile
+    names, on = sorted(WORST), Target.named(target)
+    expression = "float32(0)" if dtype == "float32" else "float64(0)"
+    rows = []
+    for k, name in enumerate(names):
+        of = name if "(" in name else f"{name}({'x, y' if name in ('power', 'atan2') else 'x'})"
+        expression = f"select(z == {k}, {of}, {expression})"
+        rows += [(k, *a[:2], *(() if a[1:] else (1.0,))) for a in WORST[name][dtype != "float32"]]
+    which, x, y = (np.array(column, t) for column, t in zip(zip(*rows, strict=True), (np.int64, dtype, dtype), strict=True))
+    got = apply(expression, x, y, which, result=dtype, target=on)
+    for k, name in enumerate(names):
+        here = which == k
+        arguments = (x[here], y[here])[: 2 if name in ("power", "atan2") else 1]
+        errors = ulp_errors(got[here], reference(name, arguments))
+        assert errors.max() <= bound(name, on)[dtype != "float32"], (name, errors, arguments)
 
 
 INF, NAN = math.inf, math.nan
