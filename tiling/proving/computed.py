@@ -62,6 +62,7 @@ from tiling.proving.statements import (
     sample,
     scans,
     shown,
+    solutions,
     solve_for,
     starting,
     states,
@@ -347,14 +348,14 @@ class _Checker:
                     wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
                 except LookupError:
                     continue
-                solved = solve_for([wanted], [s.node], free, ranges)
-                try:
-                    reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
-                except Undecided as reason:
-                    open_ = str(reason)
-                    continue
-                if reasons[-1] is None:
-                    return None
+                for solved in solutions([wanted], [s.node], free, ranges):
+                    try:
+                        reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                    except Undecided as reason:
+                        open_ = str(reason)
+                        continue
+                    if reasons[-1] is None:
+                        return None
         if open_ is not None:
             raise Undecided(open_)
         if not reasons:
@@ -451,11 +452,20 @@ class _Checker:
             in_order: dict[Var, Expr] = {**solved, **dict(zip(made, place.reduced, strict=True))}
             spans = place.domain.ranges
             inside = all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True))
-            symbols = Comparison(ranges, in_order)
-            if inside and in_order != solved and all(symbols.same(a, b) for a, b in zip(f.nodes, wanted, strict=True)):
+            if inside and in_order != solved and self._are_same(f.nodes, wanted, ranges, in_order):
                 solved = in_order
+        if not self._are_same(f.nodes, wanted, ranges, solved):
+            for other in solutions(wanted, f.nodes, (*made, *free), ranges):
+                if self._are_same(f.nodes, wanted, ranges, {**solved, **other}):
+                    solved = {**solved, **other}
         at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
         return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
+
+    @staticmethod
+    def _are_same(found: Sequence[Node], wanted: Sequence[Node], ranges: Mapping[Var, Interval], solved: Point) -> bool:
+        """Whether expressions are the same everywhere, symbol by symbol."""
+        symbols = Comparison(ranges, solved)
+        return len(found) == len(wanted) and all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True))
 
     # ------------------------------------------------------------ each element once
 

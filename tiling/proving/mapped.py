@@ -27,7 +27,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.derive import Reads, reads_of
-from indexing.expr import Expr, Interval, Var, as_expr, substitute
+from indexing.expr import Expr, Interval, Var, as_expr, interval, substitute
 from indexing.isl import context, full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
@@ -251,8 +251,6 @@ class _Check:
             if not left.is_empty():
                 # Through another value that is kept, but computed again here.
                 left = left.subtract(self._needs(w, (w,), unknown))
-            if not left.is_empty() and self.value.op is not None:
-                left = left.subtract(_times_zero(self.value.op, w, left))
             if not left.is_empty() and unknown:
                 raise Undecided(unknown[0])
             if not left.is_empty():
@@ -267,7 +265,7 @@ class _Check:
             following: list[tuple[Value, islpy.Map]] = []
             for v, missing in todo:
                 optional = _optional(v, self.kept)
-                for w, maps in maps_from(v, self.kept - {v}).items():
+                for w, maps in _maps(v, self.kept - {v}).items():
                     if w is v or w not in self.kept or w in optional:
                         continue
                     for m in maps:
@@ -366,7 +364,7 @@ class _Check:
     def _needs(self, w: Value, until: Collection[Value], unknown: list[str]) -> islpy.Map:
         """Where the maps lead that are known; why others are not is added to `unknown`."""
         total: islpy.Map | None = None
-        for m in maps_from(self.value, until).get(w, ()):
+        for m in _maps(self.value, until).get(w, ()):
             if m.unknown is not None:
                 unknown.append(m.unknown.reason)
                 continue
@@ -387,20 +385,27 @@ def _not_zero(zeros: Access, value: Value, left_out: LeftOut) -> str | None:
     return None
 
 
-def _times_zero(op: Op, w: Value, like: islpy.Map) -> islpy.Map:
-    """What a sum of products may read beside its conditions: a factor of the zeros around a padded operand."""
-    total = islpy.Map.empty(like.get_space())
-    maps = reads_of(op, 0)
-    if not isinstance(op.definition.semantics, SumOfProducts) or isinstance(maps, Declined):
-        return total
-    for operand, reads in zip(op.operands, maps, strict=True):
+def _maps(v: Value, until: Collection[Value]) -> Mapping[Value, Sequence[IndexingMap]]:
+    """From `v` to the values of `until`, all that counts: also what is multiplied with the zeros around a padded operand."""
+    op = v.op
+    maps = reads_of(op, v.index) if op is not None and isinstance(op.definition.semantics, SumOfProducts) else ()
+    if op is None or isinstance(maps, Declined) or not maps or not maps[0] or not maps[0][0].constraints:
+        return maps_from(v, until)
+    first = maps[0][0].constraints
+    found: dict[Value, list[IndexingMap]] = {}
+    for k, (operand, reads) in enumerate(zip(op.operands, maps, strict=True)):
         for m in reads:
-            free = replace(m, constraints=())
-            behind = [IndexingMap.identity(w.shape)] if operand is w else maps_from(operand, (w,)).get(w, ())
-            for n in behind:
-                if n.unknown is None:
-                    total = total.union(_plain(full_relation(compose(free, n))))
-    return total
+            made = replace(m, constraints=()) if k > 0 and m.constraints == first and _is_inside(m, operand) else m
+            behind = {operand: (made,)} if operand in until else maps_from(operand, until, made)
+            for w, ways in behind.items():
+                found.setdefault(w, []).extend(ways)
+    return found
+
+
+def _is_inside(m: IndexingMap, operand: Value) -> bool:
+    """Whether a map leads to elements that are there, its constraints apart."""
+    spans = {v.var: v.interval for v in (*m.dims, *m.ranges)}
+    return all(Interval(0, n - 1).covers(interval(e, spans)) for e, n in zip(m.results, operand.shape, strict=True))
 
 
 def _square(s: islpy.Set) -> islpy.Space:
@@ -461,9 +466,9 @@ def _factors(op: Op, a: Value, b: Value) -> islpy.Map:
     spans = (*reads.dims, *reads.ranges)
     ways: dict[Value, list[islpy.Map]] = {a: [], b: []}
     for w, found in ways.items():
-        for operand, index, _ in reads.reads:
+        for k, (operand, index, where) in enumerate(reads.reads):
             source = op.operands[operand]
-            m = IndexingMap(tuple(spans), index)
+            m = IndexingMap(tuple(spans), index, constraints=where if k == 0 else ())  # beside its zeros there are products, too
             behind = [IndexingMap.identity(w.shape)] if source is w else maps_from(source, (w,)).get(w, ())
             found += [_plain(full_relation(compose(m, n))) for n in behind if n.unknown is None]
     total: islpy.Map | None = None
