@@ -123,7 +123,7 @@ def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
 def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     (f,) = nest.folds
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
-    if len(reductions) != 1 or len(f.nodes) != 1 or has_runtimes(f.nodes):
+    if len(reductions) != 1 or len(f.nodes) != 1 or f.carried or has_runtimes(f.nodes):
         return None
     if not isinstance(f.op.definition.semantics, Fold) or not (combined_function(f.op.regions[0]) or _is_monoid(f)):
         return None

@@ -98,6 +98,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         | {s.value for s in statements if s.value is not None}
     )
     states = _states(schedule)
+    apart = _sums_apart(schedule)
     running = {s.value for s in statements if s.in_blocks}
     everything = _flags_are_down(schedule)
     left_out = None if everything else LeftOut(schedule)
@@ -108,7 +109,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
         if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
             continue
-        check = _Check(s, copies, kept, given, ask, left_out, states)
+        check = _Check(s, copies, kept, given, ask, left_out, states, apart)
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
@@ -135,7 +136,7 @@ def _flags_are_down(schedule: Schedule) -> bool:
 
 def _statements(schedule: Schedule) -> Iterator[_Statement]:
     by_value = buffers_by_value(schedule)
-    apart = {id(c.out.buffer): c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.element}
+    apart = _sums_apart(schedule)
     for number, phase in enumerate(schedule.phases):
         for k, step in enumerate(phase.steps, len(phase.before)):
             reader = Reader(schedule, by_value, phase, (number, k), f"phase {number} step {k}")
@@ -151,6 +152,12 @@ def _statements(schedule: Schedule) -> Iterator[_Statement]:
                     yield _Statement(step.target.buffer.value, write, (read,))
             except Unmodelled:
                 continue  # said by the obligation "modelled"
+
+
+def _sums_apart(schedule: Schedule) -> dict[int, Contract]:
+    """The contractions whose sums lie in a buffer of their own: by its id."""
+    made = [c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.out.buffer.value is None]
+    return {id(c.out.buffer): c for c in made if c.element or len(c.out.buffer.shape) == c.value.rank}
 
 
 def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
@@ -170,8 +177,9 @@ def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING
         is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value
         if is_moved and isinstance(node, Load):
             c = apart.get(id(node.buffer))
-            at = {} if c is None else dict(zip(c.places, node.index, strict=True))
-            is_moved = (node.index if c is None else tuple(substitute(e, at) for e in c.element)) == tuple(s.index)
+            at = dict(zip(c.places, node.index, strict=True)) if c is not None and c.element else {}
+            element = tuple(substitute(e, at) for e in c.element) if c is not None and c.element else node.index
+            is_moved = element == tuple(s.index)
         yield replace(made, is_moved=is_moved)
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
@@ -210,9 +218,15 @@ def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
     found = list(reader.contract(c))
     last = [a for a in found if a.order[2] == len(c.pack)]
     packs = [a for a in found if a.order[2] < len(c.pack)]
-    for part in range(len(c.pack)):
-        mine = [a for a in packs if a.order[2] == part]
-        for write in (a for a in mine if a.kind is Kind.WRITE):
+    for part, nest in enumerate(c.pack):
+        for s in nest.stores:
+            # Each store by itself: an iteration's others read what is theirs.
+            one = replace(nest, stores=(s,))
+            alone = packs if len(nest.stores) == 1 else reader.contract(
+                replace(c, pack=(*c.pack[:part], one, *c.pack[part + 1 :]))
+            )
+            mine = [a for a in alone if a.order[2] == part]
+            (write,) = [a for a in mine if a.kind is Kind.WRITE]
             yield _Statement(None, write, tuple(a for a in mine if a.kind is Kind.READ))
     (write,) = [a for a in last if a.kind is not Kind.READ]
     yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ), goes_on=c.accumulate)
@@ -224,10 +238,10 @@ def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
 class _Check:
     def __init__(
         self, statement: _Statement, copies: Mapping[int, list[_Statement]], kept: set[Value], given: set[Value],
-        ask: Questions, left_out: LeftOut | None, states: Mapping[int, Value],
+        ask: Questions, left_out: LeftOut | None, states: Mapping[int, Value], apart: Mapping[int, Contract],
     ) -> None:  # fmt: skip
         self.statement, self.copies, self.ask, self.left_out = statement, copies, ask, left_out
-        self.kept, self.given, self.states = kept, given, states
+        self.kept, self.given, self.states, self.apart = kept, given, states, apart
         assert statement.value is not None
         self.value = statement.value
         self._found: dict[Value, islpy.Map] | None = None
@@ -332,6 +346,12 @@ class _Check:
             value = read.value or self.states.get(id(read.buffer))
             if value is not None and (read.index is None or len(read.index) == value.rank):
                 yield _Flow(value, read, _index(read))
+                continue
+            sums = self.apart.get(id(read.buffer))
+            if sums is not None:
+                at = dict(zip(sums.places, read.at, strict=True)) if sums.element else {}
+                element = tuple(substitute(e, at) for e in sums.element) if sums.element else _index(read)
+                yield _Flow(sums.value, read, element)
                 continue
             sources = self.copies.get(id(read.buffer), [])
             if not sources:

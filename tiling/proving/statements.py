@@ -37,6 +37,7 @@ __all__ = [
     "is_one",
     "is_plus_zero",
     "is_zero",
+    "matched",
     "pairs",
     "reduced",
     "reductions",
@@ -207,8 +208,18 @@ def _digits(e: Expr, y: Expr, ranges: Mapping[Var, Interval]) -> list[tuple[Expr
     return [(high, simplify(y // k, ranges)), (low, simplify(y % k, ranges))]
 
 
+def matched(
+    wanted: Sequence[Expr], found: Sequence[Expr], free: Sequence[Var], ranges: Mapping[Var, Interval]
+) -> dict[Var, Expr]:
+    """The free variables for which the wanted expressions are the found ones, as far as their form tells."""
+    made = _Unifier(free, ranges)
+    for e, y in zip(wanted, found, strict=True):
+        made.expressions(e, y)
+    return made.known
+
+
 class _Unifier:
-    """Solves for variables where two expressions are written alike: the same functions of the same loads under like conditions."""
+    """Solves for variables where two expressions are written alike: the same functions of loads under like conditions."""
 
     def __init__(self, free: Sequence[Var], ranges: Mapping[Var, Interval]) -> None:
         self.free, self.ranges = set(free), ranges
@@ -230,14 +241,22 @@ class _Unifier:
             self.seen.add((x, y))
             mine, other = own_expressions(x), own_expressions(y)
             for e, f in zip(mine, other, strict=False) if len(mine) == len(other) else ():
-                self._expressions(e, f)
+                self.expressions(e, f)
             if len(children(x)) == len(children(y)):
                 stack.extend(reversed(list(zip(children(x), children(y), strict=True))))
 
-    def _expressions(self, e: Expr, y: Expr) -> None:
+    def expressions(self, e: Expr, y: Expr) -> None:
         e = simplify(substitute(e, self.known), self.ranges)
         inside = [(t, k) for t, k in e.terms if self.free.intersection(t.variables)] if not isinstance(e, Var) else [(e, 1)]
-        if len(inside) != 1 or inside[0][1] not in (1, -1):
+        if len(inside) > 1:
+            # Term by term, where each factor stands once on both sides.
+            of = {k: t for t, k in y.terms} if not isinstance(y, Var) else {1: y}
+            factors = [k for _, k in e.terms]
+            if len(of) == len(y.terms) == len(set(factors)) == len(factors) and set(of) == set(factors):
+                for t, k in inside:
+                    self.expressions(t, of[k])
+            return
+        if not inside or inside[0][1] not in (1, -1):
             return
         ((term, sign),) = inside
         rest = simplify((y - (e - term * sign)) * sign, self.ranges)
@@ -245,7 +264,7 @@ class _Unifier:
             if term in self.free:
                 self.known[term] = rest
         elif isinstance(term, (FloorDiv, Mod)) and type(rest) is type(term) and rest.divisor == term.divisor:
-            self._expressions(term.numerator, rest.numerator)
+            self.expressions(term.numerator, rest.numerator)
 
 
 def pairs(left: Sequence[Load], right: Sequence[Load]) -> Iterator[tuple[Load, Load]]:
