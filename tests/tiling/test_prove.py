@@ -451,9 +451,9 @@ def test_parts_of_loops_that_were_proved(seed: int) -> None:
     assert any("final loops" in o.subject and o.name == "computed" for o in proof.obligations)
 
 
-@pytest.mark.parametrize("seed", [666, 1116])
+@pytest.mark.parametrize("seed", [666, 1116, 1532])
 def test_sums_and_factors_in_an_order_of_their_own(seed: int) -> None:
-    """666: a fold reads sums where the contraction left them; 1116: an index is told by its digits."""
+    """666: a fold reads sums where the contraction left them; 1116: an index is told by its digits; 1532: copies of copies."""
     module, _ = random_program(seed)
     proof = prove(tiling.plan(module, machine=MACHINE))
     assert proof.holds, told(proof)

@@ -43,6 +43,7 @@ __all__ = ["mapped_questions"]
 
 IN, OUT = islpy.dim_type.in_, islpy.dim_type.out
 NOTHING_APART: Mapping[int, Contract] = {}
+COPIES = 3  # so many copies of copies are looked through
 DEPTH = 24  # so many values computed in place of one another are looked through
 
 
@@ -70,12 +71,12 @@ class _Statement:
 
 @dataclass(frozen=True, eq=False)
 class _Flow:
-    """A load of an element of `value`: directly, or through a `copy` that one access wrote and another one read for."""
+    """A load of an element of `value`: directly, or through `copies`, of which each one access wrote and another one read for."""
 
     value: Value
     read: Access
     element: tuple[Expr, ...]
-    copy: tuple[Access, Access] | None = None
+    copies: tuple[tuple[Access, Access], ...] = ()
 
 
 Question = tuple[str, str, Callable[[], str | None]]
@@ -343,24 +344,27 @@ class _Check:
     def _flows(self) -> Iterator[_Flow]:
         """Every load, copies looked through."""
         for read in self.statement.reads:
-            value = read.value or self.states.get(id(read.buffer))
-            if value is not None and (read.index is None or len(read.index) == value.rank):
-                yield _Flow(value, read, _index(read))
-                continue
-            sums = self.apart.get(id(read.buffer))
-            if sums is not None:
-                at = dict(zip(sums.places, read.at, strict=True)) if sums.element else {}
-                element = tuple(substitute(e, at) for e in sums.element) if sums.element else _index(read)
-                yield _Flow(sums.value, read, element)
-                continue
-            sources = self.copies.get(id(read.buffer), [])
-            if not sources:
-                raise Undecided(f"{read.buffer.name} holds copies of what is not known")
-            for s in sources:
+            for value, element, copies in self._sources(read):
+                yield _Flow(value, read, element, copies)
+
+    def _sources(
+        self, read: Access, through: int = 0
+    ) -> Iterator[tuple[Value, tuple[Expr, ...], tuple[tuple[Access, Access], ...]]]:
+        """(value, element, copies on the way) of what a load may find where it reads."""
+        value = read.value or self.states.get(id(read.buffer))
+        sums = self.apart.get(id(read.buffer))
+        if value is not None and (read.index is None or len(read.index) == value.rank):
+            yield value, _index(read), ()
+        elif sums is not None:
+            at = dict(zip(sums.places, read.at, strict=True)) if sums.element else {}
+            yield sums.value, tuple(substitute(e, at) for e in sums.element) if sums.element else _index(read), ()
+        elif not self.copies.get(id(read.buffer)) or through == COPIES:
+            raise Undecided(f"{read.buffer.name} holds copies of what is not known")
+        else:
+            for s in self.copies[id(read.buffer)]:
                 for inner in s.reads:
-                    if inner.value is None or (inner.index is not None and len(inner.index) != inner.value.rank):
-                        raise Undecided(f"{read.buffer.name} holds copies of copies")
-                    yield _Flow(inner.value, read, _index(inner), (s.write, inner))
+                    for source, element, copies in self._sources(inner, through + 1):
+                        yield source, element, ((s.write, inner), *copies)
 
     def paired(self) -> str | None:
         return self.ask.ask(self._paired)
@@ -454,13 +458,16 @@ def _relation(write: Access, flows: Sequence[_Flow], blocks: Sequence[Var] = ())
     outer = {v for f in flows for v, _ in f.read.domain.variables} | {v for v, _ in write.domain.variables}
     for k, f in enumerate(flows):
         accesses.append(f.read)
-        element = f.element
-        if f.copy is not None:
+        element, read = f.element, f.read
+        shared = outer
+        for n, copy in enumerate(f.copies):
             # Copies in a thread's own memory are made in the same task and block; others by any task.
-            shared = outer if f.read.buffer.scope is Scope.THREAD else set()
-            made, inner, element = _renamed(*f.copy, element, shared, f"_made{k}")
+            shared = shared if read.buffer.scope is Scope.THREAD else set()
+            made, inner, moved = _renamed(*copy, element, shared, f"_made{k}_{n}" if n else f"_made{k}")
             accesses += [made, inner]
-            equal += [as_expr(a - b) for a, b in zip(f.read.at, made.at, strict=True)]
+            equal += [as_expr(a - b) for a, b in zip(read.at, made.at, strict=True)]
+            read = inner
+            element = moved if n == len(f.copies) - 1 else element
         elements += element
     variables: dict[Var, Interval] = {}
     conditions: dict[Expr, Interval] = dict.fromkeys(equal, Interval(0, 0))
