@@ -208,7 +208,7 @@ ARGMAX = """func.func @main(%x: tensor<6x10xf32>) -> tensor<6xi32> {
   return %0#1 : tensor<6xi32> }"""
 
 
-def _in_form(text: str, sizes: tuple[int, ...], form: str = "", machine: tiling.Machine = MACHINE) -> list[Schedule]:
+def in_form(text: str, sizes: tuple[int, ...], form: str = "", machine: tiling.Machine = MACHINE) -> list[Schedule]:
     """All of a program's stages as one fusion, with tiles and a form that the cost model would not choose for so small a one."""
     plan = tiling.plan(hlo.parse(text), machine=machine)
     stages = tuple(dict.fromkeys(s for f in plan.fusions for s in f.stages))
@@ -235,14 +235,14 @@ def _updates(text: str) -> list[Schedule]:
 def parents() -> dict[str, Schedule]:
     """The schedules that are changed, by name."""
     made = {
-        "softmax": _in_form(SOFTMAX, (4, 24)),
+        "softmax": in_form(SOFTMAX, (4, 24)),
         "softmax in place": _planned(SOFTMAX, TINY),
-        "causal attention": _in_form(attention("causal", "additive", "-1.0e9", 32, 32, heads=1), (1, 8, 16), "bounded"),
-        "window attention": _in_form(attention("window", "select", "0xFF800000", 32, 32, heads=1), (1, 8, 16), "bounded"),
-        "online attention": _in_form(attention("causal", "additive", "-1.0e9", 16, 128, heads=1), (1, 8, 16), "online"),
-        "capped attention": _in_form(attention("causal", "additive", "-1.0e9", 32, 32, heads=1, capped=True), (1, 8, 16), "bounded"),
-        "masked sum": _in_form(MASKED_SUM, (5,), "bounded"),
-        "matmul": _in_form(MATMUL, (4, 36)),
+        "causal attention": in_form(attention("causal", "additive", "-1.0e9", 32, 32, heads=1), (1, 8, 16), "bounded"),
+        "window attention": in_form(attention("window", "select", "0xFF800000", 32, 32, heads=1), (1, 8, 16), "bounded"),
+        "online attention": in_form(attention("causal", "additive", "-1.0e9", 16, 128, heads=1), (1, 8, 16), "online"),
+        "capped attention": in_form(attention("causal", "additive", "-1.0e9", 32, 32, heads=1, capped=True), (1, 8, 16), "bounded"),
+        "masked sum": in_form(MASKED_SUM, (5,), "bounded"),
+        "matmul": in_form(MATMUL, (4, 36)),
         "batched matmul": _planned(BATCHED),
         "dots": _planned(DOTS),
         "bytes": _planned(BYTES),
@@ -261,7 +261,7 @@ def parents() -> dict[str, Schedule]:
         "fourier": _planned(FOURIER),
         "fourier back": _planned(FOURIER_BACK),
         "fourier in two": _planned(FOURIER_CUT),
-        "turned": _in_form(TURNED, (16, 24)),
+        "turned": in_form(TURNED, (16, 24)),
         "gathered": _planned(GATHERED),
         "padded": _planned(PADDED),
         "update in place": _updates(IN_PLACE),

@@ -117,6 +117,15 @@ def test_a_limit_that_is_too_wide() -> None:
     assert prove(replace(schedule, phases=(*schedule.phases[:-1], replace(main, flags=(wide,))))).refuted
 
 
+@pytest.mark.parametrize(("field", "change"), [("limits", "first dropped"), ("limits", "* 1024"), ("conditions", "last dropped")])
+def test_zeros_in_the_holes_of_a_convolution(field: str, change: str) -> None:
+    """They are multiplied, too: only a flag that says that all weights are finite allows to leave them out."""
+    parent = parents()["convolution with holes"]
+    step = {"limits": "Flag", "conditions": "Choose"}[field]
+    (m,) = [m for m in mutants(parent) if m.key == (step, field, change)]
+    is_refuted("convolution with holes", m.schedule)
+
+
 @pytest.mark.parametrize("change", [lambda s: None, lambda s: (s, s)], ids=["dropped", "doubled"])
 @pytest.mark.parametrize("kind", [Nest, Scatter])
 def test_a_scatter_without_its_fill_or_its_updates(kind: type, change: Any) -> None:

@@ -434,21 +434,29 @@ def test_a_nest_does_not_join_one_that_overwrites_what_it_reads_further_on() -> 
     assert proof.holds, told(proof)
 
 
-@pytest.mark.parametrize("seed", [76, 77, 79, 102, 146])
+@pytest.mark.parametrize("seed", [76, 77, 79, 102, 146, 262, 120, 641])
 def test_folds_of_padded_values(seed: int) -> None:
-    """Between the holes of a padded value two indices load the same element: the loops tell them apart."""
+    """Between the holes of a padded value two indices load the same element: the loops, or their conditions, tell them apart."""
     module, _ = random_program(seed)
     proof = prove(tiling.plan(module, machine=MACHINE))
     assert proof.holds, told(proof)
 
 
-@pytest.mark.parametrize("seed", [64, 416])
+@pytest.mark.parametrize("seed", [64, 416, 926, 1092])
 def test_parts_of_loops_that_were_proved(seed: int) -> None:
-    """Cut final loops have lost conditions, or run in another order: they are compared with the lowered ones."""
+    """Cut and joined final loops have lost conditions, or run in another order: they are compared with the lowered ones."""
     module, _ = random_program(seed)
     proof = prove(tiling.plan(module, machine=MACHINE))
     assert proof.holds, told(proof)
     assert any("final loops" in o.subject and o.name == "computed" for o in proof.obligations)
+
+
+@pytest.mark.parametrize("seed", [666, 1116, 1532])
+def test_sums_and_factors_in_an_order_of_their_own(seed: int) -> None:
+    """666: a fold reads sums where the contraction left them; 1116: an index is told by its digits; 1532: copies of copies."""
+    module, _ = random_program(seed)
+    proof = prove(tiling.plan(module, machine=MACHINE))
+    assert proof.holds, told(proof)
 
 
 @pytest.mark.parametrize("seed", [429])

@@ -8,9 +8,12 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.mutations.programs import in_form
+from tests.mutations.running import given_values, outputs
 from tiling import prove
 from tiling.loops.ir import Scope
 from tiling.lower.siblings import PIECES, parts_of
+from tiling.pipeline import finished
 
 SUM = """
   %{name} = stablehlo.reduce(%{x} init: %zero) applies stablehlo.add across dimensions = {axes}
@@ -124,3 +127,20 @@ def test_parts_follow_from_the_shape_alone() -> None:
             assert parts.pieces <= PIECES
             assert parts.pieces * parts.size * parts.group >= extent > (parts.pieces - 1) * parts.size * parts.group
 
+
+
+def test_a_tile_that_is_cut_off_adds_to_what_the_tiles_before_it_left() -> None:
+    """64 tiles of two rows, the last one of one row, two tiles to a task: whole tiles were summed up from zero each."""
+    source, rows, sums = "tensor<127x5500xi64>", "tensor<127xi64>", "tensor<5500xi64>"
+    text = f"""func.func @main(%x: {source}) -> ({sums}, {rows}) {{
+      %z = stablehlo.constant dense<0> : tensor<i64>
+      %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : ({source}, tensor<i64>) -> {sums}
+      %1 = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1] : ({source}, tensor<i64>) -> {rows}
+      return %0, %1 : {sums}, {rows} }}"""
+    (lowered,) = in_form(text, (2,))
+    assert (lowered.phases[0].tasks, lowered.phases[0].group) == (32, 2)
+    schedule = finished(lowered)
+    x = np.arange(127 * 5500).reshape(127, 5500)
+    small, large = sorted(outputs(schedule, {given_values(schedule)[0]: x}).values(), key=lambda a: a.size)
+    assert np.array_equal(small, x.max(1)) and np.array_equal(large, x.sum(0))
+    assert prove(schedule).holds

@@ -6,7 +6,7 @@ the task's later stages read from it: the image of their loops under their index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,14 +14,15 @@ from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, Interval, Var, interval, simplify
+from indexing.expr import Const, Expr, Interval, Var, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
+from tiling.elements.factors import without_repeats
 from tiling.loops.box import Box, Span, covers, full_box, hull, image
 from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Choose, Load, Node, Scalar, has_runtimes, loads, node_variables
+from tiling.loops.element_ir import Load, Node, Scalar, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
 from tiling.loops.names import Names
 from tiling.loops.shape import Shape
@@ -326,17 +327,7 @@ class Lowering:
         nodes = builder.reads(op, stage.values[0].index, index, provide, padding)
         if isinstance(op.definition.semantics, Fold):
             return nodes
-        return self._without_repeats(nodes, dict(zip(index, stage.values[0].shape, strict=True)))
-
-    def _without_repeats(self, nodes: list[Node], within: Mapping[Expr, int]) -> list[Node]:
-        """A product's factors: where one factor is zero outside of some conditions, the others need not test them as well."""
-        first = nodes[0]
-        if not isinstance(first, Choose):
-            return nodes
-        for k, n in enumerate(nodes[1:], 1):
-            if isinstance(n, Choose) and n.conditions == first.conditions and _always_inside(n.then, self.ranges, within):
-                nodes[k] = n.then
-        return nodes
+        return without_repeats(nodes, self.ranges, dict(zip(index, stage.values[0].shape, strict=True)))
 
     def _is_in_memory(self, v: Value) -> bool:
         return v not in self.inlined
@@ -543,14 +534,3 @@ class Lowering:
             if ends is not None:
                 found[r.variable] = ends
         return self.masks.flag, found
-
-
-def _always_inside(node: Node, ranges: Mapping[Var, Interval], within: Mapping[Expr, int]) -> bool:
-    """True for a node, perhaps computed, that loads from inside of its values wherever the loops are.
-
-    `within` are indices of the result with its extents: loops stop there, also in a tile that is cut.
-    """
-    if has_runtimes([node]):
-        return False
-    pairs = [(e, interval(e, ranges), n) for x in loads([node]) for e, n in zip(x.index, x.value.shape, strict=True)]
-    return all((b.lower >= 0 and b.upper < n) or within.get(e, n + 1) <= n for e, b, n in pairs)

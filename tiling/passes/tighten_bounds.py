@@ -123,7 +123,7 @@ def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
 def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     (f,) = nest.folds
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
-    if len(reductions) != 1 or len(f.nodes) != 1 or has_runtimes(f.nodes):
+    if len(reductions) != 1 or len(f.nodes) != 1 or f.carried or has_runtimes(f.nodes):
         return None
     if not isinstance(f.op.definition.semantics, Fold) or not (combined_function(f.op.regions[0]) or _is_monoid(f)):
         return None
@@ -210,8 +210,13 @@ def _is_cut_along_rows(nest: Nest) -> bool:
 
 
 def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
-    """A fold of few elements as one expression: f(f(init, x0), x1), so that the loops around it vectorise."""
+    """A fold of few elements as one expression: f(f(init, x0), x1), so that the loops around it vectorise.
+
+    Not one that goes on from what the tiles before it left: the expression starts anew.
+    """
     (f,) = nest.folds
+    if f.carried:
+        return None
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
     around = [x for x in nest.loops if x.kind is not LoopKind.REDUCTION]
     if prod(x.extent for x in reductions) > MOST_WRITTEN_OUT or prod(x.extent for x in around) < 16:

@@ -39,7 +39,7 @@ from tiling.loops.element_ir import (
     loads,
     rebuild,
 )
-from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
 from tiling.proving.same_expression import (
     NOWHERE,
@@ -57,11 +57,13 @@ from tiling.proving.statements import (
     is_one,
     is_plus_zero,
     is_zero,
+    matched,
     reduced,
     reductions,
     sample,
     scans,
     shown,
+    solutions,
     solve_for,
     starting,
     states,
@@ -180,57 +182,99 @@ class _Checker:
     # ------------------------------------------------------------ statements
 
     def store(self, s: Store, place: _Place, op: Op | None) -> str | None:
-        try:
-            return self.ask.ask(lambda: self._told(lambda: self._store(s, place, op)))
-        except Undecided:
-            for nest, its, of in self._around(place):
-                for x in nest.stores:
-                    if x.value is s.value and self._is_part([s.buffer], s.index, [s.node], [x.buffer], x.index, [x.node], place):
-                        assert self.lowered is not None
-                        return self.lowered.store(x, its, of)
-            raise
+        return self._or_lowered(lambda: self._store(s, place, op), lambda: self._lowered_store(s, place))
 
     def fold(self, f: FoldStep, nest: Nest, place: _Place) -> str | None:
-        try:
-            return self.ask.ask(lambda: self._told(lambda: self._fold(f, place)))
-        except Undecided:
+        def asked() -> str | None:
             part = self._lowered_fold(f, place)
             if part is None or self.lowered is None:
-                raise
-            return self.lowered.fold(*part)
+                raise Undecided("none of the lowered folds is a whole of which it is a part")
+            return self.lowered.fold(*part[:3])
 
-    def _lowered_fold(self, f: FoldStep, place: _Place) -> tuple[FoldStep, Nest, _Place] | None:
-        """The lowered fold that a final one is a part of, with its nest."""
-        for around, its, _ in self._around(place):
-            for x in around.folds:
-                mine, other = (*f.nodes, *f.inits), (*x.nodes, *x.inits)
-                alike = (x.values, x.op, x.carried, len(x.nodes)) == (f.values, f.op, f.carried, len(f.nodes))
-                if alike and self._is_part(f.buffers, f.index, mine, x.buffers, x.index, other, place):
-                    return x, around, its
+        return self._or_lowered(lambda: self._fold(f, place), asked)
+
+    def _or_lowered(self, question: Callable[[], str | None], of_lowered: Callable[[], str | None]) -> str | None:
+        """The answer to a question, or that of the lowered statement of which a final one is a part."""
+        try:
+            fault = self.ask.ask(lambda: self._told(question))
+        except Undecided:
+            if self.lowered is not None:
+                try:
+                    return of_lowered()
+                except Undecided:
+                    pass
+            raise
+        if fault is not None and self.lowered is not None:
+            try:
+                return of_lowered()
+            except Undecided:
+                return fault
+        return fault
+
+    def _lowered_store(self, s: Store, place: _Place) -> str | None:
+        """What is known of the lowered store that a final one is a part of."""
+        assert self.lowered is not None
+        for nest, its, of in self.lowered.nests():
+            for x in nest.stores:
+                alike = x.value is s.value and x.buffer is s.buffer
+                if alike and self._part(s.index, [s.node], place, x.index, [x.node], its) is not None:
+                    return self.lowered.store(x, its, of)
+        raise Undecided("none of the lowered stores is a whole of which it is a part")
+
+    def _lowered_fold(self, f: FoldStep, place: _Place) -> tuple[FoldStep, Nest, _Place, Point] | None:
+        """The lowered fold that a final one is a part of, with its nest and its iteration in the final one's variables."""
+        for nest, its, _ in self.lowered.nests() if self.lowered is not None else ():
+            for x in nest.folds:
+                if (x.values, x.op, x.carried, len(x.nodes), x.buffers) != (f.values, f.op, f.carried, len(f.nodes), f.buffers):
+                    continue
+                at = self._part(f.index, (*f.nodes, *f.inits), place, x.index, (*x.nodes, *x.inits), its)
+                if at is not None:
+                    return x, nest, its, at
         return None
 
-    def _around(self, place: _Place) -> Iterator[tuple[Nest, _Place, Op | None]]:
-        """The lowered nests of which a nest's iterations are a part, by the same names."""
-        for nest, its, op in self.lowered.nests() if self.lowered is not None else ():
-            mine = place.domain.ranges
-            if len(mine) == len(its.domain.ranges) and all(v in mine for v in its.domain.ranges):
-                ordered = replace(place.domain, variables=tuple((v, mine[v]) for v, _ in its.domain.variables))
-                if points_of(ordered).is_subset(points_of(its.domain)):
-                    yield nest, its, op
+    def _part(
+        self, index: Sequence[Expr], nodes: Sequence[Node], place: _Place,
+        its_index: Sequence[Expr], its_nodes: Sequence[Node], its: _Place,
+    ) -> Point | None:  # fmt: skip
+        """The lowered iteration that each final one is: both write the same element from the same expressions. None where not."""
+        if len(index) != len(its_index) or len(nodes) != len(its_nodes):
+            return None
+        at = self._iteration(its_index, index, place, its)
+        is_moved = at is not None and any(v is not e for v, e in at.items())
+        if at is None or (is_moved and has_runtimes(its_nodes)):
+            return None
+        ranges = self._ranges(place)
+        rename = Renamer(at, ranges, {})
+        symbols = Comparison(ranges, NOWHERE, within=place.domain)
+        if is_moved:
+            its_index, its_nodes = rename.index(its_index), [rename.node(n) for n in its_nodes]
+        if not all(symbols.equal(a, b) for a, b in zip(index, its_index, strict=True)):
+            return None
+        return at if all(symbols.same(a, b) for a, b in zip(nodes, its_nodes, strict=True)) else None
 
-    def _is_part(
-        self, buffers: Sequence[Buffer], index: Sequence[Expr], nodes: Sequence[Node],
-        its_buffers: Sequence[Buffer], its_index: Sequence[Expr], its_nodes: Sequence[Node], place: _Place,
-    ) -> bool:  # fmt: skip
-        """Whether two statements write the same element from the same expressions, wherever the first one runs."""
-        if len(buffers) != len(its_buffers) or len(index) != len(its_index) or len(nodes) != len(its_nodes):
-            return False
-        symbols = Comparison(self._ranges(place), NOWHERE)
-        return (
-            all(a is b for a, b in zip(buffers, its_buffers, strict=True))
-            and all(symbols.equal(a, b) for a, b in zip(index, its_index, strict=True))
-            and all(symbols.same(a, b) for a, b in zip(nodes, its_nodes, strict=True))
-        )
+    def _iteration(self, its_index: Sequence[Expr], index: Sequence[Expr], place: _Place, its: _Place) -> Point | None:
+        """The lowered iteration, in a final one's variables, that writes the same element; None where there is none for some."""
+        mine = place.domain.ranges
+        missing = [(v, b) for v, b in its.domain.variables if v not in mine]
+        solved = matched(its_index, index, [v for v, _ in missing], self._ranges(place))
+        left = [(v, b) for v, b in missing if v not in solved and b.size > 1]
+        known = its.domain.ranges
+        own = [(v, b) for v, b in mine.items() if v not in known and not any(v in e.variables for e in solved.values())]
+        if left and len(own) == 1 and all(b.lower == 0 for _, b in (*left, *own)):
+            # Loops that were joined: their numbers are the digits of the one loop's.
+            ((joined, span),), below = own, 1
+            if prod(b.size for _, b in left) == span.size:
+                for v, b in reversed(left):
+                    solved[v] = simplify(joined // below % b.size, self._ranges(place))
+                    below *= b.size
+        at: dict[Var, Expr] = {}
+        for v, b in its.domain.variables:
+            e = v if v in mine else solved.get(v, Const(b.lower) if b.size == 1 else None)
+            if e is None or not all(x in mine for x in e.variables):
+                return None
+            at[v] = e
+        reached = relation_of(place.domain, tuple(at[v] for v, _ in its.domain.variables)).range()
+        return at if reached.is_subset(points_of(its.domain)) else None
 
     @staticmethod
     def _told(question: Callable[[], str | None]) -> str | None:
@@ -347,14 +391,14 @@ class _Checker:
                     wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
                 except LookupError:
                     continue
-                solved = solve_for([wanted], [s.node], free, ranges)
-                try:
-                    reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
-                except Undecided as reason:
-                    open_ = str(reason)
-                    continue
-                if reasons[-1] is None:
-                    return None
+                for solved in solutions([wanted], [s.node], free, ranges):
+                    try:
+                        reasons.append(self._compare([s.node], [wanted], place, solved, zeros=True))
+                    except Undecided as reason:
+                        open_ = str(reason)
+                        continue
+                    if reasons[-1] is None:
+                        return None
         if open_ is not None:
             raise Undecided(open_)
         if not reasons:
@@ -406,7 +450,11 @@ class _Checker:
         """
         part = self._lowered_fold(f, place)
         if part is not None and self.lowered is not None:
-            return self.lowered._taken(part[0], part[2])
+            taken, at = self.lowered._taken(part[0], part[2]), part[3]
+            return replace(
+                taken, solved={v: substitute(e, at) for v, e in taken.solved.items()},
+                at=tuple(substitute(e, at) for e in taken.at), ranges={**self._ranges(place), **taken.ranges},
+            )  # fmt: skip
         op = f.values[0].op
         assert op is not None
         is_fold, count = isinstance(op.definition.semantics, Fold), len(f.values)
@@ -451,11 +499,20 @@ class _Checker:
             in_order: dict[Var, Expr] = {**solved, **dict(zip(made, place.reduced, strict=True))}
             spans = place.domain.ranges
             inside = all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True))
-            symbols = Comparison(ranges, in_order)
-            if inside and in_order != solved and all(symbols.same(a, b) for a, b in zip(f.nodes, wanted, strict=True)):
+            if inside and in_order != solved and self._are_same(f.nodes, wanted, ranges, in_order):
                 solved = in_order
+        if not self._are_same(f.nodes, wanted, ranges, solved):
+            for other in solutions(wanted, f.nodes, (*made, *free), ranges):
+                if self._are_same(f.nodes, wanted, ranges, {**solved, **other}):
+                    solved = {**solved, **other}
         at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
         return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
+
+    @staticmethod
+    def _are_same(found: Sequence[Node], wanted: Sequence[Node], ranges: Mapping[Var, Interval], solved: Point) -> bool:
+        """Whether expressions are the same everywhere, symbol by symbol."""
+        symbols = Comparison(ranges, solved)
+        return len(found) == len(wanted) and all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True))
 
     # ------------------------------------------------------------ each element once
 

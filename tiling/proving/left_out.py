@@ -23,6 +23,8 @@ from indexing.expr import Const, Expr, Interval, Var
 from indexing.isl import to_isl
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.elements.build import ElementBuilder
+from tiling.elements.factors import without_repeats
+from tiling.elements.ranges import greatest_of
 from tiling.loops.accesses import guarded_loads
 from tiling.loops.box import full_box
 from tiling.loops.element_ir import Node, Scalar, has_runtimes, loads
@@ -62,13 +64,14 @@ def _unmeasured(schedule: Schedule, before: int, target: object) -> str | None:
 
 
 def limits_of(schedule: Schedule) -> dict[Value, float | None]:
-    """The greatest magnitude of an input's elements while all flags are 1."""
+    """The greatest magnitude of an input's elements while all flags are 1; None where they may be infinite."""
     sources = {s.target: s.source.value for p in schedule.phases for s in p.steps if isinstance(s, Measure)}
     found: dict[Value, float | None] = {}
     for flag in (f for p in schedule.phases for f in p.flags):
         for b, limit in flag.limits:
             v = sources.get(b)
-            if v is not None:
+            # A limit beyond the greatest number may be rounded to infinity, and infinities are within that.
+            if v is not None and limit <= greatest_of(b.element):
                 known = found.get(v)
                 found[v] = limit if known is None else min(limit, known)
     return found
@@ -123,6 +126,8 @@ class LeftOut:
                     return Scalar(element.dtype.type(0), element)
 
                 nodes = tuple(builder.reads(op, 0, m.index, provide, padding))
+                if not is_fold:
+                    nodes = tuple(without_repeats(nodes, self.ranges, dict(zip(m.index, v.shape, strict=True))))
                 count = len(op.operands) // 2 if is_fold else len(nodes)
                 m.nodes, m.inits, m.reduction = nodes[:count], nodes[count:], tuple(reduction)
             else:

@@ -27,7 +27,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.derive import Reads, reads_of
-from indexing.expr import Expr, Interval, Var, as_expr, substitute
+from indexing.expr import Expr, Interval, Var, as_expr, interval, substitute
 from indexing.isl import context, full_relation, to_isl
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
@@ -43,6 +43,7 @@ __all__ = ["mapped_questions"]
 
 IN, OUT = islpy.dim_type.in_, islpy.dim_type.out
 NOTHING_APART: Mapping[int, Contract] = {}
+COPIES = 3  # so many copies of copies are looked through
 DEPTH = 24  # so many values computed in place of one another are looked through
 
 
@@ -70,12 +71,12 @@ class _Statement:
 
 @dataclass(frozen=True, eq=False)
 class _Flow:
-    """A load of an element of `value`: directly, or through a `copy` that one access wrote and another one read for."""
+    """A load of an element of `value`: directly, or through `copies`, of which each one access wrote and another one read for."""
 
     value: Value
     read: Access
     element: tuple[Expr, ...]
-    copy: tuple[Access, Access] | None = None
+    copies: tuple[tuple[Access, Access], ...] = ()
 
 
 Question = tuple[str, str, Callable[[], str | None]]
@@ -98,6 +99,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         | {s.value for s in statements if s.value is not None}
     )
     states = _states(schedule)
+    apart = _sums_apart(schedule)
     running = {s.value for s in statements if s.in_blocks}
     everything = _flags_are_down(schedule)
     left_out = None if everything else LeftOut(schedule)
@@ -108,7 +110,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
         if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
             continue
-        check = _Check(s, copies, kept, given, ask, left_out, states)
+        check = _Check(s, copies, kept, given, ask, left_out, states, apart)
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
@@ -135,7 +137,7 @@ def _flags_are_down(schedule: Schedule) -> bool:
 
 def _statements(schedule: Schedule) -> Iterator[_Statement]:
     by_value = buffers_by_value(schedule)
-    apart = {id(c.out.buffer): c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.element}
+    apart = _sums_apart(schedule)
     for number, phase in enumerate(schedule.phases):
         for k, step in enumerate(phase.steps, len(phase.before)):
             reader = Reader(schedule, by_value, phase, (number, k), f"phase {number} step {k}")
@@ -151,6 +153,12 @@ def _statements(schedule: Schedule) -> Iterator[_Statement]:
                     yield _Statement(step.target.buffer.value, write, (read,))
             except Unmodelled:
                 continue  # said by the obligation "modelled"
+
+
+def _sums_apart(schedule: Schedule) -> dict[int, Contract]:
+    """The contractions whose sums lie in a buffer of their own: by its id."""
+    made = [c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.out.buffer.value is None]
+    return {id(c.out.buffer): c for c in made if c.element or len(c.out.buffer.shape) == c.value.rank}
 
 
 def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
@@ -170,8 +178,9 @@ def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING
         is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value
         if is_moved and isinstance(node, Load):
             c = apart.get(id(node.buffer))
-            at = {} if c is None else dict(zip(c.places, node.index, strict=True))
-            is_moved = (node.index if c is None else tuple(substitute(e, at) for e in c.element)) == tuple(s.index)
+            at = dict(zip(c.places, node.index, strict=True)) if c is not None and c.element else {}
+            element = tuple(substitute(e, at) for e in c.element) if c is not None and c.element else node.index
+            is_moved = element == tuple(s.index)
         yield replace(made, is_moved=is_moved)
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
@@ -210,9 +219,15 @@ def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
     found = list(reader.contract(c))
     last = [a for a in found if a.order[2] == len(c.pack)]
     packs = [a for a in found if a.order[2] < len(c.pack)]
-    for part in range(len(c.pack)):
-        mine = [a for a in packs if a.order[2] == part]
-        for write in (a for a in mine if a.kind is Kind.WRITE):
+    for part, nest in enumerate(c.pack):
+        for s in nest.stores:
+            # Each store by itself: an iteration's others read what is theirs.
+            one = replace(nest, stores=(s,))
+            alone = packs if len(nest.stores) == 1 else reader.contract(
+                replace(c, pack=(*c.pack[:part], one, *c.pack[part + 1 :]))
+            )
+            mine = [a for a in alone if a.order[2] == part]
+            (write,) = [a for a in mine if a.kind is Kind.WRITE]
             yield _Statement(None, write, tuple(a for a in mine if a.kind is Kind.READ))
     (write,) = [a for a in last if a.kind is not Kind.READ]
     yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ), goes_on=c.accumulate)
@@ -224,10 +239,10 @@ def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
 class _Check:
     def __init__(
         self, statement: _Statement, copies: Mapping[int, list[_Statement]], kept: set[Value], given: set[Value],
-        ask: Questions, left_out: LeftOut | None, states: Mapping[int, Value],
+        ask: Questions, left_out: LeftOut | None, states: Mapping[int, Value], apart: Mapping[int, Contract],
     ) -> None:  # fmt: skip
         self.statement, self.copies, self.ask, self.left_out = statement, copies, ask, left_out
-        self.kept, self.given, self.states = kept, given, states
+        self.kept, self.given, self.states, self.apart = kept, given, states, apart
         assert statement.value is not None
         self.value = statement.value
         self._found: dict[Value, islpy.Map] | None = None
@@ -251,8 +266,6 @@ class _Check:
             if not left.is_empty():
                 # Through another value that is kept, but computed again here.
                 left = left.subtract(self._needs(w, (w,), unknown))
-            if not left.is_empty() and self.value.op is not None:
-                left = left.subtract(_times_zero(self.value.op, w, left))
             if not left.is_empty() and unknown:
                 raise Undecided(unknown[0])
             if not left.is_empty():
@@ -267,7 +280,7 @@ class _Check:
             following: list[tuple[Value, islpy.Map]] = []
             for v, missing in todo:
                 optional = _optional(v, self.kept)
-                for w, maps in maps_from(v, self.kept - {v}).items():
+                for w, maps in _maps(v, self.kept - {v}).items():
                     if w is v or w not in self.kept or w in optional:
                         continue
                     for m in maps:
@@ -331,18 +344,27 @@ class _Check:
     def _flows(self) -> Iterator[_Flow]:
         """Every load, copies looked through."""
         for read in self.statement.reads:
-            value = read.value or self.states.get(id(read.buffer))
-            if value is not None and (read.index is None or len(read.index) == value.rank):
-                yield _Flow(value, read, _index(read))
-                continue
-            sources = self.copies.get(id(read.buffer), [])
-            if not sources:
-                raise Undecided(f"{read.buffer.name} holds copies of what is not known")
-            for s in sources:
+            for value, element, copies in self._sources(read):
+                yield _Flow(value, read, element, copies)
+
+    def _sources(
+        self, read: Access, through: int = 0
+    ) -> Iterator[tuple[Value, tuple[Expr, ...], tuple[tuple[Access, Access], ...]]]:
+        """(value, element, copies on the way) of what a load may find where it reads."""
+        value = read.value or self.states.get(id(read.buffer))
+        sums = self.apart.get(id(read.buffer))
+        if value is not None and (read.index is None or len(read.index) == value.rank):
+            yield value, _index(read), ()
+        elif sums is not None:
+            at = dict(zip(sums.places, read.at, strict=True)) if sums.element else {}
+            yield sums.value, tuple(substitute(e, at) for e in sums.element) if sums.element else _index(read), ()
+        elif not self.copies.get(id(read.buffer)) or through == COPIES:
+            raise Undecided(f"{read.buffer.name} holds copies of what is not known")
+        else:
+            for s in self.copies[id(read.buffer)]:
                 for inner in s.reads:
-                    if inner.value is None or (inner.index is not None and len(inner.index) != inner.value.rank):
-                        raise Undecided(f"{read.buffer.name} holds copies of copies")
-                    yield _Flow(inner.value, read, _index(inner), (s.write, inner))
+                    for source, element, copies in self._sources(inner, through + 1):
+                        yield source, element, ((s.write, inner), *copies)
 
     def paired(self) -> str | None:
         return self.ask.ask(self._paired)
@@ -366,7 +388,7 @@ class _Check:
     def _needs(self, w: Value, until: Collection[Value], unknown: list[str]) -> islpy.Map:
         """Where the maps lead that are known; why others are not is added to `unknown`."""
         total: islpy.Map | None = None
-        for m in maps_from(self.value, until).get(w, ()):
+        for m in _maps(self.value, until).get(w, ()):
             if m.unknown is not None:
                 unknown.append(m.unknown.reason)
                 continue
@@ -387,20 +409,27 @@ def _not_zero(zeros: Access, value: Value, left_out: LeftOut) -> str | None:
     return None
 
 
-def _times_zero(op: Op, w: Value, like: islpy.Map) -> islpy.Map:
-    """What a sum of products may read beside its conditions: a factor of the zeros around a padded operand."""
-    total = islpy.Map.empty(like.get_space())
-    maps = reads_of(op, 0)
-    if not isinstance(op.definition.semantics, SumOfProducts) or isinstance(maps, Declined):
-        return total
-    for operand, reads in zip(op.operands, maps, strict=True):
+def _maps(v: Value, until: Collection[Value]) -> Mapping[Value, Sequence[IndexingMap]]:
+    """From `v` to the values of `until`, all that counts: also what is multiplied with the zeros around a padded operand."""
+    op = v.op
+    maps = reads_of(op, v.index) if op is not None and isinstance(op.definition.semantics, SumOfProducts) else ()
+    if op is None or isinstance(maps, Declined) or not maps or not maps[0] or not maps[0][0].constraints:
+        return maps_from(v, until)
+    first = maps[0][0].constraints
+    found: dict[Value, list[IndexingMap]] = {}
+    for k, (operand, reads) in enumerate(zip(op.operands, maps, strict=True)):
         for m in reads:
-            free = replace(m, constraints=())
-            behind = [IndexingMap.identity(w.shape)] if operand is w else maps_from(operand, (w,)).get(w, ())
-            for n in behind:
-                if n.unknown is None:
-                    total = total.union(_plain(full_relation(compose(free, n))))
-    return total
+            made = replace(m, constraints=()) if k > 0 and m.constraints == first and _is_inside(m, operand) else m
+            behind = {operand: (made,)} if operand in until else maps_from(operand, until, made)
+            for w, ways in behind.items():
+                found.setdefault(w, []).extend(ways)
+    return found
+
+
+def _is_inside(m: IndexingMap, operand: Value) -> bool:
+    """Whether a map leads to elements that are there, its constraints apart."""
+    spans = {v.var: v.interval for v in (*m.dims, *m.ranges)}
+    return all(Interval(0, n - 1).covers(interval(e, spans)) for e, n in zip(m.results, operand.shape, strict=True))
 
 
 def _square(s: islpy.Set) -> islpy.Space:
@@ -429,13 +458,16 @@ def _relation(write: Access, flows: Sequence[_Flow], blocks: Sequence[Var] = ())
     outer = {v for f in flows for v, _ in f.read.domain.variables} | {v for v, _ in write.domain.variables}
     for k, f in enumerate(flows):
         accesses.append(f.read)
-        element = f.element
-        if f.copy is not None:
+        element, read = f.element, f.read
+        shared = outer
+        for n, copy in enumerate(f.copies):
             # Copies in a thread's own memory are made in the same task and block; others by any task.
-            shared = outer if f.read.buffer.scope is Scope.THREAD else set()
-            made, inner, element = _renamed(*f.copy, element, shared, f"_made{k}")
+            shared = shared if read.buffer.scope is Scope.THREAD else set()
+            made, inner, moved = _renamed(*copy, element, shared, f"_made{k}_{n}" if n else f"_made{k}")
             accesses += [made, inner]
-            equal += [as_expr(a - b) for a, b in zip(f.read.at, made.at, strict=True)]
+            equal += [as_expr(a - b) for a, b in zip(read.at, made.at, strict=True)]
+            read = inner
+            element = moved if n == len(f.copies) - 1 else element
         elements += element
     variables: dict[Var, Interval] = {}
     conditions: dict[Expr, Interval] = dict.fromkeys(equal, Interval(0, 0))
@@ -461,9 +493,9 @@ def _factors(op: Op, a: Value, b: Value) -> islpy.Map:
     spans = (*reads.dims, *reads.ranges)
     ways: dict[Value, list[islpy.Map]] = {a: [], b: []}
     for w, found in ways.items():
-        for operand, index, _ in reads.reads:
+        for k, (operand, index, where) in enumerate(reads.reads):
             source = op.operands[operand]
-            m = IndexingMap(tuple(spans), index)
+            m = IndexingMap(tuple(spans), index, constraints=where if k == 0 else ())  # beside its zeros there are products, too
             behind = [IndexingMap.identity(w.shape)] if source is w else maps_from(source, (w,)).get(w, ())
             found += [_plain(full_relation(compose(m, n))) for n in behind if n.unknown is None]
     total: islpy.Map | None = None

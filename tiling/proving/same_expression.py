@@ -13,6 +13,7 @@ from hlo.registry import Fold
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.folds import combined_function
+from tiling.loops.accesses import Domain
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -25,7 +26,7 @@ from tiling.loops.element_ir import (
     runtimes_of,
 )
 from tiling.loops.stage import is_inlinable
-from tiling.proving.relations import Undecided
+from tiling.proving.relations import Undecided, points_of, points_where
 
 __all__ = [
     "COMMUTATIVE",
@@ -53,10 +54,13 @@ class Comparison:
     """Two expressions walked side by side; runtime variables correspond that are computed alike."""
 
     def __init__(
-        self, ranges: Mapping[Var, Interval], at: Point, folded: Callable[[Load, Comparison], list[Node]] | None = None
-    ) -> None:
+        self, ranges: Mapping[Var, Interval], at: Point, folded: Callable[[Load, Comparison], list[Node]] | None = None,
+        within: Domain | None = None,
+    ) -> None:  # fmt: skip
         self.ranges, self.at = ranges, at
         self.folded = folded  # the terms of a value that an op folds
+        self.within = within  # the points at which expressions are compared, where they are not all of the variables' ranges
+        self.settles: dict[Condition, bool | None] = {}
         self.names: dict[Var, Var] = {}
         self.known: dict[tuple[Node, Node], bool] = {}
 
@@ -132,8 +136,9 @@ class Comparison:
         return self.names.setdefault(b.variable, a.variable) is a.variable
 
     def _conditions(self, a: Sequence[Condition], b: Sequence[Condition]) -> bool:
-        left = list(b)
-        for c in a:
+        """The same conditions, but for those that hold in any case."""
+        left = [d for d in b if not self._holds(d)]
+        for c in (c for c in a if not self._holds(c)):
             found = next((d for d in left if self._condition(c, d)), None)
             if found is None:
                 return False
@@ -176,7 +181,22 @@ class Comparison:
         b = interval(self.index(c.expression), self.ranges)
         if c.lower <= b.lower and b.upper <= c.upper:
             return True
-        return False if b.upper < c.lower or c.upper < b.lower else None
+        if b.upper < c.lower or c.upper < b.lower:
+            return False
+        if self.within is None:
+            return None
+        if c not in self.settles:
+            self.settles[c] = self._holds_within(self.within, c)
+        return self.settles[c]
+
+    def _holds_within(self, d: Domain, c: Condition) -> bool | None:
+        e = self.index(c.expression)
+        if not set(d.ranges).issuperset(e.variables):
+            return None
+        points, held = points_of(d), points_where(d, [Condition(e, c.lower, c.upper)])
+        if points.is_subset(held):
+            return True
+        return False if points.intersect(held).is_empty() else None
 
 
 _BOOLEAN = element_type("i1")

@@ -8,7 +8,7 @@ import islpy
 
 from hlo.access import Condition
 from hlo.module import Value
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, simplify, substitute
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
 from tiling.elements.folds import is_neutral
 from tiling.loops.accesses import Domain
 from tiling.loops.affine import linear
@@ -21,7 +21,9 @@ from tiling.loops.element_ir import (
     Scalar,
     Test,
     all_nodes,
+    children,
     loads,
+    own_expressions,
 )
 from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Schedule, Sequential
 from tiling.proving.relations import coordinates
@@ -35,12 +37,14 @@ __all__ = [
     "is_one",
     "is_plus_zero",
     "is_zero",
+    "matched",
     "pairs",
     "reduced",
     "reductions",
     "sample",
     "scans",
     "shown",
+    "solutions",
     "solve_for",
     "starting",
     "states",
@@ -132,6 +136,20 @@ def substituted(c: Condition, at: Point) -> Condition:
     return Condition(substitute(as_expr(c.expression), at), c.lower, c.upper)
 
 
+def solutions(
+    wanted: Sequence[Node], found: Sequence[Node], free: Sequence[Var], ranges: Mapping[Var, Interval]
+) -> Iterator[dict[Var, Expr]]:
+    """Candidates for the free variables of the wanted expressions, in the variables of the found ones; at least one.
+
+    By what is loaded, and by how the expressions are written: between holes loads do not tell one index from the next.
+    """
+    by_loads = solve_for(wanted, found, free, ranges)
+    yield by_loads
+    by_form = _Unifier(free, ranges).solved(wanted, found)
+    if by_form != by_loads and by_form:
+        yield {**by_loads, **by_form}
+
+
 def solve_for(
     wanted: Sequence[Node], found: Sequence[Node], free: Sequence[Var], ranges: Mapping[Var, Interval]
 ) -> dict[Var, Expr]:
@@ -148,10 +166,12 @@ def solve_for(
         e = as_expr(c.expression)
         if isinstance(e, Mod) and isinstance(e.divisor, int) and c.lower == c.upper:
             parts[e.numerator, e.divisor, Mod] = Const(c.lower)
-    for _ in range(3):
+    for _ in range(4):
         for x, y in list(equations):
             e = simplify(substitute(x, solved), ranges)
             inside = [v for v in e.variables if v in free]
+            if len(inside) > 1:
+                equations += [q for q in _digits(e, y, ranges) if q not in equations]
             if len(inside) != 1:
                 continue
             (v,) = inside
@@ -174,6 +194,77 @@ def solve_for(
         if v not in solved and ranges[v].size <= 1:
             solved[v] = Const(0)
     return solved
+
+
+def _digits(e: Expr, y: Expr, ranges: Mapping[Var, Interval]) -> list[tuple[Expr, Expr]]:
+    """k * high + low = y, where low is in [0, k - 1], as two equations."""
+    terms = sorted(e.terms, key=lambda t: t[1])
+    if not terms or terms[-1][1] < 2:
+        return []
+    high, k = terms[-1]
+    low = simplify(e - high * k, ranges)
+    if not Interval(0, k - 1).covers(interval(low, ranges)):
+        return []
+    return [(high, simplify(y // k, ranges)), (low, simplify(y % k, ranges))]
+
+
+def matched(
+    wanted: Sequence[Expr], found: Sequence[Expr], free: Sequence[Var], ranges: Mapping[Var, Interval]
+) -> dict[Var, Expr]:
+    """The free variables for which the wanted expressions are the found ones, as far as their form tells."""
+    made = _Unifier(free, ranges)
+    for e, y in zip(wanted, found, strict=True):
+        made.expressions(e, y)
+    return made.known
+
+
+class _Unifier:
+    """Solves for variables where two expressions are written alike: the same functions of loads under like conditions."""
+
+    def __init__(self, free: Sequence[Var], ranges: Mapping[Var, Interval]) -> None:
+        self.free, self.ranges = set(free), ranges
+        self.known: dict[Var, Expr] = {}
+        self.seen: set[tuple[Node, Node]] = set()
+
+    def solved(self, wanted: Sequence[Node], found: Sequence[Node]) -> dict[Var, Expr]:
+        if len(wanted) == len(found):
+            for a, b in zip(wanted, found, strict=True):
+                self._nodes(a, b)
+        return self.known
+
+    def _nodes(self, a: Node, b: Node) -> None:
+        stack = [(a, b)]
+        while stack:
+            x, y = stack.pop()
+            if (x, y) in self.seen or type(x) is not type(y):
+                continue
+            self.seen.add((x, y))
+            mine, other = own_expressions(x), own_expressions(y)
+            for e, f in zip(mine, other, strict=False) if len(mine) == len(other) else ():
+                self.expressions(e, f)
+            if len(children(x)) == len(children(y)):
+                stack.extend(reversed(list(zip(children(x), children(y), strict=True))))
+
+    def expressions(self, e: Expr, y: Expr) -> None:
+        e = simplify(substitute(e, self.known), self.ranges)
+        inside = [(t, k) for t, k in e.terms if self.free.intersection(t.variables)] if not isinstance(e, Var) else [(e, 1)]
+        if len(inside) > 1:
+            # Term by term, where each factor stands once on both sides.
+            of = {k: t for t, k in y.terms} if not isinstance(y, Var) else {1: y}
+            factors = [k for _, k in e.terms]
+            if len(of) == len(y.terms) == len(set(factors)) == len(factors) and set(of) == set(factors):
+                for t, k in inside:
+                    self.expressions(t, of[k])
+            return
+        if not inside or inside[0][1] not in (1, -1):
+            return
+        ((term, sign),) = inside
+        rest = simplify((y - (e - term * sign)) * sign, self.ranges)
+        if isinstance(term, Var):
+            if term in self.free:
+                self.known[term] = rest
+        elif isinstance(term, (FloorDiv, Mod)) and type(rest) is type(term) and rest.divisor == term.divisor:
+            self.expressions(term.numerator, rest.numerator)
 
 
 def pairs(left: Sequence[Load], right: Sequence[Load]) -> Iterator[tuple[Load, Load]]:
