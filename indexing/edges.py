@@ -1,0 +1,142 @@
+"""What the edges of a program carry: for each read of an op, the map from an index of a result to the operand's element.
+
+    result[d] depends on operand_k[map(d)[s]{rt}]      for every s, where the map's constraints hold
+
+The maps are the access function's, run once on symbols for all ops of one structure: of one name, attributes and types. Their
+constraints stay in the order in which the function writes them; `indexing.derive` makes them the maps that people ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from hlo import Declined, Op, TensorType
+from hlo.access import Condition
+from hlo.attributes import freeze_attributes
+from hlo.lazy import cached_property
+from indexing.bounds import Interval
+from indexing.caches import Memo
+from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, usual
+from indexing.may_read import MAY_READ
+from indexing.terms import Expr, ExprLike, Var, as_expr
+
+__all__ = ["Edge", "EdgeMaps", "OpEdges", "edges_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """One read of an op: `operand[map]`. The map's variables are the op's, those that it does not name left out."""
+
+    operand: int
+    map: IndexingMap
+
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether the operand is read at the result's own index, always: element by element."""
+        m = self.map
+        return not m.constraints and len(m.results) == len(m.dims) and all(e is v.var for e, v in zip(m.results, m.dims, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class OpEdges:
+    """The reads of a result in the access function's order, and the variables that it asked for.
+
+    A runtime variable's element is one of operand `runtime_operands[k]`: the op gives the producer, its structure has none.
+    """
+
+    dims: tuple[Variable, ...]
+    reads: tuple[Edge, ...]
+    ranges: tuple[Variable, ...] = ()
+    runtimes: tuple[RuntimeVariable, ...] = ()
+    runtime_operands: tuple[int, ...] = ()
+
+    @cached_property
+    def dim_vars(self) -> tuple[Var, ...]:
+        return tuple([v.var for v in self.dims])
+
+
+class _Writer:
+    """The `AccessBuilder` that writes down what an access function asks for, on index expressions."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.dims = tuple([Variable(usual("d", i), Interval(0, n - 1)) for i, n in enumerate(shape)])
+        self.ranges: list[Variable] = []
+        self.runtimes: list[RuntimeVariable] = []
+        self.operands: list[int] = []
+        self.reads: list[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]] = []
+
+    def range(self, size: int, name: str = "") -> Var:
+        v = usual("s", len(self.ranges))
+        self.ranges.append(Variable(v, Interval(0, size - 1)))
+        return v
+
+    def runtime(self, operand: int, index: Sequence[ExprLike], lower: int, upper: int) -> Var:
+        v = usual("rt", len(self.runtimes))
+        element = tuple([as_expr(e) for e in index])
+        self.runtimes.append(RuntimeVariable(v, Interval(lower, upper), None, element, f"operand {operand}"))
+        self.operands.append(operand)
+        return v
+
+    def read(self, operand: int, index: Sequence[ExprLike], where: Sequence[Condition] = ()) -> None:
+        conditions = tuple([Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in where])
+        self.reads.append((operand, tuple([as_expr(e) for e in index]), conditions))
+
+    def edge(self, operand: int, index: tuple[Expr, ...], where: tuple[Constraint, ...]) -> Edge:
+        used = {v for e in (*index, *(c.expression for c in where)) for v in e.variables}
+        runtimes = tuple([v for v in self.runtimes if v.var in used])
+        used.update(x for v in runtimes for e in v.element for x in e.variables)
+        ranges = tuple([v for v in self.ranges if v.var in used])
+        return Edge(operand, IndexingMap(self.dims, index, ranges, runtimes, where))
+
+    def edges(self) -> OpEdges:
+        reads = tuple([self.edge(*r) for r in self.reads])
+        return OpEdges(self.dims, reads, tuple(self.ranges), tuple(self.runtimes), tuple(self.operands))
+
+
+_KNOWN: Memo[Hashable, OpEdges] = Memo(1 << 14)
+
+
+def edges_of(op: Op, output: int = 0) -> OpEdges | Declined:
+    """The reads of result `output`, or why no map describes them. The result is a tensor of known shape.
+
+    Of an op whose values decide what it reads, the maps cover all that it may read (`indexing.may_read`).
+
+    >>> import hlo
+    >>> text = "HloModule m ENTRY e { p = f32[8] parameter(0) z = f32[] constant(0) ROOT r = f32[12] pad(p, z), padding=1_3 }"
+    >>> found = edges_of(hlo.parse(text).root)
+    >>> for e in found.reads: print(e.operand, e.map)
+    0 (d0) -> (d0 - 1), domain: d0 in [0, 11], d0 in [1, 8]
+    1 (d0) -> (), domain: d0 in [0, 11]
+    """
+    access = MAY_READ.get(op.name, op.definition.access)
+    if isinstance(access, Declined):
+        return access
+    key = (op.name, output, freeze_attributes(op.attributes), _types(op.operands), _types(op.results)) if op.operands else None
+    known = None if key is None else _KNOWN.get(key)
+    if known is None:
+        made = _Writer(op.results[output].shape)
+        access(op, output, tuple([v.var for v in made.dims]), made)
+        known = made.edges()
+        if key is not None:
+            _KNOWN.keep(key, known)
+    return known
+
+
+def _types(values: Sequence[object]) -> tuple[Hashable, ...]:
+    return tuple([v.type for v in values])  # type: ignore[attr-defined]
+
+
+class EdgeMaps:
+    """The edges of one program's ops, by op and result: where the passes of a plan look them up."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Op, int], OpEdges | Declined] = {}
+
+    def of(self, op: Op, output: int = 0) -> OpEdges | Declined:
+        """As `edges_of`, where the maps are exact; else why they are not."""
+        found = self._known.get((op, output))
+        if found is None:
+            access = op.definition.access
+            found = self._known[op, output] = access if isinstance(access, Declined) else edges_of(op, output)
+        return found
