@@ -4,8 +4,8 @@
     python -m benchmarks.coverage step.mlir ...      # programs in files
     python -m benchmarks.coverage --functions        # their names, too
 
-Counted are functions that were called at least once between a module and its kernels' sources: flattening, planning, proofs of memory,
-printing. What numba and the C compiler do afterwards calls none of them. What is remembered from earlier programs is forgotten first.
+Counted are functions that are called at least once between a module and its kernels' sources: flattening, planning, proofs of
+memory, printing. Machine code is made without any of them. What is remembered of earlier programs is forgotten first.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Iterator
+from typing import Any
 
 import codegen
 import hlo
@@ -109,7 +109,8 @@ def table(ran: Ran, names: bool = False) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description="what runs of the maps and of the tile algebra")
+    about = "which functions of the index maps and of the tile algebra run while programs are compiled"
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=about)
     parser.add_argument("files", nargs="*", type=Path, help="programs; the examples and five of tests/programs by default")
     parser.add_argument("--functions", action="store_true", help="print the functions' names")
     given = parser.parse_args()

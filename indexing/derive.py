@@ -22,7 +22,7 @@ __all__ = ["Reads", "output_to_input", "reads_of"]
 class Reads:
     """What an op reads: the maps of its edges, with what the program tells of its runtime values.
 
-    `reads` holds (operand, index, conditions) in the access function's order; `ranges` and `runtimes` the variables that they name.
+    `reads` holds (operand, index, conditions) in the access function's order; `ranges` and `runtimes` are their variables.
     """
 
     def __init__(self, op: Op, output: int) -> None:

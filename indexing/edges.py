@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from hlo import Declined, Op, TensorType
+from hlo import Declined, Op, Value
 from hlo.access import Condition
 from hlo.attributes import freeze_attributes
 from hlo.lazy import cached_property
@@ -35,7 +35,7 @@ class Edge:
     def is_identity(self) -> bool:
         """Whether the operand is read at the result's own index, always: element by element."""
         m = self.map
-        return not m.constraints and len(m.results) == len(m.dims) and all(e is v.var for e, v in zip(m.results, m.dims, strict=True))
+        return not m.constraints and m.results == tuple([v.var for v in m.dims])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,8 @@ def edges_of(op: Op, output: int = 0) -> OpEdges | Declined:
     return known
 
 
-def _types(values: Sequence[object]) -> tuple[Hashable, ...]:
-    return tuple([v.type for v in values])  # type: ignore[attr-defined]
+def _types(values: Sequence[Value]) -> tuple[Hashable, ...]:
+    return tuple([v.type for v in values])
 
 
 class EdgeMaps:
