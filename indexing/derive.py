@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hlo import Declined, Op, TensorType
 from indexing import collectives
 from indexing.bounds import Interval
-from indexing.edges import OpEdges, edges_of
+from indexing.edges import OpEdges, edges_of, named_by
 from indexing.expr import substitute
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
@@ -91,20 +91,22 @@ class Reads:
         return [self._map(e, ()) for e in elements]
 
     def _map(self, index: Sequence[Expr], where: Sequence[Constraint], extra: Variable | None = None) -> IndexingMap:
-        """One read's map. Variables that it does not name are no part of it: an empty reduction still reads its init value."""
-        used = {v for e in (*index, *(c.expression for c in where)) for v in e.variables}
-        runtimes = [v for v in self.runtimes if v.var in used]
-        used.update(x for v in runtimes for e in v.element for x in e.variables)
-        ranges = [v for v in self.ranges if v.var in used]
-        return build(self.dims, index, [*ranges, extra] if extra is not None else ranges, runtimes, where)
+        ranges, runtimes = named_by(index, where, self.ranges, self.runtimes)
+        return build(self.dims, index, ranges if extra is None else (*ranges, extra), runtimes, where)
 
 
 BY_REGION: dict[str, Callable[[Op, int], list[list[IndexingMap]]]] = {}
 """How an op that stands for its region reads, by name; `indexing.program`, which walks through programs, fills it."""
 
 
-def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
+def reads_of(op: Op, output: int = 0) -> Sequence[Sequence[IndexingMap]] | Declined:
     """For each operand, the maps of all reads as the access function writes them; or why there are none."""
+    found = _plain_edges(op, output)
+    return found.by_operand if isinstance(found, OpEdges) else found
+
+
+def _plain_edges(op: Op, output: int) -> OpEdges | Sequence[Sequence[IndexingMap]] | Declined:
+    """The edges where they alone say what is read, without the values of this op's operands; else the maps."""
     access = MAY_READ.get(op.name, op.definition.access)
     if isinstance(access, Declined) and op.name in BY_REGION and op.regions:
         return BY_REGION[op.name](op, output)
@@ -118,7 +120,8 @@ def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
     t = op.results[output].type
     if not isinstance(t, TensorType):
         return Declined(f"{op.name}: a value of type {t} has no index")
-    return Reads(op, output).by_operand()
+    edges = edges_of(op, output)
+    return Reads(op, output).by_operand() if isinstance(edges, OpEdges) and edges.runtimes else edges
 
 
 def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
@@ -127,7 +130,9 @@ def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
     An operand that is not read has an empty set; one whose reads no map describes (a custom call's) has one map that is
     `unknown` with the reason. Raises IndexError for a result that the op does not have.
     """
-    found = reads_of(op, output)
+    found = _plain_edges(op, output)
+    if isinstance(found, OpEdges):
+        return found.tidy
     if isinstance(found, Declined):
         unknown = IndexingMap((), (), unknown=found)
         return tuple([MapSet([unknown]) for _ in op.operands])

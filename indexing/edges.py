@@ -17,11 +17,13 @@ from hlo.attributes import freeze_attributes
 from hlo.lazy import cached_property
 from indexing.bounds import Interval
 from indexing.caches import Memo
-from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, usual
+from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
+from indexing.map_simplifier import tidy_map
+from indexing.mapset import MapSet
 from indexing.may_read import MAY_READ
 from indexing.terms import Expr, ExprLike, Var, as_expr
 
-__all__ = ["Edge", "EdgeMaps", "OpEdges", "edges_of"]
+__all__ = ["Edge", "EdgeMaps", "OpEdges", "edges_of", "named_by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,7 @@ class OpEdges:
     A runtime variable's element is one of operand `runtime_operands[k]`: the op gives the producer, its structure has none.
     """
 
+    operands: int
     dims: tuple[Variable, ...]
     reads: tuple[Edge, ...]
     ranges: tuple[Variable, ...] = ()
@@ -54,6 +57,20 @@ class OpEdges:
     @cached_property
     def dim_vars(self) -> tuple[Var, ...]:
         return tuple([v.var for v in self.dims])
+
+    @cached_property
+    def by_operand(self) -> tuple[tuple[IndexingMap, ...], ...]:
+        """The maps of each operand's reads; a constraint on a dimension alone is part of its interval."""
+        found: list[list[IndexingMap]] = [[] for _ in range(self.operands)]
+        for e in self.reads:
+            m = e.map
+            found[e.operand].append(build(m.dims, m.results, m.ranges, m.runtimes, m.constraints) if m.constraints else m)
+        return tuple([tuple(maps) for maps in found])
+
+    @cached_property
+    def tidy(self) -> tuple[MapSet, ...]:
+        """The same as sets of maps that are written as short as they can be without another variable."""
+        return tuple([MapSet([tidy_map(m.remove_unused()) for m in maps]) for maps in self.by_operand])
 
 
 class _Writer:
@@ -82,16 +99,22 @@ class _Writer:
         conditions = tuple([Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in where])
         self.reads.append((operand, tuple([as_expr(e) for e in index]), conditions))
 
-    def edge(self, operand: int, index: tuple[Expr, ...], where: tuple[Constraint, ...]) -> Edge:
-        used = {v for e in (*index, *(c.expression for c in where)) for v in e.variables}
-        runtimes = tuple([v for v in self.runtimes if v.var in used])
-        used.update(x for v in runtimes for e in v.element for x in e.variables)
-        ranges = tuple([v for v in self.ranges if v.var in used])
-        return Edge(operand, IndexingMap(self.dims, index, ranges, runtimes, where))
+    def edges(self, operands: int) -> OpEdges:
+        reads: list[Edge] = []
+        for operand, index, where in self.reads:
+            ranges, runtimes = named_by(index, where, self.ranges, self.runtimes)
+            reads.append(Edge(operand, IndexingMap(self.dims, index, ranges, runtimes, where)))
+        return OpEdges(operands, self.dims, tuple(reads), tuple(self.ranges), tuple(self.runtimes), tuple(self.operands))
 
-    def edges(self) -> OpEdges:
-        reads = tuple([self.edge(*r) for r in self.reads])
-        return OpEdges(self.dims, reads, tuple(self.ranges), tuple(self.runtimes), tuple(self.operands))
+
+def named_by(
+    index: Sequence[Expr], where: Sequence[Constraint], ranges: Sequence[Variable], runtimes: Sequence[RuntimeVariable]
+) -> tuple[tuple[Variable, ...], tuple[RuntimeVariable, ...]]:
+    """The variables that a read names. Others are no part of its map: an empty reduction still reads its initial value."""
+    used = {v for e in (*index, *(c.expression for c in where)) for v in e.variables}
+    mine = tuple([v for v in runtimes if v.var in used])
+    used.update(x for v in mine for e in v.element for x in e.variables)
+    return tuple([v for v in ranges if v.var in used]), mine
 
 
 _KNOWN: Memo[Hashable, OpEdges] = Memo(1 << 14)
@@ -117,7 +140,7 @@ def edges_of(op: Op, output: int = 0) -> OpEdges | Declined:
     if known is None:
         made = _Writer(op.results[output].shape)
         access(op, output, tuple([v.var for v in made.dims]), made)
-        known = made.edges()
+        known = made.edges(len(op.operands))
         if key is not None:
             _KNOWN.keep(key, known)
     return known

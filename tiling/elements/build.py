@@ -73,8 +73,8 @@ def reads_at(
     """
     here = tuple([simplify(e, ranges) for e in index])
     at: dict[Var, Expr] = dict(zip(edges.dim_vars, here, strict=True))
-    for v in edges.ranges:
-        at[v.var] = simplify(provide(v.interval.upper + 1), ranges)
+    for r in edges.ranges:
+        at[r.var] = simplify(provide(r.interval.upper + 1), ranges)
     known: dict[Expr, Expr] = {}
 
     def placed(e: Expr) -> Expr:
@@ -88,8 +88,8 @@ def reads_at(
         limits = Interval(v.interval.lower, max(v.interval.lower, v.interval.upper))
         told = known_element(op.operands[operand], element, ranges, maps_of)
         if told is None:
-            at[v.var] = table.variable(op.operands[operand], element, limits)
-            runtimes.append((at[v.var], operand, element))
+            at[v.var] = variable = table.variable(op.operands[operand], element, limits)
+            runtimes.append((variable, operand, element))
         else:  # as the index maps have it: the program says which element that is
             at[v.var] = clamped(told, limits, ranges)
     reads = [Read(e.operand, here) if e.is_identity else _read(e, placed, ranges) for e in edges.reads]

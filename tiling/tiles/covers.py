@@ -42,7 +42,8 @@ def cover_of(
     """
     constant, low, length = e.constant, 0, 0
     start: dict[Expr, int] = {}
-    shift = span = NOTHING
+    shift: Expr = NOTHING
+    span: Expr = NOTHING
     for atom, k in e.terms:
         if type(atom) is Var and atom not in dims and atom not in ranges:
             start[atom] = k
