@@ -135,14 +135,13 @@ def edges_of(op: Op, output: int = 0) -> OpEdges | Declined:
     access = MAY_READ.get(op.name, op.definition.access)
     if isinstance(access, Declined):
         return access
-    key = (op.name, output, freeze_attributes(op.attributes), _types(op.operands), _types(op.results)) if op.operands else None
-    known = None if key is None else _KNOWN.get(key)
+    attributes = freeze_attributes(op.attributes) if op.operands else None  # of a constant, which reads nothing, its elements
+    key = (op.name, output, attributes, _types(op.operands), _types(op.results))
+    known = _KNOWN.get(key)
     if known is None:
         made = _Writer(op.results[output].shape)
         access(op, output, tuple([v.var for v in made.dims]), made)
-        known = made.edges(len(op.operands))
-        if key is not None:
-            _KNOWN.keep(key, known)
+        known = _KNOWN.keep(key, made.edges(len(op.operands)))
     return known
 
 
