@@ -15,6 +15,7 @@ from hlo import Declined, Op, Value
 from hlo.access import Condition
 from hlo.attributes import freeze_attributes
 from hlo.lazy import cached_property
+from hlo.registry import OpDefinition
 from indexing.bounds import Interval
 from indexing.caches import Memo
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
@@ -120,10 +121,11 @@ def named_by(
 _KNOWN: Memo[Hashable, OpEdges] = Memo(1 << 14)
 
 
-def edges_of(op: Op, output: int = 0) -> OpEdges | Declined:
+def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEdges | Declined:
     """The reads of result `output`, or why no map describes them. The result is a tensor of known shape.
 
-    Of an op whose values decide what it reads, the maps cover all that it may read (`indexing.may_read`).
+    Of an op whose values decide what it reads, the maps cover all that it may read (`indexing.may_read`). `meant` is the
+    definition that says what is read, where it is not the op's own.
 
     >>> import hlo
     >>> text = "HloModule m ENTRY e { p = f32[8] parameter(0) z = f32[] constant(0) ROOT r = f32[12] pad(p, z), padding=1_3 }"
@@ -132,11 +134,12 @@ def edges_of(op: Op, output: int = 0) -> OpEdges | Declined:
     0 (d0) -> (d0 - 1), domain: d0 in [0, 11], d0 in [1, 8]
     1 (d0) -> (), domain: d0 in [0, 11]
     """
-    access = MAY_READ.get(op.name, op.definition.access)
+    definition = op.definition if meant is None else meant
+    access = MAY_READ.get(definition.name, definition.access)
     if isinstance(access, Declined):
         return access
     attributes = freeze_attributes(op.attributes) if op.operands else None  # of a constant, which reads nothing, its elements
-    key = (op.name, output, attributes, _types(op.operands), _types(op.results))
+    key = (definition.name, output, attributes, _types(op.operands), _types(op.results))
     known = _KNOWN.get(key)
     if known is None:
         made = _Writer(op.results[output].shape)
