@@ -8,6 +8,7 @@ bool, str, tuple, dict, types, `DenseArray`, and `Foreign` for another dialect's
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,19 @@ __all__ = [
     "TypedInteger",
     "Unit",
     "Word",
+    "freeze_attributes",
 ]
+
+
+def freeze_attributes(attributes: Mapping[str, object]) -> Hashable:
+    """An op's attributes as something that can be a key."""
+    return tuple(sorted(((k, _hashable(v)) for k, v in attributes.items()), key=lambda kv: kv[0]))
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, (list, tuple)):
+        return tuple(_hashable(v) for v in value)
+    return value if isinstance(value, Hashable) else repr(value)
 
 
 @dataclass(frozen=True)

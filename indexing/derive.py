@@ -5,66 +5,68 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlo import Declined, Op, TensorType
-from hlo.access import Condition
 from indexing import collectives
 from indexing.bounds import Interval
+from indexing.edges import OpEdges, edges_of, named_by
+from indexing.expr import substitute
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
 from indexing.mapset import MapSet
 from indexing.may_read import MAY_READ
 from indexing.runtime import clamped, known_element
-from indexing.terms import Expr, ExprLike, Var, as_expr
+from indexing.terms import Expr, ExprLike, Var
 
 __all__ = ["Reads", "output_to_input", "reads_of"]
 
 
 class Reads:
-    """The `AccessBuilder` that writes down what an access function asks for, on index expressions.
+    """What an op reads: the maps of its edges, with what the program tells of its runtime values.
 
-    `reads` holds (operand, index, conditions) as they came; `ranges` and `runtimes` the variables that were handed out.
+    `reads` holds (operand, index, conditions) in the access function's order; `ranges` and `runtimes` are their variables.
     """
 
-    def __init__(self, op: Op, output: int, shape: Sequence[int]) -> None:
-        self.op = op
-        self.dims = tuple([Variable(usual("d", i), Interval(0, n - 1)) for i, n in enumerate(shape)])
-        self.ranges: list[Variable] = []
+    def __init__(self, op: Op, output: int) -> None:
+        edges = edges_of(op, output)
+        if isinstance(edges, Declined):
+            raise ValueError(f"{op.name} has no access function: {edges.reason}")
+        self.operands, self.dims, self.ranges = op.operands, edges.dims, edges.ranges
         self.runtimes: list[RuntimeVariable] = []
         self.runtime_operands: list[int] = []
         self.known: list[tuple[int, tuple[Expr, ...]]] = []  # runtime values that the program tells
+        replaced = self._resolve(op, edges) if edges.runtimes else {}
         self.reads: list[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]] = []
-        access = MAY_READ.get(op.name, op.definition.access)
-        if isinstance(access, Declined):
-            raise ValueError(f"{op.name} has no access function: {access.reason}")
-        access(op, output, tuple([v.var for v in self.dims]), self)
+        for e in edges.reads:
+            index, where = e.map.results, e.map.constraints
+            if replaced:
+                index = tuple([substitute(x, replaced) for x in index])
+                where = tuple([Constraint(substitute(c.expression, replaced), c.interval) for c in where])
+            self.reads.append((e.operand, index, where))
 
-    def range(self, size: int, name: str = "") -> Var:
-        v = usual("s", len(self.ranges))
-        self.ranges.append(Variable(v, Interval(0, size - 1)))
-        return v
-
-    def runtime(self, operand: int, index: Sequence[ExprLike], lower: int, upper: int) -> Expr:
-        element = tuple([as_expr(e) for e in index])
-        limits, ranges = Interval(lower, upper), {v.var: v.interval for v in (*self.dims, *self.ranges)}
-        if not any(r.var in e.variables for e in element for r in self.runtimes):
-            value = known_element(self.op.operands[operand], element, ranges, reads_of)
-            if value is not None:
-                self.known.append((operand, element))
-                return clamped(value, limits, ranges)
-        v = usual("rt", len(self.runtimes))
-        self.runtimes.append(RuntimeVariable(v, limits, self.op.operands[operand], element))
-        self.runtime_operands.append(operand)
-        return v
-
-    def read(self, operand: int, index: Sequence[ExprLike], where: Sequence[Condition] = ()) -> None:
-        conditions = tuple([Constraint(as_expr(c.expression), Interval(c.lower, c.upper)) for c in where])
-        self.reads.append((operand, tuple([as_expr(e) for e in index]), conditions))
+    def _resolve(self, op: Op, edges: OpEdges) -> dict[Var, ExprLike]:
+        """What stands for the runtime variables that the program tells; the others are numbered anew."""
+        limits = {v.var: v.interval for v in (*self.dims, *self.ranges)}
+        replaced: dict[Var, ExprLike] = {}
+        for v, operand in zip(edges.runtimes, edges.runtime_operands, strict=True):
+            element = tuple([substitute(e, replaced) for e in v.element])
+            if not any(r.var in e.variables for e in element for r in self.runtimes):
+                value = known_element(op.operands[operand], element, limits, reads_of)
+                if value is not None:
+                    self.known.append((operand, element))
+                    replaced[v.var] = clamped(value, v.interval, limits)
+                    continue
+            fresh = usual("rt", len(self.runtimes))
+            if fresh is not v.var:
+                replaced[v.var] = fresh
+            self.runtimes.append(RuntimeVariable(fresh, v.interval, op.operands[operand], element))
+            self.runtime_operands.append(operand)
+        return replaced
 
     def by_operand(self) -> list[list[IndexingMap]]:
         """The raw maps of each operand: one for each read.
 
         An operand that gives runtime values and is not read otherwise is read where those values are.
         """
-        found: list[list[IndexingMap]] = [[] for _ in self.op.operands]
+        found: list[list[IndexingMap]] = [[] for _ in self.operands]
         for operand, index, where in self.reads:
             found[operand].append(self._map(index, where))
         asked: dict[int, list[tuple[Expr, ...]]] = {}
@@ -89,20 +91,22 @@ class Reads:
         return [self._map(e, ()) for e in elements]
 
     def _map(self, index: Sequence[Expr], where: Sequence[Constraint], extra: Variable | None = None) -> IndexingMap:
-        """One read's map. Variables that it does not name are no part of it: an empty reduction still reads its init value."""
-        used = {v for e in (*index, *(c.expression for c in where)) for v in e.variables}
-        runtimes = [v for v in self.runtimes if v.var in used]
-        used.update(x for v in runtimes for e in v.element for x in e.variables)
-        ranges = [v for v in self.ranges if v.var in used]
-        return build(self.dims, index, [*ranges, extra] if extra is not None else ranges, runtimes, where)
+        ranges, runtimes = named_by(index, where, self.ranges, self.runtimes)
+        return build(self.dims, index, ranges if extra is None else (*ranges, extra), runtimes, where)
 
 
 BY_REGION: dict[str, Callable[[Op, int], list[list[IndexingMap]]]] = {}
 """How an op that stands for its region reads, by name; `indexing.program`, which walks through programs, fills it."""
 
 
-def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
+def reads_of(op: Op, output: int = 0) -> Sequence[Sequence[IndexingMap]] | Declined:
     """For each operand, the maps of all reads as the access function writes them; or why there are none."""
+    found = _plain_edges(op, output)
+    return found.by_operand if isinstance(found, OpEdges) else found
+
+
+def _plain_edges(op: Op, output: int) -> OpEdges | Sequence[Sequence[IndexingMap]] | Declined:
+    """The edges where they alone say what is read, without the values of this op's operands; else the maps."""
     access = MAY_READ.get(op.name, op.definition.access)
     if isinstance(access, Declined) and op.name in BY_REGION and op.regions:
         return BY_REGION[op.name](op, output)
@@ -116,7 +120,8 @@ def reads_of(op: Op, output: int = 0) -> list[list[IndexingMap]] | Declined:
     t = op.results[output].type
     if not isinstance(t, TensorType):
         return Declined(f"{op.name}: a value of type {t} has no index")
-    return Reads(op, output, t.static_shape).by_operand()
+    edges = edges_of(op, output)
+    return Reads(op, output).by_operand() if isinstance(edges, OpEdges) and edges.runtimes else edges
 
 
 def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
@@ -125,7 +130,9 @@ def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
     An operand that is not read has an empty set; one whose reads no map describes (a custom call's) has one map that is
     `unknown` with the reason. Raises IndexError for a result that the op does not have.
     """
-    found = reads_of(op, output)
+    found = _plain_edges(op, output)
+    if isinstance(found, OpEdges):
+        return found.tidy
     if isinstance(found, Declined):
         unknown = IndexingMap((), (), unknown=found)
         return tuple([MapSet([unknown]) for _ in op.operands])

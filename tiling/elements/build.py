@@ -1,6 +1,6 @@
-"""Builds element expressions from access functions: what an element reads, through everything that is computed in place.
+"""Builds element expressions from the maps of a program's edges: what an element reads, through all that is computed in place.
 
-The reads come from the op's access function, run on index expressions; nothing here looks at op names.
+An element of an op is its semantics over the operands' elements where the maps of its edges lead; nothing here looks at op names.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo.access import Condition, Index
+from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import ElementType
 from indexing.derive import reads_of as maps_of
-from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify
+from indexing.edges import Edge, EdgeMaps, OpEdges
+from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify, substitute
 from indexing.runtime import clamped, known_element
 from tiling.elements.rules import simplify_node
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar
 
-__all__ = ["Builder", "ElementBuilder", "Read", "reads_of"]
+__all__ = ["Builder", "ElementBuilder", "Read"]
 
 
 @dataclass(frozen=True)
@@ -32,44 +33,12 @@ class Read:
     never: bool = False
 
 
-class _Recorder:
-    """The access builder on symbolic expressions."""
+@dataclass(frozen=True)
+class Reads:
+    """What an op reads for one element: `runtimes` are (variable, operand, index) of what only the running program knows."""
 
-    def __init__(
-        self, op: Op, provide: Callable[[int], Expr], ranges: Mapping[Var, Interval], table: RuntimeTable | None
-    ) -> None:
-        self.op, self.table = op, table
-        self.provide = provide
-        self.known = ranges
-        self.reads: list[Read] = []
-        self.runtimes: list[tuple[Var, int, tuple[Expr, ...]]] = []
-
-    def range(self, size: int, name: str = "") -> Expr:
-        return self.provide(size)
-
-    def runtime(self, operand: int, index: Sequence[Index], lower: int, upper: int) -> Expr:
-        if self.table is None:
-            raise LookupError(f"operand {operand} is an index that is known only at run time")
-        at = tuple(simplify(as_expr(i), self.known) for i in index)
-        told = known_element(self.op.operands[operand], at, self.known, maps_of)
-        if told is not None:  # as the index maps have it: the program says which element that is
-            return clamped(told, Interval(lower, max(lower, upper)), self.known)
-        v = self.table.variable(self.op.operands[operand], at, Interval(lower, max(lower, upper)))
-        self.runtimes.append((v, operand, at))
-        return v
-
-    def read(self, operand: int, index: Sequence[Index], where: Sequence[Condition] = ()) -> None:
-        found = tuple(simplify(as_expr(i), self.known) for i in index)
-        held: list[Condition] = []
-        for c in where:
-            e = simplify(as_expr(c.expression), self.known)
-            bounds = interval(e, self.known)
-            if bounds.lower > c.upper or bounds.upper < c.lower:
-                self.reads.append(Read(operand, found, never=True))
-                return
-            if not (c.lower <= bounds.lower and bounds.upper <= c.upper):
-                held.append(Condition(e, c.lower, c.upper))
-        self.reads.append(Read(operand, found, tuple(held)))
+    reads: tuple[Read, ...]
+    runtimes: tuple[tuple[Var, int, tuple[Expr, ...]], ...] = ()
 
 
 class RuntimeTable:
@@ -94,32 +63,64 @@ class RuntimeTable:
         return tuple(Runtime(v, self.nodes[v], *self.ranges[v]) for v in found)
 
 
-def reads_of(
-    op: Op,
-    output: int,
-    index: tuple[Expr, ...],
-    ranges: Mapping[Var, Interval],
-    provide: Callable[[int], Expr],
-    table: RuntimeTable | None = None,
-) -> _Recorder | Declined:
-    """What `op` reads for its output element at `index`; `provide(size)` gives each range variable, in order."""
-    access = op.definition.access
-    if isinstance(access, Declined):
-        return access
-    recorder = _Recorder(op, provide, ranges, table)
-    access(op, output, index, recorder)
-    return recorder
+def reads_at(
+    edges: OpEdges, op: Op, index: tuple[Expr, ...], ranges: Mapping[Var, Interval], provide: Callable[[int], Expr],
+    table: RuntimeTable,
+) -> Reads:  # fmt: skip
+    """What `op` reads for its output element at `index`: the maps of its edges there.
+
+    `provide(size)` gives each range variable, in order.
+    """
+    here = tuple([simplify(e, ranges) for e in index])
+    at: dict[Var, Expr] = dict(zip(edges.dim_vars, here, strict=True))
+    for r in edges.ranges:
+        at[r.var] = simplify(provide(r.interval.upper + 1), ranges)
+    known: dict[Expr, Expr] = {}
+
+    def placed(e: Expr) -> Expr:
+        if type(e) is Var:
+            return at[e]
+        return simplify(substitute(e, at, known), ranges) if e.terms else e
+
+    runtimes: list[tuple[Var, int, tuple[Expr, ...]]] = []
+    for v, operand in zip(edges.runtimes, edges.runtime_operands, strict=True):
+        element = tuple([placed(e) for e in v.element])
+        limits = Interval(v.interval.lower, max(v.interval.lower, v.interval.upper))
+        told = known_element(op.operands[operand], element, ranges, maps_of)
+        if told is None:
+            at[v.var] = variable = table.variable(op.operands[operand], element, limits)
+            runtimes.append((variable, operand, element))
+        else:  # as the index maps have it: the program says which element that is
+            at[v.var] = clamped(told, limits, ranges)
+    reads = [Read(e.operand, here) if e.is_identity else _read(e, placed, ranges) for e in edges.reads]
+    return Reads(tuple(reads), tuple(runtimes))
+
+
+def _read(edge: Edge, placed: Callable[[Expr], Expr], ranges: Mapping[Var, Interval]) -> Read:
+    index = tuple([placed(e) for e in edge.map.results])
+    held: list[Condition] = []
+    for c, span in edge.map.constraints:
+        e = placed(c)
+        bounds = interval(e, ranges)
+        if bounds.lower > span.upper or bounds.upper < span.lower:
+            return Read(edge.operand, index, never=True)
+        if not span.covers(bounds):
+            held.append(Condition(e, span.lower, span.upper))
+    return Read(edge.operand, index, tuple(held))
 
 
 class ElementBuilder:
     """Builds element expressions for loops whose variables have the given ranges.
 
     `is_in_memory(value)` says which values are loaded; all others are computed where they are read. `reasons` collects why a
-    value could not be expressed; the caller then keeps that value in memory.
+    value could not be expressed; the caller then keeps that value in memory. `edges` are those of the program, where it has them.
     """
 
-    def __init__(self, ranges: dict[Var, Interval], is_in_memory: Callable[[Value], bool]) -> None:
+    def __init__(
+        self, ranges: dict[Var, Interval], is_in_memory: Callable[[Value], bool], edges: EdgeMaps | None = None
+    ) -> None:
         self.ranges = ranges
+        self.edges = EdgeMaps() if edges is None else edges
         self.table = RuntimeTable(ranges)
         self.is_in_memory = is_in_memory
         self._nodes: dict[tuple[Value, tuple[Expr, ...]], Node] = {}
@@ -152,9 +153,7 @@ class ElementBuilder:
         For ops that run over ranges; where a read does not take place, `padding(operand)` stands for it.
         Raises LookupError where the access is declined.
         """
-        found = reads_of(op, output, index, self.ranges, provide, self.table)
-        if isinstance(found, Declined):
-            raise LookupError(found.reason)
+        found = self._reads(op, output, index, provide)
         for v, operand, at in found.runtimes:
             self.table.nodes[v] = self.at(op.operands[operand], at)
         nodes: list[Node] = []
@@ -182,9 +181,7 @@ class ElementBuilder:
             return self._put(v, where, IndexNode(number, element, self.table.of((number,))))
         if not isinstance(semantics, (Elementwise, Move)):
             raise LookupError(f"{op.name} is not computed where it is read")
-        found = reads_of(op, v.index, where, self.ranges, _no_ranges, self.table)
-        if isinstance(found, Declined):
-            raise LookupError(found.reason)
+        found = self._reads(op, v.index, where, _no_ranges)
         needed = [(op.operands[k], at) for _, k, at in found.runtimes if (op.operands[k], at) not in self._nodes]
         if needed:
             return needed
@@ -207,6 +204,12 @@ class ElementBuilder:
         for read, node in reversed(list(zip(taken[:-1], nodes[:-1], strict=True))):
             result = self._choose(read.conditions, node, result) if read.conditions else node
         return self._put(v, where, result)
+
+    def _reads(self, op: Op, output: int, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> Reads:
+        edges = self.edges.of(op, output)
+        if isinstance(edges, Declined):
+            raise LookupError(edges.reason)
+        return reads_at(edges, op, index, self.ranges, provide, self.table)
 
     def _choose(self, conditions: tuple[Condition, ...], then: Node, otherwise: Node) -> Node:
         return Choose(conditions, then, otherwise, self.table.of([c.expression for c in conditions]))

@@ -1,6 +1,6 @@
 """Boxes of elements that a task touches, and the image of loops under an index map.
 
-image(e(t, i), i in [0, size - 1]) = [lower(t), lower(t) + size - 1]   when e separates into a part in t and a part in i
+image(e(t, i), i in [0, size - 1]) = [start(t) + shift, start(t) + shift + span]     the cover of e on a tile, cut to the tensor
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from indexing.expr import Const, Expr, Interval, Var, as_expr, from_terms, interval, maximum, minimum, simplify
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
+from tiling.tiles.covers import cover_of
 
 __all__ = ["Box", "Span", "covers", "full_box", "hull", "image"]
 
@@ -44,30 +45,23 @@ def full_box(shape: Sequence[int]) -> Box:
 
 
 def image(index: Sequence[Expr], shape: Sequence[int], ranges: Mapping[Var, Interval], tiles: Set[Var]) -> Box:
-    """The box of elements that loops over every variable but `tiles` read at `index`.
+    """The box of elements that loops over every variable but `tiles` read at `index`: its tile, cut at the tensor's ends.
 
-    Exact for expressions that are linear in the loops' variables with coefficients 1, an outer bound otherwise (a stride's
-    gaps are included). A dimension whose expression does not separate into tile numbers and loops is taken whole.
+    An index is the maps of the edges on the way, composed with the loops: a map of tile numbers whose ranges are the loops. The
+    box is what the tile algebra says that it covers (`tiling.tiles.covers`). Exact for expressions that are linear in the loops'
+    variables with coefficients 1, an outer bound otherwise (a stride's gaps are included). A dimension whose expression does not
+    separate into tile numbers and loops is taken whole.
     """
-    return tuple(_span(e, n, ranges, tiles) for e, n in zip(index, shape, strict=True))
+    loops = {v: ranges[v] for e in index for v in e.variables if v not in tiles}
+    return tuple([_span(e, n, ranges, loops) for e, n in zip(index, shape, strict=True)])
 
 
-def _span(e: Expr, extent: int, ranges: Mapping[Var, Interval], tiles: Set[Var]) -> Span:
-    lower = Const(e.constant)
-    moving: dict[Expr, int] = {}
-    low = high = 0
-    for atom, k in e.terms:
-        inside = [v in tiles for v in atom.variables]
-        if inside and all(inside):
-            moving[atom] = k
-        elif any(inside):
+def _span(e: Expr, extent: int, ranges: Mapping[Var, Interval], loops: Mapping[Var, Interval]) -> Span:
+    for atom, _ in e.terms:
+        if type(atom) is not Var and len({v in loops for v in atom.variables}) > 1:
             return Span(Const(0), extent, extent)
-        else:
-            bounds = interval(atom, ranges)
-            low += k * (bounds.lower if k > 0 else bounds.upper)
-            high += k * (bounds.upper if k > 0 else bounds.lower)
-    start = from_terms(lower.value + low, moving)
-    size = high - low + 1
+    cover = cover_of(e, {}, loops, ranges)
+    start, size = cover.start + cover.shift, cover.span.constant + 1
     bounds = interval(start, ranges)
     if bounds.lower < 0:
         # Reads below 0 are guarded by conditions: nothing is kept for them.

@@ -11,6 +11,7 @@ from hlo.errors import Declined
 from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
+from indexing.edges import EdgeMaps
 from tiling.loops.buffers import Buffer, Scope, make_buffer
 from tiling.loops.ir import Monoid
 from tiling.loops.shape import Shape
@@ -26,6 +27,7 @@ class Names:
         self.in_memory = dict.fromkeys(in_memory)
         self._names: dict[Value, str] = {}
         self._taken: set[str] = set()
+        self.edges = EdgeMaps()  # the index maps that the program's edges carry
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value

@@ -216,7 +216,7 @@ class Lowering:
         op = self.request.root.op
         found = routine_of(op)
         assert found is not None
-        return found.lower(op, lambda ranges: ElementBuilder(ranges, self._is_in_memory), self.names)
+        return found.lower(op, lambda ranges: ElementBuilder(ranges, self._is_in_memory, self.names.edges), self.names)
 
     def _buffer_of(self, load: Load) -> Buffer:
         return load.buffer or self.buffers[load.value]
@@ -265,7 +265,7 @@ class Lowering:
             self.ranges.update(known.ranges)
             plan.take(known)
             return
-        builder = ElementBuilder(self.ranges, self._is_in_memory)
+        builder = ElementBuilder(self.ranges, self._is_in_memory, self.names.edges)
         self._build_anew(plan, plan.box, builder)
         own = tuple((x.variable, self.ranges[x.variable]) for x in (*plan.loops, *plan.reduction))
         if key is not None and not builder.table.variables:  # variables known at run time have numbers of this fusion

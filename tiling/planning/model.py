@@ -12,6 +12,8 @@ from hlo.display import as_document, as_html, as_text
 from hlo.lazy import cached_property
 from hlo.module import Module, Op, Value
 from hlo.types import TensorType
+from indexing.derive import output_to_input
+from indexing.map import IndexingMap
 from tiling.loops.ir import Schedule, Scope
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
@@ -20,7 +22,19 @@ from tiling.planning.cost import Estimate
 from tiling.program.flatten import Program, Region
 from tiling.words import count, op_summary
 
-__all__ = ["Carry", "ControlStep", "Decision", "Edge", "EvaluatorStep", "Fusion", "Pin", "Plan", "RegionPlan", "Reuse"]
+__all__ = ["Carry", "ControlStep", "Decision", "Edge", "EvaluatorStep", "Fusion", "Pin", "Plan", "Read", "RegionPlan", "Reuse"]
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """An edge of the fusion graph: an element of `consumer` is computed from those of `producer` where `map` leads."""
+
+    consumer: Value
+    producer: Value
+    map: IndexingMap
+
+    def __str__(self) -> str:
+        return f"%{self.consumer.name or '?'} reads %{self.producer.name or '?'} at {self.map}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +66,15 @@ class Fusion:
     @property
     def outputs(self) -> tuple[Value, ...]:
         return tuple(b.value for b in self.schedule.buffers_in(Scope.RESULT) if b.value is not None)
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The edges inside of the kernel and into it, with the index maps that its elements were built from."""
+        return tuple([
+            Read(r, v, m)
+            for op in self.ops for r in op.results
+            for v, maps in zip(op.operands, output_to_input(op, r.index), strict=True) for m in maps
+        ])  # fmt: skip
 
     @property
     def tile_sizes(self) -> tuple[int, ...]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from hlo.attributes import freeze_attributes
 from hlo.module import Value
 from tiling.loops.stage import Stage
-from tiling.program.flatten import freeze_attributes, region_key
+from tiling.program.flatten import region_key
 
 __all__ = ["structure_key"]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
 
+from hlo.attributes import freeze_attributes
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move, SumOfProducts
-from tiling.program.flatten import Program, freeze_attributes
+from tiling.program.flatten import Program
 
 __all__ = ["CONTRACTION_NODES", "MOST_KERNEL_NODES", "MOST_NODES", "InPlace", "below_moves", "weight_nodes"]
 

@@ -22,8 +22,9 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
-from indexing.expr import Expr, Interval, Var, as_expr
-from tiling.elements.build import RuntimeTable, reads_of
+from indexing.derive import Reads
+from indexing.edges import edges_of
+from indexing.expr import simplify
 from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.stage import Stage, is_inlinable
 from tiling.planning.sizes import InPlace, below_moves
@@ -159,40 +160,28 @@ def _repeats(op: Op) -> Value | None:
 
 def _walks_last(op: Op) -> bool:
     """Whether the last index of a move's result moves what it reads."""
-    index = [Var(f"d{k}") for k in range(op.results[0].rank)]
-    ranges = {v: Interval(0, max(0, n - 1)) for v, n in zip(index, op.results[0].shape, strict=True)}
-    found = reads_of(op, 0, tuple(map(as_expr, index)), ranges, as_expr)
-    return not isinstance(found, Declined) and any(index[-1] in e.variables for r in found.reads for e in r.index)
+    edges = edges_of(op)
+    if isinstance(edges, Declined):
+        return False
+    last = edges.dims[-1].var
+    return any(last in simplify(x, e.map.variable_ranges).variables for e in edges.reads for x in e.map.results)
 
 
 def _is_placed(op: Op, declined: Declined | None) -> bool:
     """True for a move whose places are operands of its own: a dynamic slice, a gather."""
     is_move = isinstance(op.definition.semantics, Move) and len(op.operands) > 1 and declined is None
-    return is_move and _reads(op)[0]
+    return is_move and _has_known_shape(op) and bool(Reads(op, 0).runtimes)
 
 
-def _reads(op: Op) -> tuple[bool, int]:
-    """(whether an op's first result is read at places known only at run time, the number of terms that it ranges over)."""
-    out = op.results[0]
-    if not isinstance(out.type, TensorType) or not out.type.is_static:
-        return False, 1
-    index = [Var(f"d{k}") for k in range(out.rank)]
-    ranges = {v: Interval(0, max(0, n - 1)) for v, n in zip(index, out.shape, strict=True)}
-    terms: list[int] = []
-
-    def provide(size: int) -> Expr:
-        terms.append(size)
-        v = Var(f"r{len(terms)}")
-        ranges[v] = Interval(0, max(0, size - 1))
-        return as_expr(v)
-
-    found = reads_of(op, 0, tuple(map(as_expr, index)), ranges, provide, RuntimeTable(ranges))
-    return not isinstance(found, Declined) and bool(found.runtimes), prod(terms)
+def _has_known_shape(op: Op) -> bool:
+    out = op.results[0].type
+    return isinstance(out, TensorType) and out.is_static
 
 
 def _uses(contraction: Op, operand: Value) -> float:
     """How many products an element of a contraction's operand takes part in."""
-    return contraction.results[0].tensor.size_elems * _reads(contraction)[1] / max(operand.tensor.size_elems, 1)
+    terms = prod(v.interval.size for v in Reads(contraction, 0).ranges) if _has_known_shape(contraction) else 1
+    return contraction.results[0].tensor.size_elems * terms / max(operand.tensor.size_elems, 1)
 
 
 def _bytes(v: Value) -> int:

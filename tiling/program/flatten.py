@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo.attributes import freeze_attributes
 from hlo.calls import check_size
 from hlo.clone import captured_values, clone_block
 from hlo.decompositions.quantized import has_quantized, stored
@@ -40,7 +41,6 @@ __all__ = [
     "Region",
     "flatten",
     "flatten_region",
-    "freeze_attributes",
     "is_rebuilt",
     "region_key",
 ]
@@ -293,17 +293,6 @@ def region_key(block: Block) -> Hashable:
             number[r] = len(number)
         stack.extend([enter(b) for b in op.regions][::-1])
     return tuple(parts)
-
-
-def freeze_attributes(attributes: Mapping[str, object]) -> Hashable:
-    """An op's attributes as something that can be a key."""
-    return tuple(sorted(((k, _hashable(v)) for k, v in attributes.items()), key=lambda kv: kv[0]))
-
-
-def _hashable(value: object) -> Hashable:
-    if isinstance(value, (list, tuple)):
-        return tuple(_hashable(v) for v in value)
-    return value if isinstance(value, Hashable) else repr(value)
 
 
 def _gives_nothing(op: Op) -> bool:

@@ -24,6 +24,7 @@ from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
+from indexing.edges import EdgeMaps
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
@@ -144,6 +145,7 @@ def _bound(method: Callable[..., str | None], *arguments: object) -> Callable[[]
 class _Checker:
     def __init__(self, schedule: Schedule, ask: Questions, lowered: _Checker | None = None) -> None:
         self.schedule, self.ask, self.lowered = schedule, ask, lowered
+        self.edges = EdgeMaps()
         self.states = states(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.running = {
@@ -388,7 +390,7 @@ class _Checker:
                 free = tuple(Var(f"a{k}_wanted") for k in range(operand.rank))
                 ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, operand.shape, strict=True)}
                 try:
-                    wanted = ElementBuilder(ranges, lambda v, kept=kept: v in kept or is_made_elsewhere(v)).at(operand, free)  # type: ignore[misc]
+                    wanted = self._building(ranges, kept).at(operand, free)
                 except LookupError:
                     continue
                 for solved in solutions([wanted], [s.node], free, ranges):
@@ -417,7 +419,7 @@ class _Checker:
         ranges = self._ranges(place)
         if is_fold and not f.carried and not is_running:
             kept = {x.value for x in loads(f.inits)}
-            builder = ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v))
+            builder = self._building(ranges, kept)
             for x, init in zip(f.inits, op.operands[count:], strict=True):
                 if not same_expression(x, builder.at(init, ()), ranges):
                     return f"it does not start from %{init.name or '?'}"
@@ -473,7 +475,7 @@ class _Checker:
             ranges |= {v: Interval(0, max(n - 1, 0)) for v, n in zip(free, f.values[0].shape, strict=True)}
             index = free if len(f.index) != f.values[0].rank else f.index
         kept = {x.value for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v))
+        builder = self._building(ranges, kept)
 
         def padding(operand: int) -> Node:
             if is_fold:
@@ -592,7 +594,7 @@ class _Checker:
         is_fold = isinstance(op.definition.semantics, Fold)
         count = len(op.operands) // 2 if is_fold else 0
         kept = {x.value for f, *_ in self.folds[v] for x in loads(f.nodes)}
-        builder = ElementBuilder(ranges, lambda w: w in kept or is_made_elsewhere(w))
+        builder = self._building(ranges, kept)
         zero = [Scalar(e.dtype.type(0), e) if isinstance(e := o.tensor.element, ElementType) else None for o in op.operands]
         starts = [builder.at(o, ()) for o in op.operands[count:]] if is_fold else zero
         nodes = builder.reads(op, v.index, dims, provide, lambda k: starts[k])  # type: ignore[return-value, arg-type]
@@ -619,15 +621,19 @@ class _Checker:
     def _ranges(self, place: _Place) -> dict[Var, Interval]:
         return {**self.schedule.ranges, **place.domain.ranges}
 
+    def _building(self, ranges: dict[Var, Interval], kept: set[Value], itself: Value | None = None) -> ElementBuilder:
+        """Elements over some ranges, down to what is kept; but for `itself`, which is built though it is kept."""
+        return ElementBuilder(ranges, lambda v: v is not itself and (v in kept or is_made_elsewhere(v)), self.edges)
+
     def _builder(self, place: _Place, kept: set[Value]) -> tuple[ElementBuilder, dict[Var, Interval]]:
         ranges = self._ranges(place)
-        return ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v)), ranges
+        return self._building(ranges, kept), ranges
 
     def _element(
         self, v: Value, index: tuple[Expr, ...], place: _Place, kept: set[Value], itself: Value | None
     ) -> Node:
         ranges = self._ranges(place)
-        builder = ElementBuilder(ranges, lambda w: w is not itself and (w in kept or is_made_elsewhere(w)))
+        builder = self._building(ranges, kept, itself)
         try:
             return builder.at(v, index)
         except LookupError as reason:

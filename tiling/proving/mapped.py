@@ -488,7 +488,7 @@ def _relation(write: Access, flows: Sequence[_Flow], blocks: Sequence[Var] = ())
 
 def _factors(op: Op, a: Value, b: Value) -> islpy.Map:
     """From an element of a sum of products to the pairs of elements of `a` and `b` that one of its products is made of."""
-    reads = Reads(op, 0, op.results[0].shape)
+    reads = Reads(op, 0)
     rank = len(reads.dims)
     spans = (*reads.dims, *reads.ranges)
     ways: dict[Value, list[islpy.Map]] = {a: [], b: []}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from hlo.attributes import ScatterDimensions
 from hlo.errors import Declined
 from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, Literal, Move
@@ -15,6 +14,7 @@ from tiling.elements.build import Builder
 from tiling.loops.element_ir import Node, loads
 from tiling.loops.ir import Buffer, Loop, Nest, Phase, Scatter, Schedule, Scope, Start, Step, Store
 from tiling.loops.names import Names
+from tiling.routines.landings import Landing, landing_of
 
 __all__ = [
     "Builder",
@@ -100,15 +100,17 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
     indices make each task look at every index: with updates of a few elements that costs more than the updates themselves. Then,
     and where windows start anywhere, one task takes all updates, after others have filled the results.
     """
-    d: ScatterDimensions = op.attr("scatter_dimension_numbers")
     count = len(op.operands) // 2
-    inputs, indices, updates = op.operands[:count], op.operands[count], op.operands[count + 1 :]
+    landing = landing_of(op, "stablehlo.scatter", count + 1)
+    inputs, updates = op.operands[:count], op.operands[count + 1 :]
     news, result, shape = updates[0], op.results[0], op.results[0].shape
     ranges: dict[Var, Interval] = {}
     wanted = min(MOST_TASKS, max(1, result.tensor.size_bytes // ROWS_PER_TASK_BYTES)) if fills and shape else 1
-    walked = _walked_rows(d, shape, news.shape)
-    looked_up = bool(shape) and 0 in d.inserted_window_dims
-    most = max(1, prod(news.shape[k] for k in d.update_window_dims) // ELEMS_OF_A_LOOK)
+    scatter_dims = list(landing.spread)
+    windows = [k for k in range(news.rank) if k not in landing.spread]
+    walked = _walked_rows(landing, shape, news.shape)
+    looked_up = bool(shape) and landing.axes[0].walks is None and walked is None
+    most = max(1, prod(news.shape[k] for k in windows) // ELEMS_OF_A_LOOK)
     owned = _owned_rows(shape, "t0", wanted if walked is not None else min(wanted, most) if looked_up else 1, ranges)
     elements = builder(ranges)
     targets = [names.global_buffer(r, Scope.RESULT) for r in op.results]
@@ -136,9 +138,8 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
         roots += given
     first, last, tiles = owned.first, owned.last, owned.tiles
     # The updates.
-    moves = any(k not in d.inserted_window_dims for k in d.scatter_dims_to_operand_dims)
-    scatter_dims = [k for k in range(news.rank) if k not in d.update_window_dims]
-    order = (*scatter_dims, *d.update_window_dims)
+    moves = any(x.runtime is not None and x.walks is not None for x in landing.axes)
+    order = (*scatter_dims, *windows)
     outer = len(scatter_dims)
     if moves and order != tuple(range(news.rank)):  # windows overlap: the updates' own order decides
         order, outer = tuple(range(news.rank)), news.rank
@@ -149,39 +150,29 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
     for k in order:
         ranges[u[k]] = Interval(0, news.shape[k] - 1)
     bounds = {walked: (first, last)} if tiles and walked is not None else {}
-    index_at = [as_expr(u[k]) for k in scatter_dims]
     place: list[Expr] = []
     starts: list[Start] = []
     tests: list[Start] = []
-    window = iter(d.update_window_dims)
-    for axis, n in enumerate(shape):
+    for axis, (x, n) in enumerate(zip(landing.axes, shape, strict=True)):
         inside = (first, last) if axis == 0 else (as_expr(0), as_expr(n - 1))
-        if axis in d.scatter_dims_to_operand_dims:
-            where = list(index_at)
-            if d.index_vector_dim < indices.rank:
-                where.insert(d.index_vector_dim, as_expr(d.scatter_dims_to_operand_dims.index(axis)))
-            v = Var(f"p{axis}_scatter")
-            node = elements.at(indices, tuple(where))
-            roots.append(node)
-            if axis in d.inserted_window_dims or axis in d.input_batching_dims:
-                ranges[v] = Interval(0, n - 1)
-                starts.append(Start(v, node, *inside))
-                place.append(v)
-                continue
-            size = news.shape[window_dim := next(window)]
-            # Farther out than the window is wide, no element of it lands inside.
-            ranges[v] = Interval(-size, n)
-            starts.append(Start(v, node, as_expr(-size), as_expr(n), clamps=True))
-            place.append(v + u[window_dim])
-            tests.append(Start(None, simplify(v + u[window_dim], ranges), *inside))
-        elif axis in d.input_batching_dims:
-            batch = d.scatter_indices_batching_dims[d.input_batching_dims.index(axis)]
-            k = scatter_dims[batch - (1 if batch > d.index_vector_dim else 0)]
-            place.append(u[k])
-        elif axis in d.inserted_window_dims:
-            place.append(Const(0))
-        else:
-            place.append(as_expr(u[next(window)]))
+        if x.runtime is None:
+            start = landing.at(x.start, u)
+            place.append(start if x.walks is None else start + u[x.walks])
+            continue
+        v = Var(f"p{axis}_scatter")
+        node = elements.at(op.operands[x.operand], tuple([landing.at(e, u) for e in x.runtime.element]))
+        roots.append(node)
+        if x.walks is None:
+            ranges[v] = Interval(0, n - 1)
+            starts.append(Start(v, node, *inside))
+            place.append(v)
+            continue
+        size = news.shape[x.walks]
+        # Farther out than the window is wide, no element of it lands inside.
+        ranges[v] = Interval(-size, n)
+        starts.append(Start(v, node, as_expr(-size), as_expr(n), clamps=True))
+        place.append(v + u[x.walks])
+        tests.append(Start(None, simplify(v + u[x.walks], ranges), *inside))
     nodes = [elements.at(v, tuple(as_expr(u[k]) for k in range(v.rank))) for v in updates]
     around = tuple(
         Loop(u[k], *bounds.get(k, (as_expr(0), as_expr(news.shape[k] - 1))), owned.count if k in bounds else news.shape[k])
@@ -220,15 +211,14 @@ def _owned_rows(shape: tuple[int, ...], name: str, wanted: int, ranges: dict[Var
     return _Rows(first, simplify(minimum(first + (rows - 1), last), ranges), less_one, rows, ((tile, tasks),))
 
 
-def _walked_rows(d: ScatterDimensions, shape: tuple[int, ...], updates: tuple[int, ...]) -> int | None:
+def _walked_rows(landing: Landing, shape: tuple[int, ...], updates: tuple[int, ...]) -> int | None:
     """The dimension of the updates that walks along all rows of the result, or None where indices choose among the rows."""
-    if not shape or 0 in d.scatter_dims_to_operand_dims or 0 in d.inserted_window_dims:
+    if not shape or landing.axes[0].runtime is not None:
         return None
-    if 0 in d.input_batching_dims:
-        batch = d.scatter_indices_batching_dims[d.input_batching_dims.index(0)]
-        return [k for k in range(len(updates)) if k not in d.update_window_dims][batch - (1 if batch > d.index_vector_dim else 0)]
-    k = d.update_window_dims[0]
-    return k if updates[k] == shape[0] else None
+    rows = landing.axes[0]
+    if rows.walks is None:
+        return next((k for k, v in landing.spread.items() if v is rows.start), None)
+    return rows.walks if updates[rows.walks] == shape[0] else None
 
 
 # ------------------------------------------------------------ updates in place
@@ -238,7 +228,7 @@ UPDATED_PER_TASK_ELEMS = 1 << 15
 
 def lower_update(op: Op, builder: Builder, names: Names) -> Schedule:
     """result[start + u] = update[u]: the rest of the result is there already, in the operand's memory."""
-    update, given = op.operands[1], op.operands[2:]
+    update, landing = op.operands[1], landing_of(op, "stablehlo.dynamic_update_slice", 1)
     shape, ranges = update.shape, dict[Var, Interval]()
     elements = builder(ranges)
     loops: list[Loop] = []
@@ -262,14 +252,17 @@ def lower_update(op: Op, builder: Builder, names: Names) -> Schedule:
         at.append(as_expr(v))
     target = names.global_buffer(op.results[0], Scope.RESULT)
     starts, place = [], []
-    for k, (whole, part) in enumerate(zip(op.results[0].shape, shape, strict=True)):
-        if whole == part:
-            place.append(at[k])
+    for k, x in enumerate(landing.axes):
+        assert x.runtime is not None and x.walks is not None
+        here, limits = at[x.walks], x.runtime.interval
+        if limits.is_point:
+            place.append(here + limits.lower)
             continue
         p = Var(f"p{k}_update")
-        ranges[p] = Interval(0, whole - part)
-        starts.append(Start(p, elements.at(given[k], ()), as_expr(0), as_expr(whole - part), clamps=True))
-        place.append(simplify(p + at[k], ranges))
+        ranges[p] = limits
+        start = elements.at(op.operands[x.operand], x.runtime.element)
+        starts.append(Start(p, start, as_expr(limits.lower), as_expr(limits.upper), clamps=True))
+        place.append(simplify(p + here, ranges))
     node = elements.at(update, tuple(at))
     step = Scatter(op, tuple(loops), 0, tuple(starts), target, tuple(place), node)
     roots: list[Node] = [node, *(s.node for s in starts if not isinstance(s.node, Expr))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op
-from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify
+from indexing.edges import edges_of
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.loops.element_ir import Node, loads
 from tiling.loops.ir import Buffer, Loop, Nest, Phase, Schedule, Scope, Selection, Store
 from tiling.loops.names import Names
@@ -27,9 +28,11 @@ def selection_declines(op: Op) -> Declined | None:
 def lower_selection(op: Op, builder: Builder, names: Names) -> Schedule:
     """Tasks over the leading dimensions that have no windows: they fill their part of the result and fold into it, in order."""
     operand, source, init = op.operands
+    edges = edges_of(op)
+    assert not isinstance(edges, Declined), "the values decide which element is chosen, the windows are known"
+    (chooses,), (adds,), _ = edges.by_operand  # where windows have their elements, and which window it is
     shape, counts = operand.shape, source.shape
-    sizes, strides = op.attr("window_dimensions"), op.attr("window_strides")
-    padding = op.attr("padding")
+    sizes, strides, padding = op.attr("window_dimensions"), op.attr("window_strides"), op.attr("padding")
     whole = [w == 1 and s == 1 and tuple(p) == (0, 0) for w, s, p in zip(sizes, strides, padding, strict=True)]
     shared = next((k for k, free in enumerate(whole) if not free), len(shape))
     ranges: dict[Var, Interval] = {}
@@ -55,11 +58,10 @@ def lower_selection(op: Op, builder: Builder, names: Names) -> Schedule:
         around.append(Loop(s, Const(0), Const(count - 1), count))
         filled.append(as_expr(i))
         at.append(as_expr(s))
-        inside = s * strides[k] - padding[k][0]
         if sizes[k] > 1:
             window.append(Loop(w, Const(0), Const(sizes[k] - 1), sizes[k]))
-            inside = inside + w
-        inside = simplify(as_expr(inside), ranges)
+        reached = chooses.results[k]
+        inside = simplify(substitute(reached, {v: s if v is adds.results[k] else w for v in reached.variables}), ranges)
         place.append(inside)
         bounds = interval(inside, ranges)
         if bounds.lower < 0 or bounds.upper >= n:

@@ -126,7 +126,11 @@ def _of_groups(plan: Plan, supports: Supports) -> Iterator[Stage]:
 
 
 def _kernels(plan: Plan) -> str:
-    return "\n".join(f"{f.name}: {op_summary(f.ops)}; tiles {list(f.tile_sizes)}" for p in plan.nested() for f in p.fusions)
+    """The fusion graph: each kernel's ops and tiles, and its edges with their maps."""
+    found: list[str] = []
+    for f in (f for p in plan.nested() for f in p.fusions):
+        found += [f"{f.name}: {op_summary(f.ops)}; tiles {list(f.tile_sizes)}", *(f"  {r}" for r in f.reads)]
+    return "\n".join(found)
 
 
 def _of_fusion(fusion: Fusion, plan: Plan) -> Iterator[Stage]:

@@ -125,7 +125,7 @@ class Walk:
             return [[((), m) for m in maps] for maps in output_to_input(op, output)]
         if any(not isinstance(v.type, TensorType) or not v.type.is_static for v in (*op.operands, *op.results)):
             return [[((), m) for m in maps] for maps in output_to_input(op, output)]
-        reads = Reads(op, output, op.results[output].shape)
+        reads = Reads(op, output)
         found: list[list[Read]] = [[] for _ in op.operands]
         rank = len(reads.dims)
         for k, maps in enumerate(reads.by_operand()):

@@ -1,0 +1,149 @@
+"""The maps on a program's edges: derived once for ops of one structure, and what elements and boxes are made of."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import hlo
+import tiling
+from benchmarks.coverage import called
+from hlo import Declined
+from hlo.access import Condition
+from hlo.registry import definitions
+from indexing import clear_caches
+from indexing.edges import edges_of
+from indexing.expr import Expr, Interval, Var, as_expr, evaluate
+from tests.indexing.index_helpers import op_of
+from tests.indexing.op_examples import EXAMPLES
+from tiling.elements.build import RuntimeTable, reads_at
+from tiling.machine import Machine
+from tiling.pipeline import finished
+from tiling.tiles.covers import cover_of
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = [ROOT / f"{p}.mlir" for p in ("examples/softmax", "tests/programs/embedding_gradient", "tests/programs/max_pooling")]
+BUILT = [n for n in EXAMPLES if not isinstance(op_of(*EXAMPLES[n]).definition.access, Declined)]
+
+
+class Numbers:
+    """The `AccessBuilder` on numbers: ranges and runtime values are given in the order in which they are asked for."""
+
+    def __init__(self, ranges: Sequence[int], runtimes: Sequence[int]) -> None:
+        self.ranges, self.runtimes = iter(ranges), iter(runtimes)
+        self.read_at: list[tuple[int, tuple[int, ...]]] = []
+        self.asked: list[tuple[int, tuple[int, ...]]] = []
+
+    def range(self, size: int, name: str = "") -> int:
+        return next(self.ranges)
+
+    def runtime(self, operand: int, index: Sequence[int], lower: int, upper: int) -> int:
+        self.asked.append((operand, tuple(index)))
+        return min(max(next(self.runtimes), lower), upper)
+
+    def read(self, operand: int, index: Sequence[int], where: Sequence[Condition] = ()) -> None:
+        if all(c.lower <= c.expression <= c.upper for c in where):
+            self.read_at.append((operand, tuple(index)))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_reads_at_loops_are_the_access_functions_on_numbers(name: str) -> None:
+    """An op's maps at an index in loops and tile numbers, with numbers in their place: what its access function says of these."""
+    op, rng = op_of(*EXAMPLES[name]), random.Random(name)
+    for output, result in enumerate(op.results):
+        edges = edges_of(op, output)
+        assert not isinstance(edges, Declined)
+        ranges: dict[Var, Interval] = {}
+        index: list[Expr] = []
+        for k, n in enumerate(result.shape):
+            size = rng.randint(1, n)
+            t, i = Var(f"t{k}"), Var(f"i{k}")
+            ranges |= {t: Interval(0, (n - 1) // size), i: Interval(0, size - 1)}
+            index.append(t * size + i)
+        made: list[Var] = []
+
+        def provide(size: int, made: list[Var] = made, ranges: dict[Var, Interval] = ranges) -> Expr:
+            made.append(Var(f"r{len(made)}"))
+            ranges[made[-1]] = Interval(0, size - 1)
+            return as_expr(made[-1])
+
+        found = reads_at(edges, op, tuple(index), ranges, provide, RuntimeTable(ranges))
+        for _ in range(20):
+            values: dict[Var, Any] = {v: rng.randint(b.lower, max(b)) for v, b in ranges.items()}
+            at = [int(evaluate(e, values)) for e in index]
+            if any(x >= n for x, n in zip(at, result.shape, strict=True)):
+                continue  # a tile that is cut
+            numbers = Numbers([values[v] for v in made], [values[v] for v, _, _ in found.runtimes])
+            op.definition.access(op, output, at, numbers)  # type: ignore[operator]
+            read = [
+                (r.operand, tuple([int(evaluate(e, values)) for e in r.index])) for r in found.reads
+                if not r.never and all(c.lower <= evaluate(as_expr(c.expression), values) <= c.upper for c in r.conditions)
+            ]  # fmt: skip
+            assert read == numbers.read_at
+            assert [(k, tuple([int(evaluate(e, values)) for e in x])) for _, k, x in found.runtimes] == numbers.asked
+
+
+def test_what_is_compiled_is_the_maps() -> None:
+    """Planning and proving run access functions on symbols alone, once for each structure: nothing reads them a second time."""
+    accesses = {d.access.__code__ for d in definitions() if not isinstance(d.access, Declined)}  # type: ignore[attr-defined]
+    calls: list[tuple[str, str]] = []
+
+    def see(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_code in accesses and frame.f_back is not None:
+            op = frame.f_locals["op"]
+            types = tuple(str(v.type) for v in (*op.operands, *op.results))
+            attributes = op.attributes if op.operands else {}
+            calls.append((frame.f_back.f_code.co_qualname, f"{op.name} {types} {attributes} {frame.f_locals['output']}"))
+
+    modules = [hlo.load(p) for p in PROGRAMS]
+    before = sys.getprofile()
+    clear_caches()
+    sys.setprofile(see)
+    try:
+        for m in modules:
+            for f in tiling.plan(m, machine=Machine()).fusions:
+                assert tiling.prove(finished(f.schedule)).holds
+    finally:
+        sys.setprofile(before)
+    assert {caller for caller, _ in calls} == {"edges_of"}
+    structures = [s for _, s in calls]
+    assert len(structures) > 10
+    assert sorted(structures) == sorted(set(structures))
+
+
+def test_what_runs_while_programs_are_compiled() -> None:
+    """Elements come from the edges' maps, runtime values from what maps say of them, boxes from the tile algebra's covers."""
+    ran = called([hlo.load(p) for p in PROGRAMS])
+    assert {"edges_of", "EdgeMaps.of"} <= ran["indexing/edges"]
+    assert "Reads.__init__" in ran["indexing/derive"]
+    assert "known_element" in ran["indexing/runtime"]
+    assert "cover_of" in ran["tiling/tiles/covers"]
+
+
+def test_ops_of_one_structure_share_their_maps() -> None:
+    text = """func.func @main(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+      %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
+      %1 = stablehlo.transpose %y, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
+      %2 = stablehlo.reshape %y : (tensor<8x4xf32>) -> tensor<4x8xf32>
+      return %0, %1, %2 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
+    }"""
+    a, b, c, _ = hlo.parse(text).entry.body.ops
+    assert edges_of(a) is edges_of(b) is not edges_of(c)
+
+
+def test_maps_of_a_kernels_edges_are_seen() -> None:
+    (fusion,) = tiling.plan(hlo.load(PROGRAMS[0]), machine=Machine()).fusions
+    assert str(fusion.reads[0]) == "%0 reads %arg0 at (d0)[s0] -> (d0, s0), domain: d0 in [0, 4095], s0 in [0, 4095]"
+    assert len(fusion.reads) == sum(len(op.operands) for op in fusion.ops)
+
+
+def test_covers_of_range_variables_alone_are_exact() -> None:
+    s = Var("s0")
+    cover = cover_of((s + 1) // 2, {}, {s: Interval(0, 3)}, {s: Interval(0, 3)})
+    assert [str(e) for e in (cover.start + cover.shift, cover.span)] == ["0", "2"]
