@@ -507,8 +507,8 @@ class _Checker:
             for other in solutions(wanted, f.nodes, (*made, *free), ranges):
                 if self._are_same(f.nodes, wanted, ranges, {**solved, **other}):
                     solved = {**solved, **other}
-        at = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
-        return _Taken(tuple(wanted), solved, (*made, *free), ranges, at, tuple(made))
+        target = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
+        return _Taken(tuple(wanted), solved, (*made, *free), ranges, target, tuple(made))
 
     @staticmethod
     def _are_same(found: Sequence[Node], wanted: Sequence[Node], ranges: Mapping[Var, Interval], solved: Point) -> bool:

@@ -15,7 +15,7 @@ part of `complete`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -409,7 +409,7 @@ def _not_zero(zeros: Access, value: Value, left_out: LeftOut) -> str | None:
     return None
 
 
-def _maps(v: Value, until: Collection[Value]) -> Mapping[Value, Sequence[IndexingMap]]:
+def _maps(v: Value, until: Collection[Value]) -> Mapping[Value, Iterable[IndexingMap]]:
     """From `v` to the values of `until`, all that counts: also what is multiplied with the zeros around a padded operand."""
     op = v.op
     maps = reads_of(op, v.index) if op is not None and isinstance(op.definition.semantics, SumOfProducts) else ()
