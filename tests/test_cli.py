@@ -99,8 +99,7 @@ def test_run_takes_arrays_in_other_layouts(two: str, tmp_path: pathlib.Path) -> 
     np.save(tmp_path / "a.npy", np.asfortranarray(a))
     np.save(tmp_path / "b.npy", b.astype(">f4"))
     out = tmp_path / "results"
-    done = tilewright("run", two, "--input", str(tmp_path / "a.npy"), "--input", str(tmp_path / "b.npy"),
-                      "--output", str(out))  # fmt: skip
+    done = called("run", two, "--input", str(tmp_path / "a.npy"), "--input", str(tmp_path / "b.npy"), "--output", str(out))
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(out / "output_0.npy"), a + b)
     np.testing.assert_array_equal(np.load(out / "output_1.npy"), a.T)

@@ -13,7 +13,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from tests.command_line import tilewright
+from tests.command_line import called
 from tilewright.check import compare, float_info
 from tilewright.ends import end_arrays, takes_ends
 from tilewright.inputs import random_arrays
@@ -106,11 +106,11 @@ def test_check_tells_a_sum_in_too_narrow_a_type(monkeypatch: pytest.MonkeyPatch)
 def test_the_command_runs_both(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "wider.mlir"
     path.write_text(WIDER)
-    done = tilewright("check", str(path))
+    done = called("check", str(path))
     assert done.returncode == 0, done.stderr
     assert "check         at the ends of the types: output 0 int32[64]: ok" in done.stdout
-    d = json.loads(tilewright("check", str(path), "--json").stdout)
+    d = json.loads(called("check", str(path), "--json").stdout)
     assert d["ends"]["passed"] is True
     np.save(tmp_path / "x.npy", np.zeros((2, 64), np.int8))
-    given = json.loads(tilewright("check", str(path), "--json", "--input", str(tmp_path / "x.npy")).stdout)
+    given = json.loads(called("check", str(path), "--json", "--input", str(tmp_path / "x.npy")).stdout)
     assert given["ends"] is None

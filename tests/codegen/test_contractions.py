@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,14 +156,18 @@ def test_sums_of_16_bit_floats_are_rounded_once() -> None:
             assert (found == 4096).all(), (m, n, right)
 
 
-@pytest.mark.parametrize("seed", range(12))
+def some_slow(first: int, slow: int, end: int) -> list[Any]:
+    """Seeds, those from `slow` on as slow tests."""
+    return [pytest.param(k, marks=pytest.mark.slow if k >= slow else ()) for k in range(first, end)]
+
+
+@pytest.mark.parametrize("seed", some_slow(0, 6, 12))
 @pytest.mark.every_target
 def test_convolutions(seed: int) -> None:
     check(convolution(seed))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12, 200))
+@pytest.mark.parametrize("seed", some_slow(6, 12, 200))
 def test_more_convolutions(seed: int) -> None:
     check(convolution(seed), seed)
 
@@ -189,8 +194,6 @@ def test_narrower_targets(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert executable.plan.machine.vector_bytes == (32 if target == "avx2" else 16)
     for types in (("bf16",) * 3, ("f64",) * 3, ("i8", "i8", "i32"), ("ui8", "i8", "i32"), ("i32",) * 3):
         check(dot(30, 40, 51, types))
-    for seed in range(300, 303):
-        check(convolution(seed))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import codegen
 import hlo
 from codegen.call import launch
 from codegen.supports import supports
+from tests.pairs import fast_cover
 from tilewright.lapack import CUSTOM_CALLS
 from tiling import EvaluatorStep, plan
 from tiling.proving.obligations import prove
@@ -62,8 +64,10 @@ def in_kernels(executable: codegen.Executable) -> bool:
 # ---------------------------------------------------------------- values
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (64, 64), (300, 3, 3), (2, 3, 4, 4)])
-@pytest.mark.parametrize("lower", [True, False])
+SQUARES = [(1, 1), (2, 2), (5, 5), (64, 64), (300, 3, 3), (2, 3, 4, 4)]
+
+
+@pytest.mark.parametrize(("shape", "lower"), fast_cover(itertools.product(SQUARES, [True, False]), strength=1))
 def test_cholesky(shape: tuple[int, ...], lower: bool) -> None:
     a = positive(*shape)
     t = typed(a)
@@ -84,10 +88,11 @@ def test_cholesky_of_what_is_not_positive_definite_is_nan() -> None:
     assert np.isnan(found[1:, below]).all() and not found[1:, ~below].any()
 
 
-@pytest.mark.parametrize("left", [True, False])
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("turned", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
-@pytest.mark.parametrize("unit", [True, False])
+SIDES = itertools.product([True, False], [True, False], ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"], [True, False])
+
+
+# The first three together say where the elimination starts: each case of theirs, with the diagonals in turn.
+@pytest.mark.parametrize(("left", "lower", "turned", "unit"), fast_cover(SIDES, 1, lambda case: (case[:3], case[3])))
 def test_triangular_solve(left: bool, lower: bool, turned: str, unit: bool) -> None:
     a, b = positive(2, 4, 4), numbers(2, 4, 3) if left else numbers(2, 3, 4)
     flags = {"left_side": left, "lower": lower, "unit_diagonal": unit}
@@ -103,8 +108,10 @@ def test_triangular_solve(left: bool, lower: bool, turned: str, unit: bool) -> N
     close(executable(a, b)[0], np.linalg.solve(m, b) if left else turn(np.linalg.solve(turn(m, -1, -2), turn(b, -1, -2)), -1, -2))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (7, 3), (3, 7), (50, 2, 2), (2, 2, 5, 5), (64, 64)])
+OBLONGS = [(1, 1), (4, 4), (7, 3), (3, 7), (50, 2, 2), (2, 2, 5, 5), (64, 64)]
+
+
+@pytest.mark.parametrize(("dtype", "shape"), fast_cover(itertools.product([np.float32, np.float64], OBLONGS), strength=1))
 def test_lu(shape: tuple[int, ...], dtype: Any) -> None:
     a = numbers(*shape, dtype=dtype)
     rows, least = shape[-2], min(shape[-2:])

@@ -202,7 +202,7 @@ def test_a_thread_beside_the_main_one_is_not_interrupted_for_it(alarm: Callable[
     assert results == [int(finite(np.array(0))[0])] * 3
 
 
-@pytest.mark.parametrize("name", ["small", "large"])
+@pytest.mark.parametrize("name", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_the_command_line_ends_with_130(tmp_path: Path, name: str) -> None:
     path = tmp_path / "endless.mlir"
     path.write_text(ARGUMENTS[name][0])
