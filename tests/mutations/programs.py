@@ -7,11 +7,13 @@ from __future__ import annotations
 from functools import cache
 
 import hlo
+import tests.mutations.more_programs as more
 import tiling
 from tests.tiling.attention_programs import attention
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest
+from tiling.pipeline import finished
 from tiling.planning.forms import lower
 from tiling.program.in_place_updates import is_update
 
@@ -130,9 +132,9 @@ FOURIER_BACK = """func.func @main(%x: tensor<3x8x7xcomplex<f32>>) -> tensor<3x8x
   %0 = stablehlo.fft %x, type = IRFFT, length = [8, 12] : (tensor<3x8x7xcomplex<f32>>) -> tensor<3x8x12xf32>
   return %0 : tensor<3x8x12xf32> }"""
 
-FOURIER_CUT = """func.func @main(%x: tensor<1x144xcomplex<f32>>) -> tensor<1x144xcomplex<f32>> {
-  %0 = stablehlo.fft %x, type = FFT, length = [144] : (tensor<1x144xcomplex<f32>>) -> tensor<1x144xcomplex<f32>>
-  return %0 : tensor<1x144xcomplex<f32>> }"""
+FOURIER_CUT = """func.func @main(%x: tensor<1x400xcomplex<f32>>) -> tensor<1x400xcomplex<f32>> {
+  %0 = stablehlo.fft %x, type = FFT, length = [400] : (tensor<1x400xcomplex<f32>>) -> tensor<1x400xcomplex<f32>>
+  return %0 : tensor<1x400xcomplex<f32>> }"""
 
 TURNED = """func.func @main(%x: tensor<24x16xf32>, %y: tensor<16x24xf32>) -> tensor<16x24xf32> {
   %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<24x16xf32>) -> tensor<16x24xf32>
@@ -265,5 +267,21 @@ def parents() -> dict[str, Schedule]:
         "gathered": _planned(GATHERED),
         "padded": _planned(PADDED),
         "update in place": _updates(IN_PLACE),
+        "running maximum": _planned(more.RUNNING_MAXIMUM),
+        "pooled": _planned(more.POOLED),
+        "two scattered": _planned(more.TWO_SCATTERED),
+        "shifted": _planned(more.SHIFTED),
+        "tested": _planned(more.TESTED),
+        "solved": _planned(more.SOLVED),
+        "short floats": _planned(more.SHORT_FLOATS),
+        "random": _planned(more.RANDOM),
+        "descending": _planned(more.DESCENDING),
+        "rows taken": _planned(more.ROWS_TAKEN),
+        "narrow sums": _planned(more.NARROW_SUMS),
+        "grouped": _planned(more.GROUPED),
+        "channels first": _planned(more.CHANNELS_FIRST),
+        "holes, channels first": _planned(more.HOLES_CHANNELS_FIRST),
     }
+    for name in ("padded", "tested", "causal attention", "window attention", "online attention"):
+        made[f"{name}, final"] = [finished(s) for s in made[name]]
     return {(name if len(all_) == 1 else f"{name} {k}"): s for name, all_ in made.items() for k, s in enumerate(all_)}

@@ -62,11 +62,12 @@ def judged(name: str, judge: Judge, m: Mutant) -> Outcome:
 
 
 ARITHMETIC = ("Apply", "Choose", "Condition", "Load", "Scalar")
+EXPRESSIONS = (("Store", "node"), ("FoldStep", "nodes"), ("FoldStep", "inits"))
 
 
 def out_of_scope(m: Mutant, proof: Proof) -> str | None:
     """The proof's own reason why it takes a statement's arithmetic for granted, where that is what was changed."""
-    if m.step not in ARITHMETIC:
+    if m.step not in ARITHMETIC and (m.step, m.field) not in EXPRESSIONS:
         return None
     for o in proof.assumed:
         at = re.search(r"phase (\d+) step (\d+)", o.subject)

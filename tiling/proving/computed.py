@@ -28,7 +28,7 @@ from indexing.edges import EdgeMaps
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
-from tiling.loops.accesses import Domain, Reader
+from tiling.loops.accesses import Domain
 from tiling.loops.element_ir import (
     Choose,
     Load,
@@ -41,6 +41,7 @@ from tiling.loops.element_ir import (
     rebuild,
 )
 from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Store
+from tiling.proving.nests import nests_of
 from tiling.proving.relations import Questions, Undecided, coordinates, points_of, points_where, relation_of
 from tiling.proving.same_expression import (
     NOWHERE,
@@ -163,23 +164,10 @@ class _Checker:
 
     def nests(self) -> Iterator[tuple[Nest, _Place, Op | None]]:
         """Every nest with its iterations; the op whose factors it packs, if it does."""
-        for number, phase in enumerate(self.schedule.phases):
-            for k, step in enumerate((*phase.before, *phase.steps)):
-                reader = Reader(self.schedule, {}, phase, (number, k), "")
-                label = f"phase {number} step {k}"
-                inside = step.steps if isinstance(step, Sequential) else (step,)
-                if isinstance(step, Sequential):
-                    reader.inside = replace(reader.domain((step.loop,)), blocks=1)
-                for s in inside:
-                    if isinstance(s, Nest):
-                        yield s, _Place(reader.domain(s.loops), label, reductions(s), scans(s), s.stores, reduced(s)), None
-                    elif isinstance(s, Contract):
-                        base = reader.domain(s.loops)
-                        last = (-(-s.k // s.k_block) - 1) * s.k_block
-                        spans = (*base.variables, (s.k_start, Interval(0, last)))
-                        around = Domain(spans, base.held, (), base.shared)
-                        for pack in s.pack:
-                            yield pack, _Place(reader.domain(pack.loops, around), f"{label} pack"), s.op
+        for x in nests_of(self.schedule):
+            n, is_pack = x.nest, x.packs_for is not None
+            shape = ((), False, (), ()) if is_pack else (reductions(n), scans(n), n.stores, reduced(n))
+            yield n, _Place(x.domain(n.loops, ()), x.label, *shape), x.packs_for
 
     # ------------------------------------------------------------ statements
 
@@ -524,6 +512,7 @@ class _Checker:
     def _once(self, v: Value) -> str | None:
         """An index of the op's range that is folded twice, or not at all though what is there counts."""
         total: islpy.Set | None = None
+        begun: islpy.Set | None = None  # the results, also of those of which nothing is folded
         shape: tuple[int, ...] = ()
         covers = True
         for f, nest, place, is_block in self.folds[v]:
@@ -541,8 +530,12 @@ class _Checker:
             blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
             key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
             shape = tuple(taken.ranges[x].size for x in taken.made)
-            if not f.carried and not relation_of(*starting(f, nest, place.domain)).is_injective():
+            start = starting(f, nest, place.domain)
+            if not f.carried and not relation_of(*start).is_injective():
                 return "an element is started by two iterations"
+            if not f.carried and all(x in start[0].ranges for e in (*key, *taken.at) for x in e.variables):
+                mine = relation_of(start[0], (*key, *taken.at)).range()
+                begun = mine if begun is None or begun.dim(SET) != mine.dim(SET) else begun.union(mine)
             m = relation_of(place.domain, (*key, *taken.at, *q))
             in_order = {x: loop.variable for x, loop in zip(taken.made, place.reduction, strict=False)}
             if not m.is_injective() and len(place.reduction) == len(taken.made):
@@ -565,7 +558,8 @@ class _Checker:
             return None
         n = len(shape)
         rank = total.dim(SET) - n
-        every = total.project_out(SET, rank, n).add_dims(SET, n)
+        every = total.project_out(SET, rank, n)
+        every = (every.union(begun) if begun is not None and begun.dim(SET) == rank else every).add_dims(SET, n)
         box = relation_of(Domain(tuple((Var(f"q{k}"), Interval(0, s - 1)) for k, s in enumerate(shape)), ()),
                           tuple(Var(f"q{k}") for k in range(n))).range()  # fmt: skip
         missing = every.intersect(box.insert_dims(SET, 0, rank)).subtract(total)

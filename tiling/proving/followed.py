@@ -9,12 +9,13 @@ What memory is touched is proved of the final loops as they are.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 
 from tiling.loops.ir import Contract, Nest, Schedule, Sequential, Step
 from tiling.pipeline import finished
 
-__all__ = ["followed"]
+__all__ = ["followed", "in_whole_nests"]
 
 NOT_FOLLOWED = ("write_out_sums", "group_rows")
 """Passes after which one sum stands in several places of a nest, or in several nests."""
@@ -22,9 +23,16 @@ NOT_FOLLOWED = ("write_out_sums", "group_rows")
 
 def followed(schedule: Schedule) -> Schedule:
     """The final loops of a schedule, as far as proofs about contents follow them."""
-    final = finished(schedule, NOT_FOLLOWED)
-    phases = (replace(p, steps=tuple(x for s in p.steps for x in _step(s))) for p in final.phases)
-    return replace(final, phases=tuple(phases))
+    return in_whole_nests(finished(schedule, NOT_FOLLOWED))
+
+
+def in_whole_nests(schedule: Schedule) -> Schedule:
+    """The schedule without segments; itself where there are none."""
+    phases = []
+    for p in schedule.phases:
+        steps = tuple(x for s in p.steps for x in _step(s))
+        phases.append(p if len(steps) == len(p.steps) and all(map(operator.is_, steps, p.steps)) else replace(p, steps=steps))
+    return schedule if all(map(operator.is_, phases, schedule.phases)) else replace(schedule, phases=tuple(phases))
 
 
 def _step(step: Step) -> list[Step]:
@@ -34,9 +42,9 @@ def _step(step: Step) -> list[Step]:
             Nest((*step.loops[:-1], replace(inner, lower=x.lower, upper=x.upper)), x.stores, order_is_fixed=True)
             for x in step.segments
         ]
-    if isinstance(step, Contract):
+    if isinstance(step, Contract) and any(n.segments for n in step.pack):
         return [replace(step, pack=tuple(_whole(n) for n in step.pack))]
-    if isinstance(step, Sequential):
+    if isinstance(step, Sequential) and any(isinstance(x, Nest) and x.segments for x in step.steps):
         return [replace(step, steps=tuple(_whole(x) if isinstance(x, Nest) else x for x in step.steps))]
     return [_whole(step)] if isinstance(step, Nest) else [step]
 

@@ -5,7 +5,7 @@
     loops      a fold's result lies apart for each of its parallel loops, and stays in place along its reductions; a scan is one
                fold whose results follow each other along the scan's loop
     kernels    a micro-kernel is called for what it is written for
-    buffers    what is read and written is memory of this schedule
+    buffers    what is read and written is memory of this schedule, of elements that hold what is stored
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from hlo.registry import Fold, SumOfProducts
+from hlo.types import ELEMENT_TYPES
 from indexing.expr import Const, Expr, Var, as_expr, interval, simplify, substitute
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, loads, own_expressions, runtimes_of
+from tiling.loops.accesses import buffers_by_value
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, element_name, loads, own_expressions, runtimes_of
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -54,6 +56,7 @@ class _Forms:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.buffers = set(schedule.buffers)
+        self.values = set(buffers_by_value(schedule))
 
     def faults(self) -> Iterator[Fault]:
         names = [b.name for b in self.schedule.buffers]
@@ -143,6 +146,8 @@ class _Forms:
             yield from self._known(n.buffer)
             if len(n.index) != len(n.buffer.shape):
                 yield "", f"{n.buffer.name} has {len(n.buffer.shape)} dimensions, a load has {len(n.index)}"
+        elif n.value not in self.values:
+            yield "", f"%{n.value.name or '?'} is read, and is in no buffer"
         elif len(n.index) != n.value.rank:
             yield "", f"%{n.value.name or '?'} has {n.value.rank} dimensions, a load has {len(n.index)}"
 
@@ -150,6 +155,15 @@ class _Forms:
         for b in buffers:
             if b not in self.buffers:
                 yield "", f"{b.name} is none of the schedule's buffers"
+
+    def _holds(self, b: Buffer, name: str | None, what: str) -> Iterator[Fault]:
+        """A buffer's elements are those of what it holds, or wider: short floats become f32, short integers longer ones."""
+        if name is None or name == b.element.name or name not in ELEMENT_TYPES:
+            return
+        held = ELEMENT_TYPES[name]
+        is_short = held.bits < 32 and b.element.name == "f32" if held.is_float else held.bits <= 8 and b.element.bits > held.bits
+        if not is_short or held.is_float != b.element.is_float:
+            yield "", f"{b.name} holds {b.element}, {what} {name}"
 
     def _written(self, b: Buffer, index: Sequence[Expr], known: set[Var]) -> Iterator[Fault]:
         yield from self._known(b)
@@ -167,6 +181,7 @@ class _Forms:
         for s in nest.stores:
             yield from self._written(s.buffer, s.index, known)
             yield from self._nodes([s.node], known)
+            yield from self._holds(s.buffer, element_name(s.node), "what is stored is")
         for f in nest.folds:
             yield from self._fold(f, known, reduced, scans)
         if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
@@ -185,6 +200,8 @@ class _Forms:
     def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:
         for b in f.buffers:
             yield from self._written(b, f.index, known)
+        for v, b in zip(f.values, f.buffers, strict=False):
+            yield from self._holds(b, str(v.tensor.element), "its sums are")
         yield from self._nodes((*f.nodes, *f.inits), known)
         is_fold, is_product = (isinstance(f.op.definition.semantics, x) for x in (Fold, SumOfProducts))
         count = len(f.values)
@@ -237,6 +254,9 @@ class _Forms:
         ends = [interval(simplify(e, ranges), ranges) for e in (c.depth_lower, c.last_depth, c.columns_lower)]
         if ends[0].lower < 0 or ends[1].upper >= c.k or ends[2].lower < 0:
             yield "", f"it sums over [{ends[0].lower}, {ends[1].upper}] of a depth of {c.k}, from column {ends[2].lower}"
+        yield from self._holds(c.out.buffer, str(c.value.tensor.element), "its sums are")
+        for number, block in enumerate((c.right, c.left) if c.is_swapped else (c.left, c.right)):
+            yield from self._holds(block.buffer, str(c.op.operands[number].tensor.element), "the factor's elements are")
         blocks = -(-c.k // c.k_block)
         masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
         if c.in_quads and (blocks > 1 or c.levels or c.accumulate or masked or c.k % 4 or c.along_depth):
@@ -249,6 +269,8 @@ class _Forms:
             yield "", "four steps of k lie side by side"
         if len(c.places) != (len(c.out.buffer.shape) if c.element else 0) or (c.element and len(c.element) != c.value.rank):
             yield "", "sums that are kept apart do not say which elements they are"
+        if not c.element and len(c.out.buffer.shape) != c.value.rank:
+            yield "", f"{c.out.buffer.name} has {len(c.out.buffer.shape)} dimensions, %{c.value.name or '?'} has {c.value.rank}"
 
     def _turn(self, t: Turn, around: set[Var]) -> Iterator[Fault]:
         known = set(around)

@@ -352,6 +352,8 @@ class _Check:
     ) -> Iterator[tuple[Value, tuple[Expr, ...], tuple[tuple[Access, Access], ...]]]:
         """(value, element, copies on the way) of what a load may find where it reads."""
         value = read.value or self.states.get(id(read.buffer))
+        if read.buffer.scope is Scope.ARGUMENT and value is None:
+            value = read.buffer.value  # nothing else is ever there
         sums = self.apart.get(id(read.buffer))
         if value is not None and (read.index is None or len(read.index) == value.rank):
             yield value, _index(read), ()

@@ -15,6 +15,7 @@
     folded once        each element of an op's range is folded once, unless it changes nothing
     starts, goes on    a running result starts from the initial value, and each block takes all of it along
     measured           a flag looks at the greatest magnitudes of all of an input, which an earlier phase found
+    segments           the parts that an innermost loop was cut into do, together, what its nest says
     left out           what is not computed while a flag is 1 is neutral, or zero, with inputs within the flag's limits
     routine            sorts, scatters, selections and transforms are called as their op says, once and in order
     inputs             arguments are never written; a plan's kernels read what exists by then
@@ -42,13 +43,14 @@ from tiling.planning.model import Fusion, Plan
 from tiling.program.in_place_updates import is_update
 from tiling.proving.carried import carried_questions
 from tiling.proving.computed import Assumed, computed_questions
-from tiling.proving.followed import followed
+from tiling.proving.followed import followed, in_whole_nests
 from tiling.proving.formed import malformed
 from tiling.proving.left_out import measured_faults
 from tiling.proving.mapped import mapped_questions
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import Questions, Undecided
 from tiling.proving.routines import routine_faults
+from tiling.proving.segments import segment_questions
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
 
@@ -163,7 +165,7 @@ def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obl
     found = _prove(schedule, operations, deadline)
     if finished(schedule) is schedule or not Proof(tuple(found)).holds:
         return found  # passes need not make sense of loops that break a rule
-    final = _prove(finished(schedule), operations, deadline, _Prover.memory)
+    final = _prove(finished(schedule), operations, deadline, _Prover.cut_loops)
     final += _prove(followed(schedule), operations, deadline, partial(_Prover.contents, lowered=schedule))
     return found + [replace(o, subject=f"final loops, {o.subject}") for o in final]
 
@@ -258,8 +260,15 @@ class _Prover:
         return buffer.scope is Scope.RESULT and v is not None and v.op is not None and is_update(v.op)
 
     def run(self) -> Iterator[Obligation]:
+        yield from self.cut_loops()
+        whole = in_whole_nests(self.schedule)
+        yield from (self if whole is self.schedule else _Prover(whole, self.ask, self.brief)).contents()
+
+    def cut_loops(self) -> Iterator[Obligation]:
+        """What memory is touched, and whether the segments of a loop do what its nest says."""
         yield from self.memory()
-        yield from self.contents()
+        for name, subject, question in segment_questions(self.schedule, self.ask):
+            yield self._decided(name, subject, question)
 
     def memory(self) -> Iterator[Obligation]:
         """What has to hold for a kernel to touch only what is there and its own, and to read nothing that was never written."""

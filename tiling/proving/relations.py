@@ -44,7 +44,7 @@ class Questions:
             # So many operations as isl may have time for: one question does not take more than what is left.
             left = int((self.deadline - time.perf_counter()) * OPERATIONS_PER_SECOND)
             answer = bounded(question, max(1, min(self.operations, left)))
-        except ValueError as reason:
+        except (ValueError, islpy.Error) as reason:
             raise Undecided(str(reason)) from None
         if isinstance(answer, Declined):
             raise Undecided(answer.reason)

@@ -9,6 +9,7 @@ write. It is for small shapes: loops of a few thousand iterations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cmp_to_key
 from itertools import product
 from typing import Any
@@ -29,6 +30,8 @@ from tiling.loops.ir import (
     FoldStep,
     Loop,
     LoopKind,
+    Matrix,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
@@ -168,6 +171,7 @@ class _Phase:
         models: dict[type, Callable[[Any, Points], None]] = {
             Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
             Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
+            MatrixStep: self.matrices,
         }  # fmt: skip
         models[type(step)](step, at)
 
@@ -247,6 +251,9 @@ class _Phase:
     # ------------------------------------------------------------ nests
 
     def nest(self, nest: Nest, around: Points) -> None:
+        if nest.segments:
+            self.segments(nest, around)
+            return
         points = self.over(nest.loops, around)
         skip = nest.skip
         zeros: list[tuple[Buffer, Array]] = []
@@ -266,12 +273,37 @@ class _Phase:
             self.memory.store(b, at, x)
         for b, at in zeros:
             self.memory.store(b, at, np.zeros(at.size, b.element.dtype))
+        self.folds(nest, taken, points, outer)
+
+    def folds(self, nest: Nest, taken: list[Array], points: Points, outer: Points) -> None:
         for f in nest.folds:
             mine, taken = taken[: len(f.nodes)], taken[len(f.nodes) :]
             if any(x.kind is LoopKind.SCAN for x in nest.loops):
                 self.scan(nest, f, mine, points)
             else:
                 self.fold(f, mine, points, outer)
+
+    def segments(self, nest: Nest, around: Points) -> None:
+        """Each segment of the innermost loop stores for itself, together they fold. Their ends say what a flag leaves out."""
+        inner = nest.loops[-1]
+        parts: list[tuple[Points, list[Array]]] = []
+        stored = []
+        for x in nest.segments:
+            points = self.over((*nest.loops[:-1], replace(inner, lower=x.lower, upper=x.upper)), around)
+            values = self.values([s.node for s in x.stores], points)
+            stored += [(s.buffer, self.address(s.buffer, s.index, points), y) for s, y in zip(x.stores, values, strict=True)]
+            if [f.buffers for f in x.folds] != [f.buffers for f in nest.folds]:
+                if _count(points):
+                    raise Misuse("a segment without a part of the nest's folds")
+                continue
+            parts.append((points, self.values([n for f in x.folds for n in f.nodes], points)))
+        for b, at, y in stored:
+            self.memory.store(b, at, y)
+        if nest.folds and parts:
+            outer = self.over([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], around)
+            every = {v: np.concatenate([points[v] for points, _ in parts]) for v in parts[0][0]}
+            taken = [np.concatenate(same) for same in zip(*(values for _, values in parts), strict=True)]
+            self.folds(nest, taken, every, outer)
 
     def fold(self, f: FoldStep, nodes: list[Array], points: Points, outer: Points) -> None:
         """Each element starts from its initial value, or goes on, and takes the iterations in order."""
@@ -509,6 +541,30 @@ class _Phase:
                 y = y * np.exp(t.sign * 2j * np.pi * column * np.arange(stored) / (t.columns * t.size))
             y = y * t.scale
             self.memory.store(t.target.buffer, self._line(t.target, np.array(lane), np.arange(stored), point), y)
+
+    def matrices(self, s: MatrixStep, around: Points) -> None:
+        """A triangular system, or a factor of a positive matrix; the other factorisations have no model here."""
+        for point in _each(around):
+            a, *rest = (self.memory.load(m.block.buffer, self._places(m, point)) for m in s.sources)
+            lower = "lower" in s.options
+            if s.kind == "triangular" and len(rest) == 1 and a.shape[0] == a.shape[1]:
+                a = np.tril(a) if lower else np.triu(a)
+                if "unit" in s.options:
+                    np.fill_diagonal(a, 1)
+                a = a.T if "transposed" in s.options else a
+                (b,) = rest
+                x = np.linalg.solve(a, b) if "left" in s.options else np.linalg.solve(a.T, b.T).T
+            elif s.kind == "cholesky" and not rest:
+                half = np.tril(a) if lower else np.triu(a).T
+                x = np.linalg.cholesky(half + np.tril(half, -1).T)
+                x = x if lower else x.T
+            else:
+                raise LookupError(f"{s.kind} of {len(s.sources)} matrices has no model")
+            (target,) = s.targets
+            self.memory.store(target.block.buffer, self._places(target, point).reshape(-1), x.reshape(-1))
+
+    def _places(self, m: Matrix, point: Points) -> Array:
+        return self._line(m.block, np.arange(m.rows)[:, None], np.arange(m.columns), point)
 
 
 # ---------------------------------------------------------------- arrays
