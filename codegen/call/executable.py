@@ -40,6 +40,7 @@ from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Buffer, Decision, EvaluatorStep, Fusion, Obligation, Plan, plan
 from tiling.pipeline import check_settings
+from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.stages import print_stages
 from tiling.show.text import summary
@@ -159,7 +160,8 @@ class Executable:
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         signatures = self._kept_signatures(computes)
         target = self.target or MachineCode()
-        compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
+        with few_collections():
+            compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
         self._compiled = dict(zip(computes, compiled, strict=True))
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)

@@ -10,6 +10,7 @@ and what it returns is asked of numba. `NotStructured` says that the whole of nu
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -325,11 +326,17 @@ class _Walk:
         key = (function, *kinds)
         signature = self.rules.get(key)
         if signature is None:
-            signature = self.context.resolve_function_type(self.context.resolve_value_type(function), kinds, {})
-            if signature is None or len(signature.args) != len(kinds):
-                raise NotStructured(f"{function} of {kinds}")
-            self.rules[key] = signature
+            signature = self.rules[key] = _rule(self.context, function, kinds)
         return Apply(function, signature, operands)
+
+
+@functools.lru_cache(4096)
+def _rule(context: Any, function: Any, kinds: tuple[Any, ...]) -> Any:
+    """Numba's signature of a function of operands of these types: the kernels of a program ask for the same ones."""
+    signature = context.resolve_function_type(context.resolve_value_type(function), kinds, {})
+    if signature is None or len(signature.args) != len(kinds):
+        raise NotStructured(f"{function} of {kinds}")
+    return signature
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], TypedStatement]] = {

@@ -88,13 +88,32 @@ class _BufModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, storage.as_pointer())
 
 
-_scopes: ContextVar[tuple[str, ...]] = ContextVar("tilewright_scopes", default=())
+class _Scopes:
+    """Scopes whose accesses never overlap, and the lists that say so of the modules that are written meanwhile."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.lists: dict[tuple[Any, str], tuple[Any, Any]] = {}
+
+    def lists_of(self, module: Any, scope: str) -> tuple[Any, Any]:
+        """(the scope an access is in, those it is not in) as metadata of a module; the second is None where there are none."""
+        found = self.lists.get((module, scope))
+        if found is None:
+            domain = module.add_metadata(["tilewright"])
+            nodes = {name: module.add_metadata([f"tilewright.{name}", domain]) for name in self.names}
+            own = module.add_metadata([nodes[scope]])
+            others = [nodes[name] for name in self.names if name != scope]
+            found = self.lists[module, scope] = (own, module.add_metadata(others) if others else None)
+        return found
+
+
+_scopes: ContextVar[_Scopes | None] = ContextVar("tilewright_scopes", default=None)
 
 
 @contextlib.contextmanager
 def use_scopes(scopes: tuple[str, ...]) -> Iterator[None]:
     """Declare, for kernels lowered inside the block, that accesses through these scopes never overlap."""
-    token = _scopes.set(scopes)
+    token = _scopes.set(_Scopes(scopes))
     try:
         yield
     finally:
@@ -104,12 +123,11 @@ def use_scopes(scopes: tuple[str, ...]) -> Iterator[None]:
 def tag(module: Any, access: Any, scope: str) -> Any:
     """Attach alias.scope / noalias metadata to a load or store."""
     known = _scopes.get()
-    if scope in known:
-        domain = module.add_metadata(["tilewright"])
-        nodes = {name: module.add_metadata([f"tilewright.{name}", domain]) for name in known}
-        access.set_metadata("alias.scope", module.add_metadata([nodes[scope]]))
-        if len(known) > 1:
-            access.set_metadata("noalias", module.add_metadata([nodes[name] for name in known if name != scope]))
+    if known is not None and scope in known.names:
+        own, others = known.lists_of(module, scope)
+        access.set_metadata("alias.scope", own)
+        if others is not None:
+            access.set_metadata("noalias", others)
     return access
 
 

@@ -4,6 +4,8 @@ A block of a matrix product is some thousand instructions, the same ones whereve
 same. ``outlined`` gives such a lowering a function of its own, named by the hash of all that it depends on; whoever compiles
 the kernel collects the functions' modules (``collect``), compiles those that the cache lacks, and links them by name. A
 function that computes little is left in line, as are all where nothing collects (for people who look at a whole kernel).
+
+A function's text takes as long to write as to compile. It is written when somebody asks for it: who has the object code does not.
 """
 
 from __future__ import annotations
@@ -12,26 +14,28 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 from numba import types
 
 from codegen.lib.buffer import Buf, use_scopes
-from codegen.target import current_target
+from codegen.target import Target, current_target, use_target
 
-__all__ = ["collect", "outlined"]
+__all__ = ["Functions", "collect", "outlined"]
 
 Lowering = Callable[[Any, Any, Any, Any], Any]
+Functions: TypeAlias = dict[str, Callable[[], str]]
+"""Name -> what writes the text of a function's module."""
 
-_found: ContextVar[dict[str, str] | None] = ContextVar("tilewright_outlined", default=None)
+_found: ContextVar[Functions | None] = ContextVar("tilewright_outlined", default=None)
 _PREFIX = "tilewright_lib_"
 _LITTLE = 4096
 
 
 @contextlib.contextmanager
-def collect(found: dict[str, str]) -> Iterator[None]:
-    """Inside the block, outlined functions are called by name; ``found`` gets name -> module text of each."""
+def collect(found: Functions) -> Iterator[None]:
+    """Inside the block, outlined functions are called by name; ``found`` gets each of them."""
     token = _found.set(found)
     try:
         yield
@@ -53,7 +57,8 @@ def outlined(name: str, lower: Lowering, extents: int) -> Lowering:
         passed = [(a, k) for a, k in zip(args, kinds, strict=True) if not isinstance(k, types.Literal)]
         kind = ir.FunctionType(ir.VoidType(), [a.type for a, _ in passed])
         if symbol not in found:
-            found[symbol] = _module_text(symbol, kind, context, sig.replace(args=tuple(kinds)), args, lower)
+            own = sig.replace(args=tuple(kinds))
+            found[symbol] = lambda: _module_text(symbol, kind, target, context, own, args, lower)
         function = b.module.globals.get(symbol) or ir.Function(b.module, kind, symbol)
         b.call(function, [a for a, _ in passed])
         return context.get_dummy_value()
@@ -71,16 +76,19 @@ def _is_little(kinds: Any) -> bool:
 
 
 def _with_numbered_scopes(kinds: Any) -> list[Any]:
-    """The argument types with scopes numbered as they appear: names of a kernel's buffers make no difference."""
+    """The argument types with scopes numbered as they appear, aligned as any element is.
+
+    Names and alignments of a kernel's buffers make no difference: blocks begin anywhere in them.
+    """
     numbers: dict[str, int] = {}
     return [
-        Buf(k.dtype, f"s{numbers.setdefault(k.scope, len(numbers))}", k.align) if isinstance(k, Buf) else k for k in kinds
+        Buf(k.dtype, f"s{numbers.setdefault(k.scope, len(numbers))}", k.item_align) if isinstance(k, Buf) else k for k in kinds
     ]
 
 
-def _module_text(symbol: str, kind: Any, context: Any, sig: Any, args: Any, lower: Lowering) -> str:
+def _module_text(symbol: str, kind: Any, target: Target, context: Any, sig: Any, args: Any, lower: Lowering) -> str:
     module = ir.Module(symbol)
-    module.triple = current_target().triple
+    module.triple = target.triple
     function = ir.Function(module, kind, symbol)
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block())
@@ -90,7 +98,7 @@ def _module_text(symbol: str, kind: Any, context: Any, sig: Any, args: Any, lowe
         for a, k in zip(args, sig.args, strict=True)
     ]
     scopes = tuple(dict.fromkeys(k.scope for k in sig.args if isinstance(k, Buf)))
-    with use_scopes(scopes):
+    with use_target(target), use_scopes(scopes):
         lower(context, builder, sig, inner)
     builder.ret_void()
     return str(module)

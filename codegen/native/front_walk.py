@@ -8,13 +8,13 @@ control flow, SSA, inference by fixpoint) take several times as long. How a func
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from codegen.kernel.ir import Break, Continue, Kernel, Pass, Return
 from codegen.kernel.typed import (
@@ -54,15 +54,22 @@ def lower_structured(
     types.
     """
     typing_context, context = contexts
-    library = context.codegen().create_library(kernel.name)
+    library = _library(context)
     with context.push_code_library(library):
         builder, arguments = prologue(context)
         made = typed(kernel, [kind for kind, _ in arguments], namespace, typing_context)
         given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
         _Walk(given, made.variables, typing_context, context, builder, epilogue).function(made.body)
     if library._linking_libraries:
+        _library.cache_clear()
         raise NotStructured("functions that numba compiles")
     return str(builder.module)
+
+
+@functools.cache
+def _library(context: Any) -> Any:
+    """Where numba puts functions that a lowering wants compiled: the kernels that are taken here have none."""
+    return context.codegen().create_library("kernels")
 
 
 class _Walk:
@@ -72,6 +79,7 @@ class _Walk:
         self, given: dict[str, Any], kinds: Any, typing: Any, context: Any, builder: Any, epilogue: Callable[[Any], None]
     ) -> None:
         self.given, self.kinds, self.typing, self.context, self.builder = given, kinds, typing, context, builder
+        self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
         self.rules: dict[tuple[Any, ...], Any] = {}
@@ -79,11 +87,16 @@ class _Walk:
 
     def function(self, body: Sequence[TypedStatement]) -> None:
         start = self.builder.append_basic_block("body")
-        self.builder.branch(start)
         self.builder.position_at_end(start)
         self.block(body)
         if not self.builder.block.is_terminated:
             self.leave()
+        self.frame.position_at_end(self.frame.block)
+        self.frame.branch(start)
+
+    def room(self, kind: Any, name: str = "") -> Any:
+        """A place in the frame, made where the function begins."""
+        return self.frame.alloca(kind, name=name)
 
     def leave(self) -> None:
         self.epilogue(self.builder)
@@ -129,7 +142,7 @@ class _Walk:
             uneven = b.icmp_signed(">", b.srem(length, ir.Constant(_I64, step)), zero)
             turns = b.add(b.sdiv(length, ir.Constant(_I64, step)), b.zext(uneven, _I64))
         turns = b.select(b.icmp_signed(">", length, zero), turns, zero)
-        left, place = (cgutils.alloca_once(b, _I64, name=n) for n in ("left", "place"))
+        left, place = (self.room(_I64, n) for n in ("left", "place"))
         b.store(turns, left)
         b.store(start, place)
         head, body, after = (b.append_basic_block(n) for n in ("head", "loop", "after"))
@@ -166,7 +179,8 @@ class _Walk:
         place = self.places.get(name)
         if place is None:
             kind = self.context.get_value_type(self.kinds[name])
-            place = self.places[name] = cgutils.alloca_once(self.builder, kind, name=name)
+            place = self.places[name] = self.room(kind, name)
+            self.frame.store(kind(None), place)
         self.builder.store(value, place)
 
     # ------------------------------------------------------------ expressions
@@ -200,7 +214,7 @@ class _Walk:
 
     def chain(self, parts: Sequence[Callable[[], Any]], stop: bool) -> Any:
         """The first of the bits that is ``stop``, or the last: what comes after is not computed."""
-        place = cgutils.alloca_once(self.builder, _I1)
+        place = self.room(_I1)
         after = self.builder.append_basic_block("decided")
         for k, part in enumerate(parts):
             bit = part()

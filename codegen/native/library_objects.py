@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from codegen.native import object_cache
@@ -24,8 +24,8 @@ _payloads: dict[str, bytes] = {}
 _lock = threading.RLock()
 
 
-def provide(functions: Mapping[str, str], target: Target, stamp: str) -> None:
-    """Have every function (name -> module text) loaded: from memory, from disk, or compiled now.
+def provide(functions: Mapping[str, Callable[[], str]], target: Target, stamp: str) -> None:
+    """Have every function (name -> what writes its module's text) loaded: from memory, from disk, or compiled now.
 
     ``stamp`` is what the text does not say and object code depends on: versions.
     """
@@ -37,7 +37,7 @@ def provide(functions: Mapping[str, str], target: Target, stamp: str) -> None:
         key = _key(name, stamp)
         payload = object_cache.read(key)
         if payload is None:
-            payload = native.library_object(text, target)
+            payload = native.library_object(text(), target)
             object_cache.write(key, payload)
         _load(name, payload, target)
 

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -44,6 +44,12 @@ def target_machine(target: Target) -> Any:
     return machine.create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
     )
+
+
+@functools.cache
+def data_layout(target: Target) -> str:
+    """LLVM's description of a machine's types and addresses."""
+    return str(target_machine(target).target_data)
 
 
 _ASKS = interrupts.SYMBOL.encode()
@@ -103,7 +109,7 @@ def library_object(text: str, target: Target) -> bytes:
     with compiling:
         _initialise()
         module = _parsed(text)
-        module.data_layout = str(target_machine(target).target_data)
+        module.data_layout = data_layout(target)
         _vectorise(module, target)
         _unroll(module, target)
         return emit_object(module, target)
@@ -138,7 +144,7 @@ def _run_passes(passes: Any, module: Any, builder: Any) -> None:
         passes.close()
 
 
-_builders = threading.local()  # a target machine is one thread's at a time
+_builders = threading.local()  # of pass builders and target machines, which are one thread's at a time
 
 
 def _pass_builder(target: Target, level: int, vectorise: bool) -> Any:
@@ -147,6 +153,16 @@ def _pass_builder(target: Target, level: int, vectorise: bool) -> Any:
     found = getattr(_builders, key, None)
     if found is None:
         found = _new_pass_builder(target, level, vectorise)
+        setattr(_builders, key, found)
+    return found
+
+
+def _emitter(target: Target) -> Any:
+    """This thread's target machine for a target: making one takes as long as it takes to write a small kernel."""
+    key = f"{target.key} machine"
+    found = getattr(_builders, key, None)
+    if found is None:
+        found = target_machine(target)
         setattr(_builders, key, found)
     return found
 
@@ -261,7 +277,7 @@ def build(
     signature: KernelSignature,
     symbol: str,
     target: Target,
-    functions: dict[str, str] | None = None,
+    functions: dict[str, Callable[[], str]] | None = None,
     kernel: Kernel | None = None,
 ) -> Any:
     """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
@@ -282,7 +298,7 @@ def provide_interrupts() -> None:
         target = default_target()
         asks = ctypes.sizeof(ctypes.c_void_p) == 8 and all(map(is_provided, interrupts.PYTHONS))
         text = interrupts.source(asks, target.triple)
-        key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
+        key = hashlib.sha256(f"{text} {target.key} {data_layout(target)}".encode()).hexdigest()
         payload = object_cache.read(key)
         if payload is None:
             payload = library_object(text, target)
@@ -303,7 +319,7 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
     missing = [name for name in called if not is_provided(name)]
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
-    return bytes(target_machine(target).emit_object(module))
+    return bytes(_emitter(target).emit_object(module))
 
 
 def emit_assembly(module: Any, target: Target) -> str:
@@ -317,14 +333,15 @@ def lower(
     signature: KernelSignature,
     symbol: str,
     target: Target,
-    functions: dict[str, str] | None = None,
+    functions: dict[str, Callable[[], str]] | None = None,
     kernel: Kernel | None = None,
 ) -> Any:
     """The unoptimised LLVM module of a kernel with its C entry ``symbol(begin, end, buffers, scratch)``.
 
     ``kernel`` is the source as a tree; without one numba's passes compile the source.
 
-    With ``functions``, large library functions are called by name and put there (name -> module text); else all is in line.
+    With ``functions``, large library functions are called by name and put there (name -> what writes its module's text); else
+    all is in line.
     Raises whatever numba raises for source that it cannot type; the message names the file and line.
     """
     from numba.core import types
@@ -419,7 +436,7 @@ def _entry(
     i64, i8 = ir.IntType(64), ir.IntType(8)
     module = ir.Module(symbol)
     module.triple = target.triple
-    module.data_layout = str(target_machine(target).target_data)
+    module.data_layout = data_layout(target)
     pointer = i8.as_pointer()
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64, i64, pointer.as_pointer(), pointer]), symbol)
     builder = ir.IRBuilder(entry.append_basic_block())

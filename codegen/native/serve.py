@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -12,12 +13,16 @@ from codegen.native.workers import Job, Made
 
 __all__ = ["serve"]
 
+NEW_OBJECTS = 100_000
+"""For which the collector waits, as in the caller (`tiling.planning.garbage`): most of what there is are imports."""
+
 
 def serve() -> None:
     """Compile the jobs that come in on standard input until it ends; the answers go out on what was standard output."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     sent: set[str] = set()
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     while True:
         try:
             job: Job = pickle.load(sys.stdin.buffer)

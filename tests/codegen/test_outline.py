@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import codegen
+import hlo
+from codegen.lib import outline
 from codegen.native import jit, library_objects
 from codegen.native.jit import compile_kernel, kernel_ir
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
+from tiling.planning.garbage import NEW_OBJECTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +67,19 @@ def test_two_kernels_share_one_block(cache: Path) -> None:
     assert len(list((cache / "objects").iterdir())) == 5
 
 
+def test_a_block_whose_code_is_there_is_not_written_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for a kernel that does more, nor for one whose buffers have other names and are aligned to an element alone."""
+    texts: list[str] = []
+    write = outline._module_text
+    monkeypatch.setattr(outline, "_module_text", lambda *x: (texts.append(x[0]), write(*x))[1])
+    source, signature = product(64)
+    _works(source, signature, 64)
+    _works(*product(64, "        c[0] = sqrt(c[0])\n"), 64)
+    narrow = KernelSignature(tuple(Param(x, "float32", 4, f"of {x}") for x in "abc"))
+    _works(source, narrow, 64)
+    assert (len(texts), jit.stats.compiled) == (1, 3)
+
+
 def test_both_come_back_from_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _works(*product(64), 64)
     jit.forget_kernels()
@@ -79,6 +98,21 @@ def test_a_block_that_the_cache_lost_is_compiled_again(cache: Path, monkeypatch:
     _works(*product(64), 64)
     assert (jit.stats.compiled, jit.stats.disk_hits) == (2, 0)
     assert lost.exists()
+
+
+def test_collections_are_few_while_kernels_are_compiled() -> None:
+    class Watched(jit.MachineCode):
+        def compile(self, kernels: Any) -> list[jit.CompiledKernel]:
+            seen.append(gc.get_threshold()[0])
+            return super().compile(kernels)
+
+    seen: list[int] = []
+    before = gc.get_threshold()
+    module = hlo.parse("func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n%0 = stablehlo.negate %x : tensor<2xf32>\n"
+                       "return %0 : tensor<2xf32> }")  # fmt: skip
+    codegen.compile(module, target=Watched())
+    assert seen == [NEW_OBJECTS]
+    assert gc.get_threshold() == before
 
 
 def test_people_see_the_whole_kernel() -> None:
