@@ -11,6 +11,7 @@ lanes at once; any other op whose operands vary over the lanes is executed once 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,10 +63,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use: `steps` executed ops, `memory_bytes` of values alive at once. None: no limit."""
+    """What a program may use: `steps` executed ops, `memory_bytes` of values alive at once, `seconds`. None: no limit.
+
+    Whether its time is up is asked between two ops.
+    """
 
     steps: int | None = None
     memory_bytes: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Budget:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self.steps = 0
         self.live_bytes = 0
         self._holders: IdentityDict[np.ndarray, int] = IdentityDict()
@@ -136,6 +142,8 @@ class Context:
         allowed = self.budget.limits.steps
         if allowed is not None and self.budget.steps > allowed:
             raise LimitError(f"more than {allowed} steps", *at(op, self.module), op=op.name)
+        if self.budget.deadline is not None and time.monotonic() > self.budget.deadline:
+            raise LimitError(f"more than {self.budget.limits.seconds:.3g} s", *at(op, self.module), op=op.name)
 
     def reserve(self, op: Op, size_bytes: int) -> None:
         """Asks for `size_bytes` on top of what is alive. Raises LimitError when that is more than allowed."""
