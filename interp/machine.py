@@ -11,7 +11,6 @@ lanes at once; any other op whose operands vary over the lanes is executed once 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,8 @@ from interp.errors import ExecutionError, LimitError, at
 from interp.registry import Rule
 
 __all__ = ["Budget", "Call", "Context", "Lanes", "Limits", "Machine", "TraceEvent", "Wait"]
+
+_STEPS_A_QUESTION = 8  # a fraction of a millisecond
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use: `steps` executed ops, `memory_bytes` of values alive at once, `seconds`. None: no limit.
+    """What a program may use: `steps` executed ops, `memory_bytes` of values alive at once. None: no limit.
 
-    Whether its time is up is asked between two ops.
+    `is_over`, which is asked between ops now and then, tells that nobody waits for the results any more.
     """
 
     steps: int | None = None
     memory_bytes: int | None = None
-    seconds: float | None = None
+    is_over: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,6 @@ class Budget:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self.steps = 0
         self.live_bytes = 0
         self._holders: IdentityDict[np.ndarray, int] = IdentityDict()
@@ -142,8 +142,9 @@ class Context:
         allowed = self.budget.limits.steps
         if allowed is not None and self.budget.steps > allowed:
             raise LimitError(f"more than {allowed} steps", *at(op, self.module), op=op.name)
-        if self.budget.deadline is not None and time.monotonic() > self.budget.deadline:
-            raise LimitError(f"more than {self.budget.limits.seconds:.3g} s", *at(op, self.module), op=op.name)
+        is_over = self.budget.limits.is_over
+        if is_over is not None and self.budget.steps % _STEPS_A_QUESTION == 0 and is_over():
+            raise LimitError("nobody waits for the results", *at(op, self.module), op=op.name)
 
     def reserve(self, op: Op, size_bytes: int) -> None:
         """Asks for `size_bytes` on top of what is alive. Raises LimitError when that is more than allowed."""

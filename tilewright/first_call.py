@@ -1,12 +1,13 @@
 """The first call of a program that takes long to compile: the evaluator runs it, while another process compiles.
 
     begin(module, …)  ->  Ahead, a process that compiles the program into the disk cache; or why there is none
-    evaluated(…)      ->  the results of the first call
+    evaluated(…)      ->  the results of the first call, unless the kernels are there before
     Ahead.wait()      ->  the kernels are in the cache: every later call runs them
 
-So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute agrees
-within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: one that is given up, as
-it takes longer than was thought, has done nothing. TILEWRIGHT_FIRST_CALL=compiled has every call run kernels.
+So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute
+agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
+evaluation that is given up, as the kernels are there first, has done nothing. TILEWRIGHT_FIRST_CALL=compiled has every call run
+kernels.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import logging
 import os
 import pickle
+import select
 import subprocess
 import tempfile
 import weakref
@@ -48,7 +50,6 @@ _log = logging.getLogger("tilewright")
 
 _PROGRAM_SECONDS, _OP_SECONDS = 0.1, 0.0025  # what compiling takes, roughly
 _LEAST_SECONDS = 0.2  # what compiles faster is compiled
-_SHARE = 0.5  # of the time of compiling that the evaluator may take
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
 _MOST_BYTES = 1 << 28
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
@@ -78,14 +79,14 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
     seconds = _compile_seconds(module)
     if seconds < _LEAST_SECONDS:
         return Declined("it compiles fast")
-    if _evaluator_seconds(module) > _SHARE * seconds:
+    if _evaluator_seconds(module) > seconds:
         return Declined("the evaluator would take as long as the compiler")
     if is_kept(module, entry):
         return Declined("its kernels are in the disk cache")
     if module.source is None:
         return Declined("it has no text")
     try:
-        ahead = Ahead(_Request(module.source.text, entry, threads), _SHARE * seconds)
+        ahead = Ahead(_Request(module.source.text, entry, threads))
     except OSError as error:
         return Declined(f"no process to compile in: {error}")
     _log.info("the evaluator runs the first call of @%s; its kernels are compiled meanwhile, for all later calls", entry)
@@ -94,6 +95,8 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
 
 def _obstacle() -> str | None:
     """Why no program is compiled ahead here."""
+    if os.name != "posix":
+        return "pipes cannot be asked here whether something has come"
     if choice_setting("TILEWRIGHT_FIRST_CALL", ("evaluated", "compiled")) == "compiled":
         return "TILEWRIGHT_FIRST_CALL"
     if debug_modes():
@@ -164,10 +167,10 @@ def keep(module: Module, entry: str) -> None:
 # ---------------------------------------------------------------- the call
 
 
-def evaluated(module: Module, entry: str, arrays: Sequence[Any], seconds: float) -> tuple[Any, ...] | Declined:
-    """The results of a program without effects; Declined where the evaluator has none after so many seconds."""
+def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead) -> tuple[Any, ...] | Declined:
+    """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results."""
     try:
-        return evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=Limits(seconds=seconds))
+        return evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=Limits(is_over=ahead.has_ended))
     except hlo.TilewrightError as error:
         return Declined(str(error))
 
@@ -183,13 +186,12 @@ class _Request:
 
 
 class Ahead:
-    """A process that compiles a program into the disk cache; `seconds` is how long the evaluator may take meanwhile.
+    """A process that compiles a program into the disk cache. It ends with this object at the latest.
 
-    It ends with this object at the latest. Raises OSError where no process can be started.
+    Raises OSError where no process can be started.
     """
 
-    def __init__(self, request: _Request, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, request: _Request) -> None:
         self._owner = os.getpid()
         handle, path = tempfile.mkstemp(prefix="tilewright-")  # a long text would fill the pipe before the process reads it
         try:
@@ -204,6 +206,10 @@ class Ahead:
         with contextlib.suppress(OSError):  # a process that is gone already: `wait` finds no answer
             pickle.dump(workers.Errand(__name__, "compile_ahead", path), self._process.stdin)
             self._process.stdin.flush()
+
+    def has_ended(self) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def wait(self) -> None:
         """Returns when the program is compiled, or when it is known that the process will not do so: who waits compiles then."""

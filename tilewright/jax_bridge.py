@@ -384,11 +384,12 @@ class Jitted:
         waiting.ahead = ahead
 
         def run(*arrays: Any) -> tuple[Any, ...]:
-            results = first_call.evaluated(lowered.module, name, arrays, ahead.seconds)
-            if isinstance(results, Declined):
-                return self._compiled(leaves, key, args, kwargs).executable(*arrays)
-            self._evaluated += 1
-            return results
+            results = first_call.evaluated(lowered.module, name, arrays, ahead)
+            if not isinstance(results, Declined):
+                self._evaluated += 1
+                return results
+            made: tuple[Any, ...] = self._compiled(leaves, key, args, kwargs).executable(*arrays)
+            return made
 
         return _Compiled.of(lowered, run, waiting.results)
 

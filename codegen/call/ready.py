@@ -1,7 +1,8 @@
 """What every program needs beside its own kernels, there before the first one is called.
 
 Importing this file imports all that compiles but numba and LLVM's front end; `get_ready` loads the launcher and the function of
-small calls. Whoever decorates a function with `tilewright.jit` wants to call it: the first call then pays for its own program alone.
+small calls. Whoever decorates a function with `tilewright.jit` wants to call it: the first call then pays for its own program
+alone.
 """
 
 from __future__ import annotations
