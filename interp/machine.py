@@ -28,6 +28,8 @@ from interp.registry import Rule
 
 __all__ = ["Budget", "Call", "Context", "Lanes", "Limits", "Machine", "TraceEvent", "Wait"]
 
+_STEPS_A_QUESTION = 8  # a fraction of a millisecond
+
 
 @dataclass(frozen=True)
 class Lanes:
@@ -62,10 +64,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use: `steps` executed ops, `memory_bytes` of values alive at once. None: no limit."""
+    """What a program may use: `steps` executed ops, `memory_bytes` of values alive at once. None: no limit.
+
+    `is_over`, which is asked between ops now and then, tells that nobody waits for the results any more.
+    """
 
     steps: int | None = None
     memory_bytes: int | None = None
+    is_over: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +142,9 @@ class Context:
         allowed = self.budget.limits.steps
         if allowed is not None and self.budget.steps > allowed:
             raise LimitError(f"more than {allowed} steps", *at(op, self.module), op=op.name)
+        is_over = self.budget.limits.is_over
+        if is_over is not None and self.budget.steps % _STEPS_A_QUESTION == 0 and is_over():
+            raise LimitError("nobody waits for the results", *at(op, self.module), op=op.name)
 
     def reserve(self, op: Op, size_bytes: int) -> None:
         """Asks for `size_bytes` on top of what is alive. Raises LimitError when that is more than allowed."""

@@ -19,13 +19,15 @@ from typing import Any, overload
 
 import numpy as np
 
+import codegen
 import hlo
-from hlo.errors import TilewrightError
+from codegen.call.ready import get_ready
+from hlo.errors import Declined, TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
+from tilewright import first_call
 from tilewright.jax_results import Results
 from tilewright.lapack import CUSTOM_CALLS
-from tilewright.windows import as_xla_takes_windows
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
 
@@ -63,6 +65,7 @@ class _Lowered:
     out_avals: tuple[Any, ...]
     custom_calls: Mapping[str, Callable[..., Any]]
     donated: tuple[bool, ...]  # of each argument that is an array
+    has_callbacks: bool
 
 
 def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
@@ -109,10 +112,7 @@ def _parsed(lowered: Any) -> Module:
             text = mlir.module_to_string(mlir.refine_polymorphic_shapes(refined.operation.clone()))
     else:
         text = lowered.as_text()
-    module = hlo.parse(text, "<jax>")
-    as_xla_takes_windows(module)
-    hlo.verify(module)
-    return module
+    return first_call.parsed(text)
 
 
 def _unknown_targets(module: Module) -> list[str]:
@@ -166,7 +166,8 @@ def _lower_all(function: Any, platforms: Iterable[str] | None, args: Any, kwargs
         for a, v in zip(attributes, main.arguments, strict=True)
         if not isinstance(v.type, TokenType)
     )
-    return _Lowered(module, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **_callbacks(lowered)}, donated)
+    callbacks = _callbacks(lowered)
+    return _Lowered(module, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **callbacks}, donated, bool(callbacks))
 
 
 def _staged(f: Any, **options: Any) -> tuple[Any, tuple[str, ...] | None]:
@@ -248,6 +249,23 @@ class _Compiled:
     donated: tuple[int, ...]  # numbers of the leaves
     results: Results
 
+    @classmethod
+    def of(cls, lowered: _Lowered, executable: Any, results: Results) -> _Compiled:
+        main = lowered.module.function()
+        dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
+        tokens = sum(isinstance(t, TokenType) for t in main.result_types)
+        donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
+        return cls(lowered, executable, dtypes, tokens, donated, results)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A program that is lowered and not compiled here yet; `ahead` is the process that compiles it, if any."""
+
+    lowered: _Lowered
+    results: Results
+    ahead: first_call.Ahead | None = None
+
 
 class Jitted:
     """A JAX function that Tilewright compiles at the first call with each signature (see `jit`).
@@ -262,11 +280,14 @@ class Jitted:
         if output not in ("jax", "numpy"):
             raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
         self._function, self._platforms = _staged(f, **options)
+        get_ready()
         self._output = output
         self._threads = threads
         self._custom_calls = dict(custom_calls or {})
         self._numbers, self._names = _static(f, options.get("static_argnums"), options.get("static_argnames"))
         self._made: dict[Any, _Compiled] = {}
+        self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
+        self._evaluated = 0
         self._lock = threading.RLock()  # the traced function may call itself on other shapes, as in JAX
         if callable(f):
             # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
@@ -281,12 +302,18 @@ class Jitted:
     @property
     def cache_size(self) -> int:
         """How many signatures were compiled."""
-        return len(self._made)
+        return len(self._made) + len(self._waiting)
+
+    @property
+    def evaluated_calls(self) -> int:
+        """How many calls the evaluator has run while kernels were compiled: at most the first of each signature."""
+        return self._evaluated
 
     def clear_cache(self) -> None:
         """Forgets the compiled programs. The kernels stay in the disk cache."""
         with self._lock:
             self._made.clear()
+            self._waiting.clear()
 
     def lower(self, *args: Any, **kwargs: Any) -> Module:
         """The module for these arguments."""
@@ -328,7 +355,8 @@ class Jitted:
         config = tuple(getattr(jax.config, name, None) for name in _CONFIGURATION)
         return leaves, (tree, tuple(types), len(args), static, config)
 
-    def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> _Compiled:
+    def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any, is_call: bool = False) -> _Compiled:
+        """The compiled program of a signature; with `is_call` it may be one that the evaluator runs, for this call alone."""
         try:
             found = self._made.get(key)
         except TypeError as e:
@@ -337,23 +365,55 @@ class Jitted:
             with self._lock:
                 found = self._made.get(key)
                 if found is None:
-                    found = self._made[key] = self._compile(args, kwargs)
+                    found = self._begun(leaves, key, args, kwargs) if is_call else None
+                if found is None:
+                    found = self._made[key] = self._compile(key, args, kwargs)
+                    self._waiting.pop(key, None)
         return found
 
-    def _compile(self, args: Any, kwargs: Any) -> _Compiled:
-        import codegen
+    def _begun(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> _Compiled | None:
+        """The evaluator as a signature's program, while another process compiles it; None where it is to be compiled now."""
+        if self._custom_calls or key in self._waiting:
+            return None
+        lowered = self._lowered(args, kwargs)
+        waiting = self._waiting[key] = _Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
+        name = lowered.module.function().name
+        ahead = Declined("it has callbacks") if lowered.has_callbacks else first_call.begin(lowered.module, name, self._threads)
+        if isinstance(ahead, Declined):
+            return None
+        waiting.ahead = ahead
 
+        def run(*arrays: Any) -> tuple[Any, ...]:
+            results = first_call.evaluated(lowered.module, name, arrays, ahead)
+            if not isinstance(results, Declined):
+                self._evaluated += 1
+                return results
+            made: tuple[Any, ...] = self._compiled(leaves, key, args, kwargs).executable(*arrays)
+            return made
+
+        return _Compiled.of(lowered, run, waiting.results)
+
+    def _lowered(self, args: Any, kwargs: Any) -> _Lowered:
         jax = _jax()
         args, kwargs = jax.tree_util.tree_map(lambda leaf: _foreign(jax, leaf), (args, kwargs))
-        lowered = _lower_all(self._function, self._platforms, args, kwargs)
-        main = lowered.module.function()
+        return _lower_all(self._function, self._platforms, args, kwargs)
+
+    def _compile(self, key: Any, args: Any, kwargs: Any) -> _Compiled:
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            lowered = self._lowered(args, kwargs)
+            waiting = _Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
+        lowered = waiting.lowered
+        if waiting.ahead is None:
+            self._waiting.pop(key, None)  # what fails from here on begins anew
+        else:
+            waiting.ahead.wait()
+        name = lowered.module.function().name
         executable = codegen.compile(
-            lowered.module, main.name, threads=self._threads, custom_calls={**lowered.custom_calls, **self._custom_calls}
+            lowered.module, name, threads=self._threads, custom_calls={**lowered.custom_calls, **self._custom_calls}
         )
-        dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
-        tokens = sum(isinstance(t, TokenType) for t in main.result_types)
-        donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
-        return _Compiled(lowered, executable, dtypes, tokens, donated, Results(jax, lowered.out_avals, self._output))
+        first_call.keep(lowered.module, name)
+        return _Compiled.of(lowered, executable, waiting.results)
 
     # ------------------------------------------------------------ the call
 
@@ -362,7 +422,7 @@ class Jitted:
         leaves, key = self._signature(args, kwargs)
         if key is None:  # inside another JAX transformation: JAX goes on tracing
             return self._function(*args, **kwargs)
-        made = self._compiled(leaves, key, args, kwargs)
+        made = self._compiled(leaves, key, args, kwargs, is_call=True)
         given = iter(leaves)
         arrays = [None if t is None else _array(jax, next(given), t) for t in made.dtypes]
         results = made.executable(*arrays)[made.token_results :]

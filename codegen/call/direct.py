@@ -32,7 +32,7 @@ from codegen.call import launch
 from codegen.native import object_cache
 from codegen.target import default_target
 
-__all__ = ["DirectCall", "is_available"]
+__all__ = ["DirectCall", "is_available", "prepare"]
 
 _HEAD = object.__basicsize__  # the reference count and the type; then come an array's fields
 _DATA, _RANK, _SHAPE, _DTYPE, _FLAGS = _HEAD, _HEAD + 8, _HEAD + 16, _HEAD + 40, _HEAD + 48
@@ -265,6 +265,12 @@ def _native() -> tuple[int, Any]:
         object_cache.write(key, payload)
     loaded = LoadedObject(payload, target)
     return loaded.address(_SYMBOL), loaded
+
+
+def prepare() -> None:
+    """Has the native function loaded where there can be one."""
+    if is_available():
+        _native()
 
 
 class DirectCall:

@@ -31,6 +31,7 @@ import numpy as np
 from codegen.call import memory
 from codegen.native import interrupts
 from codegen.native.jit import CompiledKernel, compile_kernel
+from codegen.native.jit import is_kept as is_kernel_kept
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 from codegen.waiting import wake_all
@@ -397,6 +398,18 @@ def _get_runner() -> Any:
         # the kernel beside the function keeps the machine code
         _runner = (_ENTRY_TYPE(kernel.entry), kernel)
     return _runner[0]
+
+
+def is_kept() -> bool:
+    """Whether the launcher's own machine code is there: where it is not, nothing was ever compiled into this cache."""
+    return _runner is not None or is_kernel_kept(_RUN_SOURCE, _NO_BUFFERS)
+
+
+def prepare() -> None:
+    """Has the launcher's machine code loaded, compiled where it must be: no program runs without it."""
+    _get_runner()
+    if default_threads() > 1:
+        _get_worker()
 
 
 class _Frame:

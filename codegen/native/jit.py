@@ -133,7 +133,7 @@ def kernel_key(source: str | Kernel, signature: KernelSignature, target: Target)
 
 def _key(source: str, kernel: Kernel | None, signature: KernelSignature, target: Target) -> str:
     what = _what_it_does(source, kernel, signature)
-    return hashlib.sha256("\0".join((what, _nameless(signature), target.key, _stamp())).encode()).hexdigest()
+    return hashlib.sha256("\0".join((what, _nameless(signature), target.key, stamp())).encode()).hexdigest()
 
 
 def _both(source: str | Kernel) -> tuple[str, Kernel | None]:
@@ -211,6 +211,12 @@ def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Tar
     return CompiledKernel(key, text, path, signature, target, loaded.address(_symbol(key)), loaded)
 
 
+def is_kept(source: str | Kernel, signature: KernelSignature, target: Target | None = None) -> bool:
+    """Whether a kernel is in memory or in the disk cache."""
+    key = kernel_key(source, signature, target or default_target())
+    return key in _kernels or object_cache.has(key)
+
+
 def compile_kernels(
     kernels: Sequence[tuple[str, KernelSignature]] | Sequence[tuple[Kernel, KernelSignature]], target: Target | None = None
 ) -> list[CompiledKernel]:
@@ -228,7 +234,7 @@ def compile_kernels(
         held: list[LoadedObject] = []  # more kernels than are kept may arrive before the first is asked for
 
         def arrived(job: workers.Job, made: workers.Made) -> None:
-            library_objects.deliver(made.library, job.target, _stamp())
+            library_objects.deliver(made.library, job.target, stamp())
             loaded = LoadedObject(made.code, job.target)
             object_cache.write(job.key, _pack(made.functions, made.code))
             with _lock:
@@ -293,7 +299,7 @@ def _obtain_alone(job: workers.Job) -> LoadedObject:
 
     started = time.perf_counter()
     found = _unpack(object_cache.read(job.key))
-    hit = found is not None and library_objects.recall(found[0], job.target, _stamp())
+    hit = found is not None and library_objects.recall(found[0], job.target, stamp())
     if found is None or not hit:
         found = build_object(job)
         object_cache.write(job.key, _pack(*found))
@@ -316,11 +322,12 @@ def build_object(job: workers.Job) -> tuple[tuple[str, ...], bytes]:
     functions: dict[str, Callable[[], str]] = {}
     module = native.build(job.source, job.path, job.signature, _symbol(job.key), job.target, functions, job.kernel)
     code = native.emit_object(module, job.target, functions)
-    library_objects.provide(functions, job.target, _stamp())
+    library_objects.provide(functions, job.target, stamp())
     return tuple(functions), code
 
 
-def _stamp() -> str:
+def stamp() -> str:
+    """What machine code depends on beside its kernel and its target: versions, and this package's own source."""
     return f"{_versions()} {_generator_digest()}"
 
 

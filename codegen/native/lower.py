@@ -481,6 +481,17 @@ def python_function(source: str, filename: str) -> Any:
     return namespace["kernel"]
 
 
+def prepare() -> None:
+    """Has all loaded that lowering a kernel needs."""
+    from codegen.native import front_walk  # noqa: F401
+    from codegen.native.front_numba import entry_contexts
+
+    with compiling:
+        _initialise()
+        entry_contexts()
+        _namespace()
+
+
 def _namespace() -> dict[str, Any]:
     """The names that kernels may use."""
     from codegen.lib import NAMESPACE, threads

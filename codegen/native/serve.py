@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import sys
+import threading
 
-from codegen.native import library_objects
+from codegen.native import library_objects, lower
 from codegen.native.jit import build_object
-from codegen.native.workers import Job, Made
+from codegen.native.workers import IDLE_SECONDS, Errand, Job, Made
 
 __all__ = ["serve"]
 
@@ -18,23 +20,39 @@ NEW_OBJECTS = 100_000
 
 
 def serve() -> None:
-    """Compile the jobs that come in on standard input until it ends; the answers go out on what was standard output."""
+    """Compile the jobs that come in on standard input until it ends; the answers go out on what was standard output.
+
+    What compiles is loaded before the first job is there. Where none comes for a while, the caller has changed its mind.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     sent: set[str] = set()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
+    idle = threading.Timer(IDLE_SECONDS, os._exit, (0,))
+    idle.daemon = True
+    idle.start()
+    lower.prepare()
     while True:
         try:
-            job: Job = pickle.load(sys.stdin.buffer)
+            job: Job | Errand = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        answer: Made | str
+        idle.cancel()
+        answer: Made | str | None
         try:
-            functions, code = build_object(job)
-            new = [name for name in functions if name not in sent]
-            answer = Made(functions, code, {name: library_objects.payload(name) for name in new})
-            sent.update(new)
+            answer = _answer(job, sent)
         except Exception as error:  # noqa: BLE001 (the caller compiles it again, and raises)
             answer = str(error)
         pickle.dump(answer, answers)
         answers.flush()
+
+
+def _answer(job: Job | Errand, sent: set[str]) -> Made | None:
+    """What a job gives; None for an errand that was done. Library functions that were sent before are not sent again."""
+    if isinstance(job, Errand):
+        getattr(importlib.import_module(job.module), job.function)(job.argument)
+        return None
+    functions, code = build_object(job)
+    new = [name for name in functions if name not in sent]
+    sent.update(new)
+    return Made(functions, code, {name: library_objects.payload(name) for name in new})

@@ -4,10 +4,14 @@ The caller and its helpers take kernels from one list, the longest first, and th
 fresh Python process (`codegen.native.helper`) that talks over two pipes: nothing is forked, so threads and locks of this process
 do not matter. Helpers live as long as one call. Whatever becomes of one (it cannot be started, it is killed), its kernel is
 compiled by the caller.
+
+Where it is known before that kernels are going to be compiled, helpers are started early (`start_early`): they load numba while
+this process still plans, and the next call takes them. One that nobody takes ends by itself (`IDLE_SECONDS`).
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import logging
 import os
@@ -24,7 +28,20 @@ from codegen.kernel.ir import Kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import Target
 
-__all__ = ["Job", "Made", "command", "compile_jobs", "helpers_for"]
+__all__ = [
+    "IDLE_SECONDS",
+    "Errand",
+    "Job",
+    "Made",
+    "command",
+    "compile_jobs",
+    "end",
+    "helpers_for",
+    "let_go",
+    "may_help",
+    "next_helper",
+    "start_early",
+]
 
 _log = logging.getLogger("tilewright.codegen")
 
@@ -32,6 +49,7 @@ _log = logging.getLogger("tilewright.codegen")
 _KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.016, 0.001, 0.1
 _START_SECONDS = 0.4
 _MOST_HELPERS = 7
+IDLE_SECONDS = 30  # what a helper waits for its first kernel
 _IMPORTED = ("numba", "llvmlite", "numpy", "ml_dtypes", "islpy", "sympy", "mpmath")  # by helpers, beside Tilewright itself
 
 
@@ -54,6 +72,15 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Errand:
+    """Anything else that a helper is to do: call a function by its names, with a text. None is its answer, or what went wrong."""
+
+    module: str
+    function: str
+    argument: str
+
+
+@dataclass(frozen=True)
 class Made:
     """What a job gave: the library functions that it calls, its object code, and the functions' that were new."""
 
@@ -62,11 +89,10 @@ class Made:
     library: dict[str, bytes]
 
 
-def helpers_for(jobs: Sequence[Job]) -> int:
-    """How many processes to start for ``jobs``: none where one core, or a little work, is all there is.
+def may_help() -> int:
+    """How many processes may compile beside the caller: one less than the cores, or than TILEWRIGHT_COMPILE_PROCESSES says.
 
-    TILEWRIGHT_COMPILE_PROCESSES sets the number of processes that compile, the caller's included. Raises SettingError when it is
-    no positive number.
+    Raises SettingError when that is no positive number.
     """
     if "python" not in os.path.basename(sys.executable or ""):
         return 0  # an application that has Python inside: its program is no interpreter
@@ -74,11 +100,94 @@ def helpers_for(jobs: Sequence[Job]) -> int:
     from hlo.settings import positive_setting
 
     wanted = positive_setting("TILEWRIGHT_COMPILE_PROCESSES")
-    if wanted is not None:
-        return max(0, min(wanted - 1, len(jobs) - 1))
-    cores = usable_cpus()
-    work = sum(j.seconds for j in jobs)
-    return max(0, min(cores - 1, len(jobs) - 1, _MOST_HELPERS, int(work / (2 * _START_SECONDS))))
+    return min(usable_cpus() - 1, _MOST_HELPERS) if wanted is None else wanted - 1
+
+
+def helpers_for(jobs: Sequence[Job]) -> int:
+    """How many processes are to compile ``jobs`` beside the caller: none where one core, or a little work, is all there is.
+
+    Those that were started early cost nothing more. Raises SettingError when TILEWRIGHT_COMPILE_PROCESSES is no positive number.
+    """
+    most = min(may_help(), len(jobs) - 1)
+    if not os.environ.get("TILEWRIGHT_COMPILE_PROCESSES", "").strip():
+        most = min(most, max(int(sum(j.seconds for j in jobs) / (2 * _START_SECONDS)), len(_spare)))
+    return max(0, most)
+
+
+_spare: dict[subprocess.Popen[bytes], object] = {}
+"""Helpers that were started early and have no caller yet, with the surroundings that they were started in."""
+_spare_lock = threading.RLock()
+
+
+def start_early() -> None:
+    """Starts a helper for the next call that compiles, where there may be one and none waits already."""
+    if may_help() < 1:
+        return
+    with _spare_lock:
+        _drop_stale()
+        if not _spare:
+            try:
+                _spare[_start()] = _surroundings()
+            except OSError as error:
+                _log.warning("no process to compile in: %s", error)
+
+
+def next_helper() -> subprocess.Popen[bytes]:
+    """A helper that was started early, or a new one; it is the caller's to `end`. Raises OSError where none can be started."""
+    with _spare_lock:
+        _drop_stale()
+        return _spare.popitem()[0] if _spare else _start()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a helper."""
+    process.kill()
+    process.wait()
+    _close_pipes(process)
+
+
+def let_go(process: subprocess.Popen[bytes]) -> None:
+    """What the child of a fork does with a helper of its parent's: it closes its ends of the pipes, or no end would be seen."""
+    process.returncode = 0  # not the child's to wait for
+    _close_pipes(process)
+
+
+def _surroundings() -> object:
+    """What a helper takes over from this process when it is started, as far as it counts."""
+    own = {k: v for k, v in os.environ.items() if k.startswith("TILEWRIGHT_") or k in ("XDG_CACHE_HOME", "HOME")}
+    return own, os.getcwd()
+
+
+def _drop_stale() -> None:
+    """Ends the spare helpers that others' settings were given, and those that have ended."""
+    now = _surroundings()
+    for process in [p for p, around in _spare.items() if p.poll() is not None or around != now]:
+        del _spare[process]
+        end(process)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            _close(pipe)
+
+
+def _stop() -> None:
+    with _spare_lock:
+        while _spare:
+            end(_spare.popitem()[0])
+
+
+def _after_fork() -> None:
+    global _spare_lock
+    _spare_lock = threading.RLock()
+    while _spare:
+        let_go(_spare.popitem()[0])
+
+
+atexit.register(_stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made], None], own: Callable[[Job], None]) -> None:
@@ -93,7 +202,7 @@ def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made
     try:
         for _ in range(helpers):
             try:
-                process = _start()
+                process = next_helper()
             except OSError as error:
                 _log.warning("no process to compile in: %s", error)
                 break
@@ -114,9 +223,7 @@ def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made
         for thread in threads:
             thread.join()
         for process in processes:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    _close(pipe)
+            end(process)
 
 
 def _close(pipe: IO[bytes]) -> None:

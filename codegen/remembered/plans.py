@@ -12,22 +12,25 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from codegen.native import object_cache
+from codegen.native import object_cache, workers
 from codegen.native.source_digest import source_digest
 from codegen.remembered.machine import calibrated_machine
 from codegen.supports import supports
 from hlo.module import DenseArray, Module, Value
 from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
 from tiling.passing import skipped
-from tiling.program.flatten import flatten, region_key
+from tiling.program.flatten import Program, flatten, region_key
 
 __all__ = ["planner_digest", "remember", "remembered_plan"]
+
+MANY_OPS = 100  # whose kernels take about as long to compile as a process takes to start
 
 
 def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
     """`tiling.plan` with what this machine found before. Raises KeyError when there is no function `entry`."""
     machine = machine or calibrated_machine()
-    key = _key(module, entry, machine)
+    program = flatten(module, entry, supports)
+    key = _program_key(program, machine)
     record = _read(key)
     if record is not None:
         try:
@@ -35,6 +38,8 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
             return record.applied_to(made)
         except ValueError:
             pass  # the record is of another program after all
+    if len(program.ops) >= MANY_OPS:
+        workers.start_early()  # it loads what compiles while this process plans
     made = plan(module, entry, machine, supports)
     _write(key, made)
     return made
@@ -117,8 +122,11 @@ def planner_digest() -> str:
 
 
 def _key(module: Module, entry: str, machine: Machine) -> str:
+    return _program_key(flatten(module, entry, supports), machine)
+
+
+def _program_key(program: Program, machine: Machine) -> str:
     """sha256 over the flattened program (constants by type, one repeated element by value), machine, planner, skipped passes."""
-    program = flatten(module, entry, supports)
     digest = hashlib.sha256(f"plan {planner_digest()} {machine!r} {sorted(skipped())}".encode())
     number: dict[Value, int] = {}
     for v in program.arguments:

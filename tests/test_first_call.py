@@ -1,0 +1,212 @@
+"""The first call of a program that takes long to compile is evaluated while another process compiles; later ones run kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlo
+import tilewright
+from codegen.native import library_objects, workers
+from hlo.errors import Declined
+from interp import LimitError, Limits, evaluate, machine
+from tests.safety.test_forks import status_of
+from tilewright import first_call
+
+if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
+    import jax
+    import jax.numpy as jnp
+
+SLEEPING = "import time; time.sleep(60)"
+ADD = "%0 = stablehlo.add %x, %x : tensor<4xf32>"
+
+
+def program(body: str) -> str:
+    return f"func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{\n{body}\nreturn %0 : tensor<4xf32> }}"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, a second process, and every program counted as long to compile."""
+    monkeypatch.setenv("TILEWRIGHT_FIRST_CALL", "evaluated")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "2")
+    monkeypatch.setattr(first_call, "_OP_SECONDS", 10.0)
+    monkeypatch.setattr(library_objects, "_loaded", dict(library_objects._loaded))
+    return tmp_path
+
+
+def helper_that_runs(program: str) -> Callable[[], subprocess.Popen[bytes]]:
+    return lambda: subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def own_function(n: int) -> tuple[Callable[[Any], Any], np.ndarray[Any, Any]]:
+    """A function that no other test compiles, and what it is called with."""
+    x = np.linspace(0, 1, n * 8, dtype=np.float32).reshape(n, 8)
+    return lambda x: {"y": jnp.tanh(x) * n + x.sum(0), "n": x.shape[0] * x}, x
+
+
+def agree(found: Any, wanted: Any) -> None:
+    jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, wanted)
+
+
+@pytest.mark.jax
+def test_the_first_call_is_evaluated_and_later_ones_run_kernels_that_another_process_made(cache: Path) -> None:
+    f, x = own_function(231)
+    g = tilewright.jit(f, donate_argnums=0)
+    given = jnp.array(x)
+    agree(g(given), f(x))
+    assert given.is_deleted() and (g.evaluated_calls, g.cache_size) == (1, 1)
+    agree(g(jnp.array(x)), f(x))
+    assert (g.evaluated_calls, g.cache_size) == (1, 1)
+    stats = g.executable(x).stats
+    assert stats.compiled == 0 and stats.cache_hits, "the other process compiled nothing"
+    again = tilewright.jit(f, donate_argnums=0)
+    agree(again(jnp.array(x)), f(x))
+    assert again.evaluated_calls == 0, "what the cache has need not be evaluated"
+    assert not [p for p in cache.rglob("*") if p.name.startswith(".new-")]
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("program", ["pass", "print('no pickle', flush=True)"])
+def test_a_process_that_fails_costs_only_its_help(cache: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(workers, "next_helper", helper_that_runs(program))
+    f, x = own_function(232)
+    g = tilewright.jit(f)
+    for _ in range(3):
+        agree(g(x), f(x))
+    assert g.evaluated_calls <= 1  # 0 where the process was gone before the evaluator had asked
+
+
+@pytest.mark.jax
+def test_a_process_that_cannot_be_started(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> subprocess.Popen[bytes]:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(workers, "next_helper", start)
+    f, x = own_function(233)
+    g = tilewright.jit(f)
+    agree(g(x), f(x))
+    assert g.evaluated_calls == 0
+
+
+@pytest.mark.jax
+def test_an_evaluation_is_given_up_when_the_kernels_are_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "next_helper", helper_that_runs("pass"))
+    monkeypatch.setattr(first_call.Ahead, "has_ended", lambda ahead: True)
+    monkeypatch.setattr(machine, "_STEPS_A_QUESTION", 1)
+    f, x = own_function(234)
+    g = tilewright.jit(f)
+    agree(g(x), f(x))
+    assert g.evaluated_calls == 0
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a POSIX call")
+def test_a_child_of_a_fork_leaves_its_parents_process_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = helper_that_runs(SLEEPING)()
+    monkeypatch.setattr(workers, "next_helper", lambda: process)
+    ahead = first_call.begin(hlo.parse(program(ADD)), "main", None)
+    assert isinstance(ahead, first_call.Ahead) and not ahead.has_ended()
+    child = os.fork()
+    if child == 0:
+        ahead.wait()
+        del ahead
+        os._exit(0)
+    assert status_of(child, 30) == 0
+    assert process.poll() is None, "the child ended its parent's process"
+    del ahead
+    assert process.poll() is not None, "nobody needs it any more"
+
+
+@pytest.mark.jax
+def test_callbacks_run_once_a_call(cache: Path) -> None:
+    seen: list[int] = []
+
+    def f(x: Any) -> Any:
+        jax.debug.callback(lambda v: seen.append(int(v)), x[0])
+        return jnp.tanh(x) + 1
+
+    g = tilewright.jit(f)
+    for k in range(3):
+        g(jnp.full(7, k))
+    jax.effects_barrier()
+    assert (seen, g.evaluated_calls) == ([0, 1, 2], 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('%0 = stablehlo.custom_call @mine(%x) : (tensor<4xf32>) -> tensor<4xf32>', "calls mine"),
+        (
+            "%a = stablehlo.constant dense<0.0> : tensor<f32>\n %n = stablehlo.constant dense<4> : tensor<1xi64>\n"
+            "%0 = stablehlo.rng %a, %a, %n, distribution = UNIFORM"
+            " : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>",
+            "has stablehlo.rng",
+        ),
+        (
+            "%t = stablehlo.create_token : !stablehlo.token\n"
+            '%1 = "stablehlo.outfeed"(%x, %t) {outfeed_config = ""}'
+            f" : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token\n{ADD}",
+            "no arrays of a fixed shape",
+        ),
+    ],
+)  # fmt: skip
+def test_programs_with_effects_are_not_evaluated(cache: Path, body: str, reason: str) -> None:
+    found = first_call.begin(hlo.parse(program(body)), "main", None)
+    assert isinstance(found, Declined) and reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("TILEWRIGHT_FIRST_CALL", "compiled", "TILEWRIGHT_FIRST_CALL"),
+        ("TILEWRIGHT_DEBUG", "guard", "TILEWRIGHT_DEBUG"),
+        ("TILEWRIGHT_NO_CACHE", "1", "no disk cache"),
+        ("TILEWRIGHT_COMPILE_PROCESSES", "1", "no second core"),
+    ],
+)
+def test_what_switches_it_off(cache: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str) -> None:
+    monkeypatch.setenv(name, value)
+    found = first_call.begin(hlo.parse(program(ADD)), "main", None)
+    assert isinstance(found, Declined) and reason in found.reason
+
+
+def test_the_evaluator_stops_when_nobody_waits() -> None:
+    module = hlo.parse(
+        "func.func @main(%x: tensor<i32>) -> tensor<i32> {\n %0 = stablehlo.while(%i = %x) : tensor<i32>\n"
+        "cond { %c = stablehlo.constant dense<true> : tensor<i1>\n stablehlo.return %c : tensor<i1> }\n"
+        "do { stablehlo.return %i : tensor<i32> }\n return %0 : tensor<i32> }"
+    )
+    answers = iter([False, False, True])
+    with pytest.raises(LimitError, match="nobody waits"):
+        evaluate(module, np.int32(1), limits=Limits(is_over=lambda: next(answers)))
+
+
+def test_a_helper_that_was_started_early_is_taken_where_settings_are_as_they_were(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_spare", {})
+    monkeypatch.setattr(workers, "_start", helper_that_runs(SLEEPING))
+    workers.start_early()
+    workers.start_early()
+    (first,) = workers._spare
+    assert workers.next_helper() is first and not workers._spare
+    workers.end(first)
+    workers.start_early()
+    (second,) = workers._spare
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "baseline")
+    third = workers.next_helper()
+    assert third is not second and second.poll() is not None, "it would compile for another target"
+    workers.end(third)
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "1")
+    workers.start_early()
+    assert not workers._spare

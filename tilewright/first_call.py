@@ -1,0 +1,244 @@
+"""The first call of a program that takes long to compile: the evaluator runs it, while another process compiles.
+
+    begin(module, …)  ->  Ahead, a process that compiles the program into the disk cache; or why there is none
+    evaluated(…)      ->  the results of the first call, unless the kernels are there before
+    Ahead.wait()      ->  the kernels are in the cache: every later call runs them
+
+So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute
+agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
+evaluation that is given up, as the kernels are there first, has done nothing. TILEWRIGHT_FIRST_CALL=compiled has every call run
+kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import pickle
+import select
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import hlo
+from codegen import calibrated_machine
+from codegen import compile as compile_module
+from codegen.native import object_cache, workers
+from codegen.native.jit import stamp
+from codegen.remembered.plans import planner_digest
+from codegen.target import default_target
+from hlo.errors import Declined
+from hlo.module import Module, Op, walk
+from hlo.registry import SumOfProducts
+from hlo.settings import choice_setting, debug_modes
+from hlo.types import TensorType
+from interp import Limits, evaluate
+from tilewright.lapack import CUSTOM_CALLS
+from tilewright.windows import as_xla_takes_windows
+from tiling.passing import skipped
+
+__all__ = ["Ahead", "begin", "compile_ahead", "evaluated", "is_kept", "keep", "parsed"]
+
+_log = logging.getLogger("tilewright")
+
+_PROGRAM_SECONDS, _OP_SECONDS = 0.1, 0.0025  # what compiling takes, roughly
+_LEAST_SECONDS = 0.2  # what compiles faster is compiled
+_RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
+_MOST_BYTES = 1 << 28
+_PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
+_EFFECTS = frozenset(
+    f"stablehlo.{name}"
+    for name in "infeed outfeed send recv rng all_gather all_reduce all_to_all collective_broadcast collective_permute"
+    " reduce_scatter partition_id replica_id async_start async_done".split()
+)
+
+
+def parsed(text: str) -> Module:
+    """The verified module of what JAX prints."""
+    module = hlo.parse(text, "<jax>")
+    as_xla_takes_windows(module)
+    hlo.verify(module)
+    return module
+
+
+# ---------------------------------------------------------------- which programs
+
+
+def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
+    """Starts compiling a program ahead; Declined where its first call had better wait for its kernels."""
+    reason = _obstacle() or _effect(module)
+    if reason is not None:
+        return Declined(reason)
+    seconds = _compile_seconds(module)
+    if seconds < _LEAST_SECONDS:
+        return Declined("it compiles fast")
+    if _evaluator_seconds(module) > seconds:
+        return Declined("the evaluator would take as long as the compiler")
+    if is_kept(module, entry):
+        return Declined("its kernels are in the disk cache")
+    if module.source is None:
+        return Declined("it has no text")
+    try:
+        ahead = Ahead(_Request(module.source.text, entry, threads))
+    except OSError as error:
+        return Declined(f"no process to compile in: {error}")
+    _log.info("the evaluator runs the first call of @%s; its kernels are compiled meanwhile, for all later calls", entry)
+    return ahead
+
+
+def _obstacle() -> str | None:
+    """Why no program is compiled ahead here."""
+    if os.name != "posix":
+        return "pipes cannot be asked here whether something has come"
+    if choice_setting("TILEWRIGHT_FIRST_CALL", ("evaluated", "compiled")) == "compiled":
+        return "TILEWRIGHT_FIRST_CALL"
+    if debug_modes():
+        return "TILEWRIGHT_DEBUG looks at kernels"
+    if workers.may_help() < 1:
+        return "there is no second core to compile on"
+    if not object_cache.cache_enabled() or not object_cache.is_trusted("objects"):
+        return "there is no disk cache"
+    return None
+
+
+def _effect(module: Module) -> str | None:
+    """What a program does beside giving results, or what cannot be told of it from its text."""
+    for function in module.functions.values():
+        values = [*function.arguments, *(r for op in function.body.ops for r in op.results)]
+        if not all(isinstance(v.type, TensorType) and v.type.is_static for v in values):
+            return "it has values that are no arrays of a fixed shape"
+        for op in walk(function.body):
+            if op.name in _EFFECTS:
+                return f"it has {op.name}"
+            if op.name == "stablehlo.custom_call" and op.attr("call_target_name") not in _PURE_CALLS:
+                return f"it calls {op.attr('call_target_name')}"
+    return None
+
+
+def _compile_seconds(module: Module) -> float:
+    return _PROGRAM_SECONDS + _OP_SECONDS * sum(1 for f in module.functions.values() for _ in walk(f.body))
+
+
+def _evaluator_seconds(module: Module) -> float:
+    """About what a run takes in which each op runs once: how often loops turn is not known, and is limited as they run."""
+    ops = [op for f in module.functions.values() for op in walk(f.body)]
+    size_bytes = sum(r.tensor.size_bytes for op in ops for r in op.results if isinstance(r.type, TensorType) and r.type.is_static)
+    if size_bytes > _MOST_BYTES:
+        return float("inf")
+    return len(ops) * _RULE_SECONDS + size_bytes / _BYTES_A_SECOND + sum(map(_products, ops)) / _PRODUCTS_A_SECOND
+
+
+def _products(op: Op) -> float:
+    """About how many products an op sums up: m·k, k·n and m·n numbers make m·k·n."""
+    if not isinstance(op.definition.semantics, SumOfProducts):
+        return 0.0
+    tensors = [v.tensor for v in (*op.operands[:2], op.results[0])]
+    return sqrt(prod(prod(n or 1 for n in t.shape) for t in tensors))
+
+
+# ---------------------------------------------------------------- what is known of programs
+
+
+def _mark(module: Module, entry: str) -> str:
+    """The key under which it is kept that a program was compiled: its text, and all that its plan and its kernels depend on."""
+    assert module.source is not None
+    settings = [planner_digest(), stamp(), default_target().key, repr(calibrated_machine()), sorted(skipped())]
+    return hashlib.sha256(f"program {json.dumps([module.source.text, entry, settings])}".encode()).hexdigest()
+
+
+def is_kept(module: Module, entry: str) -> bool:
+    """Whether the disk cache has a program's plan and kernels."""
+    return module.source is not None and object_cache.has(_mark(module, entry))
+
+
+def keep(module: Module, entry: str) -> None:
+    """Notes that the disk cache has them now."""
+    if module.source is not None and not is_kept(module, entry):
+        object_cache.write(_mark(module, entry), b"compiled")
+
+
+# ---------------------------------------------------------------- the call
+
+
+def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead) -> tuple[Any, ...] | Declined:
+    """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results."""
+    try:
+        return evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=Limits(is_over=ahead.has_ended))
+    except hlo.TilewrightError as error:
+        return Declined(str(error))
+
+
+# ---------------------------------------------------------------- the process
+
+
+@dataclass(frozen=True)
+class _Request:
+    text: str
+    entry: str
+    threads: int | None
+
+
+class Ahead:
+    """A process that compiles a program into the disk cache. It ends with this object at the latest.
+
+    Raises OSError where no process can be started.
+    """
+
+    def __init__(self, request: _Request) -> None:
+        self._owner = os.getpid()
+        handle, path = tempfile.mkstemp(prefix="tilewright-")  # a long text would fill the pipe before the process reads it
+        try:
+            with os.fdopen(handle, "wb") as file:
+                pickle.dump(request, file)
+            self._process = workers.next_helper()
+        except BaseException:
+            os.unlink(path)
+            raise
+        self._end = weakref.finalize(self, _end, self._process, path, self._owner)
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # a process that is gone already: `wait` finds no answer
+            pickle.dump(workers.Errand(__name__, "compile_ahead", path), self._process.stdin)
+            self._process.stdin.flush()
+
+    def has_ended(self) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def wait(self) -> None:
+        """Returns when the program is compiled, or when it is known that the process will not do so: who waits compiles then."""
+        if os.getpid() != self._owner:  # the child of a fork: the answer is the parent's
+            return
+        assert self._process.stdout is not None
+        try:
+            answer = pickle.load(self._process.stdout)
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            answer = f"it is gone ({error})"
+        if answer is not None:
+            _log.info("the process that compiled ahead failed, the program is compiled here: %s", answer)
+        self._end()
+
+
+def _end(process: subprocess.Popen[bytes], path: str, owner: int) -> None:
+    if os.getpid() == owner:
+        workers.end(process)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    else:
+        workers.let_go(process)
+
+
+def compile_ahead(path: str) -> None:
+    """Compiles a program into the disk cache: what the other process does."""
+    with open(path, "rb") as file:
+        request: _Request = pickle.load(file)
+    os.unlink(path)
+    module = parsed(request.text)
+    compile_module(module, request.entry, threads=request.threads, custom_calls=CUSTOM_CALLS)
+    keep(module, request.entry)
