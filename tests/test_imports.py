@@ -38,6 +38,7 @@ LIBRARIES = {
 OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
     "tilewright/jax_bridge.py": {"jax"},
+    "tilewright/jax_front.py": {"jax"},
     "tilewright/jax_results.py": {"jax"},
     "tilewright/lapack.py": {"scipy"},
     "tilewright/figures.py": {"matplotlib"},
