@@ -147,6 +147,7 @@ LATE = {
     "tilewright/jax_bridge.py": _OPTIONAL,
     "tilewright/jax_results.py": _OPTIONAL,
     "tilewright/lapack.py": _OPTIONAL,
+    "tilewright/jax_front.py": _OPTIONAL,
     "tilewright/panels.py": _OPTIONAL,
     "tilewright/pictures.py": _OPTIONAL,
     "tilewright/progress.py": _START,

@@ -398,7 +398,7 @@ class Jitted:
 
 
     def _goes_to_front(self, made: _Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> bool:
-        """True when the front has just got this program: at its second call. A front that does not serve its calls is given up."""
+        """True when the front has just got this program, at its second call. A front that misses what it has is given up."""
         with self._lock:
             if key not in self._called:
                 self._called.add(key)
@@ -453,7 +453,8 @@ _CONCRETE: set[type] = set()
 
 def _type(jax: Any, leaf: Any) -> Any:
     aval = jax.typeof(leaf)
-    if isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype) and hasattr(leaf, "weak_type"):
+    is_array = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    if is_array and isinstance(leaf.dtype, np.dtype) and hasattr(leaf, "weak_type"):
         _CONCRETE.add(type(leaf))
     return aval.shape, aval.dtype, aval.weak_type
 

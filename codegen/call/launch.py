@@ -377,7 +377,7 @@ class _Pool:
             self.threads.clear()
 
     def _wait_until_free(self) -> None:
-        """Returns when no run that began without the interpreter (`codegen.call.xla_call`) has the workers, and none gets them."""
+        """Returns when no run without the interpreter (`codegen.call.xla_call`) has the workers; none gets them again."""
         asked = np.array([self.address, 0], np.int64)
         ask = _ENTRY_TYPE(self._own.entry)
         while not asked[1]:

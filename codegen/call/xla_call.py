@@ -1,10 +1,10 @@
 """A program as a foreign function of XLA's: JAX's own call finds the arrays, makes the results and calls native code.
 
 One native function does this for all programs; XLA hands it a call frame (``xla/ffi/api/c_api.h``), whose one attribute is the
-address of the program's record. Every call has memory of its own from the allocator, in this order: the addresses of the program's
-memories, the steps' tables, the steps, the run's record, the arena, the threads' scratch. So any number of calls, from any threads
-and from within each other, may be on their way, and a fork leaves nothing behind that somebody holds. The interpreter's lock is
-taken for the steps that Python runs alone.
+address of the program's record. Every call has memory of its own from the allocator, in this order: the addresses of the
+program's memories, the steps' tables, the steps, the run's record, the arena, the threads' scratch. So any number of calls, from
+any threads and from within each other, may be on their way, and a fork leaves nothing behind that somebody holds. The
+interpreter's lock is taken for the steps that Python runs alone.
 
 What cannot be run so is refused before the first step (no memory, a result that is not aligned as kernels were told): the caller
 then takes the thorough way. What a step of Python's raises is kept for the thread that called.
@@ -13,8 +13,6 @@ then takes the thorough way. What a step of Python's raises is kept for the thre
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,13 +20,11 @@ from typing import Any
 import numpy as np
 
 from codegen.call import launch
-from codegen.native import object_cache
+from codegen.call.direct import native_function
 from codegen.native.jit import compile_kernel
-from codegen.native.lower import LoadedObject, library_object, target_machine
 from codegen.native.signature import KernelSignature
-from codegen.target import default_target
 
-__all__ = ["ATTRIBUTE", "TARGET", "XlaCall", "handler_address"]
+__all__ = ["ATTRIBUTE", "TARGET", "Failures", "XlaCall", "handler_address"]
 
 TARGET = "tilewright_call"
 ATTRIBUTE = "record"
@@ -217,23 +213,9 @@ _HOST_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_voi
 _NO_BUFFERS = KernelSignature(())
 
 
-@functools.cache
-def _native() -> tuple[int, Any]:
-    """(address of the native function, what keeps it)."""
-    target = default_target()
-    text = _IR.format(triple=target.triple)
-    key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
-    payload = object_cache.read(key)
-    if payload is None:
-        payload = library_object(text, target)
-        object_cache.write(key, payload)
-    loaded = LoadedObject(payload, target)
-    return loaded.address(_SYMBOL), loaded
-
-
 def handler_address() -> int:
     """The address of the function that XLA calls; it stays for the life of the process."""
-    return _native()[0]
+    return native_function(_IR, _SYMBOL)[0]
 
 
 class Failures:
@@ -248,6 +230,10 @@ class Failures:
     def take(self) -> BaseException | None:
         """What was raised in this thread."""
         return self._raised.pop(threading.get_ident(), None)
+
+
+def _is_long(step: launch.Instruction) -> bool:
+    return isinstance(step, launch.Step) and step.is_long
 
 
 class XlaCall:
@@ -274,7 +260,10 @@ class XlaCall:
     ) -> None:
         self._keep: list[Any] = [plan]
         self.threads = threads if plan.parallel else 1
-        slots = 1 + max([*(s for s in given if s is not None), *(s for s, _, _ in made), *fixed, *offsets, *plan.slots.tolist()], default=0)
+        # Its end is waited for in the caller's thread: signals are heard there alone, and there a callback's error is raised.
+        self.is_waited_for = any(isinstance(s, launch.Host | launch.Unless) or _is_long(s) for s in plan.steps)
+        numbers = [*(s for s in given if s is not None), *(s for s, _, _ in made), *fixed, *offsets, *plan.slots.tolist()]
+        slots = 1 + max(numbers, default=0)
         template = plan.template.copy()
         template[:, launch._TABLE] = 8 * plan.starts
         words = slots + len(plan.slots) + template.size + launch.RUN_WORDS
@@ -315,7 +304,7 @@ class XlaCall:
             try:
                 size = sizes[number]
                 host(number, np.array((ctypes.c_int64 * size).from_address(table) if size else (), np.int64))
-            except BaseException as e:  # whatever it is, the thread that called raises it: C cannot
+            except BaseException as e:  # noqa: BLE001 (whatever it is, the thread that called raises it: C cannot)
                 failures.keep(e)
                 (ctypes.c_int64 * 4).from_address(own)[3] = _FAILED
 
