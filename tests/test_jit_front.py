@@ -38,7 +38,7 @@ def _leaves(x: Any, key: Any) -> Any:
     """Results of every kind: arguments, constants, one value twice, weak types, keys, booleans, narrow and empty ones."""
     y = jnp.tanh(x) * 2
     return {
-        "twice": (y, y), "argument": x, "constant": jnp.arange(3), "weak": jax.lax.full_like(1.0, 0.5), "scalar": 2.0 + 0 * x.sum(),
+        "twice": (y, y), "argument": x, "constant": jnp.arange(3), "weak": jax.lax.full_like(1.0, 0.5), "scalar": 2.0 + x[0],
         "key": jax.random.fold_in(key, 3), "keys": jax.random.split(key), "mask": x > 0, "narrow": y.astype(jnp.bfloat16),
         "empty": x[:0], "parts": y + 1j * x,
     }  # fmt: skip
