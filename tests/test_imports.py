@@ -38,6 +38,7 @@ LIBRARIES = {
 OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
     "tilewright/jax_bridge.py": {"jax"},
+    "tilewright/jax_front.py": {"jax"},
     "tilewright/jax_results.py": {"jax"},
     "tilewright/lapack.py": {"scipy"},
     "tilewright/figures.py": {"matplotlib"},
@@ -146,6 +147,7 @@ LATE = {
     "tilewright/jax_bridge.py": _OPTIONAL,
     "tilewright/jax_results.py": _OPTIONAL,
     "tilewright/lapack.py": _OPTIONAL,
+    "tilewright/jax_front.py": _OPTIONAL,
     "tilewright/panels.py": _OPTIONAL,
     "tilewright/pictures.py": _OPTIONAL,
     "tilewright/progress.py": _START,

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -26,10 +28,14 @@ from hlo.errors import Declined, TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright import first_call
+from tilewright.jax_front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax_results import Results
 from tilewright.lapack import CUSTOM_CALLS
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
+
+
+_log = logging.getLogger("tilewright")
 
 
 class JaxError(TilewrightError):
@@ -288,6 +294,9 @@ class Jitted:
         self._made: dict[Any, _Compiled] = {}
         self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
+        self._called: set[Any] = set()  # signatures
+        self._front: Front | None = None
+        self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
         self._lock = threading.RLock()  # the traced function may call itself on other shapes, as in JAX
         if callable(f):
             # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
@@ -314,6 +323,8 @@ class Jitted:
         with self._lock:
             self._made.clear()
             self._waiting.clear()
+            self._called.clear()
+            self._front = None
 
     def lower(self, *args: Any, **kwargs: Any) -> Module:
         """The module for these arguments."""
@@ -326,8 +337,13 @@ class Jitted:
 
     # ------------------------------------------------------------ signatures
 
-    def _signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], Any]:
-        """(arrays in order, key): the key holds all that the compiled program depends on."""
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_front: bool = False
+    ) -> tuple[list[Any], Any]:
+        """(arrays in order, key): the key holds all that the compiled program depends on; None where JAX is tracing.
+
+        JAX traces for the front, too: then what is traced is the call itself, and the key is the one of its arguments.
+        """
         jax = _jax()
         dynamic: Sequence[Any] = args
         named, static = kwargs, _NO_STATIC
@@ -347,7 +363,7 @@ class Jitted:
                 types.append((leaf.shape, leaf.dtype, leaf.weak_type))
                 continue
             leaf = leaves[k] = _foreign(jax, leaf)
-            is_traced = is_traced or isinstance(leaf, jax.core.Tracer)
+            is_traced = is_traced or (isinstance(leaf, jax.core.Tracer) and not is_front)
             if not is_traced:
                 types.append(_type(jax, leaf))
         if is_traced:
@@ -418,11 +434,20 @@ class Jitted:
     # ------------------------------------------------------------ the call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        front = self._front
+        found = front.call(args, kwargs) if front is not None else ELSEWHERE
+        if found is not ELSEWHERE and found is not MISSED:
+            return found
         jax = _jax()
         leaves, key = self._signature(args, kwargs)
         if key is None:  # inside another JAX transformation: JAX goes on tracing
             return self._function(*args, **kwargs)
         made = self._compiled(leaves, key, args, kwargs, is_call=True)
+        if self._has_front and self._goes_to_front(made, key, leaves, found is MISSED):
+            assert self._front is not None
+            found = self._front.call(args, kwargs)
+            if found is not ELSEWHERE and found is not MISSED:
+                return found
         given = iter(leaves)
         arrays = [None if t is None else _array(jax, next(given), t) for t in made.dtypes]
         results = made.executable(*arrays)[made.token_results :]
@@ -430,6 +455,42 @@ class Jitted:
             if isinstance(leaves[k], jax.Array):
                 leaves[k].delete()
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
+
+
+    def _goes_to_front(self, made: _Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> bool:
+        """True when the front has just got this program, at its second call. A front that misses what it has is given up."""
+        with self._lock:
+            if key not in self._called:
+                self._called.add(key)
+                return False
+            if self._front is not None and self._front.program(made) is not None:
+                if is_missed:
+                    self._front, self._has_front = None, False
+                return False
+            front = self._front or self._new_front()
+            added = front.add(made, leaves)
+            if isinstance(added, Declined):
+                _log.info("%s is not called through JAX's own call: %s", self, added.reason)
+                self._front, self._has_front = None, False
+                return False
+            self._front = front
+            return True
+
+    def _new_front(self) -> Front:
+        """A front for this function's programs, which it finds as long as there is the function."""
+        jax, own = _jax(), weakref.ref(self)
+
+        def bind(*args: Any, **kwargs: Any) -> Any:
+            mine = own()
+            assert mine is not None, "called by itself alone"
+            leaves, key = mine._signature(args, kwargs, is_front=True)
+            made, front = mine._made.get(key), mine._front
+            call = front.program(made) if front is not None else None
+            if made is None or call is None:
+                raise NotReadyError
+            return bound(jax, made, call, leaves)
+
+        return Front(jax, bind, self._numbers, self._names)
 
 
 def _foreign(jax: Any, leaf: Any) -> Any:
@@ -452,7 +513,8 @@ _CONCRETE: set[type] = set()
 
 def _type(jax: Any, leaf: Any) -> Any:
     aval = jax.typeof(leaf)
-    if isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype) and hasattr(leaf, "weak_type"):
+    is_array = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    if is_array and isinstance(leaf.dtype, np.dtype) and hasattr(leaf, "weak_type"):
         _CONCRETE.add(type(leaf))
     return aval.shape, aval.dtype, aval.weak_type
 

@@ -32,7 +32,7 @@ from codegen.call import launch
 from codegen.native import object_cache
 from codegen.target import default_target
 
-__all__ = ["DirectCall", "is_available", "prepare"]
+__all__ = ["DirectCall", "is_available", "native_function", "prepare"]
 
 _HEAD = object.__basicsize__  # the reference count and the type; then come an array's fields
 _DATA, _RANK, _SHAPE, _DTYPE, _FLAGS = _HEAD, _HEAD + 8, _HEAD + 16, _HEAD + 40, _HEAD + 48
@@ -252,25 +252,25 @@ def _empty_function() -> int | None:
 
 
 @functools.cache
-def _native() -> tuple[int, Any]:
-    """(address of the native function, what keeps it)."""
+def native_function(pattern: str, symbol: str) -> tuple[int, Any]:
+    """(address of a function of an LLVM module, what keeps it); the module's text says `{triple}` for this machine's."""
     from codegen.native.lower import LoadedObject, library_object, target_machine
 
     target = default_target()
-    text = _IR.format(triple=target.triple)
+    text = pattern.format(triple=target.triple)
     key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
     payload = object_cache.read(key)
     if payload is None:
         payload = library_object(text, target)
         object_cache.write(key, payload)
     loaded = LoadedObject(payload, target)
-    return loaded.address(_SYMBOL), loaded
+    return loaded.address(symbol), loaded
 
 
 def prepare() -> None:
     """Has the native function loaded where there can be one."""
     if is_available():
-        _native()
+        native_function(_IR, _SYMBOL)
 
 
 class DirectCall:
@@ -306,7 +306,7 @@ class DirectCall:
                 self._rows(results, cells), len(steps), self._words(step_rows).ctypes.data,
             ]
         )  # fmt: skip
-        address, code = _native()
+        address, code = native_function(_IR, _SYMBOL)
         method = _MethodDef(b"call", address, _METH_FASTCALL, None)
         self._keep += [code, method, list(steps)]
         make = ctypes.pythonapi.PyCFunction_NewEx

@@ -25,6 +25,7 @@ from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
+from codegen.call.xla_call import Failures, XlaCall
 from codegen.kernel import ir as kernel_ir
 from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature, Param, Scratch
@@ -32,7 +33,7 @@ from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports, supports_beside
-from hlo.errors import TilewrightError
+from hlo.errors import Declined, TilewrightError
 from hlo.limits import check_ranks, no_memory
 from hlo.module import DenseArray, Module, Value, as_module
 from hlo.registry import Literal
@@ -51,6 +52,7 @@ __all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
 
 SHORT_SECONDS = 4e-6
 LINE_BYTES = 64
+XLA_MOST_BYTES = 1 << 25
 READ_AGAIN = 8  # times the size of an argument that a kernel which reads it goes through
 
 
@@ -137,6 +139,7 @@ class Executable:
             else:
                 self._assembly = assembly
         self._fixed: list[tuple[int, np.ndarray]] = []
+        self._literals: list[np.ndarray] = []
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
@@ -358,6 +361,37 @@ class Executable:
             if results is not None:
                 return results
         return self._run(arrays, None)
+
+    def for_xla(self, done: int, failures: Failures) -> XlaCall | Declined:
+        """The program as XLA calls it (`codegen.call.xla_call`), or why it cannot be called so."""
+        if self.whole is not None:
+            return Declined(f"the evaluator runs the whole program: {self.whole}")
+        if self._debug:
+            return Declined("debug modes look at every call's memory")
+        program = self.plan.program
+        moved = self._need_bytes + sum(v.tensor.size_bytes for v in program.arguments)
+        if moved > XLA_MOST_BYTES:
+            return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
+        fixed = {slot: address_of(a) for slot, a in self._fixed}
+        made: list[tuple[int, int, int]] = []
+        written: set[int] = set()
+        for known, v in self._made:
+            size_bytes = v.tensor.size_bytes
+            if known is None:  # a constant that no step reads
+                known = self._addresses.size + len(made)
+                literal = memory.in_lines(_literal(v))
+                self._literals.append(literal)
+                fixed[known] = address_of(literal)
+            elif known not in written and known not in self._kept_slots:
+                written.add(known)
+                made.append((known, 0, LINE_BYTES if size_bytes > SMALL_BYTES else 1))
+                continue
+            made.append((known, size_bytes, 1))
+        given = [slot for slot, _, _ in self._given]
+        threads = self.threads or launch.default_threads()
+        return XlaCall(
+            self._launch, given, made, fixed, self._offsets, self._arena_bytes, threads, self._evaluate, done, failures
+        )
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""

@@ -40,7 +40,7 @@ from hlo.settings import positive_setting
 
 # words of the pool's shared state; each hot one has a cache line of its own
 _PHASE, _ACTIVE, _SLEEPERS, _STOP, _STEP, _SCRATCH, _STRIDE, _LIMIT = 0, 16, 32, 64, 65, 66, 67, 68
-_SPIN = 69
+_SPIN, _WORKERS, _OWNER = 69, 70, 71
 SPIN_NANOSECONDS = 50_000  # waking a sleeper takes some 20 microseconds
 _SHARE = 2  # what is left of a thread's zone is taken in that many pieces
 _FIRST_LOOK, _MOST_TURNS, _LOOK_NANOSECONDS = 32, 1024, 5_000_000  # how often a run looks for signals: after so many steps
@@ -128,6 +128,14 @@ def kernel(begin, end):
     turns = int64(0)
     room = int64({_FIRST_LOOK})
     since = int64(0)
+    stopped = count
+    owns = False
+    if threads > 1:
+        # one run at a time has the workers; several may ask at once, and each takes back what it added
+        owns = atomic_add(words(run[{_POOL}]), {_OWNER}, 1) == 0
+        if not owns:
+            atomic_add(words(run[{_POOL}]), {_OWNER}, -1)
+            threads = int64(1)
     while number < count:
         turns += 1
         if turns >= room:
@@ -140,8 +148,8 @@ def kernel(begin, end):
                 room = int64(1)
                 since = now
                 if interrupted():
-                    run[{_POSITION}] = -1
-                    return
+                    stopped = int64(-1)
+                    break
         address = run[{_STEPS}] + number * {8 * STEP_WORDS}
         step = words(address)
         kind = step[{_KIND}]
@@ -176,8 +184,8 @@ def kernel(begin, end):
             if times != 0:
                 words(times)[number] += clock_ns() - started
             if step[{_LONG}] != 0 and interrupted():
-                run[{_POSITION}] = -1
-                return
+                stopped = int64(-1)
+                break
             number += 1
         elif kind == {_COPY}:
             table = words(step[{_TABLE}])
@@ -207,12 +215,25 @@ def kernel(begin, end):
                 branch = step[{_FIRST}] - 1
             number += 1 + branch
         else:
-            run[{_POSITION}] = number
-            return
+            stopped = number
+            break
         if run[{_SINGLE}] != 0:
-            run[{_POSITION}] = number
-            return
-    run[{_POSITION}] = count
+            stopped = number
+            break
+    if owns:
+        atomic_add(words(run[{_POOL}]), {_OWNER}, -1)
+    run[{_POSITION}] = stopped
+"""
+
+_OWN_SOURCE = f"""
+def kernel(begin, end):
+    # begin is the address of [pool state, whether the pool was free]: from then on it never is
+    own = words(begin)
+    own[1] = 0
+    if atomic_add(words(own[0]), {_OWNER}, 1) == 0:
+        own[1] = 1
+    else:
+        atomic_add(words(own[0]), {_OWNER}, -1)
 """
 
 _NO_BUFFERS = KernelSignature(())
@@ -327,6 +348,7 @@ class _Pool:
         self.threads: list[Any] = []
         self._libc = ctypes.CDLL(None)
         self._worker = _get_worker()
+        self._own = compile_kernel(_OWN_SOURCE, _NO_BUFFERS)
 
     def grow(self, threads: int) -> int:
         """Have at least ``threads`` - 1 workers; returns the threads there are (fewer if the system refuses), at most that."""
@@ -340,11 +362,13 @@ class _Pool:
                 return len(self.threads) + 1
             self.records.append(record)
             self.threads.append(identifier)
+            self.state[_WORKERS] = len(self.threads)
         return threads
 
     def stop(self) -> None:
         """Tell the workers to return and wait until they have."""
         with self.run_lock:
+            self._wait_until_free()
             self.state[_STOP] = 1
             # an even phase: nobody takes it for an open step
             self.state[_PHASE] += 2
@@ -352,6 +376,15 @@ class _Pool:
             for identifier in self.threads:
                 self._libc.pthread_join(identifier, None)
             self.threads.clear()
+
+    def _wait_until_free(self) -> None:
+        """Returns when no run without the interpreter (`codegen.call.xla_call`) has the workers; none gets them again."""
+        asked = np.array([self.address, 0], np.int64)
+        ask = _ENTRY_TYPE(self._own.entry)
+        while not asked[1]:
+            ask(asked.ctypes.data, 0, None, None)
+            if not asked[1]:
+                time.sleep(1e-3)
 
 
 _pool: _Pool | None = None
@@ -367,8 +400,29 @@ def _get_pool() -> _Pool:
             made = _Pool()
             if _pool is None:  # no call in the middle has made one
                 _pool = made
+                _pool_cell.value = made.address
                 atexit.register(made.stop)
         return _pool
+
+
+_pool_cell = ctypes.c_int64(0)  # the address of the pool's state for runs that begin without the interpreter; 0: there is none
+
+
+def pool_cell_address() -> int:
+    """The address of a word that holds the address of this process' pool, or 0."""
+    return ctypes.addressof(_pool_cell)
+
+
+def have_workers(threads: int) -> None:
+    """Starts the workers for runs of so many threads that will not ask for them; once in a process, and in its child."""
+    if _pool_cell.value and _get_pool().state[_WORKERS] >= threads - 1:
+        return
+    pool = _get_pool()
+    if pool.run_lock.acquire(blocking=False):  # who has it has workers
+        try:
+            pool.grow(threads)
+        finally:
+            pool.run_lock.release()
 
 
 def _after_fork() -> None:
@@ -377,6 +431,7 @@ def _after_fork() -> None:
     if _pool is not None:
         atexit.unregister(_pool.stop)
     _pool = None
+    _pool_cell.value = 0
     _pool_lock = threading.RLock()
 
 
@@ -389,6 +444,12 @@ def _get_worker() -> CompiledKernel:
     if _worker is None:
         _worker = compile_kernel(_WORKER_SOURCE, _NO_BUFFERS)
     return _worker
+
+
+def runner_entry() -> int:
+    """The address of the run's compiled function, which takes the address of a run's record."""
+    _get_runner()
+    return int(_runner[1].entry)
 
 
 def _get_runner() -> Any:

@@ -1,0 +1,311 @@
+"""A program as a foreign function of XLA's: JAX's own call finds the arrays, makes the results and calls native code.
+
+One native function does this for all programs; XLA hands it a call frame (``xla/ffi/api/c_api.h``), whose one attribute is the
+address of the program's record. Every call has memory of its own from the allocator, in this order: the addresses of the
+program's memories, the steps' tables, the steps, the run's record, the arena, the threads' scratch. So any number of calls, from
+any threads and from within each other, may be on their way, and a fork leaves nothing behind that somebody holds. The
+interpreter's lock is taken for the steps that Python runs alone.
+
+What cannot be run so is refused before the first step (no memory, a result that is not aligned as kernels were told): the caller
+then takes the thorough way. What a step of Python's raises is kept for the thread that called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codegen.call import launch
+from codegen.call.direct import native_function
+from codegen.native.jit import compile_kernel
+from codegen.native.signature import KernelSignature
+
+__all__ = ["ATTRIBUTE", "TARGET", "Failures", "XlaCall", "handler_address"]
+
+TARGET = "tilewright_call"
+ATTRIBUTE = "record"
+_SYMBOL = "tilewright_xla_call"
+_LINE = 64
+
+# words of a program's record
+(
+    _BODY, _BYTES, _SLOTS, _FIXED, _ARENA_COUNT, _ARENA, _ARENA_AT, _GIVEN_COUNT, _GIVEN, _MADE_COUNT, _MADE, _CELLS, _CELL_SLOTS,
+    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE,
+) = range(22)  # fmt: skip
+_RECORD_WORDS = 22
+# words of a row of results: its memory, the bytes that are copied from there after the run (0: the program writes the result
+# itself), and the bits that its address must not have
+_MADE_WORDS = 3
+# words of XLA's structures: of a call frame the pointers to its arguments and results, of a buffer its data
+_ARGS, _RETS, _DATA = 9, 14, 3
+# what became of a call
+_FINE, _REFUSED, _FAILED, _INTERRUPTED = 0, 1, 2, 3
+
+_MESSAGE = "Tilewright: a step failed or was refused"
+
+_IR = f"""
+target triple = "{{triple}}"
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
+@message = internal constant [{len(_MESSAGE) + 1} x i8] c"{_MESSAGE}\\00"
+
+define ptr @{_SYMBOL}(ptr %call) {{{{
+entry:
+  %own = alloca [4 x i64]
+  %room = alloca ptr
+  %error = alloca [4 x i64]
+  %extension_at = getelementptr ptr, ptr %call, i64 1
+  %extension = load ptr, ptr %extension_at
+  %has_none = icmp eq ptr %extension, null
+  br i1 %has_none, label %execute, label %asked
+asked:
+  %kind_at = getelementptr i64, ptr %extension, i64 1
+  %kind = load i32, ptr %kind_at
+  %is_version = icmp eq i32 %kind, 1
+  br i1 %is_version, label %version, label %execute
+version:
+  %metadata_at = getelementptr ptr, ptr %extension, i64 3
+  %metadata = load ptr, ptr %metadata_at
+  %major = getelementptr i32, ptr %metadata, i64 6
+  store i32 0, ptr %major
+  %minor = getelementptr i32, ptr %metadata, i64 7
+  store i32 3, ptr %minor
+  ret ptr null
+execute:
+  %attributes_at = getelementptr ptr, ptr %call, i64 20
+  %attributes = load ptr, ptr %attributes_at
+  %scalar = load ptr, ptr %attributes
+  %value_at = getelementptr ptr, ptr %scalar, i64 1
+  %value = load ptr, ptr %value_at
+  %number = load i64, ptr %value
+  %record = inttoptr i64 %number to ptr
+  %bytes_at = getelementptr i64, ptr %record, i64 {_BYTES}
+  %bytes = load i64, ptr %bytes_at
+  %refused = call i32 @posix_memalign(ptr %room, i64 {_LINE}, i64 %bytes)
+  %has_room = icmp eq i32 %refused, 0
+  br i1 %has_room, label %go, label %fail
+go:
+  %memory = load ptr, ptr %room
+  %memory_number = ptrtoint ptr %memory to i64
+  %call_number = ptrtoint ptr %call to i64
+  %own_1 = getelementptr i64, ptr %own, i64 1
+  %own_2 = getelementptr i64, ptr %own, i64 2
+  %own_3 = getelementptr i64, ptr %own, i64 3
+  store i64 %call_number, ptr %own
+  store i64 %number, ptr %own_1
+  store i64 %memory_number, ptr %own_2
+  store i64 {_FINE}, ptr %own_3
+  %own_number = ptrtoint ptr %own to i64
+  %body = load ptr, ptr %record
+  call void %body(i64 %own_number, i64 0, ptr null, ptr null)
+  call void @free(ptr %memory)
+  %status = load i64, ptr %own_3
+  %is_fine = icmp eq i64 %status, {_FINE}
+  br i1 %is_fine, label %done, label %fail
+done:
+  ret ptr null
+fail:
+  %api_at = getelementptr ptr, ptr %call, i64 2
+  %api = load ptr, ptr %api_at
+  %create_at = getelementptr ptr, ptr %api, i64 6
+  %create = load ptr, ptr %create_at
+  %message_at = getelementptr ptr, ptr %error, i64 2
+  %code_at = getelementptr i64, ptr %error, i64 3
+  %none_at = getelementptr ptr, ptr %error, i64 1
+  store i64 32, ptr %error
+  store ptr null, ptr %none_at
+  store ptr @message, ptr %message_at
+  store i64 10, ptr %code_at
+  %made = call ptr %create(ptr %error)
+  ret ptr %made
+}}}}
+"""
+_BODY_SOURCE = f"""
+def kernel(begin, end):
+    # begin is the address of [call frame, record, memory, status]
+    own = words(begin)
+    call = words(own[0])
+    record = words(own[1])
+    memory = own[2]
+    addresses = words(memory)
+    slots = record[{_SLOTS}]
+    fixed = words(record[{_FIXED}])
+    for k in range(slots):
+        addresses[k] = fixed[k]
+    base = memory + record[{_ARENA_AT}]
+    arena = words(record[{_ARENA}])
+    for k in range(record[{_ARENA_COUNT}]):
+        addresses[arena[2 * k]] = base + arena[2 * k + 1]
+    given = words(record[{_GIVEN}])
+    buffers = words(call[{_ARGS}])
+    for k in range(record[{_GIVEN_COUNT}]):
+        if given[k] >= 0:
+            addresses[given[k]] = words(buffers[k])[{_DATA}]
+    made = words(record[{_MADE}])
+    results = record[{_MADE_COUNT}]
+    targets = words(call[{_RETS}])
+    for k in range(results):
+        row = k * {_MADE_WORDS}
+        address = words(targets[k])[{_DATA}]
+        if address & made[row + 2] != 0:
+            own[3] = {_REFUSED}
+        if made[row + 1] == 0:
+            addresses[made[row]] = address
+    if own[3] == 0:
+        cells = record[{_CELLS}]
+        table_at = memory + 8 * slots
+        table = words(table_at)
+        cell_slots = words(record[{_CELL_SLOTS}])
+        for k in range(cells):
+            table[k] = addresses[cell_slots[k]]
+        steps_at = table_at + 8 * cells
+        count = record[{_STEP_WORDS}] // {launch.STEP_WORDS}
+        copy_bytes(steps_at, record[{_STEPS}], 8 * record[{_STEP_WORDS}])
+        steps = words(steps_at)
+        for k in range(count):
+            steps[{launch.STEP_WORDS} * k + {launch._TABLE}] += table_at
+        run_at = steps_at + 8 * record[{_STEP_WORDS}]
+        run = words(run_at)
+        for k in range({launch.RUN_WORDS}):
+            run[k] = 0
+        run[{launch._STEPS}] = steps_at
+        run[{launch._COUNT}] = count
+        run[{launch._BASE}] = memory + record[{_SCRATCH_AT}]
+        run[{launch._ROOM}] = record[{_STRIDE}]
+        run[{launch._CELLS}] = table_at
+        goes_on = True
+        while goes_on:
+            pool_at = words(record[{_POOL_CELL}])[0]
+            threads = int64(1)
+            if pool_at != 0 and record[{_THREADS}] > 1:
+                pool = words(pool_at)
+                threads = min(record[{_THREADS}], atomic_load(pool, {launch._WORKERS}) + 1)
+            run[{launch._THREADS}] = threads
+            run[{launch._POOL}] = pool_at
+            call_entry(record[{_RUN}], run_at, 0, 0, 0)
+            position = run[{launch._POSITION}]
+            if position < 0:
+                own[3] = {_INTERRUPTED}
+                goes_on = False
+            elif position >= count:
+                goes_on = False
+            else:
+                # Python's: it finds the buffers' addresses in the step's table, and tells in the status whether it raised
+                call_entry(record[{_HOST}], position, begin, steps[{launch.STEP_WORDS} * position + {launch._TABLE}], 0)
+                run[{launch._POSITION}] = position + 1
+                goes_on = own[3] == 0
+    if own[3] == 0:
+        for k in range(results):
+            row = k * {_MADE_WORDS}
+            if made[row + 1] != 0:
+                copy_bytes(words(targets[k])[{_DATA}], addresses[made[row]], made[row + 1])
+    elif own[3] == {_INTERRUPTED}:
+        # the results are nobody's: the caller raises what the signal's handler raised
+        own[3] = 0
+    atomic_add(words(record[{_DONE}]), 0, 1)
+"""
+
+_HOST_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_NO_BUFFERS = KernelSignature(())
+
+
+def handler_address() -> int:
+    """The address of the function that XLA calls; it stays for the life of the process."""
+    return native_function(_IR, _SYMBOL)[0]
+
+
+class Failures:
+    """What steps of Python's raised, by the thread that ran them, until it is taken."""
+
+    def __init__(self) -> None:
+        self._raised: dict[int, BaseException] = {}
+
+    def keep(self, e: BaseException) -> None:
+        self._raised[threading.get_ident()] = e
+
+    def take(self) -> BaseException | None:
+        """What was raised in this thread."""
+        return self._raised.pop(threading.get_ident(), None)
+
+
+def _is_long(step: launch.Instruction) -> bool:
+    return isinstance(step, launch.Step) and step.is_long
+
+
+class XlaCall:
+    """The record of one program, at `address`; it must live as long as a call may be on its way.
+
+    `plan` runs over memories by number: `given` are those of the arguments (None: not read), `made` those of the results with the
+    bytes to copy from there (0: written by the program) and the alignment of what is written there, `fixed` the addresses of
+    constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
+    address of a word that is increased when a call has ended.
+    """
+
+    def __init__(
+        self,
+        plan: launch.Plan,
+        given: Sequence[int | None],
+        made: Sequence[tuple[int, int, int]],
+        fixed: Mapping[int, int],
+        offsets: Mapping[int, int],
+        arena_bytes: int,
+        threads: int,
+        host: Callable[[int, Any], None],
+        done: int,
+        failures: Failures,
+    ) -> None:
+        self._keep: list[Any] = [plan]
+        self.threads = threads if plan.parallel else 1
+        # Its end is waited for in the caller's thread: signals are heard there alone, and there a callback's error is raised.
+        self.is_waited_for = any(isinstance(s, launch.Host | launch.Unless) or _is_long(s) for s in plan.steps)
+        numbers = [*(s for s in given if s is not None), *(s for s, _, _ in made), *fixed, *offsets, *plan.slots.tolist()]
+        slots = 1 + max(numbers, default=0)
+        template = plan.template.copy()
+        template[:, launch._TABLE] = 8 * plan.starts
+        words = slots + len(plan.slots) + template.size + launch.RUN_WORDS
+        arena_at = -(-8 * words // _LINE) * _LINE
+        scratch_at = arena_at + -(-arena_bytes // _LINE) * _LINE
+        body = compile_kernel(_BODY_SOURCE, _NO_BUFFERS)
+        sizes = {k: len(s.buffers) for k, s in enumerate(plan.steps) if isinstance(s, launch.Host)}
+        called = self._host(host, sizes, failures) if sizes else None
+        self._keep += [body, called]
+        record = [0] * _RECORD_WORDS
+        record[_BODY] = body.entry
+        record[_BYTES] = self.bytes = scratch_at + plan.scratch_stride * self.threads + _LINE
+        record[_SLOTS], record[_FIXED] = slots, self._words([fixed.get(k, 0) for k in range(slots)])
+        record[_ARENA_COUNT], record[_ARENA] = len(offsets), self._words([w for pair in offsets.items() for w in pair])
+        record[_ARENA_AT], record[_SCRATCH_AT] = arena_at, scratch_at
+        record[_GIVEN_COUNT], record[_GIVEN] = len(given), self._words([-1 if s is None else s for s in given])
+        record[_MADE_COUNT] = len(made)
+        record[_MADE] = self._words([w for slot, copied, align in made for w in (slot, copied, align - 1)])
+        record[_CELLS], record[_CELL_SLOTS] = len(plan.slots), self._words(plan.slots.tolist())
+        record[_STEP_WORDS], record[_STEPS] = template.size, self._words(template.ravel().tolist())
+        record[_RUN], record[_STRIDE] = launch.runner_entry(), plan.scratch_stride
+        record[_THREADS] = self.threads
+        record[_POOL_CELL] = launch.pool_cell_address()
+        record[_HOST] = ctypes.cast(called, ctypes.c_void_p).value or 0 if called is not None else 0
+        record[_DONE] = done
+        self.address = self._words(record)
+
+    def _words(self, words: Sequence[int]) -> int:
+        made = np.array(words or [0], np.int64)
+        self._keep.append(made)
+        return int(made.ctypes.data)
+
+    @staticmethod
+    def _host(host: Callable[[int, Any], None], sizes: Mapping[int, int], failures: Failures) -> Any:
+        """`host` as C calls it: (number of the step, address of the call's words, address of the step's table)."""
+
+        def call(number: int, own: int, table: int, _: Any) -> None:
+            try:
+                size = sizes[number]
+                host(number, np.array((ctypes.c_int64 * size).from_address(table) if size else (), np.int64))
+            except BaseException as e:  # noqa: BLE001 (whatever it is, the thread that called raises it: C cannot)
+                failures.keep(e)
+                (ctypes.c_int64 * 4).from_address(own)[3] = _FAILED
+
+        return _HOST_TYPE(call)

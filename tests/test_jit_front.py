@@ -1,0 +1,256 @@
+"""Warm calls through JAX's own call: the same results as the thorough call, as safe, and the thorough call for the rest."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+
+pytestmark = pytest.mark.jax
+
+if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
+    import jax
+    import jax.numpy as jnp
+
+    from tilewright import jax_front
+
+
+def _served(f: Any) -> int:
+    return f._front.served if f._front is not None else 0
+
+
+def _bits(tree: Any) -> list[tuple[Any, bytes]]:
+    leaves = [jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in jax.tree.leaves(tree)]
+    return [(jax.typeof(x), np.asarray(y).tobytes()) for x, y in zip(jax.tree.leaves(tree), leaves, strict=True)]
+
+
+def _leaves(x: Any, key: Any) -> Any:
+    """Results of every kind: arguments, constants, one value twice, weak types, keys, booleans, narrow and empty ones."""
+    y = jnp.tanh(x) * 2
+    return {
+        "twice": (y, y), "argument": x, "constant": jnp.arange(3), "weak": jax.lax.full_like(1.0, 0.5), "scalar": 2.0 + x[0],
+        "key": jax.random.fold_in(key, 3), "keys": jax.random.split(key), "mask": x > 0, "narrow": y.astype(jnp.bfloat16),
+        "empty": x[:0], "parts": y + 1j * x,
+    }  # fmt: skip
+
+
+def _loop(x: Any) -> Any:
+    """A loop whose end is not known and whose values change places."""
+    return jax.lax.while_loop(lambda c: c[2] < 9, lambda c: (c[1] * 0.5, c[0] + c[1].sum(), c[2] + 1), (x, x + 1, 0))
+
+
+def _matrix(x: Any) -> Any:
+    """Steps of a library's."""
+    return jnp.linalg.eigh(x @ x.T)
+
+
+def _choice(x: Any) -> Any:
+    """A callback that is rarely called."""
+
+    def shout(x: Any) -> Any:
+        return jax.pure_callback(lambda x: np.asarray(x) * 2, jax.typeof(x), x)
+
+    return jax.lax.cond(x.sum() > 0, shout, lambda x: x - 1, x)
+
+
+X = np.linspace(-1, 1, 12, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("f", "arguments"),
+    [
+        (_leaves, lambda: (jnp.asarray(X), jax.random.key(1))),
+        (_loop, lambda: (jnp.asarray(X),)),
+        (_matrix, lambda: (jnp.asarray(X[:9].reshape(3, 3)),)),
+        (_choice, lambda: (jnp.asarray(X) + 1,)),
+        (_choice, lambda: (jnp.asarray(X) - 1,)),
+        (lambda x, w: (jnp.sin(x @ w), w.sum()), lambda: (jnp.ones((300, 200)), jnp.full((200, 300), 0.01))),
+        (lambda x, n: {"a": x * n, "b": None}, lambda: (1.5, 2)),
+        (lambda: jnp.arange(4.0), lambda: ()),
+    ],
+    ids=["leaves", "loop", "library", "callback", "no-callback", "parallel", "numbers", "nothing"],
+)
+def test_warm_calls_give_what_the_first_gives(f: Any, arguments: Callable[[], Any]) -> None:
+    own = tilewright.jit(f, threads=2)
+    first = own(*arguments())
+    for _ in range(3):
+        again = own(*arguments())
+        assert jax.tree.structure(again) == jax.tree.structure(first)
+        assert _bits(again) == _bits(first)
+    assert _served(own) == 3
+    wanted = jax.jit(f)(*arguments())
+    assert [jax.typeof(x) for x in jax.tree.leaves(wanted)] == [jax.typeof(x) for x in jax.tree.leaves(again)]
+
+
+def test_signatures_statics_and_settings_are_told_apart() -> None:
+    own = tilewright.jit(lambda x, mode, *, k: x * k if mode == "mul" else x + k, static_argnums=1, static_argnames="k")
+    for _ in range(3):
+        for x in (jnp.ones(3), np.ones(3, np.int32), 2.0, jnp.ones(4)):
+            for mode, k in (("mul", 3), ("add", 3), ("add", 4)):
+                np.testing.assert_array_equal(own(x, mode, k=k), x * k if mode == "mul" else x + k)
+    assert (own.cache_size, _served(own)) == (12, 24)
+    with jax.enable_x64(True):
+        assert own(np.ones(3), "add", k=3).dtype == np.float64
+    own.clear_cache()
+    assert (own.cache_size, _served(own)) == (0, 0)
+    assert own(jnp.ones(3), "add", k=3).tolist() == [4, 4, 4]
+
+
+def test_transformations_trace_through_a_warm_function() -> None:
+    f = tilewright.jit(lambda x: jnp.sum(x**2))
+    x = jnp.arange(3.0)
+    for _ in range(3):
+        assert f(x) == 5
+        assert jax.grad(f)(x).tolist() == [0, 2, 4]
+        assert jax.vmap(f)(x[:, None]).tolist() == [0, 1, 4]
+        assert jax.jit(lambda y: f(y) + f(x))(x) == 10  # x is no tracer
+    assert _served(f) == 2
+
+
+def test_what_jax_does_not_take_goes_the_thorough_way() -> None:
+    large, small = np.ones(1 << 17, np.float32), np.ones(8, np.float32)
+
+    class Foreign:
+        __dlpack__, __dlpack_device__ = small.__dlpack__, small.__dlpack_device__
+
+    f, g, h = (tilewright.jit(lambda x: x + 1) for _ in range(3))
+    d = tilewright.jit(lambda x: x + 1, donate_argnums=0)
+    n = tilewright.jit(lambda x: x + 1, output="numpy")
+    for _ in range(3):
+        assert f(large)[7] == 2  # which JAX would copy
+        assert g(jnp.asarray(small))[7] == 2
+        assert h(Foreign())[7] == 2
+        gone = jnp.asarray(small)
+        assert d(gone)[7] == 2
+        assert gone.is_deleted()
+        assert type(n(small)) is np.ndarray
+    assert g(Foreign())[7] == 2  # by now the front is there, and JAX does not take it
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        g("text")
+    assert [_served(k) for k in (f, h, d, n)] == [0, 0, 0, 0]
+
+
+def test_errors_of_callbacks_come_as_they_are() -> None:
+    class OwnError(Exception):
+        pass
+
+    def fails(x: Any) -> Any:
+        if x.sum() > 3:
+            raise OwnError(float(x.sum()))
+        return np.asarray(x)
+
+    f = tilewright.jit(lambda x: jax.pure_callback(fails, jax.typeof(x), x) * 2)
+    for _ in range(3):
+        assert f(jnp.ones(3)).tolist() == [2, 2, 2]
+        with pytest.raises(OwnError, match=r"4\.0"):
+            f(jnp.asarray([1.0, 1, 2]))
+    assert _served(f) == 5  # all but the first
+
+
+def test_callbacks_may_call_the_same_program() -> None:
+    """Every call has memory of its own: the inner calls run in the middle of the outer one."""
+    found = []
+
+    def down(x: Any) -> Any:
+        n = int(x)
+        found.append(n)
+        return np.float32(f(jnp.float32(n - 1)) if n > 0 else 0)
+
+    f = tilewright.jit(lambda x: x + jax.pure_callback(down, jax.ShapeDtypeStruct((), np.float32), x) * 1)
+    for _ in range(3):
+        assert f(jnp.float32(6)) == 21
+    assert found == [6, 5, 4, 3, 2, 1, 0] * 3
+
+
+def test_several_threads_in_one_program() -> None:
+    f = tilewright.jit(lambda x, w: jnp.tanh(x @ w).sum(0) + x[0, :300], threads=2)
+    w = jnp.eye(300) * 0.1
+    arguments = [jnp.full((300, 300), k / 4) for k in range(4)]
+    wanted = [np.asarray(f(x, w)) for x in arguments]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            if np.asarray(f(arguments[k], w)).tobytes() != wanted[k].tobytes():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert _served(f) >= 80
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+def test_a_forked_process_computes_on_its_own_threads() -> None:
+    f = tilewright.jit(lambda x, w: jnp.tanh(x @ w), threads=2)
+    x, w = jnp.ones((200, 300)), jnp.full((300, 200), 0.01)
+    wanted = [np.asarray(f(x, w)).tobytes() for _ in range(3)]
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if [np.asarray(f(x, w)).tobytes() for _ in range(3)] == wanted else 2
+        finally:
+            os._exit(code)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert np.asarray(f(x, w)).tobytes() == wanted[0]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
+def test_a_loop_without_an_end_is_interrupted() -> None:
+    class Enough(Exception):
+        pass
+
+    def handler(*_: Any) -> None:
+        raise Enough
+
+    f = tilewright.jit(lambda x, n: jax.lax.while_loop(lambda c: c[0] != n, lambda c: (c[0] + 2, jnp.sin(c[1]) + x), (1, x)))
+    for _ in range(2):
+        assert f(jnp.ones(3), 9)[0] == 9
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(Enough):
+            f(jnp.ones(3), 8)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert f(jnp.ones(3), 9)[0] == 9
+    assert _served(f) == 3
+
+
+def test_what_xla_still_computes_outlives_its_function() -> None:
+    """An argument that JAX has not computed yet: XLA calls the program later, when nobody else knows of it any more."""
+    f = tilewright.jit(lambda x: (jnp.tanh(x) * 3).sum(1))
+    x = jnp.ones((700, 700))
+    wanted = np.asarray(f(x / 700)), np.asarray(f(x / 700))
+    late = jax.jit(lambda x: jax.lax.fori_loop(0, 4, lambda k, y: y @ x / 700, x))(x) / 700
+    found = f(late)
+    del f
+    gc.collect()
+    np.testing.assert_array_equal(np.asarray(found), wanted[1])
+    jax_front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
+    assert not jax_front._on_their_way

@@ -1,0 +1,206 @@
+"""Warm calls through JAX's own call: arguments found, results made and the program called without Python in between.
+
+A function that is called again and again is given to `jax.jit` as what it has become: one foreign function of XLA's
+(`codegen.call.xla_call`), which runs the compiled program. JAX's call then finds the signature, the arrays and their device, and
+makes the results, in a few microseconds for all of them. It is made at the second call with a signature: programs that run once
+do not wait for it.
+
+What cannot be called so takes the thorough way (`tilewright.jit`): programs with tokens or without results, element types that
+XLA stores differently, donated or large NumPy arguments, several devices. Inside a transformation of JAX's the front is not
+asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from codegen.call import launch
+from codegen.call.xla_call import ATTRIBUTE, TARGET, Failures, XlaCall, handler_address
+from codegen.native import interrupts
+from hlo.errors import Declined
+
+__all__ = ["ELSEWHERE", "MISSED", "Front", "NotReadyError", "bound"]
+
+_log = logging.getLogger("tilewright")
+
+ELSEWHERE, MISSED = object(), object()
+"""What a call gives that was not made: where JAX is at work already; for what the front does not have or JAX does not take."""
+
+_ALIKE = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128".split()
+)
+"""Element types that XLA and NumPy store alike."""
+
+COPIED_BYTES = 1 << 18
+"""JAX copies NumPy's arrays, the thorough call does not: where one is larger, that costs more than what the front saves."""
+
+
+class NotReadyError(Exception):
+    """Raised through JAX's tracing: this signature has no program here."""
+
+
+@functools.cache
+def _registered() -> None:
+    import jax
+
+    in_capsule: Any = jax.ffi.pycapsule
+    capsule = in_capsule(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(handler_address()))
+    jax.ffi.register_ffi_target(TARGET, capsule, platform="cpu")
+
+
+_on_their_way: list[tuple[Callable[[], bool], Any]] = []
+"""(whether they have ended, what they run) of fronts that are gone while XLA still computes: its threads run their code."""
+
+
+class Front:
+    """`front.call(args, kwargs)`: what a call of a function gives by JAX's own call, or `ELSEWHERE` or `MISSED`.
+
+    `bind(*args, **kwargs)` is traced by JAX once for each signature: it gives the tree of results of `bound`, or raises
+    NotReadyError. `numbers` and `names` are those of static arguments.
+    """
+
+    def __init__(self, jax: Any, bind: Callable[..., Any], numbers: Collection[int], names: Collection[str]) -> None:
+        from jax._src import array, core
+
+        self._jax = jax
+        self._jit = jax.jit(bind, static_argnums=tuple(numbers), static_argnames=tuple(names))
+        # What `core.trace_state_clean` asks, without its calls
+        self._trace, self._axes = core.trace_state_strong_ref, core.axis_env_state
+        self._no_trace, self._no_axes = core.eval_trace, core.top_axis_env
+        self._array: Any = array.ArrayImpl
+        self._failed = jax.errors.JaxRuntimeError
+        # Counts of calls, each in one step of the interpreter's: several threads may be in one
+        self._begun, self._void = itertools.count(), itertools.count()
+        self._done = ctypes.c_int64(0)
+        self._failures = Failures()
+        self._workers, self._waits = 0, False
+        self._programs: dict[Any, XlaCall] = {}
+        self._raised = interrupts.raised_word()
+        _on_their_way[:] = [(has_ended, what) for has_ended, what in _on_their_way if not has_ended()]
+
+    def __del__(self, on_their_way: list[tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
+        done, begun = self._done, next(self._begun) - next(self._void)
+        if self._programs and done.value != begun:
+            on_their_way.append((lambda: done.value == begun, self._programs))
+
+    def add(self, made: Any, leaves: Sequence[Any]) -> XlaCall | Declined:
+        """Takes the program of a signature (`jax_bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""
+        jax = self._jax
+        reason = _reason(jax, made, leaves)
+        if reason is not None:
+            return Declined(reason)
+        call: XlaCall | Declined = made.executable.for_xla(ctypes.addressof(self._done), self._failures)
+        if isinstance(call, XlaCall):
+            _registered()
+            self._programs[made] = call
+            self._workers = max(self._workers, call.threads)
+            self._waits = self._waits or call.is_waited_for
+        return call
+
+    @property
+    def served(self) -> int:
+        """How many calls the front has run."""
+        return int(self._done.value)
+
+    def _wait(self, value: Any) -> None:
+        if type(value) is self._array:
+            self._array.block_until_ready(value)
+        else:
+            self._jax.block_until_ready(value)
+
+    def program(self, made: Any) -> XlaCall | None:
+        """What was added for a signature."""
+        return self._programs.get(made)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The results as JAX has them. Raises what a callback raised, and what JAX raises for what it has begun to run."""
+        if self._trace.value is not self._no_trace or self._axes.value is not self._no_axes:
+            return ELSEWHERE
+        if self._workers > 1:
+            launch.have_workers(self._workers)
+        if self._waits:
+            # What waits for its arguments would be run by a thread of XLA's.
+            for value in (*args, *kwargs.values()):
+                self._wait(value)
+        next(self._begun)
+        try:
+            results = self._jit(*args, **kwargs)
+        except NotReadyError:
+            next(self._void)
+            return MISSED
+        except RecursionError:
+            # A callback calls the function in the middle of JAX's first call of it, which JAX refuses.
+            next(self._void)
+            return ELSEWHERE
+        except (TypeError, ValueError) as e:
+            # The thorough call takes more (arrays of other libraries) and says what is wrong with the rest.
+            next(self._void)
+            _log.info("not called through JAX's own call: %s", e)
+            return MISSED
+        except self._failed:
+            raised = self._failures.take()
+            if raised is not None:
+                raise raised from None
+            return MISSED
+        if self._raised.value:
+            interrupts.raise_pending()
+        return results
+
+
+def bound(jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any]) -> Any:
+    """The tree of results of a program's call, of tracers: what JAX compiles for a signature."""
+    raw = [jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in leaves]
+    if any(x.dtype != t for x, t in zip(raw, made.dtypes, strict=True)):
+        raise NotReadyError
+    avals = made.lowered.out_avals
+    implementations: dict[int, Any] = {}
+
+    def stored(k: int, key: Any) -> Any:
+        implementations[k] = jax.random.key_impl(key)
+        return jax.random.key_data(key)
+
+    storage = [jax.eval_shape(functools.partial(stored, k), a) if _is_key(jax, a) else a for k, a in enumerate(avals)]
+    wanted = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in storage]
+    found = list(jax.ffi.ffi_call(TARGET, wanted)(*raw, **{ATTRIBUTE: np.int64(call.address)}))
+    for k, aval in enumerate(avals):
+        if k in implementations:
+            found[k] = jax.random.wrap_key_data(found[k], impl=implementations[k])
+        elif aval.weak_type:
+            found[k] = _as_weak(found[k])
+    return jax.tree_util.tree_unflatten(made.lowered.out_tree, found)
+
+
+def _is_key(jax: Any, aval: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key))
+
+
+def _as_weak(x: Any) -> Any:
+    """The same value with a type that gives way to others'."""
+    from jax._src.lax import lax
+
+    return lax._convert_element_type(x, weak_type=True)
+
+
+def _reason(jax: Any, made: Any, leaves: Sequence[Any]) -> str | None:
+    """Why JAX cannot call a program, or None."""
+    if jax.default_backend() != "cpu" or jax.local_device_count() != 1:
+        return "there are other devices than one CPU"
+    if made.token_results or None in made.dtypes:
+        return "a token is passed"
+    if made.donated:
+        return "arguments are donated"
+    avals = made.lowered.out_avals
+    if not avals:
+        return "there are no results, for whose sake XLA would run it"
+    for t in [*made.dtypes, *(a.dtype for a in avals if not _is_key(jax, a))]:
+        if not isinstance(t, np.dtype) or t.name not in _ALIKE:
+            return f"XLA stores {t} otherwise, or not at all"
+    large = [x for x in leaves if isinstance(x, np.ndarray) and x.nbytes >= COPIED_BYTES]
+    return f"JAX would copy an argument of {large[0].nbytes} bytes" if large else None
