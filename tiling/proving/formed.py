@@ -213,8 +213,8 @@ class _Forms:
             yield "", "a sum of products starts from zero and has one value"
         if f.carried and any(x.buffer is not None for x in loads(f.inits)):
             yield "", "a fold that goes on from what is there starts from something else as well"
-        for v in {v for e in f.index for v in e.variables} & reduced:
-            yield "", f"the result of a fold moves along its reduction over {v}"
+        for moved in {v for e in f.index for v in e.variables} & reduced:
+            yield "", f"the result of a fold moves along its reduction over {moved}"
         for x in scans:
             if f.carried or reduced or len(f.nodes) != 1 or not is_fold:
                 yield "", "a scan folds one value, from its start, along one loop"
