@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import pathlib
 import subprocess
@@ -56,15 +57,28 @@ EXCEPTIONS = {("codegen/call/fallback.py", "interp")}
 IMPORTERS = ("importlib.import_module", "__import__", "import_module")
 
 
+@functools.cache
+def importing(source: str) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
+    """The nodes of a file that import, wherever they stand in it. (Each file is asked about several times.)"""
+
+    def imports(n: ast.AST) -> bool:
+        if isinstance(n, ast.Call):
+            return isinstance(n.func, (ast.Name, ast.Attribute)) and ast.unparse(n.func) in IMPORTERS
+        return isinstance(n, (ast.Import, ast.ImportFrom))
+
+    return tuple(n for n in ast.walk(ast.parse(source)) if imports(n))  # type: ignore[misc]
+
+
 def imported(source: str) -> Iterator[tuple[int, str]]:
     """(line, top-level module) of every absolute import in a file, wherever it stands in it."""
-    for node in ast.walk(ast.parse(source)):
+    for node in importing(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name.partition(".")[0]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.lineno, node.module.partition(".")[0]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0 and node.module:
+                yield node.lineno, node.module.partition(".")[0]
+        else:
             for a in node.args[:1]:
                 if isinstance(a, ast.Constant) and isinstance(a.value, str):
                     yield node.lineno, a.value.partition(".")[0]
@@ -196,7 +210,7 @@ def imports_of(module: str, source: str, is_package: bool, known: Collection[str
             name = name.rpartition(".")[0]
         found.add(name)
 
-    for node in ast.walk(ast.parse(source)):
+    for node in importing(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 add(alias.name)
@@ -205,7 +219,7 @@ def imports_of(module: str, source: str, is_package: bool, known: Collection[str
             base = ".".join([*(above if node.level else []), *([node.module] if node.module else [])])
             for alias in node.names:
                 add(f"{base}.{alias.name}")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
+        else:
             for a in node.args[:1]:
                 if isinstance(a, ast.Constant) and isinstance(a.value, str):
                     add(a.value)

@@ -73,11 +73,14 @@ def test_sums_in_lanes(size: tuple[int, int, int], target: str, dtype: str) -> N
         _dots(*size, (dtype,) * 3, target, False, "end > 0", 2)
 
 
-@pytest.mark.parametrize("dtypes", [
+OTHER_TYPES = [
     ("bfloat16", "bfloat16", "float32"), ("float16", "float16", "float32"), ("int8", "int8", "int32"),
     ("uint8", "int8", "int32"), ("int64",) * 3, ("float32", "float32", "float64"), ("bfloat16",) * 3,
-])  # fmt: skip
-@pytest.mark.parametrize("literal", [True, False])
+]  # fmt: skip
+
+
+# Types decide what is summed, whether sizes are written in the kernel how often: different parts of it.
+@pytest.mark.parametrize(("dtypes", "literal"), fast_cover(itertools.product(OTHER_TYPES, [True, False]), strength=1))
 def test_sums_in_lanes_of_other_types(dtypes: tuple[str, str, str], literal: bool) -> None:
     _dots(5, 7, 83, dtypes, "host", literal, "True", 3 if "float16" not in dtypes[2] else 1)
 

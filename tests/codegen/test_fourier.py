@@ -92,12 +92,12 @@ def test_long_real_lines_are_halved(kind: str, shape: tuple[int, ...]) -> None:
 
 def test_ends_of_long_real_lines() -> None:
     """The first and the last number of a real line's transform are real, made so and read so."""
-    text, x = program("RFFT", (2, 16384), 1)
+    text, x = program("RFFT", (16384,), 1)
     (found,) = codegen.compile(hlo.parse(text))(x)
-    assert not found[:, [0, -1]].imag.any()
-    text, x = program("IRFFT", (2, 16384), 1)
+    assert not found[..., [0, -1]].imag.any()
+    text, x = program("IRFFT", (16384,), 1)
     y = x.copy()
-    y.imag[:, [0, -1]] = np.nan
+    y.imag[..., [0, -1]] = np.nan
     run = codegen.compile(hlo.parse(text))
     assert run(x)[0].tobytes() == run(y)[0].tobytes()
 
