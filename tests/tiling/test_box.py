@@ -8,6 +8,7 @@ import random
 import pytest
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
+from indexing.map import IndexingMap
 from tiling.loops.box import Box, Span, covers, hull, image
 
 
@@ -23,36 +24,38 @@ def spans(box: Box, tiles: dict[Var, int]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("seed", range(60))
 def test_image_holds_every_read(seed: int) -> None:
     r = random.Random(seed)
-    t, i, j = Var("t0"), Var("i0"), Var("i1")
+    t, d, s = Var("t0"), Var("d0"), Var("s0")
     tile, count, width = r.randint(1, 6), r.randint(1, 4), r.randint(1, 5)
-    ranges = {t: Interval(0, count - 1), i: Interval(0, tile - 1), j: Interval(0, width - 1)}
-    row = t * tile + i
     extent = tile * count
     choices: list[tuple[Expr, int]] = [
-        (row, extent),
-        (extent - 1 - row, extent),
-        (row * 2 + j, 2 * extent + width),
-        (j, width),
-        (row + j, extent + width),
-        (row * width + j, extent * width),
-        ((row * width + j) // width, extent),
-        ((row + j) // 2, extent + width),
+        (d, extent),
+        (extent - 1 - d, extent),
+        (d * 2 + s, 2 * extent + width),
+        (s, width),
+        (d + s, extent + width),
+        (d * width + s, extent * width),
+        ((d * width + s) // width, extent),
+        ((d + s) // 2, extent + width),
+        (d % 3, 3),
+        (d // 3, extent),
         (Const(0), 1),
     ]
     index = [r.choice(choices) for _ in range(2)]
-    box = image([e for e, _ in index], [n for _, n in index], ranges, {t})
+    m = IndexingMap.over([extent], [e for e, _ in index], ranges=[width])
+    over = (Span(t * tile, tile, extent), Span(Const(0), width, width))
+    box = image(m, [n for _, n in index], over, {t: Interval(0, count - 1)})
     for tt in range(count):
         bounds = spans(box, {t: tt})
         for ii, jj in itertools.product(range(tile), range(width)):
             for (e, n), (low, high) in zip(index, bounds, strict=True):
-                value = int(evaluate(e, {t: tt, i: ii, j: jj})) if e.variables else e.constant
+                value = int(evaluate(e, {d: tt * tile + ii, s: jj}))
                 assert low <= value <= high or not 0 <= value < n
 
 
 def test_unit_strides_are_exact() -> None:
-    t, i, s = Var("t0"), Var("i0"), Var("s0")
-    ranges = {t: Interval(0, 7), i: Interval(0, 3), s: Interval(0, 2)}
-    (span,) = image([t * 4 + i + s], [34], ranges, {t})
+    t, d, s = Var("t0"), Var("d0"), Var("s0")
+    m = IndexingMap.over([32], [d + s], ranges=[3])
+    (span,) = image(m, [34], (Span(t * 4, 4, 32), Span(Const(0), 3, 3)), {t: Interval(0, 7)})
     assert span == Span(t * 4, 6, 34)
 
 

@@ -27,6 +27,7 @@ from tiling.machine import Machine
 from tiling.pipeline import finished
 from tiling.tiles.covers import cover_of
 
+D = Var("d0")
 ROOT = Path(__file__).parents[2]
 PROGRAMS = [ROOT / f"{p}.mlir" for p in ("examples/softmax", "tests/programs/embedding_gradient", "tests/programs/max_pooling")]
 BUILT = [n for n in EXAMPLES if not isinstance(op_of(*EXAMPLES[n]).definition.access, Declined)]
@@ -147,3 +148,22 @@ def test_covers_of_range_variables_alone_are_exact() -> None:
     s = Var("s0")
     cover = cover_of((s + 1) // 2, {}, {s: Interval(0, 3)}, {s: Interval(0, 3)})
     assert [str(e) for e in (cover.start + cover.shift, cover.span)] == ["0", "2"]
+
+
+@pytest.mark.parametrize(
+    ("size", "expression", "start", "span"),
+    [(24, D // 12, "t0 * 2", 1), (4, D // 12, "t0 floordiv 3", 0), (4, D % 12, "(t0 mod 3) * 4", 3), (24, D % 12, "0", 11),
+     (24, (D + 3) // 12, "t0 * 2", 2), (5, D // 12, None, 1), (5, D % 12, None, 11)],
+)  # fmt: skip
+def test_covers_of_divisions_where_a_tile_begins_at_a_known_place(
+    size: int, expression: Expr, start: str | None, span: int
+) -> None:
+    """With numbers for sizes: exact where all of a tile's numbers lie alike to the divisor, on every tile."""
+    d, t = D, Var("t0")
+    cover = cover_of(expression, {d: (t * size, as_expr(size - 1))}, {}, {t: Interval(0, 9), d: Interval(0, 10 * size - 1)})
+    assert (str(cover.start) if cover.separates else None, cover.span) == (start, as_expr(span))
+    for k in range(10):
+        first = int(evaluate(cover.start + cover.shift, {t: k}))
+        found = {int(evaluate(expression, {d: k * size + y})) for y in range(size)}
+        assert found <= set(range(first, first + span + 1))
+        assert not cover.separates or (min(found), max(found)) == (first, first + span)

@@ -1,15 +1,16 @@
-"""Boxes of elements that a task touches, and the image of loops under an index map.
+"""Boxes of elements that a task touches, and the image of a box under an index map.
 
-image(e(t, i), i in [0, size - 1]) = [start(t) + shift, start(t) + shift + span]     the cover of e on a tile, cut to the tensor
+image(e, [lower(t), lower(t) + size - 1]) = [start(t) + shift, start(t) + shift + span]     a cover of e, cut to the tensor
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
-from tiling.tiles.covers import cover_of
+from indexing.map import IndexingMap
+from tiling.tiles.covers import Along, cover_of
 
 __all__ = ["Box", "Span", "covers", "full_box", "hull", "image"]
 
@@ -44,25 +45,43 @@ def full_box(shape: Sequence[int]) -> Box:
     return tuple(Span(Const(0), n, n) for n in shape)
 
 
-def image(index: Sequence[Expr], shape: Sequence[int], ranges: Mapping[Var, Interval], tiles: Set[Var]) -> Box:
-    """The box of elements that loops over every variable but `tiles` read at `index`: its tile, cut at the tensor's ends.
+def image(m: IndexingMap, shape: Sequence[int], box: Sequence[Span], ranges: Mapping[Var, Interval]) -> Box:
+    """The box of elements that a map reads for a box of its dimensions and then of its ranges: the tile algebra's cover of each
+    result (`tiling.tiles.covers`), cut at the tensor's ends.
 
-    An index is the maps of the edges on the way, composed with the loops: a map of tile numbers whose ranges are the loops. The
-    box is what the tile algebra says that it covers (`tiling.tiles.covers`). Exact for expressions that are linear in the loops'
-    variables with coefficients 1, an outer bound otherwise (a stride's gaps are included). A dimension whose expression does not
-    separate into tile numbers and loops is taken whole.
+    Exact where results are linear in the variables with coefficients 1, an outer bound otherwise (a stride's gaps are included).
+    A dimension where a division is cut by the box's begin is taken whole. `ranges` are those of the box's tile numbers.
     """
-    loops = {v: ranges[v] for e in index for v in e.variables if v not in tiles}
-    return tuple([_span(e, n, ranges, loops) for e, n in zip(index, shape, strict=True)])
+    spans = dict(zip((v.var for v in (*m.dims, *m.ranges)), box, strict=True))
+    found: list[Span] = []
+    for e, n in zip(m.results, shape, strict=True):
+        span = spans.get(e) if type(e) is Var else None
+        if span is None:
+            found.append(_covered(e, n, spans, m, ranges))
+        else:  # most are read along a dimension as it is
+            found.append(Span(Const(0), n, n) if span.size >= n else span if span.extent == n else Span(span.lower, span.size, n))
+    return tuple(found)
 
 
-def _span(e: Expr, extent: int, ranges: Mapping[Var, Interval], loops: Mapping[Var, Interval]) -> Span:
-    for atom, _ in e.terms:
-        if type(atom) is not Var and len({v in loops for v in atom.variables}) > 1:
-            return Span(Const(0), extent, extent)
-    cover = cover_of(e, {}, loops, ranges)
+def _covered(e: Expr, extent: int, spans: Mapping[Var, Span], m: IndexingMap, ranges: Mapping[Var, Interval]) -> Span:
+    tile: dict[Var, Along] = {}
+    fixed: dict[Var, Interval] = {v.var: v.interval for v in m.runtimes}
+    everything: dict[Var, Interval] = {}
+    for v in e.variables:
+        span = spans.get(v)
+        if span is None:
+            continue
+        if span.lower.terms:
+            tile[v] = span.lower, Const(span.size - 1)
+            everything |= {x: ranges[x] for x in span.lower.variables}
+        else:
+            fixed[v] = Interval(span.lower.constant, span.lower.constant + span.size - 1)
+    everything |= fixed
+    cover = cover_of(e, tile, fixed, everything)
+    if not cover.separates:
+        return Span(Const(0), extent, extent)
     start, size = cover.start + cover.shift, cover.span.constant + 1
-    bounds = interval(start, ranges)
+    bounds = interval(start, everything)
     if bounds.lower < 0:
         # Reads below 0 are guarded by conditions: nothing is kept for them.
         if not start.terms:
@@ -72,7 +91,7 @@ def _span(e: Expr, extent: int, ranges: Mapping[Var, Interval], loops: Mapping[V
             start = maximum(start, 0)
     if size >= extent:
         return Span(Const(0), extent, extent)
-    return Span(simplify(start, ranges), size, extent)
+    return Span(simplify(start, everything), size, extent)
 
 
 def hull(a: Box, b: Box, ranges: Mapping[Var, Interval]) -> Box:

@@ -12,12 +12,16 @@ from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
 from indexing.edges import EdgeMaps
+from indexing.map import IndexingMap
 from tiling.loops.buffers import Buffer, Scope, make_buffer
 from tiling.loops.ir import Monoid
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage
 
-__all__ = ["Names"]
+__all__ = ["Names", "StageMaps"]
+
+StageMaps = tuple[tuple[Value, IndexingMap], ...]
+"""What a stage reads: (value, the map to its index from that of the stage's result)."""
 
 
 class Names:
@@ -28,6 +32,7 @@ class Names:
         self._names: dict[Value, str] = {}
         self._taken: set[str] = set()
         self.edges = EdgeMaps()  # the index maps that the program's edges carry
+        self.maps: dict[Hashable, StageMaps] = {}  # and those from a stage to what it reads in memory
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value

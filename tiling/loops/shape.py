@@ -16,7 +16,7 @@ __all__ = ["Shape"]
 class Shape:
     """Loops over a box of a stage's result and what they compute, as every fusion that asks for that box has it.
 
-    `ranges` are the loops' variables; `images` the boxes that the loads of `reads` touch, once they were asked for.
+    `ranges` are the loops' variables; `images` the boxes that are read along the stage's maps, where they were asked for.
     """
 
     index: tuple[Expr, ...]
@@ -26,4 +26,4 @@ class Shape:
     inits: tuple[Node, ...]
     reads: tuple[Load, ...]
     ranges: tuple[tuple[Var, Interval], ...]
-    images: list[Box | None]
+    images: dict[int, Box]

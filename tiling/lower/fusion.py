@@ -15,6 +15,7 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, simplify
+from indexing.map import IndexingMap, RuntimeVariable, Variable, usual
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
@@ -24,7 +25,7 @@ from tiling.loops.box import Box, Span, covers, full_box, hull, image
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Node, Scalar, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
-from tiling.loops.names import Names
+from tiling.loops.names import Names, StageMaps
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage, is_inlinable
 from tiling.lower.masks import Masks, find_limits, may_be_masked
@@ -76,7 +77,6 @@ class Lowering:
         self.inlined: Set[Value] = known
         self.buffers: dict[Value, Buffer] = {}
         self.tiles: list[tuple[Var, int]] = []
-        self.moving: frozenset[Var] = frozenset()  # numbers of blocks inside a task: they place boxes as tile numbers do
         self.extra_buffers: list[Buffer] = []
         self.prepass: list[Phase] = []
         self.contractions: dict[Member, tuple[LoweredContraction, ...]] = {}
@@ -114,7 +114,9 @@ class Lowering:
     def place(self) -> list[Member]:
         """Gives the members their boxes, loops and nodes; what the root is not computed from."""
         self.root.box = self._tile_root(self.root.stage.values[0])
-        core = self._closure()
+        return self._place(self._closure())
+
+    def _place(self, core: list[Member]) -> list[Member]:
         others = [p for p in self.plans if p not in core] if len(core) < len(self.plans) else []
         self.plans = [*core, *others]
         for plan in reversed(core):
@@ -130,14 +132,20 @@ class Lowering:
         """
         if any(routine_of(s.op) is not None for s in self.request.stages):
             return None
-        self.place()
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        core = self._closure()
+        if len(core) < len(self.plans):
+            self._place(core)
+        else:  # maps alone tell
+            for plan in reversed(core):
+                self.spread(plan)
         if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:
             return Lowering(replace(self.request, tile_sizes=sizes), self.machine, self.names).repeats(most)
         self._check_stored()
         group = self.parts.group if self.parts else 1
         tasks = -(-prod(n for _, n in self.tiles) // group) * group
         mine = [p for p in self.plans if not p.late and p.part is None]
-        return any(prod(x.extent for x in p.loops) * tasks > most * p.stage.values[0].tensor.size_elems for p in mine)
+        return any(prod(s.size for s in p.box or ()) * tasks > most * p.stage.values[0].tensor.size_elems for p in mine)
 
     def touched(self) -> list[Buffer]:
         """What the fusion reads from memory and writes there, as its schedule has it."""
@@ -240,14 +248,49 @@ class Lowering:
     def shape(self, plan: Member) -> None:
         """Gives a stage its loops and nodes, and its producers the box that those read."""
         self._build(plan)
-        for k, load in enumerate(plan.reads):
-            producer = self.plan_of.get(load.value)
+        if any(load.value in self.plan_of for load in plan.reads):
+            self.spread(plan)
+
+    def spread(self, plan: Member) -> None:
+        """Moves a stage's tile along its maps: its producers' boxes hold what is read of them."""
+        if plan.box is None:
+            raise LookupError(f"nothing in the fusion reads {plan.stage.op.name}")
+        for k, (value, _) in enumerate(self.maps(plan.stage)):
+            producer = self.plan_of.get(value)
             if producer is not None:
-                box = plan.images[k]
-                if box is None:
-                    box = image(load.index, load.value.shape, self.ranges, {v for v, _ in self.tiles} | self.moving)
-                    plan.images[k] = box
+                box = self.image(plan, k)
                 producer.box = box if producer.box is None else hull(producer.box, box, self.ranges)
+
+    def image(self, plan: Member, number: int) -> Box:
+        """The box that a stage reads along one of its maps, for the stage's own box."""
+        known = plan.images.get(number)
+        if known is None:
+            assert plan.box is not None
+            value, m = self.maps(plan.stage)[number]
+            over = [self.reduction_span(plan, k, v.interval.size) for k, v in enumerate(m.ranges)]
+            known = plan.images[number] = image(m, value.shape, (*plan.box, *over), self.ranges)
+        return known
+
+    def maps(self, stage: Stage) -> StageMaps:
+        """What a stage reads in memory, with maps from its result's index: its edges' maps, composed along what is in between."""
+        key = stage, self.request.inlined
+        known = self.names.maps.get(key)
+        if known is None:
+            known = self.names.maps[key] = self._maps(stage)
+        return known
+
+    def _maps(self, stage: Stage) -> StageMaps:
+        dims = tuple([Variable(usual("d", k), Interval(0, n - 1)) for k, n in enumerate(stage.values[0].shape)])
+        over: list[Variable] = []
+        ranges = {v.var: v.interval for v in dims}
+
+        def provide(size: int) -> Expr:
+            over.append(Variable(usual("s", len(over)), Interval(0, size - 1)))
+            ranges[over[-1].var] = over[-1].interval
+            return over[-1].var
+
+        builder = ElementBuilder(ranges, self._is_in_memory, self.names.edges)
+        return _as_maps(loads(self._elements(stage, tuple([v.var for v in dims]), provide, builder)), dims, over)
 
     def trial(self, plan: Member) -> Member:
         """The stage with loops over all of its result, to see what they read."""
@@ -268,13 +311,15 @@ class Lowering:
         builder = ElementBuilder(self.ranges, self._is_in_memory, self.names.edges)
         self._build_anew(plan, plan.box, builder)
         own = tuple((x.variable, self.ranges[x.variable]) for x in (*plan.loops, *plan.reduction))
+        if key is not None and all(s.size == s.extent for s in plan.box):  # loops over all of it: what they read are its maps
+            dims, over = [[Variable(x.variable, Interval(0, x.extent - 1)) for x in y] for y in (plan.loops, plan.reduction)]
+            self.names.maps.setdefault((plan.stage, self.request.inlined), _as_maps(plan.reads, dims, over))
         if key is not None and not builder.table.variables:  # variables known at run time have numbers of this fusion
             plan.shape = self.names.shapes[key] = Shape(
                 plan.index, plan.loops, plan.reduction, plan.nodes, plan.inits, tuple(plan.reads), own, plan.images
             )
 
     def _build_anew(self, plan: Member, box: Box, builder: ElementBuilder) -> None:
-        first = plan.stage.values[0]
         tag = self.names.stage(plan.stage)
         loops, index = [], []
         for k, span in enumerate(box):
@@ -283,33 +328,35 @@ class Lowering:
             loops.append(Loop(v, Const(0), span.last_local(self.ranges), span.size))
             index.append(simplify(span.lower + v, self.ranges))
         plan.loops, plan.index = tuple(loops), tuple(index)
+        reduction: list[Loop] = []
+
+        def provide(size: int) -> Expr:
+            r, span = Var(f"r{len(reduction)}_{tag}"), self.reduction_span(plan, len(reduction), size)
+            self.ranges[r] = Interval(0, max(span.size - 1, 0))
+            reduction.append(Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION))
+            return span.lower + r
+
+        nodes = self._elements(plan.stage, plan.index, provide, builder)
+        plan.reduction = tuple(reduction)
         op = plan.stage.op
-        semantics = op.definition.semantics
-        if isinstance(semantics, (Fold, SumOfProducts)):
-            reduction: list[Loop] = []
+        count = len(op.operands) // 2 if isinstance(op.definition.semantics, Fold) else len(nodes)
+        plan.nodes, plan.inits = nodes[:count], nodes[count:]
+        plan.reads = loads(nodes)
 
-            def provide(size: int) -> Expr:
-                span = plan.spans[len(reduction)] if plan.spans else None
-                made, at = self.reduction_loop(plan, Var(f"r{len(reduction)}_{tag}"), size, span)
-                reduction.append(made)
-                return at
+    def reduction_span(self, plan: Member, number: int, size: int) -> Span:
+        """What a task runs through of a reduction's dimension."""
+        return (plan.spans[number] if plan.spans else None) or Span(Const(0), size, size)
 
-            nodes = tuple(self._reads(plan.stage, plan.index, provide, builder))
-            plan.reduction = tuple(reduction)
-            count = len(op.operands) // 2 if isinstance(semantics, Fold) else len(nodes)
-            plan.nodes, plan.inits = nodes[:count], nodes[count:]
-        else:
-            # The stage itself counts as not in memory here.
-            builder.is_in_memory = lambda v: v is not first and self._is_in_memory(v)
-            plan.nodes = (builder.at(first, plan.index),)
-        plan.reads = loads((*plan.nodes, *plan.inits))
-        plan.images = [None] * len(plan.reads)
-
-    def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
-        """The loop over a reduction's dimension (or a task's part of it), and where it stands in it."""
-        span = part or Span(Const(0), size, size)
-        self.ranges[r] = Interval(0, max(span.size - 1, 0))
-        return Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION), span.lower + r
+    def _elements(
+        self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr], builder: ElementBuilder
+    ) -> tuple[Node, ...]:
+        """What a stage computes for its element at `index`: of a reduction or contraction what it reads."""
+        if isinstance(stage.op.definition.semantics, (Fold, SumOfProducts)):
+            return tuple(self._reads(stage, index, provide, builder))
+        first = stage.values[0]
+        # The stage itself counts as not in memory here.
+        builder.is_in_memory = lambda v: v is not first and self._is_in_memory(v)
+        return (builder.at(first, index),)
 
     def _reads(
         self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr], builder: ElementBuilder
@@ -327,7 +374,7 @@ class Lowering:
         nodes = builder.reads(op, stage.values[0].index, index, provide, padding)
         if isinstance(op.definition.semantics, Fold):
             return nodes
-        return without_repeats(nodes, self.ranges, dict(zip(index, stage.values[0].shape, strict=True)))
+        return without_repeats(nodes, builder.ranges, dict(zip(index, stage.values[0].shape, strict=True)))
 
     def _is_in_memory(self, v: Value) -> bool:
         return v not in self.inlined
@@ -534,3 +581,9 @@ class Lowering:
             if ends is not None:
                 found[r.variable] = ends
         return self.masks.flag, found
+
+
+def _as_maps(found: Sequence[Load], dims: Sequence[Variable], over: Sequence[Variable]) -> StageMaps:
+    """The maps of loads whose indices are in these variables."""
+    known = [tuple([RuntimeVariable(r.variable, Interval(r.lower, r.upper)) for r in x.runtimes]) for x in found]
+    return tuple([(x.value, IndexingMap(tuple(dims), x.index, tuple(over), k)) for x, k in zip(found, known, strict=True)])

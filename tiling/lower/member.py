@@ -30,8 +30,8 @@ class Member:
     spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
     part: Buffer | None = None  # and each task's part of the result
     late: bool = False  # computed from such folds, when all tasks are done
+    images: dict[int, Box] = field(default_factory=dict)  # what its box reads along the stage's maps, once it was asked for
     shape: Shape | None = None  # its loops and nodes, where other fusions share them
-    images: list[Box | None] = field(default_factory=list)  # the boxes that the loads of `reads` touch, where they are known
 
     def take(self, shape: Shape) -> None:
         """Gives the member its loops and nodes."""

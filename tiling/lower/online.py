@@ -270,16 +270,13 @@ class OnlineLowering(Lowering):
         self.count = online.extent // online.block
         self.block = Var("b")
         self.ranges[self.block] = Interval(0, self.count - 1)
-        self.moving = frozenset({self.block})
         self.running = {online.maximum, *online.sums, *online.divided}
         self.like = online.maximum.values[0]
 
-    def reduction_loop(self, plan: Member, r: Var, size: int, part: Span | None = None) -> tuple[Loop, Expr]:
+    def reduction_span(self, plan: Member, number: int, size: int) -> Span:
         if plan.stage not in self.running or size == 1:
-            return super().reduction_loop(plan, r, size, part)
-        self.ranges[r] = Interval(0, self.online.block - 1)
-        loop = Loop(r, Const(0), Const(self.online.block - 1), self.online.block, LoopKind.REDUCTION)
-        return loop, self.block * self.online.block + r
+            return super().reduction_span(plan, number, size)
+        return Span(self.block * self.online.block, self.online.block, size)
 
     def run(self) -> Schedule:
         self.shape_all()

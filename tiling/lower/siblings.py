@@ -21,11 +21,12 @@ from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.elements.folds import combined_function, is_neutral
-from tiling.loops.box import Box, Span, full_box, hull, image
+from tiling.loops.box import Box, Span, full_box, hull
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Scalar, has_runtimes
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step, Store
-from tiling.loops.names import Names
+from tiling.loops.names import Names, StageMaps
+from tiling.loops.stage import Stage
 from tiling.lower.member import Member
 
 __all__ = ["Parts", "last_steps", "parts_of", "shape_beside", "spans_beside", "start_steps"]
@@ -75,6 +76,8 @@ class Lowering(Protocol):
     def inside(self, plan: Member) -> list[Member]: ...
     def shape(self, plan: Member) -> None: ...
     def trial(self, plan: Member) -> Member: ...
+    def maps(self, stage: Stage) -> StageMaps: ...
+    def image(self, plan: Member, number: int) -> Box: ...
     def emit(self, plan: Member) -> list[Step]: ...
 
 
@@ -143,14 +146,13 @@ def shape_beside(lowering: Lowering, core: Sequence[Member], others: Sequence[Me
 
 def _boxes(lowering: Lowering, core: Sequence[Member]) -> dict[Value, Box]:
     """What a task has of each value that the core reads or computes."""
-    tiles = {v for v, _ in lowering.tiles}
     boxes: dict[Value, Box] = {v: m.box for m in core for v in m.stage.values if m.box is not None}
     for m in core:
-        for load in m.reads:
-            if load.value not in lowering.plan_of and not load.runtimes:
-                box = image(load.index, load.value.shape, lowering.ranges, tiles)
-                known = boxes.get(load.value)
-                boxes[load.value] = box if known is None else hull(known, box, lowering.ranges)
+        for k, (value, to) in enumerate(lowering.maps(m.stage)):
+            if value not in lowering.plan_of and not to.runtimes:
+                box = lowering.image(m, k)
+                known = boxes.get(value)
+                boxes[value] = box if known is None else hull(known, box, lowering.ranges)
     return boxes
 
 

@@ -230,7 +230,7 @@ def symbolic_tile(m: IndexingMap, cover: bool = False) -> SymbolicTile | Decline
         if refused is None:
             constraints = both
         elif cover:
-            c = cover_of(e, dims, ranges, m.variable_ranges)
+            c = cover_of(e, {v: (v, v - 1) for v in dims}, ranges, m.variable_ranges)
             size = c.span + 1
             p = Progression(Written.of(size), Written.of(1), c.shift, TileConstraints(), 1, bounds[k].size)
             results[k], tied = c.start, refused
