@@ -525,4 +525,11 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(gemm_block, _type_gemm, outlined("gemm_block", _lower_gemm, extents=3))
+def is_written_out(kinds: Any) -> bool:
+    """True for blocks of known sizes of floats that are added up in their own type: nothing is to be vectorised or converted."""
+    elements = {k.dtype for k in kinds if isinstance(k, Buf)}
+    known = all(isinstance(k, types.IntegerLiteral) for k in kinds[:3])
+    return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
+
+
+register(gemm_block, _type_gemm, outlined("gemm_block", _lower_gemm, 3, is_written_out))

@@ -30,6 +30,7 @@ from codegen.lib.contract import (
     _narrow,
     _product_sum,
     _widen,
+    is_written_out,
     load_vector,
     splat,
     value_type,
@@ -289,4 +290,4 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(gemm_dots, _typer, outlined("gemm_dots", _lower, extents=3))
+register(gemm_dots, _typer, outlined("gemm_dots", _lower, 3, is_written_out))

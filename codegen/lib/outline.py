@@ -14,19 +14,18 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 
 from codegen.lib.buffer import Buf, use_scopes
+from codegen.outlined import Function, Functions
 from codegen.target import Target, current_target, use_target
 
-__all__ = ["Functions", "collect", "outlined"]
+__all__ = ["collect", "outlined"]
 
 Lowering = Callable[[Any, Any, Any, Any], Any]
-Functions: TypeAlias = dict[str, Callable[[], str]]
-"""Name -> what writes the text of a function's module."""
 
 _found: ContextVar[Functions | None] = ContextVar("tilewright_outlined", default=None)
 _PREFIX = "tilewright_lib_"
@@ -43,8 +42,11 @@ def collect(found: Functions) -> Iterator[None]:
         _found.reset(token)
 
 
-def outlined(name: str, lower: Lowering, extents: int) -> Lowering:
-    """``lower`` in a function of its own, unless the product of the first ``extents`` arguments is known to be small."""
+def outlined(name: str, lower: Lowering, extents: int, is_written_out: Callable[[Any], bool] = lambda kinds: False) -> Lowering:
+    """``lower`` in a function of its own, unless the product of the first ``extents`` arguments is known to be small.
+
+    ``is_written_out`` tells by the arguments' types which functions leave nothing to vectorise.
+    """
 
     def call(context: Any, b: Any, sig: Any, args: Any) -> Any:
         found = _found.get()
@@ -58,7 +60,9 @@ def outlined(name: str, lower: Lowering, extents: int) -> Lowering:
         kind = ir.FunctionType(ir.VoidType(), [a.type for a, _ in passed])
         if symbol not in found:
             own = sig.replace(args=tuple(kinds))
-            found[symbol] = lambda: _module_text(symbol, kind, target, context, own, args, lower)
+            found[symbol] = Function(
+                lambda: _module_text(symbol, kind, target, context, own, args, lower), is_written_out(kinds)
+            )
         function = b.module.globals.get(symbol) or ir.Function(b.module, kind, symbol)
         b.call(function, [a for a, _ in passed])
         return context.get_dummy_value()

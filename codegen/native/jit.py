@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +34,7 @@ from codegen.kernel.rename import variables
 from codegen.native import library_objects, object_cache, workers
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
+from codegen.outlined import Functions
 from codegen.target import Target, default_target
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def build_object(job: workers.Job) -> tuple[tuple[str, ...], bytes]:
     """(library functions that it calls, object code) of a kernel, compiled now; the functions are provided, too."""
     from codegen.native import lower as native
 
-    functions: dict[str, Callable[[], str]] = {}
+    functions: Functions = {}
     module = native.build(job.source, job.path, job.signature, _symbol(job.key), job.target, functions, job.kernel)
     code = native.emit_object(module, job.target, functions)
     library_objects.provide(functions, job.target, stamp())

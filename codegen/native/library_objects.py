@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from codegen.native import object_cache
+from codegen.outlined import Function
 from codegen.target import Target
 
 if TYPE_CHECKING:
@@ -24,20 +25,20 @@ _payloads: dict[str, bytes] = {}
 _lock = threading.RLock()
 
 
-def provide(functions: Mapping[str, Callable[[], str]], target: Target, stamp: str) -> None:
-    """Have every function (name -> what writes its module's text) loaded: from memory, from disk, or compiled now.
+def provide(functions: Mapping[str, Function], target: Target, stamp: str) -> None:
+    """Have every function loaded: from memory, from disk, or compiled now.
 
     ``stamp`` is what the text does not say and object code depends on: versions.
     """
     from codegen.native import lower as native
 
-    for name, text in functions.items():
+    for name, function in functions.items():
         if name in _loaded:
             continue
         key = _key(name, stamp)
         payload = object_cache.read(key)
         if payload is None:
-            payload = native.library_object(text(), target)
+            payload = native.library_object(function.text(), target, function.is_written_out)
             object_cache.write(key, payload)
         _load(name, payload, target)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import os
@@ -15,10 +16,14 @@ import pytest
 
 import codegen
 import hlo
+from codegen.kernel.parse import parse
 from codegen.lib import outline
 from codegen.native import jit, library_objects
 from codegen.native.jit import compile_kernel, kernel_ir
+from codegen.native.lower import LoadedObject, library_object, lower
 from codegen.native.signature import KernelSignature, Param
+from codegen.outlined import Functions
+from codegen.target import Target
 from codegen.tune.probe import run
 from tiling.planning.garbage import NEW_OBJECTS
 
@@ -143,3 +148,33 @@ def test_source_beyond_the_short_pipeline_takes_numbas_own(cache: Path, caplog: 
     run(compiled, 0, 2, x)
     assert x.tolist() == [5, 5]
     assert "whole pipeline" in caplog.text
+
+
+def test_a_short_pipeline_gives_the_same_bits(cache: Path) -> None:
+    """Blocks of known sizes of f32 take it; what is converted, and what has other sizes from call to call, does not."""
+    target = Target.named("avx2")
+    outs = []
+    source, signature = product(40)
+    functions = _functions(source, signature, target)
+    ((name, function),) = functions.items()
+    assert function.is_written_out
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal(32 * 32).astype(np.float32), rng.standard_normal(64 * 40).astype(np.float32)
+    for short in (False, True):
+        loaded = LoadedObject(library_object(function.text(), target, short), target)
+        c = np.zeros((32, 40), np.float32)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64] * 3)
+        kind(loaded.address(name))(a.ctypes.data, 0, b.ctypes.data, 0, c.ctypes.data, 0)
+        outs.append(c)
+    np.testing.assert_allclose(outs[0], a.reshape(32, 32) @ b[: 32 * 40].reshape(32, 40), rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(*outs)
+    narrow = KernelSignature((Param("a", "float16"), Param("b", "float16"), Param("c", "float32")))
+    others = [(source, narrow), (source.replace("gemm_block(32,", "gemm_block(end,"), signature)]
+    assert not any(f.is_written_out for x in others for f in _functions(*x, target).values())
+
+
+def _functions(source: str, signature: KernelSignature, target: Target) -> Functions:
+    functions: Functions = {}
+    lower(source, "<kernel>", signature, "entry", target, functions, parse(source))
+    assert functions
+    return functions
