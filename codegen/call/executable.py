@@ -40,6 +40,7 @@ from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Buffer, Decision, EvaluatorStep, Fusion, Obligation, Plan, plan
 from tiling.pipeline import check_settings
+from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.stages import print_stages
 from tiling.show.text import summary
@@ -587,4 +588,5 @@ def compile(
         given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
     check_settings()
     print_stages(given, rules)
-    return Executable(given, threads, custom_calls, target)
+    with few_collections():
+        return Executable(given, threads, custom_calls, target)
