@@ -32,6 +32,7 @@ from tiling.passes.merge_nests import merged
 from tiling.passes.order_loops import order_loops
 from tiling.passes.prefetch_rows import prefetch_rows, prefetch_rows_of_updates
 from tiling.passes.read_rows_again import read_rows_again
+from tiling.passes.share_equal_nodes import share_equal_nodes
 from tiling.passes.split_borders import inside_and_edges
 from tiling.passes.split_fold import split_fold
 from tiling.passes.split_innermost import cut_at_masks, split_innermost
@@ -224,7 +225,8 @@ PIPELINE = (
         "what a mask covers is left out of the innermost loop while its flag is 1",
     ),
     Pass(
-        "split_innermost", LOOPS, LOOPS, _nests(lambda n, a: [split_innermost(n, a.ranges)]), True,
+        "split_innermost", LOOPS, LOOPS,
+        _nests(lambda n, a: [share_equal_nodes(split_innermost(n, a.ranges), a.buffer_of)]), True,
         "no iteration tests a condition on the innermost loop's variable; last, for it sees the loops as they are",
     ),
 )  # fmt: skip

@@ -623,4 +623,5 @@ def compile(
         given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
     check_settings()
     print_stages(given, rules)
-    return Executable(given, threads, custom_calls, target)
+    with few_collections():
+        return Executable(given, threads, custom_calls, target)

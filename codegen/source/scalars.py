@@ -38,11 +38,14 @@ NUMBERS = {
 """Element types whose values are computed in another type than they are stored in; floats of a byte and less: float32."""
 
 
+_NUMBER_TYPES = {
+    e.name: "float32" if e.is_float and e.bits <= 8 else NUMBERS.get(e.name, e.dtype.name) for e in ELEMENT_TYPES.values()
+}
+
+
 def number_type(element: ElementType) -> str | Declined:
     """The type that generated code computes an element in, by its NumPy name."""
-    if element.is_float and element.bits <= 8:
-        return "float32"
-    return NUMBERS.get(element.name, element.dtype.name)
+    return _NUMBER_TYPES[element.name]
 
 
 # ---------------------------------------------------------------- rounding

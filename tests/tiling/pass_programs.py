@@ -83,8 +83,11 @@ NORM = """
     : (tensor<4x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>"""
 TWICE = """
-  %0 = stablehlo.tanh %x : tensor<8xf32>
-  %1 = stablehlo.tanh %x : tensor<8xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  %1 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
   %2 = stablehlo.multiply %0, %1 : tensor<8xf32>
   return %2 : tensor<8xf32>"""
 TURNED = """
@@ -162,7 +165,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "unroll_short_loops": text(
         "%x: tensor<16384xf32>", "tensor<16384xf32>", _loop("tensor<16384xf32>", 3, "%b = stablehlo.sine %a : tensor<16384xf32>")
     ),
-    "merge_equal_ops": text("%x: tensor<8xf32>", "tensor<8xf32>", TWICE),
+    "merge_equal_ops": text("%x: tensor<8x8xf32>", "tensor<8xf32>", TWICE),
     "quantized": text(f"%x: {Q}", Q, f"  %0 = stablehlo.add %x, %x : {Q}\n  return %0 : {Q}"),
     "promote_bodies": text("%x: tensor<2x64xi8>", "tensor<64xi32>", WIDER),
     "unfold": text("%x: tensor<4x8xf32>, %s: tensor<8xf32>", "tensor<4x8xf32>", NORM),

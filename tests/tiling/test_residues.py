@@ -68,3 +68,50 @@ def test_repetition(k: int) -> None:
 @pytest.mark.parametrize(("m", "n"), [(3000, 2), (2, 3001), (3000, 4), (3, 3001), (5, 3000), (3001, 7)])
 def test_thin_transposes(m: int, n: int) -> None:
     check(TURN.format(m=m, n=n), (m, n))
+
+
+SPLIT = """func.func @main(%x: tensor<64xf32>, %y: tensor<64xf32>) -> tensor<64x2xf32> {
+  %0 = stablehlo.sqrt %x : tensor<64xf32>
+  %1 = stablehlo.multiply %0, %y : tensor<64xf32>
+  %2 = stablehlo.reshape %0 : (tensor<64xf32>) -> tensor<64x1xf32>
+  %3 = stablehlo.reshape %1 : (tensor<64xf32>) -> tensor<64x1xf32>
+  %4 = stablehlo.concatenate %2, %3, dim = 1 : (tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x2xf32>
+  return %4 : tensor<64x2xf32>
+}"""
+
+
+def test_what_turns_compute_alike_is_computed_once() -> None:
+    assert check(SPLIT, (64,), (64,)).count("sqrt(") == 1
+
+
+LONG = """func.func @main(%k: tensor<2xui64>) -> {result} {{
+  %a, %b = stablehlo.rng_bit_generator %k, algorithm = PHILOX : (tensor<2xui64>) -> (tensor<2xui64>, tensor<12288xui32>)
+  %c = stablehlo.constant dense<9> : tensor<12288xui32>
+  %z = stablehlo.constant dense<0> : tensor<ui32>
+  %s = stablehlo.shift_right_logical %b, %c : tensor<12288xui32>
+{body}
+}}"""
+FOLDED = """
+  %m = stablehlo.reshape %s : (tensor<12288xui32>) -> tensor<4096x3xui32>
+  %r = stablehlo.reduce(%m init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<4096x3xui32>, tensor<ui32>) -> tensor<4096xui32>
+  return %r : tensor<4096xui32>"""
+
+
+def _computed_from(ops: int) -> str:
+    lines = ["  %v0 = stablehlo.xor %s, %c : tensor<12288xui32>"]
+    lines += [f"  %v{k + 1} = stablehlo.{('multiply', 'add')[k % 2]} %v{k}, %s : tensor<12288xui32>" for k in range(ops)]
+    return "\n".join([*lines, f"  return %v{ops} : tensor<12288xui32>"])
+
+
+@pytest.mark.parametrize(
+    ("result", "body"), [("tensor<12288xui32>", _computed_from(5)), ("tensor<12288xui32>", _computed_from(40)),
+                         ("tensor<4096xui32>", FOLDED)], ids=["a little", "much", "a fold"],
+)  # fmt: skip
+def test_what_is_computed_from_turns_asks_nothing(result: str, body: str) -> None:
+    module = hlo.parse(LONG.format(result=result, body=body))
+    key = np.array([7, 9], np.uint64)
+    executable = codegen.compile(module)
+    np.testing.assert_array_equal(executable(key)[0], interp.evaluate(module, key)[0])
+    assert tiling.prove(executable.plan).refuted == ()
+    assert "% 4" not in executable.source

@@ -18,7 +18,18 @@ from hlo.access import Condition
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
 from tiling.loops.affine import address, step_along
-from tiling.loops.element_ir import Choose, Load, Node, Scalar, Test, all_nodes, has_runtimes, own_expressions, rebuild
+from tiling.loops.element_ir import (
+    Choose,
+    Load,
+    Node,
+    Scalar,
+    Test,
+    all_nodes,
+    has_runtimes,
+    node_variables,
+    own_expressions,
+    rebuild,
+)
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Store
 from tiling.loops.variables import new_variable
 
@@ -107,7 +118,10 @@ def _written_out(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[V
 
 
 def _size(nest: Nest) -> int:
-    return sum(1 for _ in all_nodes([s.node for s in nest.stores]))
+    """The nodes of one iteration: what is the same in all of them is computed before the loop."""
+    inner = nest.loops[-1].variable
+    memo: dict[Node, frozenset[Var]] = {}
+    return sum(inner in node_variables(n, memo) for n in all_nodes([s.node for s in nest.stores]))
 
 
 def _at(s: Store, variable: Var, value: Expr, ranges: dict[Var, Interval]) -> Store:

@@ -1,4 +1,4 @@
-"""Garbage collections while a program is planned: few, for nearly all that planning makes is kept until it ends.
+"""Garbage collections while a program is planned and compiled: few, for nearly all that is made is kept until that ends.
 
 At Python's own threshold of 700 new objects a collection walks what was made since the last one, and now and then all that there
 is, a program's ops and all imported modules included: a third of the time of planning, with next to nothing found.

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hlo.attributes import freeze_attributes
 from hlo.errors import Declined
 from hlo.module import Op, Value
-from hlo.registry import Elementwise, Generate, Literal, Move, SumOfProducts
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
+from hlo.types import TensorType
 from tiling.program.flatten import Program
 
 __all__ = ["CONTRACTION_NODES", "MOST_KERNEL_NODES", "MOST_NODES", "InPlace", "below_moves", "weight_nodes"]
@@ -28,9 +30,30 @@ CONTRACTION_NODES = 16
 """A contraction compiles about as long as this many operations of an element."""
 
 
+MOST_TURNS = 4  # of what `tiling.passes.split_residues` writes out
+MOST_ABOVE_TURNS = 16
+"""Functions of an element that are written out once for each turn; more of them read the turns' results from memory."""
+LEAST_TURNS_ELEMS = 1 << 12
+
+
 def weight_nodes(op: Op, inlined: int) -> int:
     """What a stage adds to its kernel's size: itself, and the `inlined` ops that it computes in place."""
     return inlined + (CONTRACTION_NODES if isinstance(op.definition.semantics, SumOfProducts) else 1)
+
+
+def takes_turns(op: Op) -> bool:
+    """True for columns put side by side, element by element: neighbours are computed from different operands."""
+    if not isinstance(op.definition.semantics, Move) or not 2 <= len(op.operands) <= MOST_TURNS:
+        return False
+    column, whole = op.operands[0].type, op.results[0].type
+    if not isinstance(column, TensorType) or not isinstance(whole, TensorType) or not whole.is_static or not column.rank:
+        return False
+    return (
+        all(v.type == column for v in op.operands)
+        and column.shape == (*whole.shape[:-1], 1)
+        and whole.shape[-1] == len(op.operands)
+        and whole.size_elems >= LEAST_TURNS_ELEMS
+    )
 
 
 def below_moves(v: Value) -> Value:
@@ -50,6 +73,7 @@ class InPlace:
     program: Program
     anchors: Set[Op]
     cut: set[Op] = field(default_factory=set)
+    _turns: dict[Value, tuple[frozenset[Op], frozenset[Op]]] = field(default_factory=dict)
     _nodes: dict[Value, frozenset[int]] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
 
@@ -62,6 +86,7 @@ class InPlace:
                     self._nodes[r] = self._load(r)
                 else:
                     self._nodes[r] = frozenset() if isinstance(op.definition.semantics, Literal) else self._of(op)
+            self._count_above_turns(op)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -78,6 +103,25 @@ class InPlace:
             way = (op.name, freeze_attributes(op.attributes), op.results[0].type)
             return frozenset(self._number((way, n)) for n in nodes)
         return nodes | {self._number(op)}
+
+    def _count_above_turns(self, op: Op) -> None:
+        """Keeps values whose elements take turns where a fold reads them, or where much is computed from them.
+
+        A loop over them is written once for each turn; where that is too much, or is not possible, each element asks whose turn
+        it is, and nothing is vectorised.
+        """
+        known = [self._turns[v] for v in op.operands if v in self._turns]
+        turns = frozenset[Op]().union(*(t for t, _ in known))
+        above = frozenset(islice(dict.fromkeys(x for _, a in known for x in a), MOST_ABOVE_TURNS + 1))
+        if takes_turns(op):
+            turns, above = frozenset((op,)), frozenset()
+        elif isinstance(op.definition.semantics, Elementwise) and known:
+            above |= {op}
+        if len(above) > MOST_ABOVE_TURNS or isinstance(op.definition.semantics, (Fold, SumOfProducts)):
+            self.cut |= turns
+            turns = frozenset()
+        if (turns or above) and op not in self.anchors and op not in self.cut:
+            self._turns[op.results[0]] = turns, above
 
     def _shortened(self, operands: Sequence[Value], parts: list[frozenset[int]]) -> frozenset[int]:
         """The nodes of the operands once the largest of them are kept in memory."""
