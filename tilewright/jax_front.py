@@ -109,12 +109,6 @@ class Front:
         """How many calls the front has run."""
         return int(self._done.value)
 
-    def _wait(self, value: Any) -> None:
-        if type(value) is self._array:
-            self._array.block_until_ready(value)
-        else:
-            self._jax.block_until_ready(value)
-
     def program(self, made: Any) -> XlaCall | None:
         """What was added for a signature."""
         return self._programs.get(made)
@@ -127,8 +121,12 @@ class Front:
             launch.have_workers(self._workers)
         if self._waits:
             # What waits for its arguments would be run by a thread of XLA's.
-            for value in (*args, *kwargs.values()):
-                self._wait(value)
+            array = self._array
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if type(value) is array:
+                    value.block_until_ready()
+                else:
+                    self._jax.block_until_ready(value)
         next(self._begun)
         try:
             results = self._jit(*args, **kwargs)
