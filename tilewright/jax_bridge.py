@@ -263,6 +263,12 @@ class _Compiled:
         donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
         return cls(lowered, executable, dtypes, tokens, donated, results)
 
+    def delete_donated(self, leaves: Sequence[Any]) -> None:
+        """Deletes the arrays of JAX among a call's leaves that JAX could have reused for its results."""
+        for k in self.donated:
+            if not isinstance(leaves[k], np.ndarray) and hasattr(leaves[k], "delete"):
+                leaves[k].delete()
+
 
 @dataclass(eq=False)
 class _Waiting:
@@ -294,6 +300,7 @@ class Jitted:
         self._made: dict[Any, _Compiled] = {}
         self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
+        self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._called: set[Any] = set()  # signatures
         self._front: Front | None = None
         self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
@@ -437,6 +444,11 @@ class Jitted:
         front = self._front
         found = front.call(args, kwargs) if front is not None else ELSEWHERE
         if found is not ELSEWHERE and found is not MISSED:
+            if self._donates:
+                leaves, key = self._signature(args, kwargs)
+                made = self._made.get(key)
+                if made is not None:  # the cache may have been cleared meanwhile
+                    made.delete_donated(leaves)
             return found
         jax = _jax()
         leaves, key = self._signature(args, kwargs)
@@ -447,15 +459,13 @@ class Jitted:
             assert self._front is not None
             found = self._front.call(args, kwargs)
             if found is not ELSEWHERE and found is not MISSED:
+                made.delete_donated(leaves)
                 return found
         given = iter(leaves)
         arrays = [None if t is None else _array(jax, next(given), t) for t in made.dtypes]
         results = made.executable(*arrays)[made.token_results :]
-        for k in made.donated:
-            if isinstance(leaves[k], jax.Array):
-                leaves[k].delete()
+        made.delete_donated(leaves)
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
-
 
     def _goes_to_front(self, made: _Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> bool:
         """True when the front has just got this program, at its second call. A front that misses what it has is given up."""

@@ -6,8 +6,7 @@ makes the results, in a few microseconds for all of them. It is made at the seco
 do not wait for it.
 
 What cannot be called so takes the thorough way (`tilewright.jit`): programs with tokens or without results, element types that
-XLA stores differently, donated or large NumPy arguments, several devices. Inside a transformation of JAX's the front is not
-asked.
+XLA stores differently, large NumPy arguments, several devices. Inside a transformation of JAX's the front is not asked.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ ELSEWHERE, MISSED = object(), object()
 """What a call gives that was not made: where JAX is at work already; for what the front does not have or JAX does not take."""
 
 _ALIKE = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128".split()
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128 float8_e5m2"
+    " float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz float8_e4m3fnuz float8_e3m4 float8_e4m3".split()
 )
 """Element types that XLA and NumPy store alike."""
 
@@ -109,12 +109,6 @@ class Front:
         """How many calls the front has run."""
         return int(self._done.value)
 
-    def _wait(self, value: Any) -> None:
-        if type(value) is self._array:
-            self._array.block_until_ready(value)
-        else:
-            self._jax.block_until_ready(value)
-
     def program(self, made: Any) -> XlaCall | None:
         """What was added for a signature."""
         return self._programs.get(made)
@@ -127,8 +121,12 @@ class Front:
             launch.have_workers(self._workers)
         if self._waits:
             # What waits for its arguments would be run by a thread of XLA's.
-            for value in (*args, *kwargs.values()):
-                self._wait(value)
+            array = self._array
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if type(value) is array:
+                    value.block_until_ready()
+                else:
+                    self._jax.block_until_ready(value)
         next(self._begun)
         try:
             results = self._jit(*args, **kwargs)
@@ -194,8 +192,6 @@ def _reason(jax: Any, made: Any, leaves: Sequence[Any]) -> str | None:
         return "there are other devices than one CPU"
     if made.token_results or None in made.dtypes:
         return "a token is passed"
-    if made.donated:
-        return "arguments are donated"
     avals = made.lowered.out_avals
     if not avals:
         return "there are no results, for whose sake XLA would run it"

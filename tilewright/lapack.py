@@ -9,6 +9,7 @@ SciPy is imported at the first call: it comes with JAX, and a program without su
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +26,13 @@ Array = np.ndarray[Any, Any]
 Routine = Callable[["_Call", tuple[Array, ...]], tuple[Any, ...]]
 
 
+@functools.cache
+def _function(name: str) -> Any:
+    from scipy.linalg import lapack
+
+    return getattr(lapack, name)
+
+
 class _Call:
     """One custom call: its LAPACK prefix (s, d, c, z), its options, and how its results look."""
 
@@ -32,7 +40,10 @@ class _Call:
         found = op.extra.get("mhlo.backend_config", {})
         self.options: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
         self.prefix = prefix
-        self.results = [r.type for r in op.results]
+        self.results: list[TensorType] = []
+        for r in op.results:
+            assert isinstance(r.type, TensorType)
+            self.results.append(r.type)
 
     def letter(self, name: str) -> str:
         """An option that is a LAPACK letter: 'L', 'U', 'V', …"""
@@ -43,9 +54,7 @@ class _Call:
         return int(getattr(value, "value", value))
 
     def lapack(self, real: str, complex_: str | None = None) -> Any:
-        from scipy.linalg import lapack
-
-        return getattr(lapack, self.prefix + ((complex_ or real) if self.prefix in "cz" else real))
+        return _function(self.prefix + ((complex_ or real) if self.prefix in "cz" else real))
 
     @property
     def is_complex(self) -> bool:
@@ -182,11 +191,11 @@ def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..
             raise ValueError(f"{name}: expected elements of {', '.join(map(str, _PREFIX))}, found {operands[0].dtype}")
         call = _Call(op, prefix)
         batch = operands[0].shape[: operands[0].ndim - ranks[0]]
-        outputs = []
-        for t in call.results:
-            assert isinstance(t, TensorType)
-            outputs.append(np.zeros(t.static_shape, t.dtype))
-        if any(a.size == 0 for a in operands):
+        is_empty = 0 in [a.size for a in operands]
+        if not batch and not is_empty:
+            return tuple([_result(v, t) for v, t in zip(routine(call, operands), call.results, strict=True)])
+        outputs = [np.zeros(t.static_shape, t.dtype) for t in call.results]
+        if is_empty:
             return tuple(outputs)
         for index in np.ndindex(*batch):
             for output, value in zip(outputs, routine(call, tuple(a[index] for a in operands)), strict=True):
@@ -195,6 +204,16 @@ def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..
         return tuple(outputs)
 
     return compute
+
+
+def _result(value: Any, t: TensorType) -> Array:
+    """One matrix' result as its type has it; zeros for what LAPACK does not give."""
+    if type(value) is np.ndarray and value.dtype == t.dtype and value.shape == t.static_shape:
+        return value
+    found = np.zeros(t.static_shape, t.dtype)
+    if value is not None:
+        found[()] = value
+    return found
 
 
 @borrows
