@@ -13,8 +13,6 @@ kernels.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
 import pickle
@@ -28,23 +26,19 @@ from math import prod, sqrt
 from typing import Any
 
 import hlo
-from codegen import calibrated_machine
 from codegen import compile as compile_module
 from codegen.native import object_cache, workers
-from codegen.native.jit import stamp
-from codegen.remembered.plans import planner_digest
-from codegen.target import default_target
 from hlo.errors import Declined
 from hlo.module import Module, Op, walk
 from hlo.registry import SumOfProducts
 from hlo.settings import choice_setting, debug_modes
 from hlo.types import TensorType
 from interp import Limits, evaluate
+from tilewright.kept_programs import keep
 from tilewright.lapack import CUSTOM_CALLS
 from tilewright.windows import as_xla_takes_windows
-from tiling.passing import skipped
 
-__all__ = ["Ahead", "begin", "compile_ahead", "evaluated", "is_kept", "keep", "parsed"]
+__all__ = ["Ahead", "begin", "compile_ahead", "evaluated", "parsed"]
 
 _log = logging.getLogger("tilewright")
 
@@ -81,8 +75,6 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
         return Declined("it compiles fast")
     if _evaluator_seconds(module) > seconds:
         return Declined("the evaluator would take as long as the compiler")
-    if is_kept(module, entry):
-        return Declined("its kernels are in the disk cache")
     if module.source is None:
         return Declined("it has no text")
     try:
@@ -141,27 +133,6 @@ def _products(op: Op) -> float:
         return 0.0
     tensors = [v.tensor for v in (*op.operands[:2], op.results[0])]
     return sqrt(prod(prod(n or 1 for n in t.shape) for t in tensors))
-
-
-# ---------------------------------------------------------------- what is known of programs
-
-
-def _mark(module: Module, entry: str) -> str:
-    """The key under which it is kept that a program was compiled: its text, and all that its plan and its kernels depend on."""
-    assert module.source is not None
-    settings = [planner_digest(), stamp(), default_target().key, repr(calibrated_machine()), sorted(skipped())]
-    return hashlib.sha256(f"program {json.dumps([module.source.text, entry, settings])}".encode()).hexdigest()
-
-
-def is_kept(module: Module, entry: str) -> bool:
-    """Whether the disk cache has a program's plan and kernels."""
-    return module.source is not None and object_cache.has(_mark(module, entry))
-
-
-def keep(module: Module, entry: str) -> None:
-    """Notes that the disk cache has them now."""
-    if module.source is not None and not is_kept(module, entry):
-        object_cache.write(_mark(module, entry), b"compiled")
 
 
 # ---------------------------------------------------------------- the call
@@ -241,5 +212,4 @@ def compile_ahead(path: str) -> None:
         request: _Request = pickle.load(file)
     os.unlink(path)
     module = parsed(request.text)
-    compile_module(module, request.entry, threads=request.threads, custom_calls=CUSTOM_CALLS)
-    keep(module, request.entry)
+    keep(module, request.threads, compile_module(module, request.entry, threads=request.threads, custom_calls=CUSTOM_CALLS))

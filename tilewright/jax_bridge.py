@@ -30,6 +30,7 @@ from hlo.types import TensorType, TokenType
 from tilewright import first_call
 from tilewright.jax_front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax_results import Results
+from tilewright.kept_programs import Kept, donated, find, keep
 from tilewright.lapack import CUSTOM_CALLS
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
@@ -62,16 +63,28 @@ def _jax() -> Any:
 # ---------------------------------------------------------------- lowering
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Lowered:
-    """A module with what surrounds it: the tree of its results, their types, its callbacks."""
+    """A program's text with what surrounds it: the tree of its results, their types, its callbacks, what the disk cache has."""
 
-    module: Module
+    text: str
     out_tree: Any
     out_avals: tuple[Any, ...]
     custom_calls: Mapping[str, Callable[..., Any]]
-    donated: tuple[bool, ...]  # of each argument that is an array
     has_callbacks: bool
+    kept: Kept | None
+    parsed: Module | None  # None for one that is kept, until it is asked for
+
+    @property
+    def module(self) -> Module:
+        if self.parsed is None:
+            self.parsed = first_call.parsed(self.text)
+        return self.parsed
+
+    @property
+    def donated(self) -> tuple[bool, ...]:
+        """Of each argument that is an array."""
+        return self.kept.donated if self.kept is not None else donated(self.module)
 
 
 def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
@@ -87,8 +100,10 @@ def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
     return found
 
 
-def _lower(traced: Any, platforms: Iterable[str] | None = None) -> tuple[Any, Module]:
-    """JAX's lowering and the module parsed from its text, for the first platform that works."""
+def _lower(
+    traced: Any, platforms: Iterable[str] | None, look_up: Callable[[str], Kept | None]
+) -> tuple[Any, str, Kept | None, Module | None]:
+    """JAX's lowering for the first platform that works: it, its text, and what is kept of that, else the module parsed from it."""
     if platforms is None:
         names = _primitives(traced.jaxpr.jaxpr, set())
         platforms = (_CPU,) if names & _CPU_ONLY else (_NEUTRAL, _CPU)
@@ -101,13 +116,15 @@ def _lower(traced: Any, platforms: Iterable[str] | None = None) -> tuple[Any, Mo
             if k == len(platforms) - 1:
                 raise
             continue
-        module = _parsed(lowered)
-        if k == len(platforms) - 1 or not _unknown_targets(module):
-            return lowered, module
+        text = _text(lowered)
+        kept = None if _callbacks(lowered) else look_up(text)
+        module = None if kept is not None else first_call.parsed(text)
+        if module is None or k == len(platforms) - 1 or not _unknown_targets(module):
+            return lowered, text, kept, module
     raise AssertionError("no platform to lower for")
 
 
-def _parsed(lowered: Any) -> Module:
+def _text(lowered: Any) -> str:
     state = lowered._lowering.compile_args.get("shape_poly_state")
     if state is not None and state.uses_dim_vars:
         # An export with symbolic dimensions, called with known ones: JAX's own pass puts the numbers in.
@@ -115,10 +132,8 @@ def _parsed(lowered: Any) -> Module:
 
         refined = lowered.compiler_ir("stablehlo")
         with refined.context:
-            text = mlir.module_to_string(mlir.refine_polymorphic_shapes(refined.operation.clone()))
-    else:
-        text = lowered.as_text()
-    return first_call.parsed(text)
+            return str(mlir.module_to_string(mlir.refine_polymorphic_shapes(refined.operation.clone())))
+    return str(lowered.as_text())
 
 
 def _unknown_targets(module: Module) -> list[str]:
@@ -158,22 +173,18 @@ def _callbacks(lowered: Any) -> dict[str, Callable[..., Any]]:
     return dict.fromkeys(_CALLBACK_TARGETS, call)
 
 
-def _lower_all(function: Any, platforms: Iterable[str] | None, args: Any, kwargs: Any) -> _Lowered:
+def _lower_all(
+    function: Any, platforms: Iterable[str] | None, args: Any, kwargs: Any,
+    look_up: Callable[[str], Kept | None] = lambda text: None,
+) -> _Lowered:  # fmt: skip
     jax = _jax()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         traced = function.trace(*args, **kwargs)
-        lowered, module = _lower(traced, platforms)
+        lowered, text, kept, module = _lower(traced, platforms, look_up)
     out_avals, out_tree = jax.tree_util.tree_flatten(traced.out_info)
-    main = module.function()
-    attributes = main.argument_attributes or tuple({} for _ in main.arguments)
-    donated = tuple(
-        "tf.aliasing_output" in a or "jax.buffer_donor" in a
-        for a, v in zip(attributes, main.arguments, strict=True)
-        if not isinstance(v.type, TokenType)
-    )
     callbacks = _callbacks(lowered)
-    return _Lowered(module, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **callbacks}, donated, bool(callbacks))
+    return _Lowered(text, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **callbacks}, bool(callbacks), kept, module)
 
 
 def _staged(f: Any, **options: Any) -> tuple[Any, tuple[str, ...] | None]:
@@ -257,9 +268,13 @@ class _Compiled:
 
     @classmethod
     def of(cls, lowered: _Lowered, executable: Any, results: Results) -> _Compiled:
-        main = lowered.module.function()
-        dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
-        tokens = sum(isinstance(t, TokenType) for t in main.result_types)
+        dtypes: tuple[np.dtype[Any] | None, ...]
+        if lowered.kept is not None:
+            dtypes, tokens = lowered.kept.dtypes, 0
+        else:
+            main = lowered.module.function()
+            dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
+            tokens = sum(isinstance(t, TokenType) for t in main.result_types)
         donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
         return cls(lowered, executable, dtypes, tokens, donated, results)
 
@@ -400,8 +415,10 @@ class Jitted:
             return None
         lowered = self._lowered(args, kwargs)
         waiting = self._waiting[key] = _Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
+        if lowered.has_callbacks or lowered.kept is not None:
+            return None
         name = lowered.module.function().name
-        ahead = Declined("it has callbacks") if lowered.has_callbacks else first_call.begin(lowered.module, name, self._threads)
+        ahead = first_call.begin(lowered.module, name, self._threads)
         if isinstance(ahead, Declined):
             return None
         waiting.ahead = ahead
@@ -419,7 +436,8 @@ class Jitted:
     def _lowered(self, args: Any, kwargs: Any) -> _Lowered:
         jax = _jax()
         args, kwargs = jax.tree_util.tree_map(lambda leaf: _foreign(jax, leaf), (args, kwargs))
-        return _lower_all(self._function, self._platforms, args, kwargs)
+        look_up = (lambda text: None) if self._custom_calls else (lambda text: find(text, self._threads))
+        return _lower_all(self._function, self._platforms, args, kwargs, look_up)
 
     def _compile(self, key: Any, args: Any, kwargs: Any) -> _Compiled:
         waiting = self._waiting.get(key)
@@ -431,11 +449,17 @@ class Jitted:
             self._waiting.pop(key, None)  # what fails from here on begins anew
         else:
             waiting.ahead.wait()
-        name = lowered.module.function().name
-        executable = codegen.compile(
-            lowered.module, name, threads=self._threads, custom_calls={**lowered.custom_calls, **self._custom_calls}
-        )
-        first_call.keep(lowered.module, name)
+
+        def make() -> Any:
+            calls = {**lowered.custom_calls, **self._custom_calls}
+            return codegen.compile(lowered.module, lowered.module.function().name, threads=self._threads, custom_calls=calls)
+
+        kept = lowered.kept or (find(lowered.text, self._threads) if waiting.ahead is not None else None)
+        executable = kept.executable(make, self._threads) if kept is not None else Declined("it is not kept")
+        if isinstance(executable, Declined):
+            executable = make()
+            if not self._custom_calls and not lowered.has_callbacks:
+                keep(lowered.module, self._threads, executable)
         return _Compiled.of(lowered, executable, waiting.results)
 
     # ------------------------------------------------------------ the call

@@ -57,8 +57,12 @@ class Results:
                 leaves[k] = made
         self._calls += 1
         if self._calls == 1:
-            for k in self._small:
+            weak = {k for k in self._small if self._avals[k].weak_type}
+            others = [k for k in self._small if k not in weak]
+            for k in weak:
                 leaves[k] = self._one(leaves[k], self._avals[k])
+            for k, made in zip(others, self._jax.device_put([leaves[k] for k in others]), strict=True):
+                leaves[k] = made
         elif self._small:
             for k, made in zip(self._small, self._program()(*[leaves[k] for k in self._small]), strict=True):
                 leaves[k] = made
@@ -76,7 +80,7 @@ class Results:
         return found
 
     def _one(self, a: np.ndarray, aval: Any) -> Any:
-        made = self._jax.numpy.asarray(a)
+        made = self._jax.device_put(a)  # `jax.numpy.asarray` compiles a program of JAX's for it
         if not aval.weak_type and not self._jax.dtypes.issubdtype(aval.dtype, self._jax.dtypes.extended):
             return made
         return _as_jax_has_it(made, aval)

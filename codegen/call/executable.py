@@ -126,6 +126,7 @@ class Executable:
     custom_calls: CustomCalls | None = None
     target: KernelTarget | None = None
     stats: RunStats = field(default_factory=RunStats)
+    _make: Callable[[], Executable] | None = field(default=None, init=False)  # compiles one that was restored from a record
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -155,6 +156,16 @@ class Executable:
             self.stats.cache_hits = stats.disk_hits + stats.memory_hits - before[1]
             self.stats.compile_seconds = stats.compile_seconds - before[2]
 
+    def __getattr__(self, name: str) -> Any:
+        """What a restored executable lacks (its plan, its kernels' sources) comes from compiling it after all."""
+        make = self.__dict__.get("_make")
+        if make is None or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        for own, value in vars(make()).items():
+            self.__dict__.setdefault(own, value)
+        self._make = None
+        return getattr(self, name)
+
     # ------------------------------------------------------------ compile
 
     def _build(self) -> None:
@@ -178,21 +189,29 @@ class Executable:
         self._offsets = dict(zip(inner, offsets, strict=True))
         total = self._place_copies(computes, total)
         self._check_places(computes)
-        self._arena_bytes = total
-        threads = self.threads or self.plan.machine.cores
-        self.stats.scratch_bytes = total + threads * self._launch.scratch_stride
-        self._addresses = np.zeros(self._assembly.count, np.int64)
+        given_rows, made_rows = ([(self._slot(v), v) for v in vs] for vs in (program.arguments, program.results))
+        self._lay_out(self._assembly.count, total, given_rows, made_rows, self.plan.machine.cores)
+
+    def _lay_out(
+        self, count: int, arena_bytes: int, given: Sequence[tuple[int | None, Value]], made: Sequence[tuple[int | None, Value]],
+        cores: int,
+    ) -> None:  # fmt: skip
+        """What a call needs of `count` memories: those of the arguments and the results, of constants, of what lies between."""
+        self._arena_bytes = arena_bytes
+        threads = self.threads or cores
+        self.stats.scratch_bytes = arena_bytes + threads * self._launch.scratch_stride
+        self._addresses = np.zeros(count, np.int64)
         for slot, a in self._fixed:
             self._addresses[slot] = address_of(a)
         self._arena_slots = np.array([*self._offsets], np.int64)
         self._arena_offsets = np.array([*self._offsets.values()], np.int64)
-        self._given = [(self._slot(v), v.shape, v.tensor.dtype) for v in program.arguments]
-        self._made = [(self._slot(v), v) for v in program.results]
-        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for v in program.results]
+        self._given = [(slot, v.shape, v.tensor.dtype) for slot, v in given]
+        self._made = list(made)
+        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for _, v in made]
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
-        sizes_leased = [max(total, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in self._made)]
+        sizes_leased = [max(arena_bytes, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in made)]
         self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
-        self._quick = None if self._debug or self.whole is not None else self._quick_call(total)
+        self._quick = None if self._debug or self.whole is not None else self._quick_call(arena_bytes, given, made)
         self._short = self._quick.call if self._quick is not None else None
 
     def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
@@ -216,21 +235,19 @@ class Executable:
         """The number of the memory of a value; None for a value that no step touches."""
         return self._assembly.known_slot(v)
 
-    def _quick_call(self, arena_bytes: int) -> QuickCall | None:
+    def _quick_call(
+        self, arena_bytes: int, given: Sequence[tuple[int | None, Value]], made: Sequence[tuple[int | None, Value]]
+    ) -> QuickCall | None:
         """The short way to call a small program, or None."""
-        program = self.plan.program
-        values = [*program.arguments, *program.results]
-        moved = arena_bytes + sum(v.tensor.size_bytes for v in values)
+        moved = arena_bytes + sum(v.tensor.size_bytes for _, v in (*given, *made))
         if not QuickCall.takes(self._launch, moved):
             return None
-        slots = [self._slot(v) for v in values]
-        given, made = slots[: len(program.arguments)], slots[len(program.arguments) :]
+        slots = [slot for slot, _ in made]
         fixed = {slot: address_of(a) for slot, a in self._fixed}
-        if None in made or len(set(made)) != len(made) or set(made) & {*given, *fixed}:
+        if None in slots or len(set(slots)) != len(slots) or set(slots) & {*(slot for slot, _ in given), *fixed}:
             return None
-        rows = [(slot, v.shape, v.tensor.dtype) for slot, v in zip(slots, values, strict=True) if slot is not None]
-        count = len(program.arguments)
-        return QuickCall(rows[:count], rows[count:], fixed, self._offsets, arena_bytes, self._launch)
+        rows = [(slot, v.shape, v.tensor.dtype) for slot, v in (*given, *made) if slot is not None]
+        return QuickCall(rows[: len(given)], rows[len(given) :], fixed, self._offsets, arena_bytes, self._launch)
 
     def _constants(self, given: set[int | None]) -> set[int]:
         """Memories of constants that kernels or results read."""
@@ -420,10 +437,9 @@ class Executable:
         return results, rows
 
     def _run(self, arrays: Sequence[Any], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        program = self.plan.program
         given = self._arguments(arrays)
         if self.whole is not None:
-            return evaluate_program(self.plan.module, given, program.name, self.custom_calls)
+            return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls)
         if self._debug:
             return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)
@@ -517,8 +533,7 @@ class Executable:
             np.copyto(target, a, casting="same_kind")
 
     def _arguments(self, arrays: Sequence[Any]) -> list[np.ndarray]:
-        wanted = self.plan.program.arguments
-        if self.whole is None and len(arrays) == len(wanted):
+        if self.whole is None and len(arrays) == len(self._given):
             for a, (_, shape, dtype) in zip(arrays, self._given, strict=True):
                 if type(a) is not np.ndarray or a.shape != shape or a.dtype != dtype:
                     break
@@ -526,6 +541,7 @@ class Executable:
                     break
             else:
                 return list(arrays)
+        wanted = self.plan.program.arguments
         if len(arrays) != len(wanted):
             raise ArgumentError(f"expected {len(wanted)} array{'s' * (len(wanted) != 1)}, found {len(arrays)}")
         given = []

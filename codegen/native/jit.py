@@ -218,6 +218,25 @@ def is_kept(source: str | Kernel, signature: KernelSignature, target: Target | N
     return key in _kernels or object_cache.has(key)
 
 
+def kept_kernel(key: str, signature: KernelSignature, target: Target) -> CompiledKernel | None:
+    """A kernel by its key alone, without its source, where it is in memory or in the disk cache."""
+    with _lock:
+        loaded = _kernels.get(key)
+    if loaded is None:
+        found = _unpack(object_cache.read(key))
+        with compiling:
+            from codegen.native.lower import LoadedObject
+
+            if found is None or not library_objects.recall(found[0], target, stamp()):
+                return None
+            loaded = LoadedObject(found[1], target)
+        with _lock:
+            loaded = _kernels.setdefault(key, loaded)
+            _recent.append(loaded)
+            stats.disk_hits += 1
+    return CompiledKernel(key, "", "", signature, target, loaded.address(_symbol(key)), loaded)
+
+
 def compile_kernels(
     kernels: Sequence[tuple[str, KernelSignature]] | Sequence[tuple[Kernel, KernelSignature]], target: Target | None = None
 ) -> list[CompiledKernel]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import uuid
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, P
 from tiling.passing import skipped
 from tiling.program.flatten import Program, flatten, region_key
 
-__all__ = ["planner_digest", "remember", "remembered_plan"]
+__all__ = ["changes", "planner_digest", "remember", "remembered_plan"]
 
 MANY_OPS = 100  # whose kernels take about as long to compile as a process takes to start
 
@@ -47,7 +48,16 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
 
 def remember(module: Module, entry: str, made: Plan) -> None:
     """Makes `made` the plan that `remembered_plan` gives for this program on its machine from now on."""
+    object_cache.write(_CHANGES, uuid.uuid4().bytes)
     _write(_key(module, entry, made.machine), made)
+
+
+_CHANGES = hashlib.sha256(b"changes of plans").hexdigest()
+
+
+def changes() -> bytes:
+    """What is another one after each `remember`: records of programs that were compiled before it hold no longer."""
+    return object_cache.read(_CHANGES) or b""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""The call of a compiled program as data: another process runs it without planning, emitting or compiling anything.
+
+    recorded(executable)    ->  bytes for the disk cache; Declined for a call that is not made of kernels, copies and jumps alone
+    restored(bytes, make)   ->  an Executable that runs; whatever else is asked of it is taken from `make()`, which compiles anew
+
+Kernels are named by their keys: their machine code is in the disk cache, too; a call that misses one is not restored. The record
+says what memory a step reads, so it is trusted as machine code is: it comes from a folder and a file of this user's alone, with a
+checksum, under a key that holds all that plans and kernels depend on.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from codegen.call import launch, memory
+from codegen.call.executable import Executable, RunStats
+from codegen.native.jit import CompiledKernel, kept_kernel
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import default_target
+from hlo.errors import Declined
+from hlo.module import Block, Value
+from hlo.types import TensorType, element_type
+
+__all__ = ["recorded", "restored"]
+
+MOST_CONSTANT_BYTES = 1 << 24
+_HEAD = struct.Struct("<Q")
+_KINDS = {kind.__name__: kind for kind in (launch.Copy, launch.Exchange, launch.Jump, launch.Unless, launch.Select)}
+
+
+def recorded(executable: Executable) -> bytes | Declined:
+    """The record of a call."""
+    if executable.whole is not None or executable._debug or executable.target is not None:
+        return Declined("the call is not one of kernels that LLVM compiled")
+    if any(isinstance(s, launch.Host) for s in executable._launch.steps):
+        return Declined("a step of the call is a library's or the evaluator's")
+    if any(slot is None for slot, _ in executable._made):
+        return Declined("a result is a constant")
+    if sum(a.nbytes for _, a in executable._fixed) > MOST_CONSTANT_BYTES:
+        return Declined("its constants are large")
+    kernels: dict[str, CompiledKernel] = {}
+    document = {
+        "steps": [_row(s, kernels) for s in executable._launch.steps],
+        "kernels": [[k, [[p.name, p.dtype, p.align] for p in v.signature.params]] for k, v in kernels.items()],
+        "given": [[row[0], *_type(v)] for row, v in zip(executable._given, executable.plan.program.arguments, strict=True)],
+        "made": [[slot, *_type(v)] for slot, v in executable._made],
+        "fixed": [[slot, list(a.shape), str(a.dtype), a.nbytes] for slot, a in executable._fixed],
+        "offsets": [*executable._offsets.items()],
+        "copies": executable._copies,
+        "arena_bytes": executable._arena_bytes,
+        "memories": len(executable._addresses),
+        "cores": executable.plan.machine.cores,
+    }
+    if any(np.dtype(str(a.dtype)) != a.dtype for _, a in executable._fixed):
+        return Declined("a constant's type has no name")
+    head = json.dumps(document).encode()
+    return b"".join([_HEAD.pack(len(head)), head, *(np.ascontiguousarray(a).tobytes() for _, a in executable._fixed)])
+
+
+def _type(v: Value) -> list[Any]:
+    return [list(v.shape), str(v.tensor.element)]
+
+
+def _row(step: launch.Instruction, kernels: dict[str, CompiledKernel]) -> list[Any]:
+    if isinstance(step, launch.Step):
+        kernels[step.kernel.key] = step.kernel
+        return ["Step", step.kernel.key, step.tasks, step.buffers, step.chunk, step.scratch_bytes, step.is_long]
+    return [type(step).__name__, vars(step)]
+
+
+def restored(data: bytes, make: Callable[[], Executable], threads: int | None = None) -> Executable | Declined:
+    """The executable of a record; Declined where it does not have all its kernels, or is no record."""
+    try:
+        (size,) = _HEAD.unpack_from(data)
+        document = json.loads(data[_HEAD.size : _HEAD.size + size])
+        return _restored(document, data[_HEAD.size + size :], make, threads)
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        return Declined(f"no record of a call: {error}")
+
+
+def _restored(
+    document: dict[str, Any], constants: bytes, make: Callable[[], Executable], threads: int | None
+) -> Executable | Declined:
+    kernels: dict[str, CompiledKernel] = {}
+    for key, params in document["kernels"]:
+        found = kept_kernel(key, KernelSignature(tuple(Param(*p) for p in params)), default_target())
+        if found is None:
+            return Declined("a kernel is gone from the cache")
+        kernels[key] = found
+    made = Executable.__new__(Executable)
+    made.threads = threads
+    made.stats = RunStats(cache_hits=len(kernels))
+    made.whole, made._debug, made._evaluated = None, "", {}
+    made._launch = launch.Plan([_instruction(row, kernels) for row in document["steps"]])
+    made._fixed = []
+    at = 0
+    for slot, shape, dtype, size_bytes in document["fixed"]:
+        a = np.frombuffer(constants, np.uint8, size_bytes, at).view(np.dtype(dtype)).reshape(shape)
+        made._fixed.append((slot, memory.in_lines(a)))
+        at += size_bytes
+    made._offsets = {slot: offset for slot, offset in document["offsets"]}
+    made._copies = [(slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]]
+    made._make = make
+    made._lay_out(
+        document["memories"], document["arena_bytes"], _values(document["given"]), _values(document["made"]), document["cores"]
+    )
+    return made
+
+
+def _values(rows: list[list[Any]]) -> list[tuple[int | None, Value]]:
+    block = Block([TensorType(tuple(shape), element_type(name)) for _, shape, name in rows])
+    return [(row[0], v) for row, v in zip(rows, block.arguments, strict=True)]
+
+
+def _instruction(row: list[Any], kernels: dict[str, CompiledKernel]) -> launch.Instruction:
+    if row[0] == "Step":
+        _, key, tasks, buffers, chunk, scratch_bytes, is_long = row
+        return launch.Step(kernels[key], tasks, tuple(buffers), chunk, scratch_bytes, is_long)
+    made: launch.Instruction = _KINDS[row[0]](**{k: tuple(v) if isinstance(v, list) else v for k, v in row[1].items()})
+    return made

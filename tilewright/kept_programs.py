@@ -1,0 +1,95 @@
+"""Whole programs in the disk cache, by the digest of their text: a second process neither parses nor plans what it has.
+
+    keep(module, threads, executable)  puts down that a program was compiled, and its call where that is data (`codegen.call.recorded`)
+    find(text, threads)                what was put down, or None
+
+The key holds the text and all that plans and kernels depend on: settings, machine, target, versions, this project's own source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codegen import Executable, calibrated_machine
+from codegen.call.recorded import recorded, restored
+from codegen.native import object_cache
+from codegen.native.jit import stamp
+from codegen.remembered.plans import changes, planner_digest
+from codegen.target import default_target
+from hlo.errors import Declined
+from hlo.module import Module
+from hlo.settings import debug_modes
+from hlo.types import TensorType, TokenType
+from tiling.passing import skipped
+
+__all__ = ["Kept", "donated", "find", "keep"]
+
+_HEAD = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of a program: which arguments it is given to overwrite, their types, and its call."""
+
+    donated: tuple[bool, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    record: bytes
+
+    def executable(self, make: Callable[[], Executable], threads: int | None) -> Executable | Declined:
+        """The program, ready to run; `make` compiles it, where more is asked of it than to run."""
+        if not self.record:
+            return Declined("its call is not all data")
+        return restored(self.record, make, threads)
+
+
+def donated(module: Module) -> tuple[bool, ...]:
+    """Of each argument that is an array, whether the caller gives it away."""
+    main = module.function()
+    attributes: tuple[Mapping[str, Any], ...] = tuple(main.argument_attributes) or tuple({} for _ in main.arguments)
+    return tuple(
+        "tf.aliasing_output" in a or "jax.buffer_donor" in a
+        for a, v in zip(attributes, main.arguments, strict=True)
+        if not isinstance(v.type, TokenType)
+    )
+
+
+def keep(module: Module, threads: int | None, executable: Executable) -> None:
+    """Puts a program down, unless it is there already or has no text."""
+    types = [v.type for v in module.function().arguments]
+    if module.source is None or not all(isinstance(t, TensorType) for t in types) or not _is_usual():
+        return
+    key = _key(module.source.text, threads)
+    dtypes = [str(t.dtype) for t in types if isinstance(t, TensorType)]
+    if object_cache.has(key) or any(np.dtype(name) != t.dtype for name, t in zip(dtypes, types, strict=True)):
+        return
+    record = recorded(executable)
+    head = json.dumps({"donated": donated(module), "dtypes": dtypes}).encode()
+    object_cache.write(key, _HEAD.pack(len(head)) + head + (b"" if isinstance(record, Declined) else record))
+
+
+def find(text: str, threads: int | None) -> Kept | None:
+    """What is kept of a program."""
+    payload = object_cache.read(_key(text, threads)) if _is_usual() else None
+    if payload is None:
+        return None
+    (size,) = _HEAD.unpack_from(payload)
+    head = json.loads(payload[_HEAD.size : _HEAD.size + size])
+    return Kept(tuple(head["donated"]), tuple(map(np.dtype, head["dtypes"])), payload[_HEAD.size + size :])
+
+
+def _is_usual() -> bool:
+    """False where somebody wants to see how programs are compiled."""
+    return not debug_modes() and not os.environ.get("TILEWRIGHT_PRINT", "").strip()
+
+
+def _key(text: str, threads: int | None) -> str:
+    settings = [planner_digest(), stamp(), default_target().key, repr(calibrated_machine()), sorted(skipped()), changes().hex()]
+    return hashlib.sha256(f"program {json.dumps([threads, settings])} {text}".encode()).hexdigest()
