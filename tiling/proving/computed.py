@@ -633,7 +633,7 @@ class _Checker:
     ) -> str | None:  # fmt: skip
         """Where expressions differ, or None. `solved` are the wanted ones' variables in the found ones'."""
         ranges, kept = self._ranges(place), {x.value for x in loads(list(found))}
-        symbols = Comparison(ranges, solved)
+        symbols, open_ = Comparison(ranges, solved), None
         if all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True)):
             return None
         for at in self._points(place, found, [substituted(c, solved) for n in wanted for c in conditions([n])]):
@@ -646,8 +646,16 @@ class _Checker:
                 continue
             if zeros and all(is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
                 continue
-            if self._differ(found, wanted, place, ranges, fixed, kept, is_product):
-                return f"the op computes something else at {shown(at)}"
+            is_constant = any(isinstance(compare.settled(n), Scalar) and not is_zero(compare.settled(n)) for n in found)
+            if zeros and is_constant and isinstance(compare.settled(wanted[0]), Load):
+                return f"a constant that is no zero stands for an element at {shown(at)}"
+            try:
+                if self._differ(found, wanted, place, ranges, fixed, kept, is_product):
+                    return f"the op computes something else at {shown(at)}"
+            except Undecided as reason:
+                open_ = open_ or str(reason)  # another point may tell
+        if open_ is not None:
+            raise Undecided(open_)
         return None
 
     def _differ(
@@ -671,17 +679,28 @@ class _Checker:
                 total = apply(op.regions[0].ops[0], function, (total, x))
             return total
 
+        # What is read through copies and running results: a number for each value, where both read the same values.
+        running = {x.value for x in loads(list(found)) if x.buffer is not None}
+        compare = Comparison(ranges, at)
+        if running and compare.values(found) != compare.values(wanted):
+            raise Undecided("it is not written as the op's, and reads other values through copies")
+        is_told = False
         try:
             for seed in range(3):
                 mine, other = (
-                    [Trial(ranges, at, seed, folded).number(n) for n in nodes] for nodes in (found, wanted)
+                    [Trial(ranges, at, seed, folded, running).number(n) for n in nodes] for nodes in (found, wanted)
                 )
                 if is_product:
                     mine, other = [float(np.prod(mine))], [float(np.prod(other))]
                 if not all(map(close, mine, other)):
                     return True
+                is_told = is_told or not any(x != x for x in mine)
         except Untried as reason:
             raise Undecided(f"it is not written as the op's, and {reason}") from None
+        if not is_told:
+            raise Undecided("it is not written as the op's, and no number tells them apart")
+        if running:
+            raise Undecided("it is not written as the op's, and takes copies for one number each")
         return False
 
     def _is_inside(self, node: Node, solved: Point, at: Point, ranges: Mapping[Var, Interval]) -> bool:
