@@ -78,6 +78,8 @@ __all__ = ["Assumed", "Question", "computed_questions"]
 
 SET = islpy.dim_type.set
 MOST_POINTS = 96
+MOST_OF_FEW = 48  # iterations, that are all compared
+MOST_TOGETHER = 12  # conditions that are made to hold together
 MOST_TERMS = 256
 Question = tuple[str, str, Callable[[], str | None]]
 
@@ -715,27 +717,41 @@ class _Checker:
         return not any("mod" in str(c.expression) for c in conditions([node]))
 
     def _points(self, place: _Place, found: Sequence[Node], more: Sequence[Condition]) -> list[dict[Var, Expr]]:
-        """Iterations of a statement: all of few, else corners and both sides of each condition's ends."""
+        """Iterations of a statement: all of few; else corners, of the part where each condition holds or fails as well, and both
+        sides of each condition's ends, with as many of the other conditions as can hold there."""
         d = place.domain
         every = points_of(d)
         chosen: dict[tuple[int, ...], None] = {}
 
-        def take(s: object) -> None:
-            p = sample(s)
-            if p is not None and len(chosen) < MOST_POINTS:
+        def take(s: islpy.Set) -> None:
+            p = sample(s) if len(chosen) < MOST_POINTS else None
+            if p is not None:
                 chosen[p] = None
 
+        if prod(b.size for _, b in d.variables) <= MOST_OF_FEW:
+            every.foreach_point(lambda p: take(islpy.Set.from_point(p)))
+            return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
         take(every)
         for v, b in d.variables:
             for x in dict.fromkeys((b.lower, b.upper, (b.lower + b.upper) // 2)):
                 take(every.intersect(points_where(d, [Condition(v, x, x)])))
         known = set(d.ranges)
-        for c in dict.fromkeys((*conditions(found), *more)):
+        asked = [c for c in dict.fromkeys((*conditions(found), *more)) if known.issuperset(as_expr(c.expression).variables)]
+        held = {c: points_where(d, [c]) for c in asked}
+        for c in asked:
+            for part in (every.intersect(held[c]), every.subtract(held[c])):
+                if not part.is_empty():
+                    take(part.lexmin())
+                    take(part.lexmax())
+        for c in asked:
             e = as_expr(c.expression)
-            if not known.issuperset(e.variables):
-                continue
             b = interval(e, d.ranges)
             for x in dict.fromkeys((c.lower - 1, c.lower, c.upper, c.upper + 1)):
-                if b.lower <= x <= b.upper:
-                    take(every.intersect(points_where(d, [Condition(e, x, x)])))
+                if b.lower <= x <= b.upper and len(chosen) < MOST_POINTS:
+                    at = every.intersect(points_where(d, [Condition(e, x, x)]))
+                    take(at)
+                    for other in asked[:MOST_TOGETHER]:
+                        both = at.intersect(held[other])
+                        at = at if other is c or both.is_empty() else both
+                    take(at)
         return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
