@@ -56,6 +56,7 @@ class _Forms:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.buffers = set(schedule.buffers)
+        self.given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT)} - {None}
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.values = {b.value for b in schedule.buffers} | {
             v for s in steps for v in (s.values if isinstance(s, (Nest, Contract)) else (s.value,) if isinstance(s, Turn) else ())
@@ -189,6 +190,8 @@ class _Forms:
             yield from self._written(s.buffer, s.index, known)
             yield from self._nodes([s.node], known)
             yield from self._holds(s.buffer, element_name(s.node), "what is stored is")
+            if s.value in self.given:
+                yield "", f"{s.buffer.name} takes the place of a value that is given"
         for f in nest.folds:
             yield from self._fold(f, known, reduced, scans)
         if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
@@ -245,7 +248,7 @@ class _Forms:
 
     def _block(self, block: Block2D, known: set[Var], what: str) -> Iterator[Fault]:
         yield from self._known(block.buffer)
-        yield from self._names((block.base,), known, what)
+        yield from self._names((block.base, *block.buffer.origin), known, what)
 
     def _contract(self, c: Contract, around: set[Var]) -> Iterator[Fault]:
         known = set(around)
