@@ -178,9 +178,10 @@ def kinds(root: type) -> list[type]:
 def test_every_field_of_every_kind_of_step_is_changed() -> None:
     """Or stands in the table of those that are not, with its reason; a field that is added is changed as well."""
     reached: set[tuple[str, str]] = set()
-    for parent in parents().values():
-        for _ in mutants(parent, reached):
-            pass
+    for name, parent in parents().items():
+        if name not in ("capped attention", "window attention", "online attention, final", "random 0"):  # large, and alike
+            for _ in mutants(parent, reached):
+                pass
     every = {(t.__name__, f.name) for t in kinds(Schedule) for f in fields(t)}
     assert {("Matrix", "block"), ("Runtime", "node"), ("Segment", "lower"), ("Condition", "upper")} <= every
     assert every - reached == set(UNCHANGED)

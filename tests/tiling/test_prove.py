@@ -352,6 +352,11 @@ PROGRAMS = {
         window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
         : (tensor<2x9x9x3xf32>, tensor<3x3x3x8xf32>) -> tensor<2x9x9x8xf32>
       return %0 : tensor<2x9x9x8xf32> }""",
+    "padded convolution of integers": """func.func @main(%x: tensor<1x5x5x2xi32>, %w: tensor<3x3x2x4xi32>) -> tensor<1x5x5x4xi32> {
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+        : (tensor<1x5x5x2xi32>, tensor<3x3x2x4xi32>) -> tensor<1x5x5x4xi32>
+      return %0 : tensor<1x5x5x4xi32> }""",
     "a reshape between": """func.func @main(%x: tensor<6x10xf32>) -> tensor<15x4xf32> {
       %0 = stablehlo.tanh %x : tensor<6x10xf32>
       %1 = stablehlo.reshape %0 : (tensor<6x10xf32>) -> tensor<15x4xf32>

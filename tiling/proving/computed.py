@@ -79,6 +79,8 @@ __all__ = ["Assumed", "Question", "computed_questions"]
 
 SET = islpy.dim_type.set
 MOST_POINTS = 96
+MOST_OF_FEW = 48  # iterations, that are all compared
+MOST_TOGETHER = 12  # conditions that are made to hold together
 MOST_TERMS = 256
 Question = tuple[str, str, Callable[[], str | None]]
 
@@ -639,7 +641,7 @@ class _Checker:
     ) -> str | None:  # fmt: skip
         """Where expressions differ, or None. `solved` are the wanted ones' variables in the found ones'."""
         ranges, kept = self._ranges(place), {x.value for x in loads(list(found))}
-        symbols = Comparison(ranges, solved)
+        symbols, open_ = Comparison(ranges, solved), None
         if all(symbols.same(a, b) for a, b in zip(found, wanted, strict=True)):
             return None
         for at in self._points(place, found, [substituted(c, solved) for n in wanted for c in conditions([n])]):
@@ -652,8 +654,16 @@ class _Checker:
                 continue
             if zeros and all(is_zero(compare.settled(n)) for n in found) and not self._is_inside(found[0], solved, at, ranges):
                 continue
-            if self._differ(found, wanted, place, ranges, fixed, kept, is_product):
-                return f"the op computes something else at {shown(at)}"
+            is_constant = any(isinstance(compare.settled(n), Scalar) and not is_zero(compare.settled(n)) for n in found)
+            if zeros and is_constant and isinstance(compare.settled(wanted[0]), Load):
+                return f"a constant that is no zero stands for an element at {shown(at)}"
+            try:
+                if self._differ(found, wanted, place, ranges, fixed, kept, is_product):
+                    return f"the op computes something else at {shown(at)}"
+            except Undecided as reason:
+                open_ = open_ or str(reason)  # another point may tell
+        if open_ is not None:
+            raise Undecided(open_)
         return None
 
     def _differ(
@@ -677,17 +687,28 @@ class _Checker:
                 total = apply(op.regions[0].ops[0], function, (total, x))
             return total
 
+        # What is read through copies and running results: a number for each value, where both read the same values.
+        running = {x.value for x in loads(list(found)) if x.buffer is not None}
+        compare = Comparison(ranges, at)
+        if running and compare.values(found) != compare.values(wanted):
+            raise Undecided("it is not written as the op's, and reads other values through copies")
+        is_told = False
         try:
             for seed in range(3):
                 mine, other = (
-                    [Trial(ranges, at, seed, folded).number(n) for n in nodes] for nodes in (found, wanted)
+                    [Trial(ranges, at, seed, folded, running).number(n) for n in nodes] for nodes in (found, wanted)
                 )
                 if is_product:
                     mine, other = [float(np.prod(mine))], [float(np.prod(other))]
                 if not all(map(close, mine, other)):
                     return True
+                is_told = is_told or not any(x != x for x in mine)
         except Untried as reason:
             raise Undecided(f"it is not written as the op's, and {reason}") from None
+        if not is_told:
+            raise Undecided("it is not written as the op's, and no number tells them apart")
+        if running:
+            raise Undecided("it is not written as the op's, and takes copies for one number each")
         return False
 
     def _is_inside(self, node: Node, solved: Point, at: Point, ranges: Mapping[Var, Interval]) -> bool:
@@ -702,27 +723,41 @@ class _Checker:
         return not any("mod" in str(c.expression) for c in conditions([node]))
 
     def _points(self, place: _Place, found: Sequence[Node], more: Sequence[Condition]) -> list[dict[Var, Expr]]:
-        """Iterations of a statement: all of few, else corners and both sides of each condition's ends."""
+        """Iterations of a statement: all of few; else corners, of the part where each condition holds or fails as well, and both
+        sides of each condition's ends, with as many of the other conditions as can hold there."""
         d = place.domain
         every = points_of(d)
         chosen: dict[tuple[int, ...], None] = {}
 
-        def take(s: object) -> None:
-            p = sample(s)
-            if p is not None and len(chosen) < MOST_POINTS:
+        def take(s: islpy.Set) -> None:
+            p = sample(s) if len(chosen) < MOST_POINTS else None
+            if p is not None:
                 chosen[p] = None
 
+        if prod(b.size for _, b in d.variables) <= MOST_OF_FEW:
+            every.foreach_point(lambda p: take(islpy.Set.from_point(p)))
+            return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
         take(every)
         for v, b in d.variables:
             for x in dict.fromkeys((b.lower, b.upper, (b.lower + b.upper) // 2)):
                 take(every.intersect(points_where(d, [Condition(v, x, x)])))
         known = set(d.ranges)
-        for c in dict.fromkeys((*conditions(found), *more)):
+        asked = [c for c in dict.fromkeys((*conditions(found), *more)) if known.issuperset(as_expr(c.expression).variables)]
+        held = {c: points_where(d, [c]) for c in asked}
+        for c in asked:
+            for part in (every.intersect(held[c]), every.subtract(held[c])):
+                if not part.is_empty():
+                    take(part.lexmin())
+                    take(part.lexmax())
+        for c in asked:
             e = as_expr(c.expression)
-            if not known.issuperset(e.variables):
-                continue
             b = interval(e, d.ranges)
             for x in dict.fromkeys((c.lower - 1, c.lower, c.upper, c.upper + 1)):
-                if b.lower <= x <= b.upper:
-                    take(every.intersect(points_where(d, [Condition(e, x, x)])))
+                if b.lower <= x <= b.upper and len(chosen) < MOST_POINTS:
+                    at = every.intersect(points_where(d, [Condition(e, x, x)]))
+                    take(at)
+                    for other in asked[:MOST_TOGETHER]:
+                        both = at.intersect(held[other])
+                        at = at if other is c or both.is_empty() else both
+                    take(at)
         return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]

@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ELEMENT_TYPES
-from indexing.expr import Const, Expr, Var, as_expr, interval, simplify, substitute
-from tiling.loops.accesses import buffers_by_value
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, element_name, loads, own_expressions, runtimes_of
 from tiling.loops.ir import (
     Block2D,
@@ -56,7 +56,11 @@ class _Forms:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.buffers = set(schedule.buffers)
-        self.values = set(buffers_by_value(schedule))
+        self.given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT)} - {None}
+        steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.values = {b.value for b in schedule.buffers} | {
+            v for s in steps for v in (s.values if isinstance(s, (Nest, Contract)) else (s.value,) if isinstance(s, Turn) else ())
+        }
 
     def faults(self) -> Iterator[Fault]:
         names = [b.name for b in self.schedule.buffers]
@@ -131,9 +135,13 @@ class _Forms:
             known.add(x.variable)
 
     def _nodes(self, roots: Sequence[Node], known: set[Var]) -> Iterator[Fault]:
-        inner = known | {r.variable for n in all_nodes(roots) for r in runtimes_of(n)}
         for n in all_nodes(roots):
+            inner = known | {r.variable for r in runtimes_of(n)}
             yield from self._names(own_expressions(n), inner, "an index")
+            for r in runtimes_of(n):
+                span = self.schedule.ranges.get(r.variable)
+                if not isinstance(r.variable, Var) or span is None or not span.covers(Interval(r.lower, r.upper)):
+                    yield "", f"{r.variable} is clamped to [{r.lower}, {r.upper}], its range is {span}"
             if isinstance(n, Load):
                 yield from self._load(n)
             if isinstance(n, Apply) and len(n.arguments) != len(n.op.operands):
@@ -182,10 +190,18 @@ class _Forms:
             yield from self._written(s.buffer, s.index, known)
             yield from self._nodes([s.node], known)
             yield from self._holds(s.buffer, element_name(s.node), "what is stored is")
+            if s.value in self.given:
+                yield "", f"{s.buffer.name} takes the place of a value that is given"
         for f in nest.folds:
             yield from self._fold(f, known, reduced, scans)
         if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
             yield "", "a loop marked as a scan is around something other than one fold"
+        for x in nest.segments:
+            if not nest.loops:
+                yield "", "a nest without loops has segments"
+                return
+            inner = replace(nest.loops[-1], lower=x.lower, upper=x.upper)
+            yield from self._nest(Nest((*nest.loops[:-1], inner), x.stores, x.folds), around)
         if nest.skip is not None:
             left = nest.skip
             if left.flag not in (flags or ()):
@@ -232,7 +248,7 @@ class _Forms:
 
     def _block(self, block: Block2D, known: set[Var], what: str) -> Iterator[Fault]:
         yield from self._known(block.buffer)
-        yield from self._names((block.base,), known, what)
+        yield from self._names((block.base, *block.buffer.origin), known, what)
 
     def _contract(self, c: Contract, around: set[Var]) -> Iterator[Fault]:
         known = set(around)
@@ -279,6 +295,7 @@ class _Forms:
         yield from self._loops((t.rows, t.columns), known)
         if t.source.column_stride != 1 or t.target.column_stride != 1:
             yield "", "tiles are turned whose rows lie in one piece"
+        yield from self._holds(t.target.buffer, t.source.buffer.element.name, "the tile's elements are")
         if any(x.lower is not Const(0) for x in (t.rows, t.columns)):
             yield "", "tiles are turned from their first row and column"
 

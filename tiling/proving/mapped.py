@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 import islpy
 
@@ -25,7 +26,7 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
-from hlo.types import TensorType
+from hlo.types import ElementType, TensorType
 from indexing.derive import Reads, reads_of
 from indexing.expr import Expr, Interval, Var, as_expr, interval, substitute
 from indexing.isl import context, full_relation, to_isl
@@ -33,11 +34,11 @@ from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.may_read import MAY_READ
 from indexing.program import maps_from
 from indexing.transform import merge_runtimes
-from tiling.loops.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
+from tiling.loops.accesses import Access, Domain, Kind, Reader, Unmodelled, buffers_by_value
 from tiling.loops.element_ir import Load, loads
-from tiling.loops.ir import Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
+from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Sequential, Turn
 from tiling.proving.left_out import LeftOut
-from tiling.proving.relations import Questions, Undecided, guard_set, named
+from tiling.proving.relations import Questions, Undecided, guard_set, named, relation_of
 
 __all__ = ["mapped_questions"]
 
@@ -60,6 +61,7 @@ class _Statement:
     in_blocks: bool = False
     goes_on: bool = False  # from what an earlier block left
     zeros: Access | None = None  # stored where the value is not computed
+    depth: int = 0  # products that a contraction sums for each element
     is_moved: bool = False  # the value was made elsewhere, which its own statement says, and is put here element by element
 
 
@@ -92,6 +94,10 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
     for s in statements:
         if s.value is None:
             copies.setdefault(id(s.write.buffer), []).append(s)
+    for step in (x for p in schedule.phases for x in p.before if isinstance(x, Nest)):
+        for x in step.stores:  # what running results start from
+            if not loads([x.node]):
+                copies.setdefault(id(x.buffer), [])
     given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT) if b.value is not None}
     kept = (
         given
@@ -115,6 +121,8 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
             yield "paired", str(s.write), check.paired
+        if s.depth:
+            yield "folded once", str(s.write), partial(ask.ask, partial(_twice, s, s.value.op))
 
 
 def _states(schedule: Schedule) -> dict[int, Value]:
@@ -171,6 +179,18 @@ def _of_blocks(step: Sequential, reader: Reader) -> Iterator[_Statement]:
                 yield replace(made, in_blocks=True, loops=(step.loop, *made.loops), goes_on=goes_on)
 
 
+def _holders(schedule: Schedule) -> set[tuple[Value | None, Buffer]]:
+    """(value, buffer) for each buffer that a value is made in."""
+    found = {(b.value, b) for b in schedule.buffers}
+    for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
+        if isinstance(step, Contract):
+            found.add((step.value, step.out.buffer))
+        elif isinstance(step, Nest):
+            found |= {(s.value, s.buffer) for s in step.stores}
+            found |= {x for f in step.folds for x in zip(f.values, f.buffers, strict=True)}
+    return found
+
+
 def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING_APART) -> Iterator[_Statement]:
     for s in nest.stores:
         one = Nest(nest.loops, (s,), (), nest.order_is_fixed, nest.skip)
@@ -180,7 +200,7 @@ def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING
             c = apart.get(id(node.buffer))
             at = dict(zip(c.places, node.index, strict=True)) if c is not None and c.element else {}
             element = tuple(substitute(e, at) for e in c.element) if c is not None and c.element else node.index
-            is_moved = element == tuple(s.index)
+            is_moved = element == tuple(s.index) and (s.value, node.buffer) in _holders(reader.schedule)
         yield replace(made, is_moved=is_moved)
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
@@ -230,7 +250,7 @@ def _of_contract(c: Contract, reader: Reader) -> Iterator[_Statement]:
             (write,) = [a for a in mine if a.kind is Kind.WRITE]
             yield _Statement(None, write, tuple(a for a in mine if a.kind is Kind.READ))
     (write,) = [a for a in last if a.kind is not Kind.READ]
-    yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ), goes_on=c.accumulate)
+    yield _Statement(c.value, write, tuple(a for a in last if a.kind is Kind.READ), goes_on=c.accumulate, depth=c.depth)
 
 
 # ---------------------------------------------------------------- questions
@@ -280,7 +300,7 @@ class _Check:
             following: list[tuple[Value, islpy.Map]] = []
             for v, missing in todo:
                 optional = _optional(v, self.kept)
-                for w, maps in _maps(v, self.kept - {v}).items():
+                for w, maps in _maps(v, self.kept - {v}, True).items():
                     if w is v or w not in self.kept or w in optional:
                         continue
                     for m in maps:
@@ -302,7 +322,10 @@ class _Check:
         """What is stored: its elements, as relations from (block, where each one starts anew, and element)."""
         blocks = self.statement.blocks
         found: list[tuple[Value, islpy.Map]] = []
-        for stored in _written(self.statement.write, blocks):
+        write = self.statement.write
+        if self.statement.in_blocks and self.statement.goes_on:
+            write = _in_any_block(write, self.statement.loops[0].variable)
+        for stored in _written(write, blocks):
             m = islpy.Map.identity(_square(stored)).intersect_domain(stored)
             found.append((self.value, m.project_out(OUT, 0, len(blocks)) if blocks else m))
         return found
@@ -360,7 +383,7 @@ class _Check:
         elif sums is not None:
             at = dict(zip(sums.places, read.at, strict=True)) if sums.element else {}
             yield sums.value, tuple(substitute(e, at) for e in sums.element) if sums.element else _index(read), ()
-        elif not self.copies.get(id(read.buffer)) or through == COPIES:
+        elif id(read.buffer) not in self.copies or through == COPIES:
             raise Undecided(f"{read.buffer.name} holds copies of what is not known")
         else:
             for s in self.copies[id(read.buffer)]:
@@ -390,7 +413,7 @@ class _Check:
     def _needs(self, w: Value, until: Collection[Value], unknown: list[str]) -> islpy.Map:
         """Where the maps lead that are known; why others are not is added to `unknown`."""
         total: islpy.Map | None = None
-        for m in _maps(self.value, until).get(w, ()):
+        for m in _maps(self.value, until, False).get(w, ()):
             if m.unknown is not None:
                 unknown.append(m.unknown.reason)
                 continue
@@ -411,8 +434,11 @@ def _not_zero(zeros: Access, value: Value, left_out: LeftOut) -> str | None:
     return None
 
 
-def _maps(v: Value, until: Collection[Value]) -> Mapping[Value, Iterable[IndexingMap]]:
-    """From `v` to the values of `until`, all that counts: also what is multiplied with the zeros around a padded operand."""
+def _maps(v: Value, until: Collection[Value], what_counts: bool) -> Mapping[Value, Iterable[IndexingMap]]:
+    """From `v` to the values of `until`: also to what is multiplied with the zeros around a padded operand.
+
+    Zero times an infinity is no number, so that counts, too; of numbers that are all finite it does not.
+    """
     op = v.op
     maps = reads_of(op, v.index) if op is not None and isinstance(op.definition.semantics, SumOfProducts) else ()
     if op is None or isinstance(maps, Declined) or not maps or not maps[0] or not maps[0][0].constraints:
@@ -421,11 +447,19 @@ def _maps(v: Value, until: Collection[Value]) -> Mapping[Value, Iterable[Indexin
     found: dict[Value, list[IndexingMap]] = {}
     for k, (operand, reads) in enumerate(zip(op.operands, maps, strict=True)):
         for m in reads:
-            made = replace(m, constraints=()) if k > 0 and m.constraints == first and _is_inside(m, operand) else m
+            is_beside = k > 0 and m.constraints == first and _is_inside(m, operand)
+            is_free = is_beside and not (what_counts and _is_finite(operand))
+            made = replace(m, constraints=()) if is_free else m
             behind = {operand: (made,)} if operand in until else maps_from(operand, until, made)
             for w, ways in behind.items():
                 found.setdefault(w, []).extend(ways)
     return found
+
+
+def _is_finite(v: Value) -> bool:
+    """Whether no element of a value can be infinite, or no number."""
+    element = v.tensor.element
+    return isinstance(element, ElementType) and (element.is_integer or element.is_boolean)
 
 
 def _is_inside(m: IndexingMap, operand: Value) -> bool:
@@ -548,6 +582,29 @@ def _written(write: Access, blocks: Sequence[Var] = ()) -> Iterator[islpy.Set]:
     for group in d.failed:
         full = full.subtract_domain(guard_set(d.variables, group))
     yield full.range().reset_tuple_id() if full.range().has_tuple_id() else full.range()
+
+
+def _twice(s: _Statement, op: Op) -> str | None:
+    """A product that a contraction sums twice, by where its factors lie; unless the op has so many of the same."""
+    accesses = (*s.reads, s.write)
+    around = s.write.domain.shared + s.write.domain.blocks
+    variables = tuple({v: b for a in accesses for v, b in a.domain.variables}.items())
+    held = tuple(dict.fromkeys(c for a in accesses for c in a.domain.held))
+    d = Domain(variables, held)
+    key = tuple(v for v, _ in s.write.domain.variables[:around])
+    if relation_of(d, (*key, *(e for a in accesses for e in a.at))).is_injective():
+        return None
+    every = prod(v.interval.size for v in Reads(op, 0, op.results[0].shape).ranges)
+    return None if s.depth == every else f"a product is summed twice: {s.depth} of the op's {every}"
+
+
+def _in_any_block(write: Access, block: Var) -> Access:
+    """A write to what goes from block to block: its elements, also where no block has an iteration."""
+    d = write.domain
+    if any(block in e.variables for e in (*write.at, *(write.index or ()))):
+        return write
+    held = tuple(c for c in d.held if block not in as_expr(c.expression).variables)
+    return replace(write, domain=replace(d, variables=tuple((v, b) for v, b in d.variables if v is not block), held=held))
 
 
 def _plain(m: islpy.Map) -> islpy.Map:

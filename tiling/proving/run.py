@@ -553,7 +553,10 @@ class _Phase:
                     np.fill_diagonal(a, 1)
                 a = a.T if "transposed" in s.options else a
                 (b,) = rest
-                x = np.linalg.solve(a, b) if "left" in s.options else np.linalg.solve(a.T, b.T).T
+                if np.diag(a).all():
+                    x = np.linalg.solve(a, b) if "left" in s.options else np.linalg.solve(a.T, b.T).T
+                else:
+                    x = np.full(b.shape, np.nan, b.dtype)
             elif s.kind == "cholesky" and not rest:
                 half = np.tril(a) if lower else np.triu(a).T
                 x = np.linalg.cholesky(half + np.tril(half, -1).T)

@@ -23,6 +23,7 @@ from tiling.loops.element_ir import (
     Runtime,
     Scalar,
     Test,
+    children,
     runtimes_of,
 )
 from tiling.loops.stage import is_inlinable
@@ -160,6 +161,19 @@ class Comparison:
         """Whether a copy is read where the op reads no element: what the copy holds there is asked of the copy."""
         a, b = self.settled(a), self.settled(b)
         return isinstance(a, Load) and a.buffer is not None and isinstance(b, Scalar)
+
+    def values(self, roots: Sequence[Node]) -> set[Value]:
+        """The values that some expressions read at the point."""
+        found: set[Value] = set()
+        seen: set[Node] = set()
+        stack = list(roots)
+        while stack:
+            n = self.settled(stack.pop())
+            if n not in seen:
+                seen.add(n)
+                found |= {n.value} if isinstance(n, Load) else set()
+                stack.extend(children(n))
+        return found
 
     def settled(self, n: Node) -> Node:
         """The alternative that a choice takes at the point, where that is known."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import operator
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hlo.access import Condition
-from hlo.module import Op
+from hlo.module import Op, Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar, Test, runtimes_of
@@ -32,9 +32,11 @@ class Trial:
     """The numbers of expressions at one iteration; elements are random, the same for the same element and `seed`."""
 
     def __init__(
-        self, ranges: Mapping[Var, Interval], at: Mapping[Var, Expr], seed: int, fold: Callable[[Load, Trial], Number]
-    ) -> None:
+        self, ranges: Mapping[Var, Interval], at: Mapping[Var, Expr], seed: int, fold: Callable[[Load, Trial], Number],
+        running: Collection[Value] = (),
+    ) -> None:  # fmt: skip
         self.ranges, self.at, self.seed, self.fold = ranges, dict(at), seed, fold
+        self.running = running  # values that are read through copies, or while they grow: one number for each
         self.known: dict[Node, Number] = {}
 
     def index(self, e: object) -> int:
@@ -47,7 +49,10 @@ class Trial:
         if n not in self.known:
             for r in runtimes_of(n):
                 if r.variable not in self.at:
-                    self.at[r.variable] = Const(min(max(int(self.number(r.node)), r.lower), r.upper))
+                    place = self.number(r.node)
+                    if place != place:
+                        raise Untried("a place that is no number")
+                    self.at[r.variable] = Const(min(max(int(place), r.lower), r.upper))
             self.known[n] = self._number(n)
         return self.known[n]
 
@@ -59,7 +64,7 @@ class Trial:
         if isinstance(n, IndexNode):
             return self.index(n.expression)
         if isinstance(n, Test):
-            return float(self._hold(n.conditions))
+            return int(self._hold(n.conditions))
         if isinstance(n, Choose):
             return self.number(n.then if self._hold(n.conditions) else n.otherwise)
         assert isinstance(n, Apply)
@@ -72,6 +77,8 @@ class Trial:
 
     def load(self, n: Load) -> Number:
         """An element: a fold that is written out elsewhere, or one drawn by lot."""
+        if n.value in self.running:
+            return self.drawn(n.value, "running")
         if n.buffer is not None:
             raise Untried(f"{n.buffer.name} holds copies")
         where = tuple(self.index(e) for e in n.index)
@@ -82,40 +89,55 @@ class Trial:
 
     def lot(self, n: Load) -> Number:
         """A number of the value's element type for an element."""
-        where = tuple(self.index(e) for e in n.index)
-        text = f"{self.seed} {id(n.value)} {where}"
-        k = zlib.crc32(text.encode())
-        element = n.value.tensor.element
-        if isinstance(element, ElementType) and element.is_boolean:
-            return float(k & 1)
-        if isinstance(element, ElementType) and element.is_integer:
-            return float(k % 997 - 300)  # on both sides of what a place may be
+        return self.drawn(n.value, tuple(self.index(e) for e in n.index))
+
+    def drawn(self, v: Value, where: object) -> Number:
+        k = zlib.crc32(f"{self.seed} {id(v)} {where}".encode())
+        element = v.tensor.element
+        if isinstance(element, ElementType) and (element.is_integer or element.is_boolean):
+            # Small ones, on both sides of what a place may be, and any.
+            is_small = self.seed % 2 == 0 and not element.is_boolean
+            return _wrapped(k % 997 - 300 if is_small else k & 1 if element.is_boolean else k * 0x9E3779B97F4A7C15 >> 7, element)
         return (k % 100_003) / 50_000 - 1.0
 
 
 def _plain(x: Any) -> Number:
-    return complex(x) if np.iscomplexobj(x) else float(x)  # type: ignore[return-value]
+    if np.iscomplexobj(x):
+        return complex(x)  # type: ignore[return-value]
+    return int(x) if x.dtype.kind in "iub" else float(x)
+
+
+def _wrapped(x: int, element: ElementType) -> int:
+    """An integer as its type holds it."""
+    if element.is_boolean:
+        return int(x != 0)
+    low = x & ((1 << element.bits) - 1)
+    return low - (1 << element.bits) if element.is_signed and low >> (element.bits - 1) else low
 
 
 def apply(op: Op, name: str, a: Sequence[Any]) -> Number:
-    """A scalar function of numbers; any function for one that is not in the table."""
+    """A scalar function of numbers, exact for integers; any function for one that is not in the table."""
     element = op.results[0].tensor.element
-    is_float = isinstance(element, ElementType) and element.is_float
-    is_integer = isinstance(element, ElementType) and element.is_integer
+    if not isinstance(element, ElementType):
+        return math.nan
+    is_whole = element.is_integer or element.is_boolean
     try:
         if name == "compare":
-            return float(_COMPARED[op.attr("comparison_direction")](a[0], a[1]))
-        if name == "convert":
-            is_boolean = isinstance(element, ElementType) and element.is_boolean
-            return float(math.trunc(a[0])) if is_integer else float(a[0] != 0) if is_boolean else float(a[0])
-        if name == "divide" and is_float:
+            return int(_COMPARED[op.attr("comparison_direction")](a[0], a[1]))
+        if name == "convert" and not isinstance(a[0], complex):
+            whole = int(a[0] != 0) if element.is_boolean else math.trunc(a[0])
+            return _wrapped(whole, element) if is_whole else float(a[0])
+        if name == "divide" and element.is_float:
             return float(a[0] / a[1])
-        if name in _FUNCTIONS:
+        if is_whole and name in _WHOLE and all(isinstance(x, int) for x in a):
+            return _wrapped(_WHOLE[name](element.bits, *a), element)
+        if not is_whole and name in _FUNCTIONS:
             return _FUNCTIONS[name](*a)
     except (OverflowError, ValueError, ZeroDivisionError, TypeError):
         return math.nan
-    text = f"{name} {sorted(map(str, op.attributes.items()))} {[f'{x:.9g}' for x in a]}"
-    return (zlib.crc32(text.encode()) % 100_003) / 50_000 - 1.0
+    text = f"{name} {sorted(map(str, op.attributes.items()))} {[str(x) if isinstance(x, int) else f'{x:.9g}' for x in a]}"
+    k = zlib.crc32(text.encode())
+    return _wrapped(k, element) if is_whole else (k % 100_003) / 50_000 - 1.0
 
 
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -123,14 +145,22 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., Number]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "negate": operator.neg, "abs": abs,
-    "maximum": max, "minimum": min, "clamp": lambda low, x, high: min(max(low, x), high),
-    "and": lambda x, y: float(int(x) & int(y)), "or": lambda x, y: float(int(x) | int(y)),
-    "xor": lambda x, y: float(int(x) ^ int(y)), "square": lambda x: x * x,
+    "maximum": max, "minimum": min, "clamp": lambda low, x, high: min(max(low, x), high), "square": lambda x: x * x,
+}  # fmt: skip
+_WHOLE: Mapping[str, Callable[..., int]] = {
+    **{name: lambda bits, *a, f=f: f(*a) for name, f in _FUNCTIONS.items()},  # type: ignore[misc]
+    "and": lambda bits, x, y: x & y, "or": lambda bits, x, y: x | y, "xor": lambda bits, x, y: x ^ y,
+    "not": lambda bits, x: ~x if bits > 1 else 1 - x,
+    "shift_left": lambda bits, x, k: x << k if 0 <= k < bits else 0,
+    "shift_right_logical": lambda bits, x, k: (x & ((1 << bits) - 1)) >> k if 0 <= k < bits else 0,
+    "shift_right_arithmetic": lambda bits, x, k: x >> min(max(k, 0), bits - 1),
 }  # fmt: skip
 
 
 def close(a: Number, b: Number) -> bool:
-    """Equal but for rounding; two that are no numbers are equal."""
+    """Equal but for rounding, integers exactly; two that are no numbers are equal."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
     if a != a or b != b:
         return a != a and b != b
     if math.inf in (abs(a), abs(b)):
