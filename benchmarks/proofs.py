@@ -5,7 +5,8 @@
     python -m benchmarks.proofs convolutions contractions families training --every 4    # programs lowered by JAX
     python -m benchmarks.proofs step.mlir ...                 # programs in files
 
-Planning is `tiling.plan`, the proof all of `memory_fault`: the key, and where it is not known what `prove_memory` shows. Each
+Planning is `tiling.plan`, the proof all of `memory_fault`: the key, and where it is not known what `prove_memory` shows. Sources
+are printed before: the compiler needs them. Times are CPU seconds of the process: what else runs does not count. Each
 program starts with nothing remembered; within one program, kernels that are alike are proved once, as in `codegen.compile`.
 Printed are the kernels, how many were proved anew, both times, the proof's time in parts of planning's, and what is not proved.
 """
@@ -68,6 +69,8 @@ def cost(module: hlo.Module) -> Cost:
     planning = time.process_time() - start
     excess = plan.machine.excess_precision
     kernels = [(f, fusion_source(f, excess)) for p in plan.nested() for f in p.fusions]
+    for source in (s for _, sources in kernels for s in sources):
+        _ = source.source  # printed for the compiler, with or without a proof
     gc.collect()
     start = time.process_time()
     faults = [(f, memory_fault(f, sources)) for f, sources in kernels]

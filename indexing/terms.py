@@ -94,7 +94,14 @@ class Expr:
         if type(other) is int:
             return shift(self, -other) if other else self
         b = _coerce(other)
-        return NotImplemented if b is None else self + _scale(b, -1)
+        if b is None:
+            return NotImplemented
+        if not b.terms:
+            return shift(self, -b.constant) if b.constant else self
+        total = dict(self.terms)
+        for atom, k in b.terms:
+            total[atom] = total.get(atom, 0) - k
+        return from_terms(self.constant - b.constant, total)
 
     def __rsub__(self, other: ExprLike) -> Expr:
         if type(other) is int:

@@ -11,7 +11,6 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 
 from hlo.access import Condition
@@ -66,6 +65,9 @@ __all__ = [
     "flag_values",
     "guarded_loads",
 ]
+
+AlikeSteps = dict[tuple[int, int], "list[Access | tuple[str, str]]"]
+"""What was found of a step, by its phase's number and its own."""
 
 GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
 
@@ -158,19 +160,33 @@ def flag_values(schedule: Schedule) -> list[Schedule]:
     ]
 
 
-def accesses_of(schedule: Schedule) -> Iterator[Access | tuple[str, str]]:
-    """Every access of a schedule; (step, reason) for a step that is not modelled."""
+def accesses_of(schedule: Schedule, alike: AlikeSteps | None = None) -> Iterator[Access | tuple[str, str]]:
+    """Every access of a schedule; (step, reason) for a step that is not modelled.
+
+    Of `flag_values` of one schedule, given one dictionary `alike`, a step that has nothing to do with flags is read once: its
+    accesses are the same objects.
+    """
     by_value = buffers_by_value(schedule)
+    flags = {f.variable for p in schedule.phases for f in p.flags}
     for number, phase in enumerate(schedule.phases):
-        yield from Reader(schedule, by_value, phase, (number, -1), f"phase {number} flag").limits()
+        if phase.flags:
+            yield from Reader(schedule, by_value, phase, (number, -1), f"phase {number} flag").limits()
         for k, step in enumerate((*phase.before, *phase.steps)):
+            if alike is not None and (number, k) in alike:
+                yield from alike[number, k]
+                continue
             label = f"phase {number} step {k}"
             reader = Reader(schedule, by_value, phase, (number, k), label)
+            found: list[Access | tuple[str, str]]
             try:
                 made = list(reader.step(step))
-                yield from map(partial(_of_first_tile, phase), made) if k < len(phase.before) else made
+                found = [_of_first_tile(phase, a) for a in made] if k < len(phase.before) else [*made]
             except Unmodelled as reason:
-                yield label, str(reason)
+                found, made = [(label, str(reason))], []
+                reader.asks_flags = True
+            if alike is not None and not reader.asks_flags and not any(v in flags for a in made for v, _ in a.domain.variables):
+                alike[number, k] = found
+            yield from found
 
 
 def _of_first_tile(phase: Phase, a: Access) -> Access:
@@ -207,7 +223,8 @@ def bounds_of(loops: Sequence[Loop], known: Mapping[Var, Interval]) -> list[tupl
     ranges = dict(known)
     found: list[tuple[Var, Interval]] = []
     for x in loops:
-        span = Interval(interval(x.lower, ranges).lower, interval(x.upper, ranges).upper)
+        first = x.lower.constant if x.lower.is_constant else interval(x.lower, ranges).lower
+        span = Interval(first, x.upper.constant if x.upper.is_constant else interval(x.upper, ranges).upper)
         ranges[x.variable] = span
         found.append((x.variable, span))
     return found
@@ -241,6 +258,7 @@ class Reader:
         # Flags are one value at a time: whoever asks gives each its own range (`flag_values`).
         spans = [(f.variable, schedule.ranges[f.variable]) for f in phase.flags]
         self.flags: dict[Var, Expr] = {v: Const(b.lower) for v, b in spans}
+        self.asks_flags = False  # whether what was found depends on the flags' values
 
     def limits(self) -> Iterator[Access]:
         """What the phase's flags are found out from: all of each buffer, before the first task."""
@@ -264,6 +282,7 @@ class Reader:
         around = step.loops if isinstance(step, Contract) else [x for x in step.loops if x.kind is not LoopKind.REDUCTION]
         for x in around:
             if any(v in self.flags for e in (x.lower, x.upper) for v in e.variables):
+                self.asks_flags = True
                 size = self._settled(x.upper - x.lower)
                 if isinstance(size, Const) and size.constant < 0:
                     return True
@@ -273,11 +292,11 @@ class Reader:
         """The iterations of loops, inside the context's or a task's."""
         base = context or self.inside or Domain(tuple(self.tiles), (), (), len(self.tiles))
         if self.flags:
-            loops = [replace(x, lower=self._settled(x.lower), upper=self._settled(x.upper)) for x in loops]
+            loops = [self._with_ends(x, self._settled(x.lower), self._settled(x.upper)) for x in loops]
         variables = (*base.variables, *bounds_of(loops, base.ranges))
         new = (*_loop_conditions(loops, dict(variables)), *also)
         made = Domain(variables, (*base.held, *new), (), base.shared, base.blocks)
-        return self._known(made, [v for c in new for v in c.expression.variables])
+        return self._known(made, [v for c in new for v in c.expression.variables]) if new else made
 
     def _known(self, domain: Domain, needed: Sequence[Var]) -> Domain:
         """The domain with these variables in it; a flag that no phase sets, say, may have any value."""
@@ -290,7 +309,14 @@ class Reader:
 
     def _settled(self, e: Expr) -> Expr:
         """An expression with the flags' values in it."""
-        return simplify(substitute(e, self.flags), self.schedule.ranges) if self.flags else e
+        if self.flags.keys().isdisjoint(e.variables):
+            return e
+        self.asks_flags = True
+        return simplify(substitute(e, self.flags), self.schedule.ranges)
+
+    @staticmethod
+    def _with_ends(x: Loop, lower: Expr, upper: Expr) -> Loop:
+        return x if lower is x.lower and upper is x.upper else replace(x, lower=lower, upper=upper)
 
     def access(
         self, kind: Kind, buffer: Buffer, index: Sequence[Expr], domain: Domain, value: Value | None, part: int = 0,
@@ -313,8 +339,10 @@ class Reader:
             yield from self._segments(nest, part, context)
             return
         skip = nest.skip if nest.skip is not None and self.flags.get(nest.skip.flag) is Const(1) else None
+        self.asks_flags |= nest.skip is not None
         whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
-        outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
+        outer_loops = [x for x in nest.loops if x.kind is not LoopKind.REDUCTION]
+        outer = whole if skip is None and len(outer_loops) == len(nest.loops) else self.domain(outer_loops, context)
         n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
         yield from self.reads([s.node for s in nest.stores], whole, part, n)
         for f in nest.folds:
@@ -365,7 +393,8 @@ class Reader:
                 raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
             for held, failed in guards:
                 needed = [v for c in (*held, *(c for g in failed for c in g)) for v in c.expression.variables]
-                where = domain.with_variables(needed, self.schedule.ranges).with_guard(held, failed)
+                inside = domain.with_variables(needed, self.schedule.ranges) if needed else domain
+                where = inside.with_guard(held, failed)
                 value = load.value if load.buffer is None else None
                 yield self.access(Kind.READ, buffer, load.index, where, value, part, 0, around)
 
@@ -412,7 +441,7 @@ class Reader:
             place = place + x.variable * step
         domain = self.domain((column, *levels, inner), context, tail)
         yield from self._block(Kind.READ, c.right, place, domain, part, around, right)
-        outer = self.domain((*c.loops, row, column))
+        outer = self.domain((row, column), base)
         place = c.out.base + i * c.out.row_stride + j * c.out.column_stride
         kind = Kind.UPDATE if c.accumulate else Kind.WRITE
         for a in self._block(kind, c.out, place, outer, part, len(c.loops), c.value):

@@ -26,7 +26,8 @@ def positions(
     Each term goes to the widest stride that divides it; by division where that does not fit.
     """
     strides, ranges = buffer.strides, dict(variables)
-    total: list[Expr] = [Const(0)] * len(strides)
+    terms: list[dict[Expr, int]] = [{} for _ in strides]
+    constants = [0] * len(strides)
     wide_first = _wide_first(buffer)
     rest: dict[Expr, int] = {}
     for atom, k in place.terms:
@@ -34,16 +35,16 @@ def positions(
         if fit is None:
             rest[atom] = k
         else:
-            total[fit] = total[fit] + from_terms(0, {atom: k // strides[fit]})
+            terms[fit][atom] = k // strides[fit]
     constant = place.constant
     for d in wide_first:
         if strides[d] and abs(constant) >= strides[d]:
             part = constant // strides[d] if constant > 0 else -(-constant // strides[d])
-            total[d] = total[d] + part
+            constants[d] = part
             constant -= part * strides[d]
     if rest or constant:
         return _by_division(buffer, place, ranges)
-    found = tuple(simplify(e, ranges) for e in total)
+    found = tuple(simplify(from_terms(c, t), ranges) for c, t in zip(constants, terms, strict=True))
     # Where a term spans several dimensions (a flat depth index, columns of a wider value), only division tells them apart.
     return found if _stays_inside(buffer, found, variables, held) else _by_division(buffer, place, ranges)
 

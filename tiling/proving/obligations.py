@@ -30,13 +30,13 @@ import enum
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from hlo.registry import Literal
 from indexing.expr import Expr
-from tiling.loops.accesses import Access, Kind, accesses_of, flag_values
+from tiling.loops.accesses import Access, AlikeSteps, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
@@ -207,12 +207,15 @@ def _prove(
         named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
         for name, subject, fault in named:
             found.append(Obligation(name, subject, Verdict.REFUTED if fault else Verdict.PROVED, fault or ""))
-    for one in flag_values(schedule):
+    each = flag_values(schedule)
+    questions, settled = Questions(operations, deadline), _Settled() if len(each) > 1 else None
+    for one in each:
         flags = [f"{f.variable} = {one.ranges[f.variable].lower}" for p in one.phases for f in p.flags]
         tag = "".join(f"while {x}: " for x in flags)
-        prover = _Prover(one, Questions(operations, deadline), brief)
-        made = prover.run() if asked is None else asked(prover)
-        found += [replace(o, subject=tag + o.subject) for o in made] if tag else made
+        prover = _Prover(one, questions, settled, brief)
+        for o in prover.run() if asked is None else asked(prover):
+            plain = not tag or (brief and o.verdict is Verdict.PROVED)
+            found.append(o if plain else Obligation(o.name, tag + o.subject, o.verdict, o.witness))
     return found
 
 
@@ -238,13 +241,21 @@ def _inputs_of_plan(plan: Plan) -> Iterator[Obligation]:
         ready |= {id(v) for v in (step.outputs if isinstance(step, Fusion) else step.op.results)}
 
 
+@dataclass(frozen=True)
+class _Settled:
+    """What is the same for every value of a schedule's flags: steps' accesses, and what was shown of the very same accesses."""
+
+    alike: AlikeSteps = field(default_factory=dict)
+    answers: dict[tuple[object, ...], Obligation] = field(default_factory=dict)
+
+
 class _Prover:
-    def __init__(self, schedule: Schedule, questions: Questions, brief: bool = False) -> None:
-        self.schedule, self.ask = schedule, questions
+    def __init__(self, schedule: Schedule, questions: Questions, settled: _Settled | None, brief: bool = False) -> None:
+        self.schedule, self.ask, self.settled = schedule, questions, settled
         self.brief = brief  # what is proved is not described
         self.accesses: list[Access] = []
         self.unmodelled: list[tuple[str, str]] = []
-        for a in accesses_of(schedule):
+        for a in accesses_of(schedule, settled.alike if settled is not None else None):
             if isinstance(a, Access):
                 self.accesses.append(a)
             else:
@@ -276,10 +287,11 @@ class _Prover:
             yield Obligation("modelled", label, Verdict.UNDECIDED, reason)
         yield from self._storage()
         for a in self.accesses:
-            yield self._decided("in bounds", a, partial(self._outside, a))
+            yield self._once("in bounds", a, (a,), partial(self._outside, a))
         for b in self.schedule.buffers:
             if b.scope is Scope.RESULT and not self._is_updated(b):
-                yield self._decided("written once", b.name, partial(self._written_once, b))
+                mine = [w for w in self.writes.get(id(b), []) if w.kind is Kind.WRITE and (w.value is None or w.value is b.value)]
+                yield self._once("written once", b.name, (b.name, *mine), partial(self._written_once, b, mine))
             if b.scope is Scope.ARGUMENT:
                 bad = self.writes.get(id(b), [])
                 yield Obligation("inputs", f"{b.name} is not written", Verdict.REFUTED if bad else Verdict.PROVED,
@@ -289,7 +301,8 @@ class _Prover:
             if id(a.buffer) not in known:
                 yield Obligation("storage", str(a), Verdict.REFUTED, f"{a.buffer.name} is none of the schedule's buffers")
             if self._is_made_here(a):
-                yield self._decided("produced", a, partial(self._unproduced, a))
+                before, earlier = self._producers(a)
+                yield self._once("produced", a, (a, *before, "", *earlier), partial(self._unproduced, a, before, earlier))
         yield from self._apart()
         yield from self._ranges()
 
@@ -309,6 +322,17 @@ class _Prover:
         """True for a read of what this kernel wrote itself."""
         return a.kind is not Kind.WRITE and a.buffer.scope is not Scope.ARGUMENT and not self._is_updated(a.buffer)
 
+    def _once(
+        self, name: str, subject: str | Access, about: tuple[object, ...], question: Callable[[], str | None]
+    ) -> Obligation:
+        """As `_decided`, asked once about the same accesses, on which alone the answer depends."""
+        if self.settled is None:
+            return self._decided(name, subject, question)
+        known = self.settled.answers.get((name, *about))
+        if known is None:
+            known = self.settled.answers[name, *about] = self._decided(name, subject, question)
+        return known
+
     def _decided(self, name: str, subject: str | Access, question: Callable[[], str | None]) -> Obligation:
         """`question` gives a witness against the obligation, or None."""
         try:
@@ -325,8 +349,8 @@ class _Prover:
 
     def _ranges(self) -> Iterator[Obligation]:
         seen: dict[Any, str | None] = {}
-        for a in self.accesses:
-            for v, b in a.domain.variables:
+        for d in dict.fromkeys(a.domain.variables for a in self.accesses):
+            for v, b in d:
                 claimed = self.schedule.ranges.get(v)
                 if claimed is not None and not claimed.covers(b):
                     seen[v] = f"{v} runs over {b}, its range is {claimed}"
@@ -358,8 +382,7 @@ class _Prover:
 
     # ------------------------------------------------------------ contents
 
-    def _written_once(self, b: Buffer) -> str | None:
-        mine = [w for w in self.writes.get(id(b), []) if w.kind is Kind.WRITE and (w.value is None or w.value is b.value)]
+    def _written_once(self, b: Buffer, mine: list[Access]) -> str | None:
         if 0 in b.shape:
             return None
         if not mine:
@@ -380,8 +403,7 @@ class _Prover:
                 earlier.append(w)
         return mine, earlier
 
-    def _unproduced(self, a: Access) -> str | None:
-        mine, earlier = self._producers(a)
+    def _unproduced(self, a: Access, mine: list[Access], earlier: list[Access]) -> str | None:
         before = [w for w in mine if w.order[:2] != a.order[:2]]
         if any(covers(w, a, apart=False) for w in before) or any(covers(w, a, apart=True) for w in earlier):
             return None
@@ -430,7 +452,8 @@ class _Prover:
                 inside = [a for a in self.accesses if a.buffer is b and a.order[0] == number]
                 if any(a.kind is not Kind.READ for a in inside):
                     question = partial(self._meeting, inside, phase.group)
-                    yield self._decided("tasks apart", f"phase {number} {b.name}", question)
+                    subject = f"phase {number} {b.name}"
+                    yield self._once("tasks apart", subject, (subject, *inside), question)
 
 
 def _same_content(read: Access, write: Access) -> bool:
