@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
+from hlo.attributes import freeze_attributes
 from hlo.module import Op
 from tiling.loops.element_ir import (
     Apply,
@@ -26,7 +27,6 @@ from tiling.loops.element_ir import (
     operands_first,
 )
 from tiling.loops.ir import Buffer, FoldStep, LoopKind, Nest, Store
-from tiling.program.flatten import freeze_attributes
 
 __all__ = ["share_equal_nodes"]
 

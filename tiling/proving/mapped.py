@@ -594,7 +594,7 @@ def _twice(s: _Statement, op: Op) -> str | None:
     key = tuple(v for v, _ in s.write.domain.variables[:around])
     if relation_of(d, (*key, *(e for a in accesses for e in a.at))).is_injective():
         return None
-    every = prod(v.interval.size for v in Reads(op, 0, op.results[0].shape).ranges)
+    every = prod(v.interval.size for v in Reads(op, 0).ranges)
     return None if s.depth == every else f"a product is summed twice: {s.depth} of the op's {every}"
 
 

@@ -273,7 +273,7 @@ class _Prover:
     def run(self) -> Iterator[Obligation]:
         yield from self.cut_loops()
         whole = in_whole_nests(self.schedule)
-        yield from (self if whole is self.schedule else _Prover(whole, self.ask, self.brief)).contents()
+        yield from (self if whole is self.schedule else _Prover(whole, self.ask, None, self.brief)).contents()
 
     def cut_loops(self) -> Iterator[Obligation]:
         """What memory is touched, and whether the segments of a loop do what its nest says."""
