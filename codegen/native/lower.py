@@ -22,6 +22,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
+from codegen.kernel.straight import is_straight
 from codegen.native import interrupts, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.outlined import Functions
@@ -134,19 +135,23 @@ def _run_named(names: Sequence[str], module: Any, target: Target) -> None:
     _run_passes(passes, module, builder)
 
 
-def optimise(module: Any, target: Target) -> None:
+def optimise(module: Any, target: Target, straight: bool = False) -> None:
     """Run LLVM's pipelines for ``target`` over a parsed module, in place.
 
     First the whole of O3 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
-    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers.
+    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers. ``straight``
+    code, without loops, takes O1 alone: what else O3 does is done to loops.
     """
+    if straight:
+        _vectorise(module, target, level=1)
+        return
     _vectorise(module, target)
     builder = _pass_builder(target, 1, vectorise=False)
     _run_passes(builder.getModulePassManager(), module, builder)
 
 
-def _vectorise(module: Any, target: Target) -> None:
-    builder = _pass_builder(target, 3, vectorise=True)
+def _vectorise(module: Any, target: Target, level: int = 3) -> None:
+    builder = _pass_builder(target, level, vectorise=True)
     _run_passes(builder.getModulePassManager(), module, builder)
 
 
@@ -290,7 +295,7 @@ def build(
 ) -> Any:
     """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
     module = lower(source, filename, signature, symbol, target, functions, kernel)
-    optimise(module, target)
+    optimise(module, target, kernel is not None and is_straight(kernel))
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
         module = mark_streams(module, streams)

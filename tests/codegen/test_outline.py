@@ -17,10 +17,11 @@ import pytest
 import codegen
 import hlo
 from codegen.kernel.parse import parse
+from codegen.kernel.straight import is_straight
 from codegen.lib import outline
 from codegen.native import jit, library_objects
 from codegen.native.jit import compile_kernel, kernel_ir
-from codegen.native.lower import LoadedObject, library_object, lower
+from codegen.native.lower import LoadedObject, emit_object, library_object, lower, optimise
 from codegen.native.signature import KernelSignature, Param
 from codegen.outlined import Functions
 from codegen.target import Target
@@ -178,3 +179,36 @@ def _functions(source: str, signature: KernelSignature, target: Target) -> Funct
     lower(source, "<kernel>", signature, "entry", target, functions, parse(source))
     assert functions
     return functions
+
+
+@pytest.mark.parametrize(
+    ("line", "straight"),
+    [
+        ("y[0] = select(lt(x[0], float32(0.0)), exp(x[1]), divide(x[1], y[0]))", True),
+        ("y[t] = x[0]", False),
+        ("y[0] = x[0]\n        for i in range(9):\n            y[i] = x[0]", False),
+        ("while y[0] < x[0]:\n            y[0] = add(y[0], y[0])", False),
+        ("transpose(8, 8, x, 0, 8, y, 0, 8)", False),
+    ],
+)
+def test_code_without_loops_takes_one_pipeline_and_gives_the_same_bits(line: str, straight: bool) -> None:
+    source = f"def kernel(begin, end, x, y):\n    for t in range(begin, end):\n        {line}\n"
+    kernel, target = parse(source), Target.named("avx2")
+    assert is_straight(kernel) == straight
+    if not straight:
+        return
+    signature = KernelSignature((Param("x", "float32", 4), Param("y", "float32", 4)))
+    entries = []
+    for short in (False, True):
+        module = lower(source, "<kernel>", signature, "entry", target, None, kernel)
+        optimise(module, target, short)
+        entries.append(LoadedObject(emit_object(module, target), target))
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    for first, second in ((-1, 0.3), (2, 0.7), (0, -3), (np.nan, 1), (-1, np.inf), (1, np.inf)):
+        found = []
+        for entry in entries:
+            x, y = np.array([first, second], np.float32), np.array([0.1], np.float32)
+            table = np.array([x.ctypes.data, y.ctypes.data])
+            kind(entry.address("entry"))(0, 1, table.ctypes.data, None)
+            found.append(y.view(np.int32))
+        np.testing.assert_array_equal(*found)

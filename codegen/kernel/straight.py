@@ -1,0 +1,28 @@
+"""Kernels without a loop of their own: some numbers computed from others, once."""
+
+from __future__ import annotations
+
+from codegen.kernel.ir import Do, For, Kernel, Name, While
+from codegen.kernel.rename import inside
+from codegen.kernel.spec import expressions
+
+__all__ = ["is_straight"]
+
+
+def is_straight(kernel: Kernel) -> bool:
+    """True where the loop over the tasks is the only one and each task would do the same, so that there is one.
+
+    A function that is called for what it does (a block of products, a transpose) has loops.
+
+    >>> from codegen.kernel.parse import parse
+    >>> source = "def kernel(begin, end, y):\\n    for t in range(begin, end):\\n        y[{}] = y[1]\\n"
+    >>> is_straight(parse(source.format(0))), is_straight(parse(source.format("t")))
+    (True, False)
+    """
+    if len(kernel.body) != 1 or not isinstance(kernel.body[0], For):
+        return False
+    tasks = kernel.body[0]
+    for s in inside(tasks.body):
+        if isinstance(s, For | While | Do) or any(isinstance(e, Name) and e.name == tasks.variable for e in expressions(s)):
+            return False
+    return True
