@@ -180,6 +180,7 @@ class Ahead:
 
     def has_ended(self) -> bool:
         """Whether `wait` would return at once."""
+        assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def wait(self) -> None:

@@ -27,8 +27,9 @@ from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright import first_call
 from tilewright.jax_results import Results
-from tilewright.kept_programs import Kept, donated, find, keep
+from tilewright.kept_programs import Kept, donated, find, keep, own_digest
 from tilewright.lapack import CUSTOM_CALLS
+from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
 
@@ -296,6 +297,7 @@ class Jitted:
             raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
         self._function, self._platforms = _staged(f, **options)
         get_ready()
+        own_digest()
         self._output = output
         self._threads = threads
         self._custom_calls = dict(custom_calls or {})
@@ -377,7 +379,7 @@ class Jitted:
         except TypeError as e:
             raise JaxError(f"static arguments must be hashable: {e}") from None
         if found is None:
-            with self._lock:
+            with self._lock, few_collections():  # JAX's jaxprs and modules are kept until it is done, as plans are
                 found = self._made.get(key)
                 if found is None:
                     found = self._begun(leaves, key, args, kwargs) if is_call else None
