@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +34,9 @@ from tilewright.lapack import CUSTOM_CALLS
 from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
+
+
+_log = logging.getLogger("tilewright")
 
 
 class JaxError(TilewrightError):
@@ -175,8 +180,14 @@ def _lower_all(
     jax = _jax()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        began = time.perf_counter()
         traced = function.trace(*args, **kwargs)
+        done = time.perf_counter()
         lowered, text, kept, module = _lower(traced, platforms, look_up)
+    _log.info(
+        "%.3f s for JAX's trace, %.3f s to lower it and to %s", done - began, time.perf_counter() - done,
+        "find it in the disk cache" if kept is not None else "parse it",
+    )  # fmt: skip
     out_avals, out_tree = jax.tree_util.tree_flatten(traced.out_info)
     callbacks = _callbacks(lowered)
     return _Lowered(text, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **callbacks}, bool(callbacks), kept, module)

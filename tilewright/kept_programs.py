@@ -1,7 +1,9 @@
 """Whole programs in the disk cache, by the digest of their text: a second process neither parses nor plans what it has.
 
-    keep(module, threads, executable)  puts down that a program was compiled, and its call where that is data (`codegen.call.recorded`)
+    keep(module, threads, executable)  puts down that a program was compiled, and its call where that is data
     find(text, threads)                what was put down, or None
+
+A call that is data is one of `codegen.call.recorded`.
 
 The key holds the text and all that plans and kernels depend on: settings, machine, target, versions, this project's own source.
 """
