@@ -103,7 +103,7 @@ def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
 def _lower(
     traced: Any, platforms: Iterable[str] | None, look_up: Callable[[str], Kept | None]
 ) -> tuple[Any, str, Kept | None, Module | None]:
-    """JAX's lowering for the first platform that works: it, its text, and what is kept of that, else the module parsed from it."""
+    """(JAX's lowering for the first platform that works, its text, what is kept of that, else the module parsed from it)."""
     if platforms is None:
         names = _primitives(traced.jaxpr.jaxpr, set())
         platforms = (_CPU,) if names & _CPU_ONLY else (_NEUTRAL, _CPU)
