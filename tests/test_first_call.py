@@ -123,8 +123,15 @@ def test_a_child_of_a_fork_leaves_its_parents_process_alone(cache: Path, monkeyp
         os._exit(0)
     assert status_of(child, 30) == 0
     assert process.poll() is None, "the child ended its parent's process"
-    del ahead
-    assert process.poll() is not None, "nobody needs it any more"
+    process.kill()
+    ahead.wait()
+    assert ahead.has_ended() and process.poll() is not None, "an answer that never comes is not waited for"
+    other = helper_that_runs(SLEEPING)()
+    monkeypatch.setattr(workers, "next_helper", lambda: other)
+    unused = first_call.begin(hlo.parse(program(ADD)), "main", None)
+    assert isinstance(unused, first_call.Ahead)
+    del unused
+    assert other.poll() is not None, "nobody needs it any more"
 
 
 @pytest.mark.jax

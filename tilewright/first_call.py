@@ -173,7 +173,9 @@ class Ahead:
             os.unlink(path)
             raise
         self._end = weakref.finalize(self, _end, self._process, path, self._owner)
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._answers = select.poll()  # takes what numbers of files there are, and one that another thread has closed
+        self._answers.register(self._process.stdout, select.POLLIN)
         with contextlib.suppress(OSError):  # a process that is gone already: `wait` finds no answer
             pickle.dump(workers.Errand(__name__, "compile_ahead", path), self._process.stdin)
             self._process.stdin.flush()
@@ -181,7 +183,7 @@ class Ahead:
     def has_ended(self) -> bool:
         """Whether `wait` would return at once."""
         assert self._process.stdout is not None
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
+        return self._process.stdout.closed or bool(self._answers.poll(0))
 
     def wait(self) -> None:
         """Returns when the program is compiled, or when it is known that the process will not do so: who waits compiles then."""

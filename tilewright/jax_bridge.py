@@ -12,6 +12,7 @@ import functools
 import inspect
 import logging
 import threading
+import time
 import types
 import warnings
 import weakref
@@ -30,8 +31,9 @@ from hlo.types import TensorType, TokenType
 from tilewright import first_call
 from tilewright.jax_front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax_results import Results
-from tilewright.kept_programs import Kept, donated, find, keep
+from tilewright.kept_programs import Kept, donated, find, keep, own_digest
 from tilewright.lapack import CUSTOM_CALLS
+from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
 
@@ -103,7 +105,7 @@ def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
 def _lower(
     traced: Any, platforms: Iterable[str] | None, look_up: Callable[[str], Kept | None]
 ) -> tuple[Any, str, Kept | None, Module | None]:
-    """JAX's lowering for the first platform that works: it, its text, and what is kept of that, else the module parsed from it."""
+    """(JAX's lowering for the first platform that works, its text, what is kept of that, else the module parsed from it)."""
     if platforms is None:
         names = _primitives(traced.jaxpr.jaxpr, set())
         platforms = (_CPU,) if names & _CPU_ONLY else (_NEUTRAL, _CPU)
@@ -180,8 +182,14 @@ def _lower_all(
     jax = _jax()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        began = time.perf_counter()
         traced = function.trace(*args, **kwargs)
+        done = time.perf_counter()
         lowered, text, kept, module = _lower(traced, platforms, look_up)
+    _log.info(
+        "%.3f s for JAX's trace, %.3f s to lower it and to %s", done - began, time.perf_counter() - done,
+        "find it in the disk cache" if kept is not None else "parse it",
+    )  # fmt: skip
     out_avals, out_tree = jax.tree_util.tree_flatten(traced.out_info)
     callbacks = _callbacks(lowered)
     return _Lowered(text, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **callbacks}, bool(callbacks), kept, module)
@@ -308,6 +316,7 @@ class Jitted:
             raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
         self._function, self._platforms = _staged(f, **options)
         get_ready()
+        own_digest()
         self._output = output
         self._threads = threads
         self._custom_calls = dict(custom_calls or {})
@@ -400,7 +409,7 @@ class Jitted:
         except TypeError as e:
             raise JaxError(f"static arguments must be hashable: {e}") from None
         if found is None:
-            with self._lock:
+            with self._lock, few_collections():  # JAX's jaxprs and modules are kept until it is done, as plans are
                 found = self._made.get(key)
                 if found is None:
                     found = self._begun(leaves, key, args, kwargs) if is_call else None

@@ -1,13 +1,16 @@
 """Whole programs in the disk cache, by the digest of their text: a second process neither parses nor plans what it has.
 
-    keep(module, threads, executable)  puts down that a program was compiled, and its call where that is data (`codegen.call.recorded`)
+    keep(module, threads, executable)  puts down that a program was compiled, and its call where that is data
     find(text, threads)                what was put down, or None
+
+A call that is data is one of `codegen.call.recorded`.
 
 The key holds the text and all that plans and kernels depend on: settings, machine, target, versions, this project's own source.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -22,6 +25,7 @@ from codegen import Executable, calibrated_machine
 from codegen.call.recorded import recorded, restored
 from codegen.native import object_cache
 from codegen.native.jit import stamp
+from codegen.native.source_digest import source_digest
 from codegen.remembered.plans import changes, planner_digest
 from codegen.target import default_target
 from hlo.errors import Declined
@@ -30,7 +34,7 @@ from hlo.settings import debug_modes
 from hlo.types import TensorType, TokenType
 from tiling.passing import skipped
 
-__all__ = ["Kept", "donated", "find", "keep"]
+__all__ = ["Kept", "donated", "find", "keep", "own_digest"]
 
 _HEAD = struct.Struct("<Q")
 
@@ -63,12 +67,13 @@ def donated(module: Module) -> tuple[bool, ...]:
 
 def keep(module: Module, threads: int | None, executable: Executable) -> None:
     """Puts a program down, unless it is there already or has no text."""
-    types = [v.type for v in module.function().arguments]
-    if module.source is None or not all(isinstance(t, TensorType) for t in types) or not _is_usual():
+    arguments = module.function().arguments
+    types = [v.type.dtype for v in arguments if isinstance(v.type, TensorType)]
+    if module.source is None or len(types) != len(arguments) or not _is_usual():
         return
     key = _key(module.source.text, threads)
-    dtypes = [str(t.dtype) for t in types if isinstance(t, TensorType)]
-    if object_cache.has(key) or any(np.dtype(name) != t.dtype for name, t in zip(dtypes, types, strict=True)):
+    dtypes = [str(t) for t in types]
+    if object_cache.has(key) or [*map(np.dtype, dtypes)] != types:
         return
     record = recorded(executable)
     head = json.dumps({"donated": donated(module), "dtypes": dtypes}).encode()
@@ -90,6 +95,13 @@ def _is_usual() -> bool:
     return not debug_modes() and not os.environ.get("TILEWRIGHT_PRINT", "").strip()
 
 
+@functools.cache
+def own_digest() -> str:
+    """A digest of this package: it reads what JAX prints, and says what its windows mean."""
+    return source_digest(["tilewright"])
+
+
 def _key(text: str, threads: int | None) -> str:
-    settings = [planner_digest(), stamp(), default_target().key, repr(calibrated_machine()), sorted(skipped()), changes().hex()]
+    digests = [planner_digest(), own_digest(), stamp()]
+    settings = [digests, default_target().key, repr(calibrated_machine()), sorted(skipped()), changes().hex()]
     return hashlib.sha256(f"program {json.dumps([threads, settings])} {text}".encode()).hexdigest()

@@ -6,6 +6,7 @@ codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
 from __future__ import annotations
 
 import ctypes
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -50,6 +51,7 @@ from tiling.words import amount, count
 __all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
 
 
+_log = logging.getLogger("tilewright.codegen")
 SHORT_SECONDS = 4e-6
 LINE_BYTES = 64
 XLA_MOST_BYTES = 1 << 25
@@ -103,12 +105,18 @@ class StepTime:
 
 @dataclass
 class RunStats:
-    """Where the kernels came from, and what a call needs beside its arguments and results."""
+    """Where the kernels came from, what a call needs beside its arguments and results, and what took how long.
+
+    `plan_seconds` are the planner's, `source_seconds` those of writing and proving the kernels, `compile_seconds` those of
+    machine code, here and in other processes.
+    """
 
     compiled: int = 0
     cache_hits: int = 0
     compile_seconds: float = 0.0
     scratch_bytes: int = 0
+    plan_seconds: float = 0.0
+    source_seconds: float = 0.0
 
 
 @dataclass(eq=False)
@@ -134,7 +142,9 @@ class Executable:
         check_ranks(self.plan.module)
         self.whole = _whole_program_reason(self.plan)
         if self.whole is None:
+            began = time.perf_counter()
             self.plan, assembly, reason = safe_assembly(self.plan)
+            self.stats.source_seconds = time.perf_counter() - began
             if assembly is None:
                 self.whole = reason
             else:
@@ -623,6 +633,7 @@ def compile(
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
     """
+    began = time.perf_counter()
     if isinstance(module_or_plan, Plan):
         given = module_or_plan
         if excess_precision is not None:
@@ -639,5 +650,13 @@ def compile(
         given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
     check_settings()
     print_stages(given, rules)
+    planned = time.perf_counter()
     with few_collections():
-        return Executable(given, threads, custom_calls, target)
+        made = Executable(given, threads, custom_calls, target)
+    s = made.stats
+    s.plan_seconds = planned - began
+    _log.info(
+        "@%s: %.3f s for the plan, %.3f s for %d kernels' sources, %.3f s for machine code (%d compiled, %d from caches)",
+        given.program.name, s.plan_seconds, s.source_seconds, len(made.kernels), s.compile_seconds, s.compiled, s.cache_hits,
+    )  # fmt: skip
+    return made

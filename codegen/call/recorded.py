@@ -23,14 +23,17 @@ from codegen.native.jit import CompiledKernel, kept_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
 from hlo.errors import Declined
-from hlo.module import Block, Value
+from hlo.module import Block, DenseArray, Op, Value
+from hlo.registry import definition
 from hlo.types import TensorType, element_type
 
 __all__ = ["recorded", "restored"]
 
 MOST_CONSTANT_BYTES = 1 << 24
 _HEAD = struct.Struct("<Q")
-_KINDS = {kind.__name__: kind for kind in (launch.Copy, launch.Exchange, launch.Jump, launch.Unless, launch.Select)}
+_KINDS: dict[str, Callable[..., launch.Instruction]] = {
+    kind.__name__: kind for kind in (launch.Copy, launch.Exchange, launch.Jump, launch.Unless, launch.Select)
+}
 
 
 def recorded(executable: Executable) -> bytes | Declined:
@@ -39,9 +42,9 @@ def recorded(executable: Executable) -> bytes | Declined:
         return Declined("the call is not one of kernels that LLVM compiled")
     if any(isinstance(s, launch.Host) for s in executable._launch.steps):
         return Declined("a step of the call is a library's or the evaluator's")
-    if any(slot is None for slot, _ in executable._made):
-        return Declined("a result is a constant")
-    if sum(a.nbytes for _, a in executable._fixed) > MOST_CONSTANT_BYTES:
+    literals = [np.asarray(v.op.attr("value").array) for slot, v in executable._made if slot is None and v.op is not None]
+    fixed = [*executable._fixed, *((None, a) for a in literals)]
+    if sum(a.nbytes for _, a in fixed) > MOST_CONSTANT_BYTES:
         return Declined("its constants are large")
     kernels: dict[str, CompiledKernel] = {}
     document = {
@@ -49,17 +52,17 @@ def recorded(executable: Executable) -> bytes | Declined:
         "kernels": [[k, [[p.name, p.dtype, p.align] for p in v.signature.params]] for k, v in kernels.items()],
         "given": [[row[0], *_type(v)] for row, v in zip(executable._given, executable.plan.program.arguments, strict=True)],
         "made": [[slot, *_type(v)] for slot, v in executable._made],
-        "fixed": [[slot, list(a.shape), str(a.dtype), a.nbytes] for slot, a in executable._fixed],
+        "fixed": [[slot, list(a.shape), str(a.dtype), a.nbytes] for slot, a in fixed],  # no slot: a result that is a constant
         "offsets": [*executable._offsets.items()],
         "copies": executable._copies,
         "arena_bytes": executable._arena_bytes,
         "memories": len(executable._addresses),
         "cores": executable.plan.machine.cores,
     }
-    if any(np.dtype(str(a.dtype)) != a.dtype for _, a in executable._fixed):
+    if any(np.dtype(str(a.dtype)) != a.dtype for _, a in fixed):
         return Declined("a constant's type has no name")
     head = json.dumps(document).encode()
-    return b"".join([_HEAD.pack(len(head)), head, *(np.ascontiguousarray(a).tobytes() for _, a in executable._fixed)])
+    return b"".join([_HEAD.pack(len(head)), head, *(np.ascontiguousarray(a).tobytes() for _, a in fixed)])
 
 
 def _type(v: Value) -> list[Any]:
@@ -97,19 +100,29 @@ def _restored(
     made.stats = RunStats(cache_hits=len(kernels))
     made.whole, made._debug, made._evaluated = None, "", {}
     made._launch = launch.Plan([_instruction(row, kernels) for row in document["steps"]])
-    made._fixed = []
-    at = 0
-    for slot, shape, dtype, size_bytes in document["fixed"]:
-        a = np.frombuffer(constants, np.uint8, size_bytes, at).view(np.dtype(dtype)).reshape(shape)
-        made._fixed.append((slot, memory.in_lines(a)))
-        at += size_bytes
-    made._offsets = {slot: offset for slot, offset in document["offsets"]}
+    fixed = _fixed(document["fixed"], constants)
+    made._fixed = [(slot, memory.in_lines(a)) for slot, a in fixed if slot is not None]
+    made._offsets = dict(document["offsets"])
     made._copies = [(slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]]
     made._make = make
-    made._lay_out(
-        document["memories"], document["arena_bytes"], _values(document["given"]), _values(document["made"]), document["cores"]
-    )
+    given, results = _values(document["given"]), _values(document["made"])
+    literals = iter([a for slot, a in fixed if slot is None])
+    results = [(slot, v if slot is not None else _constant(v.tensor, next(literals))) for slot, v in results]
+    made._lay_out(document["memories"], document["arena_bytes"], given, results, document["cores"])
     return made
+
+
+def _fixed(rows: list[list[Any]], constants: bytes) -> list[tuple[int | None, np.ndarray]]:
+    found = []
+    at = 0
+    for slot, shape, dtype, size_bytes in rows:
+        found.append((slot, np.frombuffer(constants, np.uint8, size_bytes, at).view(np.dtype(dtype)).reshape(shape)))
+        at += size_bytes
+    return found
+
+
+def _constant(t: TensorType, a: np.ndarray) -> Value:
+    return Op(definition("stablehlo.constant"), attributes={"value": DenseArray(t, a)}, result_types=[t]).results[0]
 
 
 def _values(rows: list[list[Any]]) -> list[tuple[int | None, Value]]:
@@ -121,5 +134,4 @@ def _instruction(row: list[Any], kernels: dict[str, CompiledKernel]) -> launch.I
     if row[0] == "Step":
         _, key, tasks, buffers, chunk, scratch_bytes, is_long = row
         return launch.Step(kernels[key], tasks, tuple(buffers), chunk, scratch_bytes, is_long)
-    made: launch.Instruction = _KINDS[row[0]](**{k: tuple(v) if isinstance(v, list) else v for k, v in row[1].items()})
-    return made
+    return _KINDS[row[0]](**{k: tuple(v) if isinstance(v, list) else v for k, v in row[1].items()})
