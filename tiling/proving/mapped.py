@@ -15,7 +15,7 @@ part of `complete`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -434,7 +434,7 @@ def _not_zero(zeros: Access, value: Value, left_out: LeftOut) -> str | None:
     return None
 
 
-def _maps(v: Value, until: Collection[Value], what_counts: bool) -> Mapping[Value, Sequence[IndexingMap]]:
+def _maps(v: Value, until: Collection[Value], what_counts: bool) -> Mapping[Value, Iterable[IndexingMap]]:
     """From `v` to the values of `until`: also to what is multiplied with the zeros around a padded operand.
 
     Zero times an infinity is no number, so that counts, too; of numbers that are all finite it does not.
@@ -601,7 +601,7 @@ def _twice(s: _Statement, op: Op) -> str | None:
 def _in_any_block(write: Access, block: Var) -> Access:
     """A write to what goes from block to block: its elements, also where no block has an iteration."""
     d = write.domain
-    if any(block in e.variables for e in (*write.at, *(write.index or ()))):
+    if any(block in e.variables for e in (*write.at, *_index(write))):
         return write
     held = tuple(c for c in d.held if block not in as_expr(c.expression).variables)
     return replace(write, domain=replace(d, variables=tuple((v, b) for v, b in d.variables if v is not block), held=held))

@@ -148,7 +148,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Number]] = {
     "maximum": max, "minimum": min, "clamp": lambda low, x, high: min(max(low, x), high), "square": lambda x: x * x,
 }  # fmt: skip
 _WHOLE: Mapping[str, Callable[..., int]] = {
-    **{name: lambda bits, *a, f=f: f(*a) for name, f in _FUNCTIONS.items()},  # type: ignore[misc]
+    **{name: lambda bits, *a, f=f: f(*a) for name, f in _FUNCTIONS.items()},
     "and": lambda bits, x, y: x & y, "or": lambda bits, x, y: x | y, "xor": lambda bits, x, y: x ^ y,
     "not": lambda bits, x: ~x if bits > 1 else 1 - x,
     "shift_left": lambda bits, x, k: x << k if 0 <= k < bits else 0,
