@@ -8,12 +8,13 @@ from itertools import product
 import islpy
 
 from hlo.access import Condition
-from hlo.module import Value
+from hlo.module import Op, Value
 from hlo.registry import Fold
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, substitute
 from tiling.elements.build import ElementBuilder
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import combined_function, is_neutral
+from tiling.elements.monoids import monoid_of
 from tiling.loops.accesses import Domain
 from tiling.loops.element_ir import (
     Choose,
@@ -25,9 +26,10 @@ from tiling.loops.element_ir import (
 from tiling.loops.ir import FoldStep, LoopKind, Scope
 from tiling.proving.compared import Assumed, Different, Place, Taken
 from tiling.proving.parts_of_lowered import PartsOfLowered
-from tiling.proving.relations import coordinates, points_where, relation_of
+from tiling.proving.relations import Undecided, coordinates, points_where, relation_of
 from tiling.proving.same_expression import (
     is_made_elsewhere,
+    same_body,
     same_expression,
 )
 from tiling.proving.statements import (
@@ -42,6 +44,7 @@ from tiling.proving.statements import (
 __all__ = ["Folds"]
 
 SET = islpy.dim_type.set
+IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})  # an initial value may be taken several times
 
 
 class Folds(PartsOfLowered):
@@ -68,7 +71,7 @@ class Folds(PartsOfLowered):
         if f.op is not op and not self._are_parts(f):
             return "a body of its own is for parts of a fold, put together"
         if self._are_parts(f):
-            return None
+            return self._put_together(f, op)
         taken = self._taken(f, place)
         ends = [(Const(0), Const(taken.ranges[q].size - 1)) for q in taken.made if q not in taken.solved]
         if place.is_scan and ends:
@@ -249,6 +252,28 @@ class Folds(PartsOfLowered):
             return None
         d = Domain(tuple((x, ranges[x]) for x in spans), ())
         return points_where(d, conditions).insert_dims(SET, 0, before)
+
+    def _put_together(self, f: FoldStep, op: Op) -> str | None:
+        """Why the parts of a fold may not be folded so, each from the initial value; None where they may."""
+        if not isinstance(op.definition.semantics, Fold):
+            return None if f.op is op else "parts of sums are added by another op"
+        function, body = combined_function(op.regions[0]), f.op.regions[0]
+        if function is not None:
+            (start,) = f.inits
+            is_idle = function in IDEMPOTENT or (isinstance(start, Scalar) and is_neutral(function, start.value, start.element))
+            if combined_function(body) != function:
+                return f"parts of a fold by {function} are put together by another function"
+            return None if is_idle else "each part starts from an initial value that is not neutral"
+        for piece, nest, _, _ in self.folds[f.values[0]]:
+            over = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+            if self._are_parts(piece) or not over:
+                continue
+            monoids = [m for x in over if (m := monoid_of(piece, x, self.schedule.ranges, {})) is not None]
+            if any(same_body(m.body, body) for m in monoids):
+                return None
+            if monoids:
+                return "parts of a fold are put together by another body"
+        raise Undecided("whether its parts may be folded by themselves is not known")
 
     def _are_parts(self, f: FoldStep) -> bool:
         """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""
