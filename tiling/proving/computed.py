@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from hlo.module import Op
+from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Interval, Var
 from tiling.elements.build import ElementBuilder
@@ -120,6 +120,8 @@ class _Checker(Folds):
         if v is None or v.op is None or len(s.index) != v.rank:
             return self._copy(s, place, op)
         if isinstance(s.node, Load) and s.node.value is v and s.node.buffer is not None:
+            if s.node.buffer in self.states and self._is_unfinished(v):
+                return "sums of what is not an operand of its op yet are stored as they are"
             return None  # put there from where it was made: that it is this element is the obligation `mapped`
         semantics = v.op.definition.semantics
         if isinstance(semantics, (Fold, SumOfProducts)):
@@ -133,6 +135,16 @@ class _Checker(Folds):
         if any(x.buffer in self.states for x in loads([node])):
             node = unscaled(node)  # by a number that the online form takes off in the end
         return self._compare([node], [wanted], place, {})
+
+    def _is_unfinished(self, v: Value) -> bool:
+        """Whether a running sum of products has a factor that is no operand of its op: the sum is divided at last."""
+        steps = [s for p in self.schedule.phases for s in p.all_steps]
+        for c in (s for s in steps if isinstance(s, Contract) and s.value is v):
+            for block in (c.left, c.right):
+                held = {x.value for s in steps if isinstance(s, Nest) for x in s.stores if x.buffer is block.buffer}
+                if held and None not in held and not held.intersection(c.op.operands):
+                    return True
+        return False
 
     def _with_finished(self, s: Store, place: Place) -> Node:
         """A store's node where what another store of the nest takes for a finished running result is that result's element.
