@@ -216,8 +216,8 @@ class _Forms:
     def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:
         for b in f.buffers:
             yield from self._written(b, f.index, known)
-        for v, b in zip(f.values, f.buffers, strict=False):
-            yield from self._holds(b, str(v.tensor.element), "its sums are")
+        for value, b in zip(f.values, f.buffers, strict=False):
+            yield from self._holds(b, str(value.tensor.element), "its sums are")
         yield from self._nodes((*f.nodes, *f.inits), known)
         is_fold, is_product = (isinstance(f.op.definition.semantics, x) for x in (Fold, SumOfProducts))
         count = len(f.values)

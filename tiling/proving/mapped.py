@@ -601,7 +601,7 @@ def _twice(s: _Statement, op: Op) -> str | None:
 def _in_any_block(write: Access, block: Var) -> Access:
     """A write to what goes from block to block: its elements, also where no block has an iteration."""
     d = write.domain
-    if any(block in e.variables for e in (*write.at, *(write.index or ()))):
+    if any(block in e.variables for e in (*write.at, *_index(write))):
         return write
     held = tuple(c for c in d.held if block not in as_expr(c.expression).variables)
     return replace(write, domain=replace(d, variables=tuple((v, b) for v, b in d.variables if v is not block), held=held))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from hlo.access import Condition
-from hlo.module import Op, Value
+from hlo.module import Block, Op, Value
 from hlo.registry import Fold
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
@@ -36,6 +36,7 @@ __all__ = [
     "Point",
     "is_fold",
     "is_made_elsewhere",
+    "same_body",
     "same_expression",
     "same_terms",
     "terms_of",
@@ -231,6 +232,22 @@ def _alike(a: Op, b: Op) -> bool:
         return True
     types = [v.type for v in (*a.operands, *a.results)] == [v.type for v in (*b.operands, *b.results)]
     return a.definition is b.definition and types and a.attributes == b.attributes
+
+
+def same_body(a: Block, b: Block) -> bool:
+    """Whether two bodies are the same ops on the same arguments."""
+    if a is b:
+        return True
+    if len(a.ops) != len(b.ops) or len(a.arguments) != len(b.arguments):
+        return False
+    known: dict[Value, Value] = dict(zip(a.arguments, b.arguments, strict=True))
+    for x, y in zip(a.ops, b.ops, strict=True):
+        if x.definition is not y.definition or x.attributes != y.attributes or len(x.results) != len(y.results):
+            return False
+        if [known.get(v, v) for v in x.operands] != list(y.operands):
+            return False
+        known.update(zip(x.results, y.results, strict=True))
+    return True
 
 
 def terms_of(n: Node, function: str) -> Iterator[Node]:
