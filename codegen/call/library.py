@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo.blas import matmul, using_blas
 from hlo.foreign import borrows
 from hlo.module import Op
 
@@ -45,13 +46,15 @@ def _cholesky(op: Op, a: Array) -> Array:
     lower = op.attr("lower")
     m = _wide(a) if lower else _adjoint(_wide(a))
     try:
-        factor = np.linalg.cholesky(m)
+        with using_blas:
+            factor = np.linalg.cholesky(m)
     except np.linalg.LinAlgError:
         factor = np.zeros_like(m)
         below = np.tril(np.ones(m.shape[-2:], bool))
         for k in np.ndindex(m.shape[:-2]):
             try:
-                factor[k] = np.linalg.cholesky(m[k])
+                with using_blas:
+                    factor[k] = np.linalg.cholesky(m[k])
             except np.linalg.LinAlgError:
                 factor[k][below] = np.nan
     return factor if lower else _adjoint(factor)
@@ -72,10 +75,10 @@ def _triangular_solve(op: Op, a: Array, b: Array) -> Array:
     for begin in starts if lower else reversed(starts):
         end = min(begin + BLOCK, n)
         done = slice(0, begin) if lower else slice(end, n)
-        rest[..., begin:end, :] -= m[..., begin:end, done] @ rest[..., done, :]
+        rest[..., begin:end, :] -= matmul(m[..., begin:end, done], rest[..., done, :])
         for i in range(begin, end) if lower else reversed(range(begin, end)):
             known = slice(begin, i) if lower else slice(i + 1, end)
-            rest[..., i : i + 1, :] -= m[..., i : i + 1, known] @ rest[..., known, :]
+            rest[..., i : i + 1, :] -= matmul(m[..., i : i + 1, known], rest[..., known, :])
             if not op.attr("unit_diagonal"):
                 rest[..., i, :] /= m[..., i, i][..., None]
     return rest if left else np.swapaxes(rest, -1, -2)

@@ -17,6 +17,7 @@ import numpy as np
 
 from hlo import Op, element_type
 from hlo.attributes import DotAlgorithm, DotDimensions
+from hlo.blas import matmul
 from interp.numbers import Array, convert, is_complex, is_float, is_signed, narrow, reduce_bits, widen
 from interp.quantization import expressed_dtype
 from interp.registry import rule
@@ -81,7 +82,7 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) 
     if a.shape[-1] <= FEW_TERMS and (is_float(dtype) or is_complex(dtype)):
         return narrow(_one_by_one(widen(convert(a, dtype)), widen(convert(b, dtype))), dtype).reshape(shape)
     w = working(a, b, dtype, a.shape[-1])
-    return w.finish(np.matmul(w.left, w.right)).reshape(shape)
+    return w.finish(matmul(w.left, w.right)).reshape(shape)
 
 
 def product(a: Array, b: Array) -> Array:

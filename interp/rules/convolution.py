@@ -10,6 +10,7 @@ import numpy as np
 
 from hlo import Op
 from hlo.attributes import ConvDimensions
+from hlo.blas import matmul
 from interp.numbers import Array, convert, is_complex, is_float, narrow, widen
 from interp.registry import rule
 from interp.rules.contraction import product, result_dtype, working
@@ -110,7 +111,7 @@ def _sums(
                 for c in range(channels):
                     flat += product(rows[..., c, None], columns[:, c, None, :])
             else:
-                out += (rows @ columns).reshape(out.shape)
+                out += matmul(rows, columns).reshape(out.shape)
         return out
     flat = kernel.reshape(groups, -1, features)
     for y in np.ndindex(*out_sizes):
@@ -121,5 +122,5 @@ def _sums(
                 *(slice(i * s, i * s + (n - 1) * d + 1, d) for i, s, n, d in zip(y, strides, sizes, dilations, strict=True)),
             )
         ]
-        out[(*everything, *y)] = window.reshape(groups, batch, -1) @ flat
+        out[(*everything, *y)] = matmul(window.reshape(groups, batch, -1), flat)
     return out

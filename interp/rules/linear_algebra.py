@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hlo import Op
+from hlo.blas import matmul
 from interp.numbers import Array, is_complex, narrow
 from interp.registry import rule
 
@@ -39,7 +40,7 @@ def cholesky(ctx: Any, op: Op, a: Array) -> Array:
     for j in range(n):
         ctx.step(op)
         known = out[..., j:, :j]
-        column = m[..., j:, j] - (known @ np.conj(known[..., :1, :]).swapaxes(-1, -2))[..., 0]
+        column = m[..., j:, j] - matmul(known, np.conj(known[..., :1, :]).swapaxes(-1, -2))[..., 0]
         pivot = column[..., 0].real
         failed |= ~(pivot > 0)
         root = np.sqrt(np.where(pivot > 0, pivot, np.nan))
@@ -67,6 +68,6 @@ def triangular_solve(ctx: Any, op: Op, a: Array, b: Array) -> Array:
     for i in range(n) if lower else reversed(range(n)):
         ctx.step(op)
         done = slice(0, i) if lower else slice(i + 1, n)
-        row = rest[..., i, :] - (m[..., i : i + 1, done] @ x[..., done, :])[..., 0, :]
+        row = rest[..., i, :] - matmul(m[..., i : i + 1, done], x[..., done, :])[..., 0, :]
         x[..., i, :] = row if op.attr("unit_diagonal") else row / m[..., i, i][..., None]
     return _back(x if op.attr("left_side") else np.swapaxes(x, -1, -2), b.dtype)
