@@ -187,6 +187,16 @@ def test_what_switches_it_off(cache: Path, monkeypatch: pytest.MonkeyPatch, name
     assert isinstance(found, Declined) and reason in found.reason
 
 
+def test_a_second_call_that_would_wait_long_is_not_the_default(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_FIRST_CALL", "auto")
+    monkeypatch.setattr(workers, "next_helper", helper_that_runs("pass"))
+    module = hlo.parse(program(ADD))
+    found = first_call.begin(module, "main", None)
+    assert isinstance(found, Declined) and "wait long" in found.reason
+    monkeypatch.setattr(first_call, "_OP_SECONDS", 0.2)
+    assert isinstance(first_call.begin(module, "main", None), first_call.Ahead)
+
+
 def test_the_evaluator_stops_when_nobody_waits() -> None:
     module = hlo.parse(
         "func.func @main(%x: tensor<i32>) -> tensor<i32> {\n %0 = stablehlo.while(%i = %x) : tensor<i32>\n"

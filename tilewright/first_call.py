@@ -6,8 +6,10 @@
 
 So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute
 agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
-evaluation that is given up, as the kernels are there first, has done nothing. TILEWRIGHT_FIRST_CALL=compiled has every call run
-kernels.
+evaluation that is given up, as the kernels are there first, has done nothing.
+
+TILEWRIGHT_FIRST_CALL=auto does so where the kernels take some two seconds at most, =evaluated however long they take, =compiled
+never.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ __all__ = ["Ahead", "begin", "compile_ahead", "evaluated", "parsed"]
 
 _log = logging.getLogger("tilewright")
 
-_PROGRAM_SECONDS, _OP_SECONDS = 0.1, 0.0025  # what compiling takes, roughly
-_LEAST_SECONDS = 0.2  # what compiles faster is compiled
+_PROGRAM_SECONDS, _OP_SECONDS = 0.3, 0.004  # what compiling takes in a process of its own, roughly
+_LEAST_SECONDS = 0.45  # what compiles faster is compiled
+_MOST_SECONDS = 2.0  # the second call is not to wait longer: who times some calls after a first one does not expect it
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
 _MOST_BYTES = 1 << 28
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
@@ -73,6 +76,8 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
     seconds = _compile_seconds(module)
     if seconds < _LEAST_SECONDS:
         return Declined("it compiles fast")
+    if seconds > _MOST_SECONDS and _setting() == "auto":
+        return Declined("the second call would wait long for its kernels")
     if _evaluator_seconds(module) > seconds:
         return Declined("the evaluator would take as long as the compiler")
     if module.source is None:
@@ -85,11 +90,15 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
     return ahead
 
 
+def _setting() -> str:
+    return choice_setting("TILEWRIGHT_FIRST_CALL", ("auto", "evaluated", "compiled"))
+
+
 def _obstacle() -> str | None:
     """Why no program is compiled ahead here."""
     if os.name != "posix":
         return "pipes cannot be asked here whether something has come"
-    if choice_setting("TILEWRIGHT_FIRST_CALL", ("evaluated", "compiled")) == "compiled":
+    if _setting() == "compiled":
         return "TILEWRIGHT_FIRST_CALL"
     if debug_modes():
         return "TILEWRIGHT_DEBUG looks at kernels"
