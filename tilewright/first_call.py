@@ -20,7 +20,6 @@ import os
 import pickle
 import select
 import subprocess
-import tempfile
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -173,10 +172,8 @@ class Ahead:
 
     def __init__(self, request: _Request) -> None:
         self._owner = os.getpid()
-        handle, path = tempfile.mkstemp(prefix="tilewright-")  # a long text would fill the pipe before the process reads it
+        path = object_cache.hand_over(pickle.dumps(request))  # a long text would fill the pipe before the process reads it
         try:
-            with os.fdopen(handle, "wb") as file:
-                pickle.dump(request, file)
             self._process = workers.next_helper()
         except BaseException:
             os.unlink(path)

@@ -179,6 +179,18 @@ def write(key: str, payload: bytes) -> bool:
     return _put(Path("objects") / f"{key}.o", header + payload) is not None
 
 
+def hand_over(payload: bytes) -> str:
+    """The path of a new file of this user's in the cache, for another process to delete. Raises OSError where there can be none."""
+    folder = cache_folder() / "requests"
+    if not cache_enabled() or not is_trusted("requests"):
+        raise OSError(f"{folder} is not this user's")
+    _make(folder)
+    handle, path = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "wb") as file:
+        file.write(payload)
+    return path
+
+
 def write_source(text: str) -> str:
     """Store kernel source as a real file for tracebacks and debuggers; returns its path, or ``<kernel digest>``."""
     data = text.encode()

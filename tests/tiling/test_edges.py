@@ -120,7 +120,8 @@ def test_what_is_compiled_is_the_maps() -> None:
 
 def test_what_runs_while_programs_are_compiled() -> None:
     """Elements come from the edges' maps, runtime values from what maps say of them, boxes from the tile algebra's covers."""
-    ran = called([hlo.load(p) for p in (PROGRAMS[1], ROOT / "tests/programs/group_norm.mlir")])
+    modules = [hlo.load(p) for p in (PROGRAMS[1], ROOT / "tests/programs/group_norm.mlir")]
+    ran = called(modules, lambda m: tiling.plan(m, machine=Machine()))
     assert {"edges_of", "EdgeMaps.of"} <= ran["indexing/edges"]
     assert "Reads.__init__" in ran["indexing/derive"]
     assert "known_element" in ran["indexing/runtime"]
