@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ HEAD = ("JAX", "own", "own / JAX", "the call alone", "kernels", "Python's steps"
 
 def quartile_us(f: Callable[[], Any], seconds: float = 0.4) -> float:
     """The lower quartile of as many calls as fit, in µs: what others do to the machine is not in it."""
-    taken = []
+    taken: list[float] = []
     end = time.perf_counter() + seconds
     while len(taken) < 20 or (time.perf_counter() < end and len(taken) < 2000):
         began = time.perf_counter()
@@ -37,31 +37,36 @@ def where(f: Any, *arguments: Any, turns: int = 3, **options: Any) -> dict[str, 
     `the call alone` is a program of JAX's that is donated as many arrays of one element as the function takes, and gives as many
     as it gives. `thorough call` goes through NumPy, as the first call does. Steps are timed in the executable, on NumPy's arrays.
     """
+    ready: Any = jax.block_until_ready
     theirs, own = jax.jit(f, **options), tilewright.jit(f, **options)
     thorough = tilewright.jit(f, **options)
     thorough._has_front = False
     for g in (theirs, own, thorough):
         for _ in range(3):
-            results = jax.block_until_ready(g(*arguments))
+            results = ready(g(*arguments))
     leaves, key = own._signature(arguments, {})
     made = own._compiled(leaves, key, arguments, {})
-    arrays = [_array(jax, x, t) for x, t in zip(leaves, made.dtypes, strict=True)]
+    arrays = [_array(jax, x, t) for x, t in zip(leaves, made.dtypes, strict=True) if t is not None]
     count = len(jax.tree.leaves(results))
     numbers = [jnp.float32(k) for k in range(max(1, len(leaves)))]
     alone = jax.jit(lambda *x: [jnp.negative(x[k % len(x)]) for k in range(count)], keep_unused=True)
     rows = []
     for _ in range(turns):
-        rows.append([quartile_us(lambda g=g: jax.block_until_ready(g(*arguments))) for g in (theirs, own, thorough)])  # type: ignore[misc]
+        rows.append([quartile_us(_called(ready, g, arguments)) for g in (theirs, own, thorough)])
     jax_us, own_us, thorough_us = np.min(rows, 0).tolist()
     steps = [made.executable.timeline(*arrays)[1] for _ in range(30)]
     least = [min(step, key=lambda s: s.seconds) for step in zip(*steps, strict=True)]
     return {
         "JAX": jax_us, "own": own_us, "own / JAX": own_us / jax_us,
-        "the call alone": quartile_us(lambda: jax.block_until_ready(alone(*numbers))),
+        "the call alone": quartile_us(_called(ready, alone, numbers)),
         "kernels": sum(s.seconds for s in least if s.kind in ("kernel", "copy")) * 1e6,
         "Python's steps": sum(s.seconds for s in least if s.kind in ("library", "evaluator")) * 1e6,
         "thorough call": thorough_us, "leaves": len(leaves) + count, "steps": len(least),
     }  # fmt: skip
+
+
+def _called(ready: Any, g: Any, arguments: Sequence[Any]) -> Callable[[], Any]:
+    return lambda: ready(g(*arguments))
 
 
 def _training(layers: int) -> tuple[Any, tuple[Any, ...]]:

@@ -180,7 +180,7 @@ def write(key: str, payload: bytes) -> bool:
 
 
 def hand_over(payload: bytes) -> str:
-    """The path of a new file of this user's in the cache, for another process to delete. Raises OSError where there can be none."""
+    """The path of a new file of this user's in the cache, for another process to delete. Raises OSError where there is none."""
     folder = cache_folder() / "requests"
     if not cache_enabled() or not is_trusted("requests"):
         raise OSError(f"{folder} is not this user's")
