@@ -110,6 +110,34 @@ def test_a_flag_that_nobody_measures() -> None:
     is_refuted("causal attention", replace(schedule, phases=phases))
 
 
+LET_PASS = [
+    ("masked sum", "Loop", "upper", "negated", "steps[0].loops[1]", "of some rows nothing is folded"),
+    ("online attention", "Loop", "upper", "negated", "steps[2].loop.upper", "no block has an iteration"),
+    ("online attention", "Store", "node", "its operand", "phases[2].steps[4]", "what is summed is not divided"),
+    ("convolution with holes", "Contract", "levels", "* 2", "steps[1].levels[0][0]", "products are summed twice"),
+    ("siblings", "FoldStep", "op", "a body the other end", "phases[1]", "parts of a sum are subtracted"),
+    ("siblings", "Phase", "steps", "last dropped", "phases[0]", "parts are never folded"),
+    ("narrow sums", "Load", "buffer", "another buffer", "steps[1]", "sums are taken from where others lie"),
+    ("narrow sums", "Store", "value", "another value", "steps[1]", "a result takes an argument's place"),
+    ("turned", "Buffer", "element", "-> bf16", "x_turned", "a tile is rounded"),
+    ("softmax in place", "Buffer", "element", "-> bf16", "m_tile", "a maximum is rounded"),
+    ("random 0", "IndexNode", "expression", "-> 0", "", "a number that differs at every other place of a long row"),
+    ("tested, final", "Segment", "stores", "last dropped", "", "a part of a loop stores less"),
+    ("tested, final", "Segment", "upper", "- 1", "", "a part of a loop leaves its last iteration out"),
+    ("gathered", "Runtime", "lower", "- 1", "", "a place is clamped to what is not there"),
+]
+"""Mutants that were accepted once, or not decided: (program, step, field, change, where, what is wrong)."""
+
+
+@pytest.mark.parametrize(("name", "step", "field", "change", "at", "fault"), LET_PASS, ids=[x[-1] for x in LET_PASS])
+def test_what_was_let_pass(name: str, step: str, field: str, change: str, at: str, fault: str) -> None:
+    judge = Judge(parents()[name])
+    found = (m for m in mutants(parents()[name]) if m.key == (step, field, change) and at in m.path)
+    wrong = next((m for m in found if judge.why_other(m.schedule) is not None), None)
+    assert wrong is not None, fault
+    assert prove(wrong.schedule).refuted, wrong
+
+
 def test_a_limit_that_is_too_wide() -> None:
     schedule = parents()["causal attention"]
     main = schedule.phases[-1]
@@ -179,7 +207,7 @@ def test_every_field_of_every_kind_of_step_is_changed() -> None:
     """Or stands in the table of those that are not, with its reason; a field that is added is changed as well."""
     reached: set[tuple[str, str]] = set()
     for name, parent in parents().items():
-        if name not in ("capped attention", "window attention", "online attention, final", "random 0"):  # large, and alike
+        if "attention" not in name or name in ("window attention", "online attention, final"):  # the others are large, and alike
             for _ in mutants(parent, reached):
                 pass
     every = {(t.__name__, f.name) for t in kinds(Schedule) for f in fields(t)}

@@ -357,6 +357,9 @@ PROGRAMS = {
         window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
         : (tensor<1x5x5x2xi32>, tensor<3x3x2x4xi32>) -> tensor<1x5x5x4xi32>
       return %0 : tensor<1x5x5x4xi32> }""",
+    "a sum of no products": """func.func @main(%x: tensor<3x0xf32>, %y: tensor<0x4xf32>) -> tensor<3x4xf32> {
+      %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<3x0xf32>, tensor<0x4xf32>) -> tensor<3x4xf32>
+      return %0 : tensor<3x4xf32> }""",
     "a reshape between": """func.func @main(%x: tensor<6x10xf32>) -> tensor<15x4xf32> {
       %0 = stablehlo.tanh %x : tensor<6x10xf32>
       %1 = stablehlo.reshape %0 : (tensor<6x10xf32>) -> tensor<15x4xf32>

@@ -201,7 +201,8 @@ class Folds(PartsOfLowered):
             else:
                 covers = covers and total is None
                 total = reached
-        if total is None or not covers or v in self.contracted:
+        is_empty = v.op is not None and any(o.tensor.size_elems == 0 for o in v.op.operands)
+        if total is None or not covers or is_empty or v in self.contracted:
             return None
         n = len(shape)
         rank = total.dim(SET) - n
