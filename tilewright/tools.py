@@ -60,9 +60,9 @@ def show_passes(args: argparse.Namespace) -> int:
         name, way = ("  " if r["within"] else "") + str(r["name"]), f"{r['source']} -> {r['target']}"
         print(f"{name:<{width}}{way:<20}{'yes' if r['optional'] else 'no':<10}{r['why']}")
     print(
-        "\nindented: applied by the pass above that is not, op by op or nest by nest. The last loops are proved, and written as the"
-        "\nkernel: typed statements, of which numba source and C are prints. To see what each makes: tilewright source FILE --stages;"
-        "\nto leave optional ones out: TILEWRIGHT_SKIP=NAME,…"
+        "\nindented: applied by the pass above that is not, op by op or nest by nest. The last loops are proved, and written as"
+        "\nkernels: typed statements, of which numba source and C are prints. To see what each pass makes: tilewright source"
+        "\nFILE --stages; to leave optional ones out: TILEWRIGHT_SKIP=NAME,…"
     )
     return 0
 

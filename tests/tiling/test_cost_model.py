@@ -77,7 +77,7 @@ def test_what_is_counted_is_named() -> None:
     text, page = plan.explain(), plan.explain("html")
     assert "predicted 134217728 bytes (134217728 bytes of memory)" in text and "134217728 bytes together" in text
     assert plan.decisions and not any(" us " in d.reason for d in plan.decisions) and " us " not in text
-    assert "134217728 bytes" in page
+    assert "134217728 bytes" in page and '"predicted_unit": "bytes"' in str(plan.explain("json"))
 
 
 class Number:

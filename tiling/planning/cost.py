@@ -132,8 +132,8 @@ def estimate(schedule: Schedule, machine: Machine) -> Estimate:
         model = machine.cost_model
         found = model.estimate(schedule, machine)
         if not isinstance(found, Estimate) or found.seconds != found.seconds:
-            expected = f"cost_model: expected {type(model).__name__}.estimate to give a tiling.Estimate whose seconds are a number"
-            raise TypeError(f"{expected}, found {found!r}")
+            wanted = f"expected {type(model).__name__}.estimate to give a tiling.Estimate whose seconds are a number"
+            raise TypeError(f"cost_model: {wanted}, found {found!r}")
         return found
     phases = [(p, p.steps) for p in schedule.phases]
     return estimate_phases(phases, schedule, machine, buffers_by_value(schedule))

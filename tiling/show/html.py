@@ -150,7 +150,8 @@ def _one_plan(plan: Plan, is_outermost: bool) -> str:
             with_loops, in_place = members(step, plan)
             tiles = " × ".join(map(str, step.tile_sizes)) or "-"
             sizes = map(amount, (step.scratch_bytes, step.bytes_unfused, step.bytes_fused))
-            rows.append((step.name, op_summary(step.ops), _few(with_loops), tiles, *sizes, step.estimate.figure(step.estimate.seconds)))
+            predicted = step.estimate.figure(step.estimate.seconds)
+            rows.append((step.name, op_summary(step.ops), _few(with_loops), tiles, *sizes, predicted))
             facts = f"computed where they are read: {in_place or 'nothing'}\npredicted {step.estimate}\n{step.schedule}"
             loops += source_to_html(step.name, facts)
         elif isinstance(step, ControlStep):
