@@ -262,7 +262,10 @@ _REGISTRY: dict[str, OpDefinition] = {}
 
 
 def register(op_definition: OpDefinition) -> OpDefinition:
-    """Adds a definition. Raises ValueError when its name (or an alias) is taken."""
+    """Adds a definition. Raises ValueError when its name (or an alias) is taken, or its semantics lack an operand."""
+    if isinstance(op_definition.semantics, SumOfProducts) and len(op_definition.operands) < 2:
+        found = len(op_definition.operands)
+        raise ValueError(f"op {op_definition.name} is a sum of products of two operands; it has {found}")
     for name in (op_definition.name, *op_definition.aliases):
         if name in _REGISTRY:
             raise ValueError(f"op {name} is registered twice")

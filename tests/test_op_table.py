@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,8 @@ import indexing
 import interp
 from codegen.source.scalars import SCALAR_CODE
 from hlo import Declined
-from hlo.registry import Elementwise, OpDefinition, definition, definitions
+from hlo.registry import Elementwise, OpDefinition, Operand, definition, definitions, lookup, register
+from hlo.typesets import F, tensors
 from interp.registry import rule_for
 from tests.indexing.op_examples import EXAMPLES
 
@@ -36,6 +39,15 @@ def test_every_op_has_every_cell(op: OpDefinition) -> None:
         assert rule is not None and rule.declined is None, (
             f"neither codegen.source.scalars nor the evaluator computes {op.semantics.function}"
         )
+
+
+def test_a_sum_of_products_has_two_operands() -> None:
+    """One of a single operand, a sum of squares, was taken, and ended in a ValueError while its kernel was written."""
+    product = definition("stablehlo.dot_general")
+    square = replace(product, name="example.squares", operands=(Operand("x", tensors(F)),), aliases=())
+    with pytest.raises(ValueError, match="op example.squares is a sum of products of two operands; it has 1"):
+        register(square)
+    assert lookup("example.squares") is None
 
 
 def arrays_for(op: hlo.Op, seed: int) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from tiling.elements.span import Span
 CHEAPER = {"fast_erf": "erf", "fast_tanh": "tanh"}  # formulas that no op has, and what they stand for
 FUNCTIONS: dict[str, list[OpDefinition]] = {}
 for d in definitions():
-    if isinstance(d.semantics, Elementwise) and d.name.startswith(("stablehlo.", "chlo.")):
+    if isinstance(d.semantics, Elementwise):
         FUNCTIONS.setdefault(d.semantics.function, []).append(d)
 
 

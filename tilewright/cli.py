@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--no-check", action="store_false", dest="check", help="leave the evaluator out")
     c.add_argument("--repeat", type=_at_least_one, default=3, metavar="N", help="timed runs after the first (default: 3)")
     c.add_argument("--output", metavar="PATH", help="write the results: NAME.npy for one, else a folder")
-    c = command("check", "compile and run a program and compare every result with the evaluator's", [program, inputs])
+    c = command("check", "compare every result with the evaluator's; with --prove also prove every schedule", [program, inputs])
     c.add_argument("--prove", action="store_true", help="also prove every schedule: what is written, read and kept where")
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
     c.add_argument("--op", metavar="OP", help="only these: a name (or HLO's opcode), a value (%%4), a number in program order")

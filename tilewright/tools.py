@@ -59,6 +59,11 @@ def show_passes(args: argparse.Namespace) -> int:
     for r in rows:
         name, way = ("  " if r["within"] else "") + str(r["name"]), f"{r['source']} -> {r['target']}"
         print(f"{name:<{width}}{way:<20}{'yes' if r['optional'] else 'no':<10}{r['why']}")
+    print(
+        "\nindented: applied by the pass above that is not, op by op or nest by nest. The last loops are proved, and written as"
+        "\nkernels: typed statements, of which numba source and C are prints. To see what each pass makes: tilewright source"
+        "\nFILE --stages; to leave optional ones out: TILEWRIGHT_SKIP=NAME,…"
+    )
     return 0
 
 

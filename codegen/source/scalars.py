@@ -57,7 +57,7 @@ NARROW = frozenset({INTEGER, BYTE, HALF})
 
 @dataclass(frozen=True)
 class ScalarCode:
-    """How generated source computes a scalar function.
+    """How generated source computes a scalar function: numba's source, of which C is made, too.
 
     source           an expression from the op, the operands' source and their element types
     stays_in         the kinds of narrow types whose numbers it only gives such numbers of: others are rounded at once

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlo.attributes import TypedArray
 from hlo.module import Block, Function, Module, Op, Source, Value
-from hlo.registry import OpDefinition, lookup
+from hlo.registry import OpDefinition, definitions, lookup
 from hlo.text.bytecode import vhlo_problem
 from hlo.text.formats import format_of
 from hlo.text.kinds import from_text
@@ -49,6 +49,13 @@ def parse_mlir(source: Source) -> Module:
     module: Module = run(parser.top())
     module.source = source
     return module
+
+
+def _unknown(name: str) -> str:
+    dialect, dot, _ = name.partition(".")
+    if not dot or any(d.name.startswith(f"{dialect}.") for d in definitions()):
+        return f"unknown op {name!r}"
+    return f"unknown op {name!r}: none of {dialect} is defined; a file that registers some has to be imported first"
 
 
 class _Scope:
@@ -452,7 +459,7 @@ class MlirParser:
         if d is None and "." not in name:
             d = lookup(f"func.{name}")
         if d is None:
-            raise self.lexer.error(vhlo_problem(name) or f"unknown op {name[:80]!r}", at)
+            raise self.lexer.error(vhlo_problem(name) or _unknown(name[:80]), at)
         return d
 
     def _with_regions(self, ops: list[Op], results: list[tuple[str, int, int]], parts: OpParts, steps: Steps) -> Steps:

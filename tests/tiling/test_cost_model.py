@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pytest
 
 import codegen
 import hlo
@@ -30,7 +33,7 @@ class Bytes:
     def estimate(self, schedule: Schedule, machine: Machine) -> Estimate:
         self.calls.append(schedule)
         moved = sum(b.size_bytes for scope in (Scope.ARGUMENT, Scope.RESULT, Scope.SHARED) for b in schedule.buffers_in(scope))
-        return Estimate(float(moved), 0.0, 0.0, moved)
+        return Estimate(float(moved), 0.0, 0.0, moved, unit="bytes")
 
 
 class Tasks:
@@ -65,6 +68,41 @@ def test_the_plan_follows_the_model_and_the_results_do_not() -> None:
     for found in others:
         for a, b in zip(found, expected, strict=True):
             assert a.tobytes() == b.tobytes()
+
+
+def test_what_is_counted_is_named() -> None:
+    """Bytes were explained as millions of microseconds."""
+    softmax = hlo.load("examples/softmax.mlir")
+    plan = tiling.plan(softmax, machine=MACHINES["avx2"], supports=codegen.supports, cost_model=Bytes())
+    text, page = plan.explain(), plan.explain("html")
+    assert "predicted 134217728 bytes (134217728 bytes of memory)" in text and "134217728 bytes together" in text
+    assert plan.decisions and not any(" us " in d.reason for d in plan.decisions) and " us " not in text
+    assert "134217728 bytes" in page and '"predicted_unit": "bytes"' in str(plan.explain("json"))
+
+
+class Number:
+    def estimate(self, schedule: Schedule, machine: Machine) -> float:
+        return 3.0
+
+
+class Unknown:
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate:
+        return Estimate(float("nan"), 0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (Bytes, "expected an object with estimate(schedule, machine), found the class Bytes, no object of it"),
+        (3, "expected an object with estimate(schedule, machine), found 3"),
+        (Number(), "expected Number.estimate to give a tiling.Estimate whose seconds are a number, found 3.0"),
+        (Unknown(), "expected Unknown.estimate to give a tiling.Estimate whose seconds are a number, found Estimate(seconds=nan"),
+    ],
+)
+def test_what_is_no_model_is_said_in_words(model: Any, said: str) -> None:
+    """These ended in an AttributeError somewhere in the search, and NaN in whatever candidate came first."""
+    with pytest.raises(TypeError, match=re.escape(f"cost_model: {said}")):
+        planned(model)
 
 
 def test_without_a_model_a_plan_is_weighed_in_seconds_of_the_machine() -> None:

@@ -57,7 +57,7 @@ def stages(name: str) -> Stages:
 
 def test_every_pass_has_a_name_of_its_own_a_reason_and_an_example() -> None:
     assert len(set(NAMES)) == len(NAMES)
-    assert set(EXAMPLES) == set(NAMES)
+    assert set(EXAMPLES) == set(NAMES), "each pass has a row of EXAMPLES in pass_programs.py, a program that it changes"
     assert all(p.why and (not p.within or p.within in NAMES) for p in PIPELINE)
 
 

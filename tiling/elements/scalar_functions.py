@@ -18,7 +18,7 @@ from hlo.module import Op
 from hlo.types import ElementType, default_storage_range
 from tiling.elements.span import Span
 
-__all__ = ["COMPARED", "SCALAR_FUNCTIONS", "ArrayFunction", "Neutral", "ScalarFunction", "SpanFunction", "on_arrays",
+__all__ = ["COMPARED", "SCALAR_FUNCTIONS", "ArrayFunction", "Neutral", "ScalarFunction", "SpanFunction", "ascending", "on_arrays",
            "scalar_function"]  # fmt: skip
 
 SpanFunction = Callable[..., tuple[float, float]]
@@ -62,9 +62,18 @@ AS_ITS_DIRECTION = Declined("the op's direction says which comparison it is: COM
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """`cost` is in additions. An associative and commutative function has a `neutral` element.
+    """What is true of a scalar function whatever computes it; what is not given is declined.
 
-    A `span` is of one rounding less than the function's: `tiling.elements.ranges` widens it.
+    cost      of one value, in additions
+    span      the ends of the exact values from the operands' spans, NaN where they are not known (`tiling.elements.ranges`
+              widens them by a rounding); of an ascending function `ascending` makes it
+    arrays    the function on arrays of doubles, integers or booleans, to try the bodies of folds that call it on samples
+    neutral   e with f(x, e) = x, of an associative and commutative function: folds by it may be taken in any order and in parts
+
+    >>> from math import copysign
+    >>> known = ScalarFunction(cost=6, span=ascending(lambda x: copysign(1.0, x) if isinf(x) else x / (1 + abs(x))))
+    >>> known.span(Span(0.0, inf)), known.is_associative
+    ((0.0, 1.0), False)
     """
 
     cost: float = 1.0
@@ -109,8 +118,15 @@ def _exponential(x: float) -> float:
     return 0.0 if x == -inf else inf if x > 709.0 else exp(x)
 
 
-def _ascending(f: Callable[[float], float], low: float = -inf, high: float = inf) -> SpanFunction:
-    """f on an interval, f ascending, where it is defined on [low, high]."""
+def ascending(f: Callable[[float], float], low: float = -inf, high: float = inf) -> SpanFunction:
+    """The span of a function that ascends where it is defined, on [low, high]; `f` is asked for its ends, infinite ones too.
+
+    >>> softsign = ascending(lambda x: x / (1 + abs(x)))
+    >>> softsign(Span(-1.0, 3.0)), softsign(Span(0.0, inf))
+    ((-0.5, 0.75), (0.0, nan))
+
+    What `f` gives for an infinity is the span's end there; a NaN, as here, declines.
+    """
 
     def span(a: Span) -> tuple[float, float]:
         return (f(a.low), f(a.high)) if low <= a.low and a.high <= high else (nan, nan)
@@ -155,18 +171,18 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     "negate": ScalarFunction(1, lambda a: (-a.high, -a.low), np.negative),
     "abs": ScalarFunction(1, _abs, np.abs),
     "square": ScalarFunction(1, lambda a: (_abs(a)[0] ** 2, _abs(a)[1] ** 2)),
-    "sign": ScalarFunction(1, _ascending(lambda x: (x > 0.0) - (x < 0.0))),
+    "sign": ScalarFunction(1, ascending(lambda x: (x > 0.0) - (x < 0.0))),
     # Choices and types.
     "compare": ScalarFunction(1, Declined("a boolean is 0 or 1"), AS_ITS_DIRECTION),
     "select": ScalarFunction(1, Declined("the hull of its values' spans, whatever its predicate's"), np.where),
     "convert": ScalarFunction(1, lambda a: (a.low, a.high)),
     # Exponentials, logarithms and roots.
-    "exponential": ScalarFunction(10, _ascending(_exponential), np.exp),
+    "exponential": ScalarFunction(10, ascending(_exponential), np.exp),
     "exponential_minus_one": ScalarFunction(12, arrays=np.expm1),
-    "log": ScalarFunction(12, _ascending(lambda x: x if isinf(x) else log(x), low=1e-300), np.log),
+    "log": ScalarFunction(12, ascending(lambda x: x if isinf(x) else log(x), low=1e-300), np.log),
     "log_plus_one": ScalarFunction(12, arrays=np.log1p),
-    "logistic": ScalarFunction(12, _ascending(lambda x: 1.0 / (1.0 + _exponential(-x)))),
-    "sqrt": ScalarFunction(4, _ascending(lambda x: x if isinf(x) else sqrt(x), low=0.0), np.sqrt),
+    "logistic": ScalarFunction(12, ascending(lambda x: 1.0 / (1.0 + _exponential(-x)))),
+    "sqrt": ScalarFunction(4, ascending(lambda x: x if isinf(x) else sqrt(x), low=0.0), np.sqrt),
     "rsqrt": ScalarFunction(4),
     "cbrt": ScalarFunction(20),
     "power": ScalarFunction(25),
@@ -175,11 +191,11 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     "cosine": ScalarFunction(15),
     "tan": ScalarFunction(20),
     "atan2": ScalarFunction(20),
-    "tanh": ScalarFunction(12, _ascending(tanh), np.tanh),
-    "fast_tanh": ScalarFunction(7, _ascending(tanh)),
+    "tanh": ScalarFunction(12, ascending(tanh), np.tanh),
+    "fast_tanh": ScalarFunction(7, ascending(tanh)),
     # Special functions.
-    "erf": ScalarFunction(14, _ascending(erf)),
-    "fast_erf": ScalarFunction(7, _ascending(erf)),
+    "erf": ScalarFunction(14, ascending(erf)),
+    "fast_erf": ScalarFunction(7, ascending(erf)),
     "erfc": ScalarFunction(16),
     # Bits and truth values.
     "and": ScalarFunction(1, arrays=np.logical_and, neutral=Neutral(None, _all_ones, True)),

@@ -111,7 +111,7 @@ def masks_pay(made: Sketch, plain: Sketch, machine: Machine) -> bool:
 
 
 def _compared(a: Sketch, b: Sketch) -> str:
-    first, second = (f"{s.estimate.seconds * 1e6:.1f} us with {s.scratch_bytes} bytes of scratch a thread" for s in (a, b))
+    first, second = (f"{s.estimate.figure(s.estimate.seconds)} with {s.scratch_bytes} bytes of scratch a thread" for s in (a, b))
     return f"{first}, {second}"
 
 

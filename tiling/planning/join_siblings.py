@@ -104,7 +104,8 @@ def _join(planner: Planner, value: Value, first: Kernel, second: Kernel) -> bool
         planner.decisions.append(Decision(name, other, False, f"{what}; {reason}"))
         return False
     together = best[1].estimate.seconds
-    text = f"{what}; {together * 1e6:.1f} us together, {apart * 1e6:.1f} us apart"
+    figure = best[1].estimate.figure
+    text = f"{what}; {figure(together)} together, {figure(apart)} apart"
     planner.decisions.append(Decision(name, other, together < apart, text, together, apart))
     if together >= apart:
         return False

@@ -390,7 +390,7 @@ class Planner:
         cost = found.estimate.seconds
         bytes_apart = parts[0].memory_bytes + parts[1].memory_bytes
         reason = (
-            f"{cost * 1e6:.1f} us together, {apart * 1e6:.1f} us apart; "
+            f"{found.estimate.figure(cost)} together, {found.estimate.figure(apart)} apart; "
             f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
         )
         self.decisions.append(Decision(me, name, cost <= apart, reason, cost, apart))

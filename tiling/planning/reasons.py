@@ -108,8 +108,9 @@ class _Edges:
         if isinstance(schedule, Declined):
             return edge("rule", schedule.reason if not ends else ends[0], "" if not ends else ends[1])
         apart = producer.estimate.seconds + consumer.estimate.seconds
-        together = estimate(schedule, self.plan.machine).seconds
-        numbers = f"{together * 1e6:.1f} us together with the reader's tiles, {apart * 1e6:.1f} us apart"
+        one = estimate(schedule, self.plan.machine)
+        together = one.seconds
+        numbers = f"{one.figure(together)} together with the reader's tiles, {one.figure(apart)} apart"
         witness = self._weighed(producer, consumer, schedule)
         if together >= apart:
             return edge("estimate", numbers, witness, together, apart)

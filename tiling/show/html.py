@@ -150,14 +150,15 @@ def _one_plan(plan: Plan, is_outermost: bool) -> str:
             with_loops, in_place = members(step, plan)
             tiles = " × ".join(map(str, step.tile_sizes)) or "-"
             sizes = map(amount, (step.scratch_bytes, step.bytes_unfused, step.bytes_fused))
-            rows.append((step.name, op_summary(step.ops), _few(with_loops), tiles, *sizes, f"{step.estimate.seconds * 1e6:.1f}"))
+            predicted = step.estimate.figure(step.estimate.seconds)
+            rows.append((step.name, op_summary(step.ops), _few(with_loops), tiles, *sizes, predicted))
             facts = f"computed where they are read: {in_place or 'nothing'}\npredicted {step.estimate}\n{step.schedule}"
             loops += source_to_html(step.name, facts)
         elif isinstance(step, ControlStep):
             rows.append((step.name, step.op.name, count(len(step.regions), "region"), "", "", "", "", ""))
         else:
             rows.append((step.name, step.op.name, f"{step.library or 'evaluator'}: {step.reason}", "", "", "", "", ""))
-    head = ("kernel", "ops", "loops for", "tiles", "scratch", "moved op by op", "moved", "predicted µs")
+    head = ("kernel", "ops", "loops for", "tiles", "scratch", "moved op by op", "moved", "predicted")
     edges = [(e.producer, e.consumer, _few(e.values), amount(e.size_bytes), e.kind, e.reason, e.witness) for e in plan.edges]
     between = ("from", "to", "values", "size", "kind", "reason", "witness")
     decisions = "".join(

@@ -130,6 +130,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "bytes_fused": f.bytes_fused,
                 "bytes_unfused": f.bytes_unfused,
                 "predicted_seconds": f.estimate.seconds,
+                **({"predicted_unit": f.estimate.unit} if f.estimate.unit else {}),  # what a model counts in their place
                 "notes": list(f.schedule.notes),
                 "arithmetic_seconds": f.estimate.arithmetic_seconds,
                 "traffic_seconds": f.estimate.traffic_seconds,
