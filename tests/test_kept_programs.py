@@ -167,3 +167,19 @@ def test_a_second_process_neither_parses_nor_plans(cache: Path, monkeypatch: pyt
         assert {n: np.asarray(v).tobytes() for n, v in found.items()} == {n: np.asarray(v).tobytes() for n, v in wanted.items()}
     monkeypatch.undo()
     assert again.executable(x, k).plan.program.ops and again.lower(x, k).functions
+
+
+@pytest.mark.jax
+def test_a_second_process_calls_through_jax_without_planning(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What JAX's own call needs is in the record: sizes and constants, not the plan."""
+    def f(x: Any) -> Any:
+        return jnp.tanh(x).sum(0), jnp.arange(3.0), x
+
+    x = jnp.linspace(0, 1, 52).reshape(4, 13)
+    wanted = tilewright.jit(f)(x)
+    forget()
+    monkeypatch.setattr(codegen, "compile", never)
+    again = tilewright.jit(f)
+    for _ in range(3):
+        assert [np.asarray(v).tobytes() for v in again(x)] == [np.asarray(v).tobytes() for v in wanted]
+    assert again._front is not None and again._front.served >= 1

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -395,8 +396,7 @@ class Executable:
             return Declined(f"the evaluator runs the whole program: {self.whole}")
         if self._debug:
             return Declined("debug modes look at every call's memory")
-        program = self.plan.program
-        moved = self._need_bytes + sum(v.tensor.size_bytes for v in program.arguments)
+        moved = self._need_bytes + sum(prod(shape) * dtype.itemsize for _, shape, dtype in self._given)
         if moved > XLA_MOST_BYTES:
             return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
         fixed = {slot: address_of(a) for slot, a in self._fixed}
