@@ -271,7 +271,7 @@ class Machine:
         frame.position += 1
         self.context.step(op)
         if found is None:
-            raise self.context.error(op, f"the evaluator has no rule for {op.name} (interp.registry.rule adds one)")
+            raise self.context.error(op, f"the table interp.rules has no rule for {op.name} (interp.registry.rule adds one)")
         values = frame.values
         inputs = tuple([values[v] for v in op.operands])
         try:
