@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -25,6 +26,7 @@ __all__ = [
     "Type",
     "element_type",
     "named_element",
+    "with_layout",
 ]
 
 
@@ -313,3 +315,8 @@ class OpaqueType:
 
 
 Type = TensorType | BufferType | TokenType | TupleType | FunctionType | OpaqueType
+
+
+def with_layout(t: Type) -> Hashable:
+    """A type as a part of a key: types that differ in their layout alone are equal, but a bitcast reads by layouts."""
+    return (t, t.layout) if isinstance(t, TensorType) and t.layout is not None else t

@@ -16,6 +16,7 @@ from hlo.access import Condition
 from hlo.attributes import freeze_attributes
 from hlo.lazy import cached_property
 from hlo.registry import OpDefinition
+from hlo.types import with_layout
 from indexing.bounds import Interval
 from indexing.caches import Memo
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
@@ -149,7 +150,7 @@ def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEd
 
 
 def _types(values: Sequence[Value]) -> tuple[Hashable, ...]:
-    return tuple([v.type for v in values])
+    return tuple([with_layout(v.type) for v in values])
 
 
 class EdgeMaps:

@@ -348,7 +348,7 @@ class _Pool:
         self.threads: list[Any] = []
         self._libc = ctypes.CDLL(None)
         self._worker = _get_worker()
-        self._own = compile_kernel(_OWN_SOURCE, _NO_BUFFERS)
+        self._own = _get_owner()
 
     def grow(self, threads: int) -> int:
         """Have at least ``threads`` - 1 workers; returns the threads there are (fewer if the system refuses), at most that."""
@@ -391,6 +391,7 @@ _pool: _Pool | None = None
 _pool_lock = threading.RLock()  # reentrant: a signal's handler or a finalizer may call in the middle of the first call
 _runner: Any = None
 _worker: CompiledKernel | None = None
+_owner: CompiledKernel | None = None
 
 
 def _get_pool() -> _Pool:
@@ -439,6 +440,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def _get_owner() -> CompiledKernel:
+    global _owner
+    if _owner is None:
+        _owner = compile_kernel(_OWN_SOURCE, _NO_BUFFERS)
+    return _owner
+
+
 def _get_worker() -> CompiledKernel:
     global _worker
     if _worker is None:
@@ -471,6 +479,7 @@ def prepare() -> None:
     _get_runner()
     if default_threads() > 1:
         _get_worker()
+        _get_owner()
 
 
 class _Frame:
@@ -514,6 +523,7 @@ class Plan:
         _get_runner()
         if self.parallel and default_threads() > 1:
             _get_worker()
+            _get_owner()
         # append and pop of a deque are atomic: two runs never share a frame
         self._frames: deque[_Frame] = deque()
 

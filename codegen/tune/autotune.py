@@ -46,7 +46,7 @@ def autotune(
     trials: list[Trial] = []
     for number in range(len(best.fusions)):
         fusion = best.fusions[number]  # of the plan as it is now: its stages are the ones that its names know
-        ranked = ranked_tiles(fusion.stages, frozenset(v for v in fusion.outputs), best.machine, best.names)
+        ranked = ranked_tiles(fusion.stages, frozenset(fusion.outputs), best.machine, best.names)
         if isinstance(ranked, Declined):
             continue
         sizes = dict.fromkeys([fusion.tile_sizes, *(c.schedule.tile_sizes for c in ranked[:candidates])])

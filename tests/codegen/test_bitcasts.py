@@ -110,6 +110,30 @@ ENTRY main {
     same_bits(module, np.random.default_rng(0).standard_normal((4, 6), np.float32))
 
 
+LAYOUTS = """HloModule m
+ENTRY main {{
+  p = f32[4,6]{{{}}} parameter(0)
+  q = f32[4,6]{{{}}} parameter(1)
+  b = f32[6,4]{{{}}} bitcast(p)
+  c = f32[6,4]{{{}}} bitcast({})
+  d = f32[6,4]{{1,0}} negate(b)
+  e = f32[6,4]{{1,0}} negate(c)
+  ROOT t = (f32[6,4]{{1,0}}, f32[6,4]{{1,0}}) tuple(d, e)
+}}"""
+
+
+@pytest.mark.parametrize(
+    "layouts", [("0,1", "1,0", "1,0", "1,0", "q"), ("1,0", "0,1", "1,0", "1,0", "q"), ("1,0", "1,0", "1,0", "0,1", "p")]
+)
+def test_bitcasts_that_differ_in_a_layout_alone_are_told_apart(layouts: tuple[str, ...]) -> None:
+    """Layouts do not count when types are compared: the two were merged, and one's map was kept for the other."""
+    module = hlo.parse(LAYOUTS.format(*layouts))
+    x, y = np.random.default_rng(0).standard_normal((2, 4, 6), np.float32)
+    for _ in range(2):
+        for found, want in zip(codegen.compile(module)(x, y), interp.evaluate(module, x, y), strict=True):
+            assert found.tobytes() == np.ascontiguousarray(want).tobytes()
+
+
 def test_complex_elements_stay_with_the_evaluator_in_words() -> None:
     b = Builder("main")
     x = b.parameter(0, "c128[4]")

@@ -97,7 +97,7 @@ def test_both_come_back_from_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_block_that_the_cache_lost_is_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _works(*product(64), 64)
     (name,) = library_objects._loaded
-    lost = cache / "objects" / f"{library_objects._key(name, jit._stamp())}.o"
+    lost = cache / "objects" / f"{library_objects._key(name, jit.stamp())}.o"
     lost.unlink()
     jit.forget_kernels()
     monkeypatch.setattr(library_objects, "_loaded", {})

@@ -148,7 +148,7 @@ def test_a_handler_calls_in_the_middle_of_the_first_call_that_makes_the_threads(
 
 def test_calls_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first parallel call compiled the workers' code: in a signal's handler, while numba was being imported, it failed."""
-    for name in ("_pool", "_runner", "_worker"):
+    for name in ("_pool", "_runner", "_worker", "_owner"):
         monkeypatch.setattr(launch, name, None)
     monkeypatch.setattr(launch, "default_threads", lambda: 2)
     exe = codegen.compile(hlo.parse(LARGE), threads=2)

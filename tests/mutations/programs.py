@@ -214,7 +214,7 @@ def in_form(text: str, sizes: tuple[int, ...], form: str = "", machine: tiling.M
     """All of a program's stages as one fusion, with tiles and a form that the cost model would not choose for so small a one."""
     plan = tiling.plan(hlo.parse(text), machine=machine)
     stages = tuple(dict.fromkeys(s for f in plan.fusions for s in f.stages))
-    stored = frozenset(id(v) for v in plan.program.results)
+    stored = frozenset(plan.program.results)
     names = Names([*plan.program.arguments, *(v for s in stages for v in s.values)])
     made = lower(FusionRequest(stages, stored, sizes, form=form), machine, names)
     assert isinstance(made, Schedule), made

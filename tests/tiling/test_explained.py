@@ -59,10 +59,10 @@ def assert_explained(plan: Plan) -> None:
 
 def assert_explained_in(plan: Plan, document: dict[str, Any], text: str, page: str) -> None:
     # Every value that one step makes and another reads belongs to an edge between the two.
-    makers = {id(v): s.name for s in plan.steps for v in (s.outputs if isinstance(s, Fusion) else s.op.results)}
-    wanted = {(makers[id(v)], f.name) for f in plan.fusions for v in f.inputs if id(v) in makers}
+    makers = {v: s.name for s in plan.steps for v in (s.outputs if isinstance(s, Fusion) else s.op.results)}
+    wanted = {(makers[v], f.name) for f in plan.fusions for v in f.inputs if v in makers}
     others = [s for s in plan.steps if not isinstance(s, Fusion)]
-    wanted |= {(makers[id(v)], s.name) for s in others for v in s.op.operands if id(v) in makers}
+    wanted |= {(makers[v], s.name) for s in others for v in s.op.operands if v in makers}
     found = {(e.producer, e.consumer): e for e in plan.edges}
     assert wanted <= found.keys()
     for e in plan.edges:

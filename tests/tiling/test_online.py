@@ -71,7 +71,7 @@ def online_of(text: str) -> object:
     program = tiling.plan(hlo.parse(text), machine=MACHINE, supports=codegen.supports).program
     stages = find_stages(program, {})
     names = Names([*program.arguments, *(v for s in stages for v in s.values)])
-    stored = frozenset(id(v) for v in program.results)
+    stored = frozenset(program.results)
     return find_online(FusionRequest(tuple(stages), stored, stages[-1].values[0].shape), MACHINE, names)
 
 

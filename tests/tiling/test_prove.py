@@ -75,7 +75,7 @@ def softmax(sizes: tuple[int, ...] = (16, 40)) -> Schedule:
 
     plan = planned(SOFTMAX)
     (fusion,) = plan.fusions
-    stored = frozenset(id(v) for v in fusion.outputs)
+    stored = frozenset(fusion.outputs)
     names = Names([*plan.program.arguments, *(v for s in fusion.stages for v in s.values)])
     made = lower(FusionRequest(fusion.stages, stored, sizes), MACHINE, names)
     assert isinstance(made, Schedule) and made.phases[-1].tasks == -(-96 // sizes[0])

@@ -30,7 +30,7 @@ def other_schedules(fusion: Fusion, machine: Machine, names: Names) -> Iterator[
     if any(routine_of(s.op) is not None for s in fusion.stages):
         return  # a routine has one form
     shape = fusion.stages[-1].values[0].shape
-    stored = frozenset(v for v in fusion.outputs)
+    stored = frozenset(fusion.outputs)
     tried: dict[tuple[tuple[int, ...], bool], None] = {(fusion.tile_sizes, False): None}
     sizes = fusion.tile_sizes
     for k in reversed(range(len(sizes))):

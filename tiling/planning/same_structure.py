@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from hlo.attributes import freeze_attributes
 from hlo.module import Value
+from hlo.types import with_layout
 from tiling.loops.stage import Stage
 from tiling.program.flatten import region_key
 
@@ -35,7 +36,7 @@ def structure_key(stages: Sequence[Stage], stored: frozenset[Value], stage_of: M
             producer = stage_of.get(v)
             if op is None or (producer is not None and producer.op not in inside):
                 number[v] = len(number)
-                parts.append(("input", v.type))
+                parts.append(("input", with_layout(v.type)))
                 todo.pop()
                 continue
             missing = [x for x in op.operands if x not in number]
@@ -51,7 +52,7 @@ def structure_key(stages: Sequence[Stage], stored: frozenset[Value], stage_of: M
                     tuple(number[x] for x in op.operands),
                     freeze_attributes(op.attributes),
                     tuple(region_key(b) for b in op.regions),
-                    tuple((r.type, r in stored) for r in op.results),
+                    tuple((with_layout(r.type), r in stored) for r in op.results),
                 )
             )
         return number[root]

@@ -29,7 +29,7 @@ from hlo.clone import captured_values, clone_block
 from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, Structure, definition
-from hlo.types import ElementType, TensorType
+from hlo.types import ElementType, TensorType, with_layout
 from tiling.passing import runs
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
 from tiling.program.swap_products import turn_products
@@ -235,7 +235,8 @@ class _Builder:
         regions = op.regions if op.definition.is_control else [self._without_calls(b) for b in op.regions]
         if self.merges and op.definition.is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
-            key = (name, tuple(operands), freeze_attributes(attributes), tuple(r.type for r in op.results), bodies_key)
+            types = tuple(with_layout(r.type) for r in op.results)
+            key = (name, tuple(operands), freeze_attributes(attributes), types, bodies_key)
             twin = self.known.get(key)
             if twin is not None:
                 env.update(zip(op.results, twin.results, strict=True))
@@ -275,7 +276,7 @@ def region_key(block: Block) -> Hashable:
     parts: list[Hashable] = []
 
     def enter(b: Block) -> Iterator[Op]:
-        parts.append(("region", tuple(a.type for a in b.arguments)))
+        parts.append(("region", tuple(with_layout(a.type) for a in b.arguments)))
         for a in b.arguments:
             number[a] = len(number)
         return iter(b.ops)
@@ -288,7 +289,8 @@ def region_key(block: Block) -> Hashable:
             parts.append("end")
             continue
         operands = tuple(number.get(v, -1) for v in op.operands)
-        parts.append((op.name, operands, freeze_attributes(op.attributes), len(op.regions), tuple(r.type for r in op.results)))
+        types = tuple(with_layout(r.type) for r in op.results)
+        parts.append((op.name, operands, freeze_attributes(op.attributes), len(op.regions), types))
         for r in op.results:
             number[r] = len(number)
         stack.extend([enter(b) for b in op.regions][::-1])

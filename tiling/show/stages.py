@@ -170,7 +170,7 @@ def _lowered(fusion: Fusion, plan: Plan, form: str) -> list[tuple[str, Schedule]
             made.clear()
         made.append((p.name, schedule))
 
-    request = FusionRequest(fusion.stages, frozenset(v for v in fusion.outputs), fusion.tile_sizes, form=form)
+    request = FusionRequest(fusion.stages, frozenset(fusion.outputs), fusion.tile_sizes, form=form)
     with observed(see):
         declined = isinstance(lower(request, plan.machine, plan.names), Declined)
     return [] if declined else made
