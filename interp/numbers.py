@@ -219,4 +219,5 @@ def reduce_bits(x: Array, e: int, m: int, have_e: int, have_m: int) -> Array:
         infinity = of(((1 << have_e) - 1) << have_m)
         magnitude = np.where(exponent > own_bias + bias, infinity, magnitude)
         magnitude = np.where(exponent <= own_bias - bias, of(0), magnitude)
-    return np.where(np.isnan(x), x, np.asarray(magnitude | sign).view(x.dtype))
+    nan = x if m > 0 else np.asarray(np.inf, x.dtype)  # without a bit to tell it from infinity it is that, as in the reference
+    return np.where(np.isnan(x), nan, np.asarray(magnitude | sign).view(x.dtype))

@@ -254,3 +254,13 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
     np.testing.assert_array_equal(np.asarray(found), wanted[1])
     jax_front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
     assert not jax_front._on_their_way
+
+
+def test_numbers_below_the_normal_ones_are_kept_in_warm_calls() -> None:
+    """XLA's threads take them for zero: later calls gave other bits than the first, and on narrow CPUs small halves were lost."""
+    f = tilewright.jit(lambda x, h: (x * 0.5, (h != 0).astype(jnp.int32), x.sum()))
+    x, h = jnp.full(64, 1e-40, jnp.float32), jnp.full(64, 6e-8, jnp.float16)
+    results = [f(x, h) for _ in range(4)]
+    assert _served(f) >= 2
+    assert all(_bits(r) == _bits(results[0]) for r in results)
+    assert np.asarray(results[-1][0])[0] > 0 and np.asarray(results[-1][1]).all()

@@ -23,6 +23,7 @@ from codegen.call import launch
 from codegen.call.direct import native_function
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
+from codegen.target import default_target
 
 __all__ = ["ATTRIBUTE", "TARGET", "Failures", "XlaCall", "handler_address"]
 
@@ -47,8 +48,38 @@ _FINE, _REFUSED, _FAILED, _INTERRUPTED = 0, 1, 2, 3
 
 _MESSAGE = "Tilewright: a step failed or was refused"
 
+# XLA's threads take numbers below the normal ones for zero: (declarations, how it is switched off, how it is again as it was) by
+# architecture. Bits 15 and 6 of MXCSR, 24 and 19 of FPCR.
+_MODES = {
+    "x86_64": (
+        "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
+        """  call void @llvm.x86.sse.stmxcsr(ptr %mode)
+  %was = load i32, ptr %mode
+  %exact = and i32 %was, -32833
+  store i32 %exact, ptr %mode
+  call void @llvm.x86.sse.ldmxcsr(ptr %mode)""",
+        "  store i32 %was, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",
+    ),
+    "aarch64": (
+        "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
+        """  %was = call i64 @llvm.aarch64.get.fpcr()
+  %exact = and i64 %was, -17301505
+  call void @llvm.aarch64.set.fpcr(i64 %exact)""",
+        "  call void @llvm.aarch64.set.fpcr(i64 %was)",
+    ),
+}
+
+
+def _handler(triple: str) -> str:
+    """The handler's LLVM module; `{triple}` is left for who compiles it."""
+    machine = triple.partition("-")[0].replace("arm64", "aarch64")
+    declared, begin, end = _MODES.get(machine, ("", "", ""))
+    return _IR.replace("; DECLARED", declared).replace("; BEGIN", begin).replace("; END", end)
+
+
 _IR = f"""
 target triple = "{{triple}}"
+; DECLARED
 declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)
 @message = internal constant [{len(_MESSAGE) + 1} x i8] c"{_MESSAGE}\\00"
@@ -57,6 +88,7 @@ define ptr @{_SYMBOL}(ptr %call) {{{{
 entry:
   %own = alloca [4 x i64]
   %room = alloca ptr
+  %mode = alloca i32
   %error = alloca [4 x i64]
   %extension_at = getelementptr ptr, ptr %call, i64 1
   %extension = load ptr, ptr %extension_at
@@ -101,7 +133,9 @@ go:
   store i64 {_FINE}, ptr %own_3
   %own_number = ptrtoint ptr %own to i64
   %body = load ptr, ptr %record
+; BEGIN
   call void %body(i64 %own_number, i64 0, ptr null, ptr null)
+; END
   call void @free(ptr %memory)
   %status = load i64, ptr %own_3
   %is_fine = icmp eq i64 %status, {_FINE}
@@ -215,7 +249,7 @@ _NO_BUFFERS = KernelSignature(())
 
 def handler_address() -> int:
     """The address of the function that XLA calls; it stays for the life of the process."""
-    return native_function(_IR, _SYMBOL)[0]
+    return native_function(_handler(default_target().triple), _SYMBOL)[0]
 
 
 class Failures:

@@ -116,7 +116,7 @@ def _reducing(name: str) -> Any:
         have_exponent, have_mantissa = LAYOUTS[kept.name]
         sign, magnitude = int(bits) < 0, int(bits) & ((1 << (8 * kept.itemsize - 1)) - 1)
         if x != x:
-            return x
+            return x if mantissa > 0 else np.asarray(x).dtype.type(np.inf)
         cut = have_mantissa - mantissa
         if cut > 0:
             magnitude = (magnitude + (1 << (cut - 1)) - 1 + ((magnitude >> cut) & 1)) >> cut << cut
@@ -146,15 +146,16 @@ def _reducing(name: str) -> Any:
         x = Value(b, args[0])
         exponent, mantissa = (a.literal_value for a in sig.args[1:])
         if not name:
-            own = "float64" if str(element_type(x.type)) == "double" else "float32"
-            cut = _reduced(x.bits(), exponent, mantissa, *LAYOUTS[own]).as_float()
+            layout = LAYOUTS["float64" if str(element_type(x.type)) == "double" else "float32"]
+            cut = _reduced(x.bits(), exponent, mantissa, *layout).as_float()
         else:
             to_bits, to_number, _ = STORED[name]
             bits = to_bits(x).cast("zext", I32)
             cut = to_number(
                 _reduced(bits, exponent, mantissa, *LAYOUTS[name]).cast("trunc", element_type(to_bits(x).type))
             )
-        return select(x.is_nan(), x, cut).v
+        # Without a bit to tell it from infinity no number is infinity.
+        return select(x.is_nan(), x if mantissa > 0 else x.const(float("inf")), cut).v
 
     register(function, typer, lower)
     return function

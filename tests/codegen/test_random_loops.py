@@ -119,7 +119,7 @@ class Writer:
         return "\n".join([f"func.func @main({arguments}) -> ({', '.join(types)}) {{", *self.lines, end]), shapes
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(n, marks=pytest.mark.slow) for n in range(10, 14))])
 @pytest.mark.every_target
 def test_agrees_with_the_evaluator(seed: int) -> None:
     text, shapes = Writer(seed).program()

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import codegen
 import hlo
 import interp
 
@@ -137,6 +138,19 @@ def test_select() -> None:
         ("tensor<2x2xi32>", [[5, 6], [7, 8]]),
     ]
     check(text, inputs, ("tensor<2x2xi32>", [[5, 2], [3, 8]]))
+
+
+@pytest.mark.parametrize("element", ["f16", "f32", "f64"])
+def test_reduce_precision_to_no_mantissa_bits(element: str) -> None:
+    """Nothing tells a NaN from infinity then: it becomes that, as in the reference. XLA keeps it on CPUs."""
+    text = f"""func.func @main(%x: tensor<4x{element}>) -> tensor<4x{element}> {{
+      %0 = "stablehlo.reduce_precision"(%x) {{exponent_bits = 5 : i32, mantissa_bits = 0 : i32}}
+        : (tensor<4x{element}>) -> tensor<4x{element}>
+      return %0 : tensor<4x{element}> }}"""
+    module = hlo.parse(text)
+    x = np.array([np.nan, -np.inf, 1.75, 1.25], module.function().arguments[0].tensor.dtype)
+    for found in (interp.evaluate(module, x)[0], codegen.compile(module)(x)[0]):
+        assert found.tolist() == [np.inf, -np.inf, 2.0, 1.0]
 
 
 def test_reduce_precision() -> None:

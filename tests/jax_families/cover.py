@@ -49,7 +49,7 @@ def quick_programs() -> dict[tuple[str, str], Program]:
 def features(program: Program) -> frozenset[Feature]:
     """The features of a program's ops, with those in regions, after calls are inlined.
 
-    Of an op its element types, with whether it is in a region, its attributes together, the rank of its result, and operands
+    Of an op its element types, with whether it is in a region, each of its attributes, the rank of its result, and operands
     without elements; of two ops, one of which reads the other's result, as which operand it does. What is done element by
     element is one kind for ranks and for pairs: loops and fusions are the same whichever functions they compute.
     """
@@ -86,7 +86,7 @@ def _of_ops(ops: Iterable[Op], inside: bool) -> Iterable[Feature]:
     for op in ops:
         values = (*op.operands, *op.results)
         yield (op.name, "types", tuple(dict.fromkeys(_element(v) for v in values)), inside)
-        yield (op.name, "attributes", tuple(sorted((k, _sort(v)) for k, v in op.attributes.items() if k != "value")))
+        yield from ((op.name, "attribute", k, _sort(v)) for k, v in op.attributes.items() if k != "value")
         yield from ((_kind(op), "rank", _rank(v)) for v in values[-1:])
         yield from ((op.name, "empty", k) for k, v in enumerate(values) if isinstance(v.type, TensorType) and 0 in v.shape)
         for k, v in enumerate(op.operands):
