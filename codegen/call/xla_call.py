@@ -13,6 +13,7 @@ then takes the thorough way. What a step of Python's raises is kept for the thre
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,9 +36,9 @@ _LINE = 64
 # words of a program's record
 (
     _BODY, _BYTES, _SLOTS, _FIXED, _ARENA_COUNT, _ARENA, _ARENA_AT, _GIVEN_COUNT, _GIVEN, _MADE_COUNT, _MADE, _CELLS, _CELL_SLOTS,
-    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE,
-) = range(22)  # fmt: skip
-_RECORD_WORDS = 22
+    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE, _ALLOCATE, _RELEASE,
+) = range(24)  # fmt: skip
+_RECORD_WORDS = 24
 # words of a row of results: its memory, the bytes that are copied from there after the run (0: the program writes the result
 # itself), and the bits that its address must not have
 _MADE_WORDS = 3
@@ -80,14 +81,11 @@ def _handler(triple: str) -> str:
 _IR = f"""
 target triple = "{{triple}}"
 ; DECLARED
-declare i32 @posix_memalign(ptr, i64, i64)
-declare void @free(ptr)
 @message = internal constant [{len(_MESSAGE) + 1} x i8] c"{_MESSAGE}\\00"
 
 define ptr @{_SYMBOL}(ptr %call) {{{{
 entry:
   %own = alloca [4 x i64]
-  %room = alloca ptr
   %mode = alloca i32
   %error = alloca [4 x i64]
   %extension_at = getelementptr ptr, ptr %call, i64 1
@@ -117,12 +115,15 @@ execute:
   %record = inttoptr i64 %number to ptr
   %bytes_at = getelementptr i64, ptr %record, i64 {_BYTES}
   %bytes = load i64, ptr %bytes_at
-  %refused = call i32 @posix_memalign(ptr %room, i64 {_LINE}, i64 %bytes)
-  %has_room = icmp eq i32 %refused, 0
+  %allocate_at = getelementptr ptr, ptr %record, i64 {_ALLOCATE}
+  %allocate = load ptr, ptr %allocate_at
+  %room = call ptr %allocate(i64 %bytes)
+  %has_room = icmp ne ptr %room, null
   br i1 %has_room, label %go, label %fail
 go:
-  %memory = load ptr, ptr %room
-  %memory_number = ptrtoint ptr %memory to i64
+  %room_number = ptrtoint ptr %room to i64
+  %room_end = add i64 %room_number, {_LINE - 1}
+  %memory_number = and i64 %room_end, {-_LINE}
   %call_number = ptrtoint ptr %call to i64
   %own_1 = getelementptr i64, ptr %own, i64 1
   %own_2 = getelementptr i64, ptr %own, i64 2
@@ -136,7 +137,9 @@ go:
 ; BEGIN
   call void %body(i64 %own_number, i64 0, ptr null, ptr null)
 ; END
-  call void @free(ptr %memory)
+  %release_at = getelementptr ptr, ptr %record, i64 {_RELEASE}
+  %release = load ptr, ptr %release_at
+  call void %release(ptr %room)
   %status = load i64, ptr %own_3
   %is_fine = icmp eq i64 %status, {_FINE}
   br i1 %is_fine, label %done, label %fail
@@ -252,6 +255,17 @@ def handler_address() -> int:
     return native_function(_handler(default_target().triple), _SYMBOL)[0]
 
 
+@functools.cache
+def _allocator() -> tuple[int, int]:
+    """The addresses of malloc and free as this process has them: of one allocator, also where another was loaded before libc.
+
+    (Such a one need not have posix_memalign.)
+    """
+    process = ctypes.CDLL(None)
+    allocate, release = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (process.malloc, process.free))
+    return allocate, release
+
+
 class Failures:
     """What steps of Python's raised, by the thread that ran them, until it is taken."""
 
@@ -309,7 +323,7 @@ class XlaCall:
         self._keep += [body, called]
         record = [0] * _RECORD_WORDS
         record[_BODY] = body.entry
-        record[_BYTES] = self.bytes = scratch_at + plan.scratch_stride * self.threads + _LINE
+        record[_BYTES] = self.bytes = scratch_at + plan.scratch_stride * self.threads + 2 * _LINE
         record[_SLOTS], record[_FIXED] = slots, self._words([fixed.get(k, 0) for k in range(slots)])
         record[_ARENA_COUNT], record[_ARENA] = len(offsets), self._words([w for pair in offsets.items() for w in pair])
         record[_ARENA_AT], record[_SCRATCH_AT] = arena_at, scratch_at
@@ -323,6 +337,7 @@ class XlaCall:
         record[_POOL_CELL] = launch.pool_cell_address()
         record[_HOST] = ctypes.cast(called, ctypes.c_void_p).value or 0 if called is not None else 0
         record[_DONE] = done
+        record[_ALLOCATE], record[_RELEASE] = _allocator()
         self.address = self._words(record)
 
     def _words(self, words: Sequence[int]) -> int:
