@@ -7,7 +7,6 @@ import importlib.util
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.threads import exit_code_of
 
 pytestmark = pytest.mark.jax
 
@@ -206,16 +206,7 @@ def test_a_forked_process_computes_on_its_own_threads() -> None:
             code = 0 if [np.asarray(f(x, w)).tobytes() for _ in range(3)] == wanted else 2
         finally:
             os._exit(code)
-    for _ in range(600):
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        time.sleep(0.05)
-    else:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        pytest.fail("the child hangs")
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert exit_code_of(child, 30) == 0
     assert np.asarray(f(x, w)).tobytes() == wanted[0]
 
 

@@ -1,9 +1,13 @@
-"""Several threads at once."""
+"""Several threads at once, and children of forks."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 
 def in_threads(work: Callable[[int], None], count: int) -> None:
@@ -11,3 +15,16 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
     with ThreadPoolExecutor(count) as pool:
         for _ in pool.map(work, range(count)):
             pass
+
+
+def exit_code_of(child: int, seconds: float) -> int:
+    """The exit code of a child of this process; one that has none after so many seconds hangs, and the test fails."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    pytest.fail("the child hangs")

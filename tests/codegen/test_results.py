@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from tests.threads import exit_code_of
 
 LOOP = """%zero = stablehlo.constant dense<0> : tensor<i32>
   %r:3 = stablehlo.while(%i = %zero, %a = %x, %b = %x) : tensor<i32>, V, V cond {
@@ -84,16 +84,7 @@ def test_a_forked_process_computes_on_its_own_threads() -> None:
             code = 0 if found.tobytes() == want.tobytes() and np.allclose(other, right, atol=1e-3) else 2
         finally:
             os._exit(code)
-    for _ in range(1200):
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        time.sleep(0.1)
-    else:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        pytest.fail("the child hangs")
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert exit_code_of(child, 120) == 0
     (found,) = executable(*arrays)
     assert found.tobytes() == want.tobytes()
 
