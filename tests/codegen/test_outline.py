@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,19 @@ def test_a_block_whose_code_is_there_is_not_written_again(cache: Path, monkeypat
     narrow = KernelSignature(tuple(Param(x, "float32", 4, f"of {x}") for x in "abc"))
     _works(source, narrow, 64)
     assert (len(texts), jit.stats.compiled) == (1, 3)
+
+
+def test_code_that_kernels_call_stays_when_its_name_is_forgotten(cache: Path) -> None:
+    """A test that emptied the table freed the code under a kernel that it called afterwards."""
+    source, signature = product(64)
+    kernel = compile_kernel(source, signature)
+    (code,) = (weakref.ref(o) for o in library_objects._loaded.values())
+    library_objects._loaded.clear()
+    gc.collect()
+    assert code() is not None
+    a, b, c = np.ones(32 * 32, np.float32), np.ones(32 * 64, np.float32), np.zeros(32 * 64, np.float32)
+    run(kernel, 0, 1, a, b, c)
+    assert (c == 32).all()
 
 
 def test_both_come_back_from_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
