@@ -22,6 +22,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
 
+    from codegen.call import xla_call
     from tilewright import jax_front
 
 
@@ -244,6 +245,25 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
     gc.collect()
     np.testing.assert_array_equal(np.asarray(found), wanted[1])
     jax_front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
+    assert not jax_front._on_their_way
+
+
+def test_a_call_without_memory_has_ended_too() -> None:
+    """Its program was kept for ever, as if XLA still computed."""
+    f = tilewright.jit(lambda x: jnp.tanh(x) * 3)
+    x = jnp.ones(5)
+    wanted = [np.asarray(f(x)) for _ in range(3)]
+    front = f._front
+    served = front.served
+    (call,) = front._programs.values()
+    call.words[xla_call._BYTES] = 1 << 60
+    np.testing.assert_array_equal(np.asarray(f(x)), wanted[0])  # the thorough call
+    assert front.served == served + 1
+    before = len(jax_front._on_their_way)
+    del f, front, call
+    gc.collect()
+    assert len(jax_front._on_their_way) == before + 1 and jax_front._on_their_way[-1][0]()
+    jax_front.Front(jax, lambda: None, (), ())
     assert not jax_front._on_their_way
 
 
