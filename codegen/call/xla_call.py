@@ -26,7 +26,7 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 
-__all__ = ["ATTRIBUTE", "TARGET", "Failures", "XlaCall", "handler_address"]
+__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "handler_address"]
 
 TARGET = "tilewright_call"
 ATTRIBUTE = "record"
@@ -47,7 +47,7 @@ _ARGS, _RETS, _DATA = 9, 14, 3
 # what became of a call
 _FINE, _REFUSED, _FAILED, _INTERRUPTED = 0, 1, 2, 3
 
-_MESSAGE = "Tilewright: a step failed or was refused"
+MESSAGE = "Tilewright: a step failed or was refused"
 
 # XLA's threads take numbers below the normal ones for zero: (declarations, how it is switched off, how it is again as it was) by
 # architecture. Bits 15 and 6 of MXCSR, 24 and 19 of FPCR.
@@ -81,7 +81,7 @@ def _handler(triple: str) -> str:
 _IR = f"""
 target triple = "{{triple}}"
 ; DECLARED
-@message = internal constant [{len(_MESSAGE) + 1} x i8] c"{_MESSAGE}\\00"
+@message = internal constant [{len(MESSAGE) + 1} x i8] c"{MESSAGE}\\00"
 
 define ptr @{_SYMBOL}(ptr %call) {{{{
 entry:
