@@ -6,8 +6,10 @@ import gc
 import importlib.util
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 
 import tilewright
 from tests.threads import exit_code_of
+from tilewright import inherited
+from tilewright.jax_bridge import JaxError
 
 pytestmark = pytest.mark.jax
 
@@ -216,19 +220,43 @@ def test_several_threads_in_one_program() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")
-def test_a_forked_process_computes_on_its_own_threads() -> None:
+def test_a_forked_process_runs_what_was_compiled_and_asks_nothing_of_jax() -> None:
+    """The launcher starts threads of its own there. JAX's stay in the parent: a call that needs one hangs now and then."""
     f = tilewright.jit(lambda x, w: jnp.tanh(x @ w), threads=2)
     x, w = jnp.ones((200, 300)), jnp.full((300, 200), 0.01)
     wanted = [np.asarray(f(x, w)).tobytes() for _ in range(3)]
+    executable, arrays = f.executable(x, w), (np.asarray(x), np.asarray(w))
+
+    def refused(call: Callable[[], Any]) -> bool:
+        with pytest.raises(JaxError, match=rf"child of process {os.getppid()} by a fork.*spawn.*Executable .* on NumPy arrays"):
+            call()
+        return True
+
     child = os.fork()
     if not child:
         code = 1
         try:
-            code = 0 if [np.asarray(f(x, w)).tobytes() for _ in range(3)] == wanted else 2
+            found = [executable(*arrays)[0].tobytes() for _ in range(3)]
+            asked = [lambda: f(x, w), lambda: tilewright.jit(jnp.sin)(arrays[0]), lambda: tilewright.from_jax(jnp.sin, arrays[0])]
+            code = 0 if found == wanted and all(map(refused, asked)) else 2
         finally:
             os._exit(code)
-    assert exit_code_of(child, 30) == 0
+    assert exit_code_of(child, 120) == 0
     assert np.asarray(f(x, w)).tobytes() == wanted[0]
+
+
+@pytest.mark.parametrize(("backends", "locked", "told"), [({}, False, False), ({"cpu": object()}, False, True), ({}, True, True)])
+def test_a_child_may_use_a_jax_that_had_not_started(
+    backends: dict[str, object], locked: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was imported alone has no threads; what another thread was starting never gets ready in the child."""
+    lock = threading.Lock()
+    if locked:
+        lock.acquire()
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(_backends=backends, _backend_lock=lock))
+    monkeypatch.setattr(inherited, "started_in", [])
+    inherited._after_in_child()
+    assert bool(inherited.started_in) is told
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
