@@ -11,7 +11,7 @@ import threading
 
 from codegen.native import library_objects, lower
 from codegen.native.jit import build_object
-from codegen.native.workers import IDLE_SECONDS, Errand, Job, Made
+from codegen.native.workers import IDLE_SECONDS, Errand, Job, Made, Ping
 
 __all__ = ["serve"]
 
@@ -34,13 +34,13 @@ def serve() -> None:
     lower.prepare()
     while True:
         try:
-            job: Job | Errand = pickle.load(sys.stdin.buffer)
+            job: Job | Errand | Ping = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         idle.cancel()
-        answer: Made | str | None
+        answer: Made | Ping | str | None
         try:
-            answer = _answer(job, sent)
+            answer = job if isinstance(job, Ping) else _answer(job, sent)
         except Exception as error:  # noqa: BLE001 (the caller compiles it again, and raises)
             answer = str(error)
         pickle.dump(answer, answers)
@@ -50,9 +50,18 @@ def serve() -> None:
 def _answer(job: Job | Errand, sent: set[str]) -> Made | None:
     """What a job gives; None for an errand that was done. Library functions that were sent before are not sent again."""
     if isinstance(job, Errand):
+        _complete("codegen")
         getattr(importlib.import_module(job.module), job.function)(job.argument)
         return None
     functions, code = build_object(job)
     new = [name for name in functions if name not in sent]
     sent.update(new)
     return Made(functions, code, {name: library_objects.payload(name) for name in new})
+
+
+def _complete(name: str) -> None:
+    """Runs the file of a package that a helper began without (`codegen.native.helper`)."""
+    package = sys.modules[name]
+    if not hasattr(package, "__all__"):
+        assert package.__spec__ is not None and package.__spec__.loader is not None
+        package.__spec__.loader.exec_module(package)

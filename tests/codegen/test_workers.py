@@ -14,6 +14,7 @@ from codegen.native.jit import compile_kernels
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
 
+SLEEPING = "import time; time.sleep(60)"
 SIGNATURE = KernelSignature((Param("x", "float32"), Param("y", "float32")))
 
 
@@ -87,6 +88,29 @@ def test_a_process_that_fails_costs_only_its_help(cache: Path, monkeypatch: pyte
     monkeypatch.setattr(workers, "_start", start)
     check(4)
     assert jit.stats.compiled == 4
+
+
+def test_a_process_that_is_not_ready_is_not_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        made.append(subprocess.Popen([sys.executable, "-c", SLEEPING], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        return made[-1]
+
+    monkeypatch.setattr(workers, "_start", start)
+    check(2)
+    assert jit.stats.compiled == 2
+    assert made and all(p.returncode not in (None, 0) for p in made), "it was waited for until it ended by itself"
+
+
+def test_a_helper_imports_what_compiles_kernels_alone() -> None:
+    command = workers.command()
+    found = subprocess.run(
+        [command[0], "-X", "importtime", *command[1:]], input=b"", capture_output=True, check=True, timeout=120
+    )
+    names = {line.rpartition("|")[2].strip().partition(".")[0] for line in found.stderr.decode().splitlines()}
+    assert {"codegen", "llvmlite"} <= names
+    assert not names & {"hlo", "indexing", "tiling", "tilewright", "islpy", "sympy"}
 
 
 def test_a_process_that_cannot_be_started(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
