@@ -230,8 +230,8 @@ def test_limits_are_the_widest(kind: str, form: str, fill: str, monkeypatch: pyt
     """Inputs given up in groups, and the widest power first, find what one at a time finds."""
     x, w = "tensor<2x9x9x8xf32>", "tensor<3x3x8x8xf32>"
     padded = f"""func.func @main(%x: {x}, %w: {w}, %b: tensor<8xf32>) -> {x} {{
-      %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{pad = [[1, 1], [1, 1]]}}
-        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {x}
+      %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {x}
       %s = stablehlo.broadcast_in_dim %b, dims = [3] : (tensor<8xf32>) -> {x}
       %y = stablehlo.add %c, %s : {x}
       return %y : {x}
