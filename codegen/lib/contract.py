@@ -457,6 +457,21 @@ def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> 
     return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
 
 
+def _bands(m: int, rows: int) -> list[tuple[int, int, int, int]]:
+    """Blocks of at most ``rows`` of ``m`` rows, alike but for one row: (height, how many, first row, first block) of each kind.
+
+    Blocks of little height leave the multipliers waiting for their sums: 56 rows are 6 blocks of 6 and 4 of 5, not 9 of 6 and 2.
+
+    >>> _bands(56, 6)
+    [(6, 6, 0, 0), (5, 4, 36, 6)]
+    """
+    blocks = -(-m // rows)
+    high = m - blocks * (m // blocks) if blocks else 0
+    low = m // blocks if blocks else 0
+    found = [(low + 1, high, 0, 0), (low, blocks - high, high * (low + 1), high)]
+    return [x for x in found if x[0] and x[1]]
+
+
 def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: int, has_levels: bool) -> bool:
     """Whether panels of B follow each other and are long enough that the next one is fetched while one is multiplied."""
     return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
@@ -500,24 +515,22 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     vectors = panel // lanes
     rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
     known_m, known_n = _known(m), _known(n)
-    if known_m is not None and known_m > rows:
-        # equal tiles: 16 rows as 6 + 5 + 5 keep more accumulators busy than 6 + 6 + 4
-        tiles = -(-known_m // rows)
-        rows = -(-known_m // tiles)
+    bands = [] if known_m is None else _bands(known_m, rows)
 
     def column_tile(count: int, b_at: Any, c_at: Any, mask: Any, following: Any = None) -> None:
-        whole = b.sdiv(m, _c(rows)) if known_m is None else _c(known_m // rows)
-
         def tile(height: int, row: Any, t: Any = None) -> None:
             ahead = None if following is None or t is None else _Ahead(following, t)
             a_at, c_row = b.add(a_off, b.mul(row, a_rs)), b.add(c_at, b.mul(row, ldc))
             _micro_kernel(b, o, height, count, lanes, a_at, b_at, c_row, mask, ahead)
 
+        def band(height: int, first_row: int, first_tile: int) -> Callable[[Any], None]:
+            return lambda t: tile(height, b.add(_c(first_row), b.mul(t, _c(height))), b.add(_c(first_tile), t))
+
         if known_m is not None:
-            _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows)), t))
-            if known_m % rows:
-                tile(known_m % rows, _c(known_m - known_m % rows))
+            for height, blocks, first_row, first_tile in bands:
+                _for(b, _c(blocks), band(height, first_row, first_tile))
             return
+        whole = b.sdiv(m, _c(rows))
         _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows)), t))
         done = b.mul(whole, _c(rows))
         if rows > 3:
@@ -541,12 +554,10 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     if is_shallow(known_m, known_n, _known(k), len(levels)):
         # Little is computed for each sum: what counts is that they are stored row by row, as memory goes on.
         assert known_m is not None and known_n is not None
-        for first, height, count in ((0, rows, known_m // rows), (known_m // rows * rows, known_m % rows, 1)):
-            if not height:
-                continue
+        for height, blocks, first, _ in bands:
 
             def panels(t: Any, first: int = first, height: int = height) -> None:
-                row = b.add(_c(first), b.mul(t, _c(rows)))
+                row = b.add(_c(first), b.mul(t, _c(height)))
 
                 def one(p: Any, tiles: int = vectors, mask: Any = None) -> None:
                     b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(b.add(c_off, b.mul(row, ldc)), b.mul(p, _c(panel)))
@@ -557,7 +568,7 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
                 if rest:
                     one(_c(known_n // panel), -(-rest // lanes), _mask(lanes, rest % lanes) if rest % lanes else None)
 
-            _for(b, _c(count), panels)
+            _for(b, _c(blocks), panels)
         return context.get_dummy_value()
     if known_n is not None:
         _for(b, _c(known_n // panel), full)
