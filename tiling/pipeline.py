@@ -209,7 +209,7 @@ PIPELINE = (
         "folds across rows read and write their running results once for four rows",
     ),
     Pass(
-        "scan_rows_together", LOOPS, LOOPS, _nests(lambda n, a: [scan_rows_together(n)]), True,
+        "scan_rows_together", LOOPS, LOOPS, _nests(lambda n, a: [scan_rows_together(n, a.buffer_of)]), True,
         "each step of a scan waits for the one before: several rows go side by side",
     ),
     Pass(

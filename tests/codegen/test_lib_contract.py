@@ -66,6 +66,29 @@ def test_sizes_known_only_at_run_time(size: tuple[int, int, int], target: str) -
     _gemm(*size, ("float32",) * 3, target, False, "end > 0", True, True)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("literal", [True, False])
+def test_panels_that_are_asked_for_ahead(literal: bool, target: str) -> None:
+    """Long panels that follow each other: whole blocks of rows, a rest of them, the last panel and a rest of columns."""
+    _gemm(31, 203, 70, ("float32",) * 3, target, literal, "True", True, False)
+    _gemm(31, 203, 70, ("float32",) * 3, target, literal, "False", False, False)
+
+
+def test_the_next_panel_comes_while_one_is_multiplied() -> None:
+    """Without it each panel's first pass waited for the shared cache: a fifth of a product of 2048 rows on AVX2."""
+
+    def prefetches(n: int) -> list[str]:
+        source = (
+            "def kernel(begin, end, a, b, c):\n"
+            f"    gemm_block(48, {n}, 256, a, 0, 256, 1, b, 0, 4096, 16, c, 0, {n}, True, 16)\n"
+        )
+        text = kernel_assembly(source, KernelSignature(tuple(Param(x, "float32") for x in "abc")), Target.named("avx2"))
+        return [line.split()[0] for line in text.splitlines() if "prefetch" in line]
+
+    assert prefetches(16) == []  # nothing follows
+    assert prefetches(64) == ["prefetcht0"] * 6 + ["prefetcht1"]  # the rows of the result, and one step of k for four
+
+
 @pytest.mark.parametrize("dtypes", [
     ("bfloat16", "bfloat16", "float32"), ("float16", "float16", "float32"), ("int8", "int8", "int32"),
     ("uint8", "int8", "int32"), ("int64",) * 3, ("float32", "float32", "float64"),
