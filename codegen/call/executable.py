@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch, memory
+from codegen.call import launch, memory, native_threads
 from codegen.call.alignment import declared_alignment, given_alignments, kept_alignments, misplaced
 from codegen.call.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
@@ -415,7 +415,7 @@ class Executable:
                 continue
             made.append((known, size_bytes, 1))
         given = [slot for slot, _, _ in self._given]
-        threads = self.threads or launch.default_threads()
+        threads = self.threads or native_threads.default_threads()
         return XlaCall(
             self._launch, given, made, fixed, self._offsets, self._arena_bytes, threads, self._evaluate, done, failures
         )

@@ -113,9 +113,9 @@ def test_the_walk_takes_every_kernel_of_the_examples(path: Path, numba_calls: li
 
 
 def test_the_walk_takes_the_launcher(numba_calls: list[str]) -> None:
-    from codegen.call import launch, xla_call
+    from codegen.call import run_source, xla_call
 
-    for source in (launch._WORKER_SOURCE, launch._RUN_SOURCE, launch._OWN_SOURCE, xla_call._BODY_SOURCE):
+    for source in (run_source.WORKER_SOURCE, run_source.RUN_SOURCE, run_source.OWN_SOURCE, xla_call._BODY_SOURCE):
         compile_kernel(source, KernelSignature(()))
     assert not numba_calls
 
