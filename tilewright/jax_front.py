@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import native_threads
 from codegen.call.xla_call import ATTRIBUTE, TARGET, Failures, XlaCall, handler_address
+from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
 

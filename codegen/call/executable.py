@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch, memory, native_threads, signatures
+from codegen.call import signatures
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced
 from codegen.call.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
-from codegen.call.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.layout import LINE_BYTES, laid_out
 from codegen.call.linearise import linearise
@@ -25,6 +24,8 @@ from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
 from codegen.call.xla_call import Failures, XlaCall
+from codegen.launcher import launch, memory, native_threads
+from codegen.launcher.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.native.jit import KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature
 from hlo.errors import Declined, TilewrightError
@@ -352,7 +353,7 @@ class Executable:
         return tuple(outputs)
 
     def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """The same run with every array between pages without access, looked at between any two steps (`codegen.call.guard`)."""
+        """The same run with every array between pages without access, looked at between any two steps (`launcher.guard`)."""
         layout = self._layout
         uses = dict(zip(self._launch.kernels, self._uses, strict=True))
         guards = Guards(uses, self._told, before=self._debug == "guard-before")

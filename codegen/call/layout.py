@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.call import launch, memory
 from codegen.call.assembly import Assembly
 from codegen.call.lifetimes import Lifetime, place
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
+from codegen.launcher import launch, memory
 from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from tiling import Plan

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 
-from codegen.call import direct, native_threads
+from codegen.call import direct
+from codegen.launcher import native_threads
 from codegen.native import workers
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import planner_digest

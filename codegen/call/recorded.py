@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch, memory
 from codegen.call.executable import Executable
 from codegen.call.kernels import RunStats
 from codegen.call.layout import Layout
+from codegen.launcher import launch, memory
 from codegen.native.jit import CompiledKernel, kept_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target

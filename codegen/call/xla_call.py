@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch, native_threads, words
 from codegen.call.direct import native_function
+from codegen.launcher import launch, native_threads, words
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target

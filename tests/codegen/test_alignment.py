@@ -16,10 +16,11 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.call import launch, signatures, whole_loops
 from codegen.call import layout as layout_module
+from codegen.call import signatures, whole_loops
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced, own_alignment
 from codegen.call.memory_safety import MemorySafetyWarning
+from codegen.launcher import launch
 from codegen.native.jit import compile_kernel, kernel_ir
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.call import memory, native_threads
-from codegen.call.launch import Plan, Step
-from codegen.call.native_threads import default_threads
+from codegen.launcher import memory, native_threads
+from codegen.launcher.launch import Plan, Step
+from codegen.launcher.native_threads import default_threads
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param, Scratch
 
@@ -150,7 +150,7 @@ import os, sys, threading
 import numpy as np
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param
-from codegen.call.launch import Plan, Step
+from codegen.launcher.launch import Plan, Step
 kernel = compile_kernel({source!r}, KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))))
 x, y = np.arange(1000.0), np.zeros(1000)
 plan = Plan([Step(kernel, 1000, (0, 1), 10)])

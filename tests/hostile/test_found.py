@@ -17,8 +17,8 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.call import native_threads, run_source
 from codegen.call.memory_safety import MemorySafetyWarning
+from codegen.launcher import native_threads, run_source
 from codegen.native import jit
 from tiling.machine import Machine
 

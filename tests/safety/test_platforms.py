@@ -36,7 +36,7 @@ ELSEWHERE = """
 import ctypes, sys, time
 import numpy as np
 import codegen, hlo
-from codegen.call import native_threads
+from codegen.launcher import native_threads
 from codegen.lib import threads
 from codegen.native.lower import LoadedObject, library_object, publish
 from codegen.target import default_target

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import run_source, words
+from codegen.launcher import run_source, words
 from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.jit import is_kept as is_kernel_kept
 from codegen.native.signature import KernelSignature

@@ -4,7 +4,7 @@ Each thread, the caller's and the pool's workers, has a zone of the tasks, the s
 tasks: what it reads and writes is then in its own core's caches.  It takes half of what is left of its zone at a time, at least
 the step's chunk, from an atomic counter; a thread that is done takes pieces of the other zones, so that uneven tasks even out and
 a worker that is late is not waited for.  Which thread runs a task never changes its result.  The threads are
-in `codegen.call.native_threads`, what they run in `codegen.call.run_source`, the words of the records in `codegen.call.words`.
+in `native_threads.py`, what they run in `run_source.py`, the words of the records in `words.py`.
 
 One step, as the caller runs it: write the step's descriptor, make ``PHASE`` odd (open), wake sleepers, take chunks until
 none are left, make ``PHASE`` even (closed), wait until ``ACTIVE`` is 0.  A worker that sees a new odd phase adds itself to
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from codegen.call import memory, native_threads, words
+from codegen.launcher import memory, native_threads, words
 from codegen.native import interrupts
 from codegen.native.jit import CompiledKernel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from codegen.call import words
+from codegen.launcher import words
 
 __all__ = ["OWN_SOURCE", "RUN_SOURCE", "WORKER_SOURCE"]
 
