@@ -1,6 +1,8 @@
 """Code generation: from plans to numba source to compiled, callable programs."""
 
-from codegen.call.executable import ArgumentError, Executable, Kernel, RunStats, compile
+from codegen.call.compile import compile
+from codegen.call.executable import ArgumentError, Executable
+from codegen.call.kernels import Kernel, RunStats
 from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan

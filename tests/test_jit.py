@@ -388,7 +388,7 @@ def test_results_outlive_later_calls_and_their_executable() -> None:
 
 
 def test_large_results_are_taken_over_and_never_written_again() -> None:
-    from codegen.call.memory import pool
+    from codegen.launcher.memory import pool
 
     f = tilewright.jit(lambda x: x + 1, threads=1)
     kept = [jnp.zeros((512, 512))]

@@ -27,7 +27,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
 
     from codegen.call import xla_call
-    from tilewright import jax_front
+    from tilewright import jax_bridge, jax_front
 
 
 def _served(f: Any) -> int:
@@ -143,6 +143,45 @@ def test_what_jax_does_not_take_goes_the_thorough_way() -> None:
     with pytest.raises(TypeError, match="not a valid JAX type"):
         g("text")
     assert [_served(k) for k in (f, h, d, n)] == [0, 0, 2, 0]
+
+
+@pytest.mark.parametrize("other", ["declined", "refused", "missed"])
+def test_a_signature_that_jax_does_not_take_leaves_the_others_their_warm_calls(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole front was given up for one signature: what it declines, what JAX refuses, what tracing does not find again."""
+
+    class Foreign:
+        def __init__(self, a: Any) -> None:
+            self.a = a
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.a.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.a.__dlpack_device__()
+
+    f = tilewright.jit(lambda x: jnp.sin(x) + 1)
+    small = np.ones(7, np.float32)
+    unusual: Any = {"declined": np.ones(1 << 17, np.float32), "refused": Foreign(small), "missed": jnp.asarray(small)}[other]
+    if other == "missed":
+        right = jax_front.bound
+
+        def bound(jax: Any, made: Any, call: Any, leaves: Any) -> Any:
+            if leaves[0].shape == (7,):
+                raise jax_front.NotReadyError
+            return right(jax, made, call, leaves)
+
+        monkeypatch.setattr("tilewright.jax_bridge.bound", bound)
+    wanted = [np.asarray(f(X)), np.asarray(f(unusual))]
+    for k in range(4):
+        np.testing.assert_array_equal(np.asarray(f(unusual)), wanted[1])
+        np.testing.assert_array_equal(np.asarray(f(X)), wanted[0])
+        assert _served(f) == k + 1
+    g = tilewright.jit(lambda x, n: x, static_argnums=1)
+    assert [g(unusual, 1).shape for _ in range(3)] == [unusual.a.shape if other == "refused" else unusual.shape] * 3
+    with pytest.raises(jax_bridge.JaxError, match="hashable"):
+        g(unusual, [1])
 
 
 def test_errors_of_callbacks_come_as_they_are() -> None:

@@ -53,7 +53,7 @@ from tilewright import inherited  # noqa: E402, F401 (asks at each fork, whether
 
 if TYPE_CHECKING:
     from codegen import Executable, compile
-    from codegen.call.memory import pool as memory_pool
+    from codegen.launcher.memory import pool as memory_pool
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
@@ -77,7 +77,7 @@ _HOME = {
     "input_to_output": "indexing",
     "jit": "tilewright.jax_bridge",
     "load": "hlo",
-    "memory_pool": "codegen.call.memory:pool",
+    "memory_pool": "codegen.launcher.memory:pool",
     "output_to_input": "indexing",
     "parse": "hlo",
     "parse_map": "indexing",

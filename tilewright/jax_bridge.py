@@ -339,6 +339,7 @@ class Jitted:
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._called: set[Any] = set()  # signatures
         self._front: Front | None = None
+        self._thorough: set[Any] = set()  # signatures that JAX's own call does not take
         self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
         self._lock = threading.RLock()  # the traced function may call itself on other shapes, as in JAX
         if callable(f):
@@ -367,6 +368,7 @@ class Jitted:
             self._made.clear()
             self._waiting.clear()
             self._called.clear()
+            self._thorough.clear()
             self._front = None
 
     def lower(self, *args: Any, **kwargs: Any) -> Module:
@@ -489,6 +491,8 @@ class Jitted:
         if started_in:
             _refuse_to_wait()
         front = self._front
+        if self._thorough and self._is_thorough(args, kwargs):
+            front = None
         found = front.call(args, kwargs) if front is not None else ELSEWHERE
         if found is not ELSEWHERE and found is not MISSED:
             if self._donates:
@@ -502,10 +506,13 @@ class Jitted:
         if key is None:  # inside another JAX transformation: JAX goes on tracing
             return self._function(*args, **kwargs)
         made = self._compiled(leaves, key, args, kwargs, is_call=True)
-        if self._has_front and self._goes_to_front(made, key, leaves, found is MISSED):
-            assert self._front is not None
-            found = self._front.call(args, kwargs)
-            if found is not ELSEWHERE and found is not MISSED:
+        front = self._front_of(made, key, leaves, found is MISSED) if self._has_front else None
+        if front is not None:
+            found = front.call(args, kwargs)
+            if found is MISSED:  # although it has the program
+                with self._lock:
+                    self._thorough.add(key)
+            elif found is not ELSEWHERE:
                 made.delete_donated(leaves)
                 return found
         given = iter(leaves)
@@ -514,24 +521,32 @@ class Jitted:
         made.delete_donated(leaves)
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
 
-    def _goes_to_front(self, made: _Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> bool:
-        """True when the front has just got this program, at its second call. A front that misses what it has is given up."""
+    def _is_thorough(self, args: Any, kwargs: Any) -> bool:
+        """Whether a call's signature is one that JAX's own call does not take: only then it is worth the time to find out."""
+        _, key = self._signature(args, kwargs)
+        try:
+            return key in self._thorough
+        except TypeError:  # the thorough way says what is wrong with it
+            return True
+
+    def _front_of(self, made: _Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> Front | None:
+        """The front that has this program and is to be asked (again), from the second call with its signature on; or None."""
         with self._lock:
             if key not in self._called:
                 self._called.add(key)
-                return False
-            if self._front is not None and self._front.program(made) is not None:
-                if is_missed:
-                    self._front, self._has_front = None, False
-                return False
+                return None
+            if key in self._thorough:
+                return None
             front = self._front or self._new_front()
+            if front.program(made) is not None:
+                return front if is_missed else None
             added = front.add(made, leaves)
             if isinstance(added, Declined):
-                _log.info("%s is not called through JAX's own call: %s", self, added.reason)
-                self._front, self._has_front = None, False
-                return False
+                _log.info("%s is not called through JAX's own call with one signature: %s", self, added.reason)
+                self._thorough.add(key)
+                return None
             self._front = front
-            return True
+            return front
 
     def _new_front(self) -> Front:
         """A front for this function's programs, which it finds as long as there is the function."""

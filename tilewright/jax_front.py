@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch
 from codegen.call.xla_call import ATTRIBUTE, MESSAGE, TARGET, Failures, XlaCall, handler_address
+from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
 
@@ -118,7 +118,7 @@ class Front:
         if self._trace.value is not self._no_trace or self._axes.value is not self._no_axes:
             return ELSEWHERE
         if self._workers > 1:
-            launch.have_workers(self._workers)
+            native_threads.have_workers(self._workers)
         if self._waits:
             # What waits for its arguments would be run by a thread of XLA's.
             array = self._array

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from codegen.call.memory import ALIGNMENT_BYTES
 from codegen.call.quick import SMALL_BYTES
+from codegen.launcher.memory import ALIGNMENT_BYTES
 from codegen.native.signature import KernelSignature
 from hlo.module import Value
 from hlo.types import ElementType, QuantizedType

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch
+from codegen.launcher import launch
 from codegen.native import object_cache
 from codegen.target import default_target
 

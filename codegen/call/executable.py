@@ -1,12 +1,8 @@
-"""Compiled programs: kernels, the memory between them, and the call.
-
-codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays
-"""
+"""Compiled programs: kernels, the memory between them, and the call (`codegen.call.compile` makes them)."""
 
 from __future__ import annotations
 
 import ctypes
-import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,108 +12,42 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch, memory
-from codegen.call.alignment import declared_alignment, given_alignments, kept_alignments, misplaced
+from codegen.call import signatures
+from codegen.call.alignment import given_alignments, kept_alignments, misplaced
 from codegen.call.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
-from codegen.call.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
-from codegen.call.lifetimes import Lifetime, place
+from codegen.call.kernels import Kernel, RunStats, StepTime
+from codegen.call.layout import LINE_BYTES, laid_out
 from codegen.call.linearise import linearise
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
 from codegen.call.xla_call import Failures, XlaCall
-from codegen.kernel import ir as kernel_ir
-from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode, stats
-from codegen.native.signature import KernelSignature, Param, Scratch
-from codegen.remembered.machine import calibrated_machine
-from codegen.remembered.plans import remembered_plan
-from codegen.source.emit import PhaseSource
-from codegen.supports import supports, supports_beside
+from codegen.launcher import launch, memory, native_threads
+from codegen.launcher.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
+from codegen.native.jit import KernelTarget, MachineCode, stats
+from codegen.native.signature import KernelSignature
 from hlo.errors import Declined, TilewrightError
 from hlo.limits import check_ranks, no_memory
-from hlo.module import DenseArray, Module, Value, as_module
-from hlo.registry import Literal
+from hlo.module import DenseArray, Value
 from hlo.settings import debug_modes
 from hlo.types import TensorType
-from tiling import Buffer, Decision, EvaluatorStep, Fusion, Obligation, Plan, plan
-from tiling.pipeline import check_settings
+from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
-from tiling.show.stages import print_stages
 from tiling.show.text import summary
-from tiling.words import amount, count
+from tiling.words import amount
 
-__all__ = ["Executable", "Kernel", "RunStats", "StepTime", "compile"]
+__all__ = ["ArgumentError", "Executable"]
 
 
-_log = logging.getLogger("tilewright.codegen")
 SHORT_SECONDS = 4e-6
-LINE_BYTES = 64
 XLA_MOST_BYTES = 1 << 25
-READ_AGAIN = 8  # times the size of an argument that a kernel which reads it goes through
 
 
 class ArgumentError(TilewrightError):
     """An array that does not fit the program's argument."""
-
-
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """One compiled phase of a fusion: `source` is it as Python, `function` runs that step by step, `statements` are its tree."""
-
-    name: str
-    fusion: Fusion
-    tasks: int
-    scratch_bytes: int  # of one thread
-    buffers: tuple[Buffer, ...]
-    compiled: CompiledKernel
-    statements: kernel_ir.Kernel
-
-    @property
-    def source(self) -> str:
-        return self.compiled.source
-
-    @property
-    def _facts(self) -> str:
-        return f"{self.name}: {count(self.tasks, 'task')}, {amount(self.scratch_bytes)} of scratch a thread"
-
-    def __repr__(self) -> str:
-        return f"<Kernel {self._facts}>"
-
-    def _repr_html_(self) -> str:
-        return source_to_html(self._facts, self.source, is_open=True)
-
-    @property
-    def function(self) -> Any:
-        """The source as a plain Python function of (begin, end, *flat arrays)."""
-        return self.compiled.python
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """What one step of a call took; `kind` is kernel, library, evaluator or copy."""
-
-    name: str
-    kind: str
-    seconds: float
-
-
-@dataclass
-class RunStats:
-    """Where the kernels came from, what a call needs beside its arguments and results, and what took how long.
-
-    `plan_seconds` are the planner's, `source_seconds` those of writing and proving the kernels, `compile_seconds` those of
-    machine code, here and in other processes.
-    """
-
-    compiled: int = 0
-    cache_hits: int = 0
-    compile_seconds: float = 0.0
-    scratch_bytes: int = 0
-    plan_seconds: float = 0.0
-    source_seconds: float = 0.0
 
 
 @dataclass(eq=False)
@@ -150,13 +80,13 @@ class Executable:
                 self.whole = reason
             else:
                 self._assembly = assembly
-        self._fixed: list[tuple[int, np.ndarray]] = []
         self._literals: list[np.ndarray] = []
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
         modes = debug_modes()
         self._debug = "guard-before" if "guard-before" in modes else "guard" if "guard" in modes else ""
+        self._gap_bytes = SCRATCH_GAP_BYTES if self._debug else 0
         self._uses: list[StepUse] = []  # of `_kernels`, for the guards
         self._told: dict[int, tuple[str, int]] = {}  # a memory's name and alignment in kernels
         self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
@@ -180,137 +110,64 @@ class Executable:
     # ------------------------------------------------------------ compile
 
     def _build(self) -> None:
-        program = self.plan.program
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
-        signatures = self._kept_signatures(computes)
+        kept = self._kept_signatures(computes)
         target = self.target or MachineCode()
         with few_collections():
-            compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, signatures, strict=True)])
+            compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, kept, strict=True)])
         self._compiled = dict(zip(computes, compiled, strict=True))
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
         self._launch = launch.Plan(linear.instructions)
         self._evaluated = {k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()}
-        given = {self._slot(v) for v in program.arguments}
-        results = {self._slot(v) for v in program.results}
-        constants = self._constants(given)
-        sizes, lives = self._assembly.sizes, linear.lives
-        inner = [s for s in lives if s not in given and s not in results and s not in constants]
-        offsets, total = place([Lifetime(sizes[s], lives[s][0], lives[s][1]) for s in inner])
-        self._offsets = dict(zip(inner, offsets, strict=True))
-        total = self._place_copies(computes, total)
+        self._layout = laid_out(self.plan, self._assembly, linear.lives, computes)
         self._check_places(computes)
-        given_rows, made_rows = ([(self._slot(v), v) for v in vs] for vs in (program.arguments, program.results))
-        self._lay_out(self._assembly.count, total, given_rows, made_rows, self.plan.machine.cores)
+        self._prepare(self.plan.machine.cores)
 
-    def _lay_out(
-        self, count: int, arena_bytes: int, given: Sequence[tuple[int | None, Value]], made: Sequence[tuple[int | None, Value]],
-        cores: int,
-    ) -> None:  # fmt: skip
-        """What a call needs of `count` memories: those of the arguments and the results, of constants, of what lies between."""
-        self._arena_bytes = arena_bytes
+    def _prepare(self, cores: int) -> None:
+        """All that a call would find out of the layout again and again."""
+        layout = self._layout
         threads = self.threads or cores
-        self.stats.scratch_bytes = arena_bytes + threads * self._launch.scratch_stride
-        self._addresses = np.zeros(count, np.int64)
-        for slot, a in self._fixed:
-            self._addresses[slot] = address_of(a)
-        self._arena_slots = np.array([*self._offsets], np.int64)
-        self._arena_offsets = np.array([*self._offsets.values()], np.int64)
-        self._given = [(slot, v.shape, v.tensor.dtype) for slot, v in given]
-        self._made = list(made)
-        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for _, v in made]
-        self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in self._fixed}
-        sizes_leased = [max(arena_bytes, 64), threads * self._launch.scratch_stride, *(v.tensor.size_bytes for _, v in made)]
-        self._need_bytes = sum(map(memory.rounded_bytes, sizes_leased))
-        self._quick = None if self._debug or self.whole is not None else self._quick_call(arena_bytes, given, made)
+        self.stats.scratch_bytes = layout.arena_bytes + threads * self._launch.scratch_stride
+        self._addresses = np.zeros(layout.count, np.int64)
+        for slot, address in layout.fixed_addresses.items():
+            self._addresses[slot] = address
+        self._arena_slots = np.array([*layout.offsets], np.int64)
+        self._arena_offsets = np.array([*layout.offsets.values()], np.int64)
+        self._given = [(slot, v.shape, v.tensor.dtype) for slot, v in layout.given]
+        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for _, v in layout.made]
+        self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in layout.fixed}
+        inner = [max(layout.arena_bytes, 64), threads * self._launch.scratch_stride]
+        self._need_bytes = sum(map(memory.rounded_bytes, [*inner, *(v.tensor.size_bytes for _, v in layout.made)]))
+        self._quick = None if self._debug or self.whole is not None else layout.quick_call(self._launch)
         self._short = self._quick.call if self._quick is not None else None
-
-    def _place_copies(self, computes: Sequence[Compute], total: int) -> int:
-        """Room in the arena, `total` bytes so far, for copies of small arguments that kernels read again and again.
-
-        NumPy aligns to 16 bytes: half of the vectors of such a row would be read from two cache lines each.
-        """
-        largest: dict[int, int] = {}
-        for n in computes:
-            most = max(b.size_bytes for b in n.source.buffers)
-            largest |= {slot: max(largest.get(slot, 0), most) for slot in n.slots}
-        self._copies: list[tuple[int, int, int]] = []  # memory, place in the arena, bytes
-        for v in self.plan.program.arguments:
-            slot, size = self._slot(v), v.tensor.size_bytes
-            if slot is not None and LINE_BYTES < size <= SMALL_BYTES and largest.get(slot, 0) >= READ_AGAIN * size:
-                self._copies.append((slot, total, size))
-                total += _in_lines(size)
-        return total
 
     def _slot(self, v: Value) -> int | None:
         """The number of the memory of a value; None for a value that no step touches."""
         return self._assembly.known_slot(v)
-
-    def _quick_call(
-        self, arena_bytes: int, given: Sequence[tuple[int | None, Value]], made: Sequence[tuple[int | None, Value]]
-    ) -> QuickCall | None:
-        """The short way to call a small program, or None."""
-        moved = arena_bytes + sum(v.tensor.size_bytes for _, v in (*given, *made))
-        if not QuickCall.takes(self._launch, moved):
-            return None
-        slots = [slot for slot, _ in made]
-        fixed = {slot: address_of(a) for slot, a in self._fixed}
-        if None in slots or len(set(slots)) != len(slots) or set(slots) & {*(slot for slot, _ in given), *fixed}:
-            return None
-        rows = [(slot, v.shape, v.tensor.dtype) for slot, v in (*given, *made) if slot is not None]
-        return QuickCall(rows[: len(given)], rows[len(given) :], fixed, self._offsets, arena_bytes, self._launch)
-
-    def _constants(self, given: set[int | None]) -> set[int]:
-        """Memories of constants that kernels or results read."""
-        found: set[int] = set()
-        for op in (op for p in self.plan.nested() for op in p.program.ops):
-            slot = self._slot(op.results[0]) if isinstance(op.definition.semantics, Literal) else None
-            if slot is not None and slot not in found:
-                dense: DenseArray = op.attr("value")
-                self._fixed.append((slot, memory.in_lines(dense.array)))
-                found.add(slot)
-        return {s for s in found if s not in given}
-
-    def _signature(self, node: Compute) -> KernelSignature:
-        """The arguments of a kernel of the tree."""
-        source = node.source
-        shared = self.plan.machine.l3_bytes
-        exceeds = sum(b.size_bytes for b in source.buffers) > shared
-        params = tuple(
-            Param(
-                b.name, b.element.dtype.name, declared_alignment(b),
-                # What the shared cache would not keep until it is read need not go through it.
-                stream=b in source.written and 2 * b.size_bytes >= shared and exceeds,
-                ahead=b in source.walked and 2 * b.size_bytes >= shared,
-            )
-            for b in source.buffers
-        )  # fmt: skip
-        places, _ = self._scratch_places(source)
-        scratch = [Scratch(b.name, b.element.dtype.name, offset) for b, offset in zip(source.scratch, places, strict=True)]
-        scratch += [Scratch(b.name, b.element.dtype.name, 0, stack_bytes=_in_lines(b.size_bytes)) for b in source.local]
-        return KernelSignature(params, tuple(scratch))
 
     def _kept_signatures(self, computes: Sequence[Compute]) -> list[KernelSignature]:
         """The kernels' signatures, none of which declares an address to be more aligned than it is; one that did is reported."""
         program = self.plan.program
         given, results = ([(self._slot(v), v) for v in vs] for vs in (program.arguments, program.results))
         alignments = given_alignments(given, results, self._assembly.exchanges)
-        signatures = []
+        kept = []
         for n in computes:
-            signature, refuted = kept_alignments(n.name, self._signature(n), n.slots, alignments)
+            signature = signatures.kernel_signature(n.source, self.plan.machine.l3_bytes, self._gap_bytes)
+            signature, refuted = kept_alignments(n.name, signature, n.slots, alignments)
             self._report(n.name, "the same with less alignment", refuted)
-            signatures.append(signature)
-        return signatures
+            kept.append(signature)
+        return kept
 
     def _check_places(self, computes: Sequence[Compute]) -> None:
         """What is declared as aligned starts with a cache line; where it does not, the evaluator runs the program."""
-        places = [("a constant", address_of(a)) for _, a in self._fixed if a.size]
-        places += [(f"memory {slot} of the arena", at) for slot, at in self._offsets.items()]
-        places += [(f"the copy of memory {slot}", at) for slot, at, _ in self._copies]
+        places = [("a constant", address_of(a)) for _, a in self._layout.fixed if a.size]
+        places += [(f"memory {slot} of the arena", at) for slot, at in self._layout.offsets.items()]
+        places += [(f"the copy of memory {slot}", at) for slot, at, _ in self._layout.copies]
         places += [
             (f"{n.name} {b.name}", at)
             for n in computes
-            for b, at in zip(n.source.scratch, self._scratch_places(n.source)[0], strict=True)
+            for b, at in zip(n.source.scratch, signatures.scratch_places(n.source, self._gap_bytes)[0], strict=True)
         ]
         places.append(("a thread's scratch", self._launch.scratch_stride))
         fault = misplaced(places)
@@ -324,18 +181,10 @@ class Executable:
             warnings.warn(f"{name} is refuted and replaced by {instead}: {fault}", MemorySafetyWarning, stacklevel=6)
             self.plan = replace(self.plan, decisions=(*self.plan.decisions, Decision(name, instead, False, str(fault))))
 
-    def _scratch_places(self, source: PhaseSource) -> tuple[list[int], int]:
-        """Where each scratch buffer of a kernel starts in its thread's scratch, and the size of that."""
-        places, total = [], 0
-        for b in source.scratch:
-            places.append(total)
-            total += _in_lines(b.size_bytes) + (SCRATCH_GAP_BYTES if self._debug else 0)
-        return places, total
-
     def _kernel(self, node: Compute) -> launch.Step:
         """The launcher's step of a kernel of the tree."""
         source, compiled = node.source, self._compiled[node]
-        places, scratch_bytes = self._scratch_places(source)
+        places, scratch_bytes = signatures.scratch_places(source, self._gap_bytes)
         inner = [ScratchUse(b.name, at, b.size_bytes) for b, at in zip(source.scratch, places, strict=True)]
         self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))
         for slot, b, param in zip(node.slots, source.buffers, compiled.signature.params, strict=True):
@@ -399,10 +248,11 @@ class Executable:
         moved = self._need_bytes + sum(prod(shape) * dtype.itemsize for _, shape, dtype in self._given)
         if moved > XLA_MOST_BYTES:
             return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
-        fixed = {slot: address_of(a) for slot, a in self._fixed}
+        layout = self._layout
+        fixed = layout.fixed_addresses
         made: list[tuple[int, int, int]] = []
         written: set[int] = set()
-        for known, v in self._made:
+        for known, v in layout.made:
             size_bytes = v.tensor.size_bytes
             if known is None:  # a constant that no step reads
                 known = self._addresses.size + len(made)
@@ -415,9 +265,9 @@ class Executable:
                 continue
             made.append((known, size_bytes, 1))
         given = [slot for slot, _, _ in self._given]
-        threads = self.threads or launch.default_threads()
+        threads = self.threads or native_threads.default_threads()
         return XlaCall(
-            self._launch, given, made, fixed, self._offsets, self._arena_bytes, threads, self._evaluate, done, failures
+            self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures
         )
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
@@ -459,21 +309,22 @@ class Executable:
             memory.pool.end(self._need_bytes)
 
     def _run_kernels(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        layout = self._layout
         addresses = self._addresses.copy()
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
-        arena = self._arena() if self._offsets or self._copies else None
+        arena = self._arena() if layout.offsets or layout.copies else None
         if arena is not None:
             addresses[self._arena_slots] = arena.address + self._arena_offsets
-            for slot, offset, size in self._copies:
+            for slot, offset, size in layout.copies:
                 if addresses[slot] % LINE_BYTES:
                     ctypes.memmove(arena.address + offset, int(addresses[slot]), size)
                     addresses[slot] = arena.address + offset
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
-        for (known, v), (shape, dtype, size_bytes) in zip(self._made, self._made_types, strict=True):
+        for (known, v), (shape, dtype, size_bytes) in zip(layout.made, self._made_types, strict=True):
             if known is None:
                 outputs.append(_literal(v))
                 continue
@@ -502,37 +353,38 @@ class Executable:
         return tuple(outputs)
 
     def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """The same run with every array between pages without access, looked at between any two steps (`codegen.call.guard`)."""
+        """The same run with every array between pages without access, looked at between any two steps (`launcher.guard`)."""
+        layout = self._layout
         uses = dict(zip(self._launch.kernels, self._uses, strict=True))
         guards = Guards(uses, self._told, before=self._debug == "guard-before")
         addresses = self._addresses.copy()
         for k, ((slot, _, _), a) in enumerate(zip(self._given, given, strict=True)):
             if slot is not None:
                 addresses[slot] = guards.place_copy(slot, f"argument {k}", a)
-        for slot, a in self._fixed:
+        for slot, a in layout.fixed:
             addresses[slot] = guards.place_copy(slot, "constant", a)
-        for slot in self._offsets:
+        for slot in layout.offsets:
             addresses[slot] = guards.place(slot, "array", self._assembly.sizes[slot])
-        for k, (known, v) in enumerate(self._made):
+        for k, (known, v) in enumerate(layout.made):
             if known is not None:
                 addresses[known] = guards.place(known, f"result {k}", v.tensor.size_bytes)
         self._launch.run(addresses, self.threads, spent, self._evaluate, guards)
         # Results are copies: guarded pages are not kept for longer than the call.
-        return tuple([_literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in self._made])
+        return tuple([_literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in layout.made])
 
     def _arena(self) -> memory.Lease:
         """Memory for all that lies between steps. Raises TooLargeError, with the largest of the values, where there is none."""
         try:
-            return memory.pool.lease(max(self._arena_bytes, 64), "scratch")
+            return memory.pool.lease(max(self._layout.arena_bytes, 64), "scratch")
         except (MemoryError, OSError, OverflowError) as e:
-            inner = [r for op in self.plan.program.ops for r in op.results if self._slot(r) in self._offsets]
+            inner = [r for op in self.plan.program.ops for r in op.results if self._slot(r) in self._layout.offsets]
             inner = inner or [r for op in self.plan.program.ops for r in op.results]
             raise no_memory(max(inner, key=lambda r: r.tensor.size_bytes), self.plan.module) from e
 
     def _kept(self, slot: int, given: Sequence[np.ndarray]) -> np.ndarray:
         """The argument or constant whose memory a result is."""
         slots = [own for own, _, _ in self._given]
-        return given[slots.index(slot)] if slot in slots else dict(self._fixed)[slot]
+        return given[slots.index(slot)] if slot in slots else dict(self._layout.fixed)[slot]
 
     def _evaluate(self, number: int, addresses: np.ndarray) -> None:
         """Runs one op of the evaluator's on the memories at these addresses: what it reads, then its results."""
@@ -576,10 +428,6 @@ class Executable:
         return given
 
 
-def _in_lines(size_bytes: int) -> int:
-    return -(-size_bytes // 64) * 64
-
-
 
 
 def _literal(v: Value) -> np.ndarray:
@@ -611,52 +459,3 @@ def _whole_program_reason(made: Plan) -> str | None:
         if not isinstance(v.type, TensorType) or not v.type.is_static:
             return f"an argument of type {v.type}"
     return None
-
-
-def compile(
-    module_or_plan: Module | Plan,
-    entry: str = "main",
-    threads: int | None = None,
-    custom_calls: CustomCalls | None = None,
-    *,
-    excess_precision: bool | None = None,
-    target: KernelTarget | None = None,
-) -> Executable:
-    """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
-
-    `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
-    The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
-    `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
-    TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
-    `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
-    Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
-    for `excess_precision` beside a plan.
-    """
-    began = time.perf_counter()
-    if isinstance(module_or_plan, Plan):
-        given = module_or_plan
-        if excess_precision is not None:
-            raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
-        rules = supports_beside(custom_calls or {})
-        if not all(rules(op) is None for f in given.fusions for op in f.ops):
-            # A plan made without knowing what can be generated: made again with it.
-            given = plan(given.module, given.program.name, given.machine, rules)
-    else:
-        machine = calibrated_machine()
-        if excess_precision is not None:
-            machine = replace(machine, excess_precision=excess_precision)
-        module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})
-        given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
-    check_settings()
-    print_stages(given, rules)
-    planned = time.perf_counter()
-    with few_collections():
-        made = Executable(given, threads, custom_calls, target)
-    s = made.stats
-    s.plan_seconds = planned - began
-    _log.info(
-        "@%s: %.3f s for the plan, %.3f s for %d kernels' sources, %.3f s for machine code (%d compiled, %d from caches)",
-        given.program.name, s.plan_seconds, s.source_seconds, len(made.kernels), s.compile_seconds, s.compiled, s.cache_hits,
-    )  # fmt: skip
-    return made

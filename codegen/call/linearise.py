@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from codegen.call import launch
 from codegen.call.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
+from codegen.launcher import launch
 from tiling import EvaluatorStep
 
 __all__ = ["Linear", "linearise"]

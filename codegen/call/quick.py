@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch
 from codegen.call.direct import DirectCall, is_available
+from codegen.launcher import launch
 from codegen.native import interrupts
 
 __all__ = ["SMALL_BYTES", "QuickCall", "address_of"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 
-from codegen.call import direct, launch
+from codegen.call import direct
+from codegen.launcher import native_threads
 from codegen.native import workers
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import planner_digest
@@ -32,9 +33,9 @@ def get_ready() -> None:
 
 @functools.cache
 def _get_ready() -> None:
-    if not launch.is_kept():
+    if not native_threads.is_kept():
         workers.start_early()
     calibrated_machine()
     planner_digest()
-    launch.prepare()
+    native_threads.prepare()
     direct.prepare()

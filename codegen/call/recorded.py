@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch, memory
-from codegen.call.executable import Executable, RunStats
+from codegen.call.executable import Executable
+from codegen.call.kernels import RunStats
+from codegen.call.layout import Layout
+from codegen.launcher import launch, memory
 from codegen.native.jit import CompiledKernel, kept_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
@@ -42,21 +44,22 @@ def recorded(executable: Executable) -> bytes | Declined:
         return Declined("the call is not one of kernels that LLVM compiled")
     if any(isinstance(s, launch.Host) for s in executable._launch.steps):
         return Declined("a step of the call is a library's or the evaluator's")
-    literals = [np.asarray(v.op.attr("value").array) for slot, v in executable._made if slot is None and v.op is not None]
-    fixed = [*executable._fixed, *((None, a) for a in literals)]
+    layout = executable._layout
+    literals = [np.asarray(v.op.attr("value").array) for slot, v in layout.made if slot is None and v.op is not None]
+    fixed = [*layout.fixed, *((None, a) for a in literals)]
     if sum(a.nbytes for _, a in fixed) > MOST_CONSTANT_BYTES:
         return Declined("its constants are large")
     kernels: dict[str, CompiledKernel] = {}
     document = {
         "steps": [_row(s, kernels) for s in executable._launch.steps],
         "kernels": [[k, [[p.name, p.dtype, p.align] for p in v.signature.params]] for k, v in kernels.items()],
-        "given": [[row[0], *_type(v)] for row, v in zip(executable._given, executable.plan.program.arguments, strict=True)],
-        "made": [[slot, *_type(v)] for slot, v in executable._made],
+        "given": [[slot, *_type(v)] for slot, v in layout.given],
+        "made": [[slot, *_type(v)] for slot, v in layout.made],
         "fixed": [[slot, list(a.shape), str(a.dtype), a.nbytes] for slot, a in fixed],  # no slot: a result that is a constant
-        "offsets": [*executable._offsets.items()],
-        "copies": executable._copies,
-        "arena_bytes": executable._arena_bytes,
-        "memories": len(executable._addresses),
+        "offsets": [*layout.offsets.items()],
+        "copies": layout.copies,
+        "arena_bytes": layout.arena_bytes,
+        "memories": layout.count,
         "cores": executable.plan.machine.cores,
     }
     if any(np.dtype(str(a.dtype)) != a.dtype for _, a in fixed):
@@ -101,14 +104,18 @@ def _restored(
     made.whole, made._debug, made._evaluated = None, "", {}
     made._launch = launch.Plan([_instruction(row, kernels) for row in document["steps"]])
     fixed = _fixed(document["fixed"], constants)
-    made._fixed = [(slot, memory.in_lines(a)) for slot, a in fixed if slot is not None]
-    made._offsets = dict(document["offsets"])
-    made._copies = [(slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]]
     made._make = make
-    given, results = _values(document["given"]), _values(document["made"])
     literals = iter([a for slot, a in fixed if slot is None])
-    results = [(slot, v if slot is not None else _constant(v.tensor, next(literals))) for slot, v in results]
-    made._lay_out(document["memories"], document["arena_bytes"], given, results, document["cores"])
+    made._layout = Layout(
+        document["memories"],
+        tuple(_values(document["given"])),
+        tuple((s, v if s is not None else _constant(v.tensor, next(literals))) for s, v in _values(document["made"])),
+        tuple((slot, memory.in_lines(a)) for slot, a in fixed if slot is not None),
+        dict(document["offsets"]),
+        tuple((slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]),
+        document["arena_bytes"],
+    )
+    made._prepare(document["cores"])
     return made
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call import launch
 from codegen.call.direct import native_function
+from codegen.launcher import launch, native_threads, words
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
@@ -207,31 +207,31 @@ def kernel(begin, end):
         for k in range(cells):
             table[k] = addresses[cell_slots[k]]
         steps_at = table_at + 8 * cells
-        count = record[{_STEP_WORDS}] // {launch.STEP_WORDS}
+        count = record[{_STEP_WORDS}] // {words.STEP_WORDS}
         copy_bytes(steps_at, record[{_STEPS}], 8 * record[{_STEP_WORDS}])
         steps = words(steps_at)
         for k in range(count):
-            steps[{launch.STEP_WORDS} * k + {launch._TABLE}] += table_at
+            steps[{words.STEP_WORDS} * k + {words.TABLE}] += table_at
         run_at = steps_at + 8 * record[{_STEP_WORDS}]
         run = words(run_at)
-        for k in range({launch.RUN_WORDS}):
+        for k in range({words.RUN_WORDS}):
             run[k] = 0
-        run[{launch._STEPS}] = steps_at
-        run[{launch._COUNT}] = count
-        run[{launch._BASE}] = memory + record[{_SCRATCH_AT}]
-        run[{launch._ROOM}] = record[{_STRIDE}]
-        run[{launch._CELLS}] = table_at
+        run[{words.STEPS}] = steps_at
+        run[{words.COUNT}] = count
+        run[{words.BASE}] = memory + record[{_SCRATCH_AT}]
+        run[{words.ROOM}] = record[{_STRIDE}]
+        run[{words.CELLS}] = table_at
         goes_on = True
         while goes_on:
             pool_at = words(record[{_POOL_CELL}])[0]
             threads = int64(1)
             if pool_at != 0 and record[{_THREADS}] > 1:
                 pool = words(pool_at)
-                threads = min(record[{_THREADS}], atomic_load(pool, {launch._WORKERS}) + 1)
-            run[{launch._THREADS}] = threads
-            run[{launch._POOL}] = pool_at
+                threads = min(record[{_THREADS}], atomic_load(pool, {words.WORKERS}) + 1)
+            run[{words.THREADS}] = threads
+            run[{words.POOL}] = pool_at
             call_entry(record[{_RUN}], run_at, 0, 0, 0)
-            position = run[{launch._POSITION}]
+            position = run[{words.POSITION}]
             if position < 0:
                 own[3] = {_INTERRUPTED}
                 goes_on = False
@@ -239,8 +239,8 @@ def kernel(begin, end):
                 goes_on = False
             else:
                 # Python's: it finds the buffers' addresses in the step's table, and tells in the status whether it raised
-                call_entry(record[{_HOST}], position, begin, steps[{launch.STEP_WORDS} * position + {launch._TABLE}], 0)
-                run[{launch._POSITION}] = position + 1
+                call_entry(record[{_HOST}], position, begin, steps[{words.STEP_WORDS} * position + {words.TABLE}], 0)
+                run[{words.POSITION}] = position + 1
                 goes_on = own[3] == 0
     if own[3] == 0:
         for k in range(results):
@@ -319,9 +319,9 @@ class XlaCall:
         numbers = [*(s for s in given if s is not None), *(s for s, _, _ in made), *fixed, *offsets, *plan.slots.tolist()]
         slots = 1 + max(numbers, default=0)
         template = plan.template.copy()
-        template[:, launch._TABLE] = 8 * plan.starts
-        words = slots + len(plan.slots) + template.size + launch.RUN_WORDS
-        arena_at = -(-8 * words // _LINE) * _LINE
+        template[:, words.TABLE] = 8 * plan.starts
+        room_words = slots + len(plan.slots) + template.size + words.RUN_WORDS
+        arena_at = -(-8 * room_words // _LINE) * _LINE
         scratch_at = arena_at + -(-arena_bytes // _LINE) * _LINE
         body = compile_kernel(_BODY_SOURCE, _NO_BUFFERS)
         sizes = {k: len(s.buffers) for k, s in enumerate(plan.steps) if isinstance(s, launch.Host)}
@@ -338,9 +338,9 @@ class XlaCall:
         record[_MADE] = self._words([w for slot, copied, align in made for w in (slot, copied, align - 1)])
         record[_CELLS], record[_CELL_SLOTS] = len(plan.slots), self._words(plan.slots.tolist())
         record[_STEP_WORDS], record[_STEPS] = template.size, self._words(template.ravel().tolist())
-        record[_RUN], record[_STRIDE] = launch.runner_entry(), plan.scratch_stride
+        record[_RUN], record[_STRIDE] = native_threads.runner_entry(), plan.scratch_stride
         record[_THREADS] = self.threads
-        record[_POOL_CELL] = launch.pool_cell_address()
+        record[_POOL_CELL] = native_threads.pool_cell_address()
         record[_HOST] = ctypes.cast(called, ctypes.c_void_p).value or 0 if called is not None else 0
         record[_DONE] = done
         record[_ALLOCATE], record[_RELEASE] = _allocator()

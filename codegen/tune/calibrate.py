@@ -12,8 +12,8 @@ from statistics import median
 
 import numpy as np
 
-from codegen.call import memory
-from codegen.call.launch import Plan, Step
+from codegen.launcher import memory
+from codegen.launcher.launch import Plan, Step
 from codegen.lib.contract import micro_shape
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param

@@ -16,10 +16,11 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.call import executable as executable_module
-from codegen.call import launch, whole_loops
+from codegen.call import layout as layout_module
+from codegen.call import signatures, whole_loops
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced, own_alignment
 from codegen.call.memory_safety import MemorySafetyWarning
+from codegen.launcher import launch
 from codegen.native.jit import compile_kernel, kernel_ir
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
@@ -80,7 +81,7 @@ def whole_lines(b: Buffer) -> int:
 def test_what_is_declared_of_arguments_and_small_results_is_checked(
     element: str, mutation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executable_module, "declared_alignment", mutation)
+    monkeypatch.setattr(signatures, "declared_alignment", mutation)
     with pytest.warns(MemorySafetyWarning, match=r"aligned: \w+ \w+: refuted: declared a multiple of"):
         exe = codegen.compile(program(24, element))
     own = own_alignment(element_type(element))
@@ -92,7 +93,7 @@ def test_what_is_declared_of_arguments_and_small_results_is_checked(
 
 def test_large_results_are_declared_as_the_pool_aligns_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """What arguments are declared is refuted, what results from the pool are is not."""
-    monkeypatch.setattr(executable_module, "declared_alignment", whole_lines)
+    monkeypatch.setattr(signatures, "declared_alignment", whole_lines)
     with pytest.warns(MemorySafetyWarning, match="refuted"):
         exe = codegen.compile(program(40_000, "f32"))
     (kernel,) = exe.kernels
@@ -126,9 +127,9 @@ def small_numbers(module: hlo.Module) -> list[np.ndarray[Any, Any]]:
 
 def test_places_in_the_arena_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     module = hlo.parse(CENTRED)
-    assert codegen.compile(module)._offsets, "a program with something in its arena is wanted"
-    real = executable_module.place
-    monkeypatch.setattr(executable_module, "place", lambda lives: ([at + 8 for at in real(lives)[0]], real(lives)[1] + 64))
+    assert codegen.compile(module)._layout.offsets, "a program with something in its arena is wanted"
+    real = layout_module.place
+    monkeypatch.setattr(layout_module, "place", lambda lives: ([at + 8 for at in real(lives)[0]], real(lives)[1] + 64))
     with pytest.warns(MemorySafetyWarning, match="aligned: memory . of the arena: refuted: it lies at 8, 8 bytes into"):
         exe = codegen.compile(module)
     assert "it lies at 8" in exe.fallbacks[0]
@@ -140,8 +141,8 @@ def test_constants_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
       %0 = stablehlo.constant dense<[1.0, 2.0, 3.0, 5.0]> : tensor<4xf32>
       %1 = stablehlo.add %x, %0 : tensor<4xf32>
       return %1 : tensor<4xf32> }"""
-    assert codegen.compile(hlo.parse(text))._fixed, "a constant in memory is wanted"
-    monkeypatch.setattr(executable_module.memory, "in_lines", lambda a: at_offset(a, 4))
+    assert codegen.compile(hlo.parse(text))._layout.fixed, "a constant in memory is wanted"
+    monkeypatch.setattr(layout_module.memory, "in_lines", lambda a: at_offset(a, 4))
     with pytest.warns(MemorySafetyWarning, match="aligned: a constant: refuted"):
         exe = codegen.compile(hlo.parse(text))
     aligned_results(exe, np.ones(4, np.float32))
@@ -151,8 +152,8 @@ def test_scratch_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     exe = codegen.compile(hlo.parse(CASES["three"].text))
     assert exe._launch.scratch_stride % 64 == 0
     assert any(use.scratch for use in exe._uses), "a kernel with scratch is wanted"
-    real = codegen.Executable._scratch_places
-    monkeypatch.setattr(codegen.Executable, "_scratch_places", lambda e, s: ([p + 4 for p in real(e, s)[0]], real(e, s)[1] + 64))
+    real = signatures.scratch_places
+    monkeypatch.setattr(signatures, "scratch_places", lambda s, gap: ([p + 4 for p in real(s, gap)[0]], real(s, gap)[1] + 64))
     with pytest.warns(MemorySafetyWarning, match="aligned: .*refuted: it lies at 4, 4 bytes into a cache line"):
         exe = codegen.compile(hlo.parse(CASES["three"].text))
     assert exe.fallbacks

@@ -16,8 +16,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call.guard import Block, GuardError, Guards, ScratchUse, StepUse
 from codegen.kernel.print_numba import print_numba
+from codegen.launcher.guard import Block, GuardError, Guards, ScratchUse, StepUse
 from codegen.native.jit import compile_kernels
 from hlo.errors import SettingError
 
@@ -136,7 +136,7 @@ def test_a_page_without_access_stops_a_kernel(mode: str, place: int) -> None:
 def test_arguments_cannot_be_written() -> None:
     code = """
 import ctypes, numpy as np
-from codegen.call.guard import Block
+from codegen.launcher.guard import Block
 b = Block("x", 8, 4)
 b.array((2,), np.float32)[:] = 1
 b.close_for_writing()

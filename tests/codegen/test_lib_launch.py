@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.call import launch, memory
-from codegen.call.launch import Plan, Step, default_threads
+from codegen.launcher import memory, native_threads
+from codegen.launcher.launch import Plan, Step
+from codegen.launcher.native_threads import default_threads
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param, Scratch
 
@@ -133,13 +134,13 @@ def test_a_forked_child_starts_its_own_workers() -> None:
     x, y = np.arange(1000.0), np.zeros(1000)
     plan = Plan([Step(SQUARE, 1000, (0, 1), 10)])
     plan.run(_addresses(x, y), 2)
-    assert launch._pool is not None
+    assert native_threads._pool is not None
     child = os.fork()
     if child == 0:
         y[:] = 0
         for _ in range(50):
             plan.run(_addresses(x, y), 2)
-        os._exit(0 if launch._pool is not None and len(launch._pool.threads) == 1 and (y == x * x).all() else 1)
+        os._exit(0 if native_threads._pool is not None and len(native_threads._pool.threads) == 1 and (y == x * x).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     plan.run(_addresses(x, y), 2)
 
@@ -149,7 +150,7 @@ import os, sys, threading
 import numpy as np
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param
-from codegen.call.launch import Plan, Step
+from codegen.launcher.launch import Plan, Step
 kernel = compile_kernel({source!r}, KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))))
 x, y = np.arange(1000.0), np.zeros(1000)
 plan = Plan([Step(kernel, 1000, (0, 1), 10)])

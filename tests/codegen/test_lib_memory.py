@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.call.memory import HUGE_BYTES, MemoryPool, rounded_bytes
+from codegen.launcher.memory import HUGE_BYTES, MemoryPool, rounded_bytes
 from tests.threads import in_threads
 
 

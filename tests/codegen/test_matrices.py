@@ -11,7 +11,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call import launch
+from codegen.launcher import launch
 from codegen.supports import supports
 from tests.pairs import fast_cover
 from tilewright.lapack import CUSTOM_CALLS

@@ -13,8 +13,8 @@ import pytest
 import codegen
 import hlo
 import tilewright
-from codegen.call import memory
-from codegen.call.memory import FLOOR_BYTES, SPAN_SECONDS, MemoryPool
+from codegen.launcher import memory
+from codegen.launcher.memory import FLOOR_BYTES, SPAN_SECONDS, MemoryPool
 from hlo.errors import SettingError
 
 LARGE = 4 * FLOOR_BYTES  # of address space; nobody writes to it

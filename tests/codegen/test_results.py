@@ -98,7 +98,7 @@ def test_small_arguments_that_are_read_again_may_start_anywhere(shift: int) -> N
       return %1, %b : tensor<1000x260xf32>, tensor<260xf32>
     }"""
     executable = codegen.compile(hlo.parse(text))
-    assert [size for _, _, size in executable._copies] == [1040]
+    assert [size for _, _, size in executable._layout.copies] == [1040]
     rng = np.random.default_rng(shift)
     x, raw = rng.standard_normal((1000, 260)).astype(np.float32), np.zeros(260 * 4 + 128, np.uint8)
     start = -raw.ctypes.data % 64 + shift

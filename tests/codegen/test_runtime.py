@@ -16,8 +16,8 @@ import pytest
 import codegen
 import hlo
 import tiling
-from codegen.call import launch
-from codegen.call.launch import Step
+from codegen.launcher import launch
+from codegen.launcher.launch import Step
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param
 from tests.machines import narrower_targets

@@ -11,7 +11,7 @@ from numba.core.errors import NumbaError
 
 import codegen
 import hlo
-from codegen.call.launch import Plan, Step
+from codegen.launcher.launch import Plan, Step
 from codegen.native import front_numba as front
 from codegen.native import jit
 from codegen.native import lower as native
@@ -113,9 +113,10 @@ def test_the_walk_takes_every_kernel_of_the_examples(path: Path, numba_calls: li
 
 
 def test_the_walk_takes_the_launcher(numba_calls: list[str]) -> None:
-    from codegen.call import launch, xla_call
+    from codegen.call import xla_call
+    from codegen.launcher import run_source
 
-    for source in (launch._WORKER_SOURCE, launch._RUN_SOURCE, launch._OWN_SOURCE, xla_call._BODY_SOURCE):
+    for source in (run_source.WORKER_SOURCE, run_source.RUN_SOURCE, run_source.OWN_SOURCE, xla_call._BODY_SOURCE):
         compile_kernel(source, KernelSignature(()))
     assert not numba_calls
 

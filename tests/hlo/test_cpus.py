@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hlo.cpus
-from codegen.call.launch import default_threads
+from codegen.launcher.native_threads import default_threads
 from hlo.cpus import cpu_quota, usable_cpus
 from tiling.machine import Machine
 

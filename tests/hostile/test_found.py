@@ -17,8 +17,8 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.call import launch
 from codegen.call.memory_safety import MemorySafetyWarning
+from codegen.launcher import native_threads, run_source
 from codegen.native import jit
 from tiling.machine import Machine
 
@@ -129,53 +129,53 @@ def test_a_handler_calls_in_the_middle_of_the_first_call_that_makes_the_threads(
     x = np.ones((400, 400), np.float32)
     inner: list[float] = []
 
-    class Interrupted(launch._Pool):
+    class Interrupted(native_threads.Pool):
         def __init__(self) -> None:
             super().__init__()
             made.append(self)
             if len(made) == 1:
                 inner.append(float(exe(x, x)[0][0, 0]))
 
-    made: list[launch._Pool] = []
-    monkeypatch.setattr(launch, "_Pool", Interrupted)
-    monkeypatch.setattr(launch, "_pool", None)
+    made: list[native_threads.Pool] = []
+    monkeypatch.setattr(native_threads, "Pool", Interrupted)
+    monkeypatch.setattr(native_threads, "_pool", None)
     outer: list[float] = []
     ends(lambda: outer.append(float(exe(x, x)[0][0, 0])))
     assert outer == inner == [400.0]
-    assert launch._get_pool() is made[1]
+    assert native_threads.get_pool() is made[1]
     made[1].stop()
 
 
 def test_calls_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first parallel call compiled the workers' code: in a signal's handler, while numba was being imported, it failed."""
     for name in ("_pool", "_runner", "_worker", "_owner"):
-        monkeypatch.setattr(launch, name, None)
-    monkeypatch.setattr(launch, "default_threads", lambda: 2)
+        monkeypatch.setattr(native_threads, name, None)
+    monkeypatch.setattr(native_threads, "default_threads", lambda: 2)
     exe = codegen.compile(hlo.parse(LARGE), threads=2)
 
     def refused(*given: Any) -> Any:
         raise AssertionError("a call compiles")
 
-    monkeypatch.setattr(launch, "compile_kernel", refused)
+    monkeypatch.setattr(native_threads, "compile_kernel", refused)
     x = np.ones((400, 400), np.float32)
     assert exe(x, x)[0][0, 0] == 400
-    launch._get_pool().stop()
+    native_threads.get_pool().stop()
 
 
 def test_a_handler_compiles_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    signature = launch._NO_BUFFERS
+    signature = native_threads.NO_BUFFERS
     obtain = jit._obtain
     inner: list[int] = []
 
     def interrupted(*given: Any) -> Any:
         if not inner:
             inner.append(0)
-            inner[0] = jit.compile_kernel(launch._WORKER_SOURCE, signature).entry
+            inner[0] = jit.compile_kernel(run_source.WORKER_SOURCE, signature).entry
         return obtain(*given)
 
     monkeypatch.setattr(jit, "_obtain", interrupted)
     monkeypatch.setattr(jit, "_kernels", {})
-    ends(lambda: inner.append(jit.compile_kernel(launch._WORKER_SOURCE, signature).entry))
+    ends(lambda: inner.append(jit.compile_kernel(run_source.WORKER_SOURCE, signature).entry))
     assert len(inner) == 2 and all(inner)
 
 

@@ -36,7 +36,7 @@ ELSEWHERE = """
 import ctypes, sys, time
 import numpy as np
 import codegen, hlo
-from codegen.call import launch
+from codegen.launcher import native_threads
 from codegen.lib import threads
 from codegen.native.lower import LoadedObject, library_object, publish
 from codegen.target import default_target
@@ -66,7 +66,7 @@ for name in ("__ulock_wait", "__ulock_wake"):
     publish(name, loaded.address(name))
 counts = (ctypes.c_int64 * 2).from_address(ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address("counted"))())
 threads.sleep_call = lambda triple: way
-launch._Pool.stop = lambda pool: None  # which asks the system's own library
+native_threads.Pool.stop = lambda pool: None  # which asks the system's own library
 t = "tensor<1024x4096xf32>"
 text = f"func.func @main(%x: {t}) -> {t} {{ %0 = stablehlo.tanh %x : {t} return %0 : {t} }}"
 run = codegen.compile(hlo.parse(text), threads=2)

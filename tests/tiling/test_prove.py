@@ -18,6 +18,7 @@ from tests import shipped_plans
 from tests.random_programs import random_program
 from tiling import Buffer, Contract, Loop, Machine, Nest, Phase, Schedule, Scope, Store, prove
 from tiling.proving.obligations import Obligation, Proof, Verdict
+from tiling.proving.trial import Trial
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MACHINE = Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
@@ -473,3 +474,15 @@ def test_random_programs_that_were_wrong(seed: int) -> None:
     module, _ = random_program(seed)
     proof = prove(tiling.plan(module, machine=MACHINE))
     assert proof.holds, told(proof)
+
+
+def test_elements_are_drawn_alike_wherever_a_program_lies_in_memory() -> None:
+    """They were drawn by the values' addresses: what a proof of unlike expressions saw differed from run to run."""
+    text = "func.func @main(%x: tensor<4xf32>, %y: tensor<4xi8>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
+    given = [hlo.parse(text).entry.arguments for _ in range(2)]
+    drawn = []
+    for arguments in given:
+        places: dict[hlo.Value, int] = {}
+        trials = [Trial({}, {}, seed, lambda load, trial: 0.0, places) for seed in range(3)]
+        drawn.append([t.drawn(v, (3,)) for t in trials for v in arguments])
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 6

@@ -95,9 +95,9 @@ def _reads(walk: Walk, root: Place) -> Iterator[tuple[Value, IndexingMap, Value]
         todo, behind = [first], set()
         while todo:
             node = todo.pop()
-            if id(node) in behind:
+            if node in behind:
                 continue
-            behind.add(id(node))
+            behind.add(node)
             yield node.place[0], node.map, start[0]
             op = node.place[0].op
             for k, maps in enumerate(node.operands):

@@ -237,10 +237,11 @@ class Compared:
         if running and compare.values(found) != compare.values(wanted):
             raise Undecided("it is not written as the op's, and reads other values through copies")
         is_told = False
+        places: dict[Value, int] = {}
         try:
             for seed in range(3):
                 mine, other = (
-                    [Trial(ranges, at, seed, folded, running).number(n) for n in nodes] for nodes in (found, wanted)
+                    [Trial(ranges, at, seed, folded, places, running).number(n) for n in nodes] for nodes in (found, wanted)
                 )
                 if is_product:
                     mine, other = [float(np.prod(mine))], [float(np.prod(other))]

@@ -30,7 +30,7 @@ from indexing.isl import context, full_relation
 from indexing.transform import merge_runtimes
 from tiling.loops.accesses import Access, Domain
 from tiling.loops.element_ir import loads
-from tiling.loops.ir import Contract, Nest, Schedule, Scope, Sequential
+from tiling.loops.ir import Buffer, Contract, Nest, Schedule, Scope, Sequential
 from tiling.proving.element_relations import (
     factors,
     in_any_block,
@@ -62,14 +62,14 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
     A question gives a witness against the obligation or None, and raises Undecided.
     """
     statements = list(statements_of(schedule))
-    copies: dict[int, list[Statement]] = {}
+    copies: dict[Buffer, list[Statement]] = {}
     for s in statements:
         if s.value is None:
-            copies.setdefault(id(s.write.buffer), []).append(s)
+            copies.setdefault(s.write.buffer, []).append(s)
     for step in (x for p in schedule.phases for x in p.before if isinstance(x, Nest)):
         for x in step.stores:  # what running results start from
             if not loads([x.node]):
-                copies.setdefault(id(x.buffer), [])
+                copies.setdefault(x.buffer, [])
     given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT) if b.value is not None}
     kept = (
         given
@@ -97,13 +97,13 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
             yield "folded once", str(s.write), partial(ask.ask, partial(_twice, s, s.value.op))
 
 
-def _states(schedule: Schedule) -> dict[int, Value]:
-    """The values whose running results a sequential loop keeps in buffers: by the buffer's id."""
-    found: dict[int, Value] = {}
+def _states(schedule: Schedule) -> dict[Buffer, Value]:
+    """The values whose running results a sequential loop keeps in buffers: by the buffer."""
+    found: dict[Buffer, Value] = {}
     for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
         for nest in (s for s in step.steps if isinstance(s, Nest)):
             roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
-            found |= {id(x.buffer): x.value for x in loads(roots) if x.buffer is not None}
+            found |= {x.buffer: x.value for x in loads(roots) if x.buffer is not None}
     return found
 
 
@@ -114,8 +114,8 @@ def _flags_are_down(schedule: Schedule) -> bool:
 
 class _Check:
     def __init__(
-        self, statement: Statement, copies: Mapping[int, list[Statement]], kept: set[Value], given: set[Value],
-        ask: Questions, left_out: LeftOut | None, states: Mapping[int, Value], apart: Mapping[int, Contract],
+        self, statement: Statement, copies: Mapping[Buffer, list[Statement]], kept: set[Value], given: set[Value],
+        ask: Questions, left_out: LeftOut | None, states: Mapping[Buffer, Value], apart: Mapping[Buffer, Contract],
     ) -> None:  # fmt: skip
         self.statement, self.copies, self.ask, self.left_out = statement, copies, ask, left_out
         self.kept, self.given, self.states, self.apart = kept, given, states, apart
@@ -230,19 +230,19 @@ class _Check:
         self, read: Access, through: int = 0
     ) -> Iterator[tuple[Value, tuple[Expr, ...], tuple[tuple[Access, Access], ...]]]:
         """(value, element, copies on the way) of what a load may find where it reads."""
-        value = read.value or self.states.get(id(read.buffer))
+        value = read.value or self.states.get(read.buffer)
         if read.buffer.scope is Scope.ARGUMENT and value is None:
             value = read.buffer.value  # nothing else is ever there
-        sums = self.apart.get(id(read.buffer))
+        sums = self.apart.get(read.buffer)
         if value is not None and (read.index is None or len(read.index) == value.rank):
             yield value, index_of(read), ()
         elif sums is not None:
             at = dict(zip(sums.places, read.at, strict=True)) if sums.element else {}
             yield sums.value, tuple(substitute(e, at) for e in sums.element) if sums.element else index_of(read), ()
-        elif id(read.buffer) not in self.copies or through == COPIES:
+        elif read.buffer not in self.copies or through == COPIES:
             raise Undecided(f"{read.buffer.name} holds copies of what is not known")
         else:
-            for s in self.copies[id(read.buffer)]:
+            for s in self.copies[read.buffer]:
                 for inner in s.reads:
                     for source, element, copies in self._sources(inner, through + 1):
                         yield source, element, ((s.write, inner), *copies)

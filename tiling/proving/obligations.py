@@ -228,17 +228,17 @@ def _outputs(f: Fusion) -> Iterator[Obligation]:
 
 def _inputs_of_plan(plan: Plan) -> Iterator[Obligation]:
     """A kernel reads arguments, constants and what an earlier kernel stored."""
-    ready = {id(v) for v in plan.program.arguments}
+    ready = set(plan.program.arguments)
     for step in plan.steps:
         reads = step.inputs if isinstance(step, Fusion) else step.op.operands
         for v in reads:
-            made = id(v) in ready or (v.op is not None and isinstance(v.op.definition.semantics, Literal))
+            made = v in ready or (v.op is not None and isinstance(v.op.definition.semantics, Literal))
             # Operands of the evaluator's ops may be computed in place by no kernel at all.
             if isinstance(step, Fusion) or not made:
                 name = f"{step.name} reads %{v.name or '?'}"
                 verdict = Verdict.PROVED if made else Verdict.REFUTED
                 yield Obligation("inputs", name, verdict, "" if made else f"%{v.name or '?'} is not there yet")
-        ready |= {id(v) for v in (step.outputs if isinstance(step, Fusion) else step.op.results)}
+        ready |= {*(step.outputs if isinstance(step, Fusion) else step.op.results)}
 
 
 @dataclass(frozen=True)
@@ -260,10 +260,10 @@ class _Prover:
                 self.accesses.append(a)
             else:
                 self.unmodelled.append(a)
-        self.writes: dict[int, list[Access]] = {}
+        self.writes: dict[Buffer, list[Access]] = {}
         for a in self.accesses:
             if a.kind is not Kind.READ:
-                self.writes.setdefault(id(a.buffer), []).append(a)
+                self.writes.setdefault(a.buffer, []).append(a)
 
     def _is_updated(self, buffer: Buffer) -> bool:
         """True for a value that a kernel changes in place: the rest of it was there before."""
@@ -290,15 +290,15 @@ class _Prover:
             yield self._once("in bounds", a, (a,), partial(self._outside, a))
         for b in self.schedule.buffers:
             if b.scope is Scope.RESULT and not self._is_updated(b):
-                mine = [w for w in self.writes.get(id(b), []) if w.kind is Kind.WRITE and (w.value is None or w.value is b.value)]
+                mine = [w for w in self.writes.get(b, []) if w.kind is Kind.WRITE and (w.value is None or w.value is b.value)]
                 yield self._once("written once", b.name, (b.name, *mine), partial(self._written_once, b, mine))
             if b.scope is Scope.ARGUMENT:
-                bad = self.writes.get(id(b), [])
+                bad = self.writes.get(b, [])
                 yield Obligation("inputs", f"{b.name} is not written", Verdict.REFUTED if bad else Verdict.PROVED,
                                  str(bad[0]) if bad else "")  # fmt: skip
-        known = {id(b) for b in self.schedule.buffers}
+        known = set(self.schedule.buffers)
         for a in self.accesses:
-            if id(a.buffer) not in known:
+            if a.buffer not in known:
                 yield Obligation("storage", str(a), Verdict.REFUTED, f"{a.buffer.name} is none of the schedule's buffers")
             if self._is_made_here(a):
                 before, earlier = self._producers(a)
@@ -394,7 +394,7 @@ class _Prover:
     def _producers(self, a: Access) -> tuple[list[Access], list[Access]]:
         """(writes of the same task before `a`, writes of earlier phases) of the content that `a` expects."""
         mine, earlier = [], []
-        for w in self.writes.get(id(a.buffer), []):
+        for w in self.writes.get(a.buffer, []):
             if w.kind is not Kind.WRITE or not _same_content(a, w):
                 continue
             if w.order[:3] < a.order[:3] and w.order[0] == a.order[0]:
@@ -414,7 +414,7 @@ class _Prover:
         last = max((*mine, *earlier), key=lambda w: w.order, default=None)
         if last is None:
             return None  # that nothing is produced is said elsewhere
-        for w in self.writes.get(id(a.buffer), []):
+        for w in self.writes.get(a.buffer, []):
             if _same_content(a, w) or w.kind is Kind.UPDATE:
                 continue
             point = self._between(a, w, last, all(p.order[:2] == a.order[:2] for p in (*mine, *earlier)))

@@ -34,8 +34,7 @@ class Questions:
 
     def __init__(self, operations: int, deadline: float) -> None:
         self.operations, self.deadline = operations, deadline
-        self._relations: dict[tuple[Any, ...], islpy.Map] = {}
-        self._keep: list[Access] = []
+        self._relations: dict[tuple[Access, int], islpy.Map] = {}
 
     def ask(self, question: Callable[[], str | None]) -> str | None:
         if time.perf_counter() > self.deadline:
@@ -180,15 +179,14 @@ class Questions:
 
     def relation(self, a: Access, depth: int) -> islpy.Map:
         """(the first `depth` variables of the domain) -> positions."""
-        key = (id(a), depth)
+        key = (a, depth)
         if key not in self._relations:
-            self._keep.append(a)
-            full = self._relations.get((id(a), -1))
+            full = self._relations.get((a, -1))
             if full is None:
                 full = to_isl(_as_map(a.domain, a.at))
                 for group in a.domain.failed:
                     full = full.subtract_domain(points_where(a.domain, group))
-                self._relations[id(a), -1] = full
+                self._relations[a, -1] = full
             n = len(a.domain.variables)
             made = full.project_out(IN, depth, n - depth) if n > depth else full
             for k in range(depth):

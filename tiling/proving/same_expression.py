@@ -267,30 +267,36 @@ def terms_of(n: Node, function: str) -> Iterator[Node]:
             yield x
 
 
+_Term = Scalar | tuple[object, ...]
+
+
 def same_terms(compare: Comparison, found: Sequence[Node], wanted: Sequence[Node]) -> bool:
     """The same terms, but for constants that a fold may leave out or take again."""
 
-    def counted(nodes: Sequence[Node]) -> Counter[str]:
-        return Counter(t for n in nodes if (t := _text(compare, n)) is not None)
+    def counted(nodes: Sequence[Node]) -> Counter[_Term]:
+        return Counter(t for n in nodes if not isinstance(t := _term(compare, n), Scalar))
 
     return counted(found) == counted(wanted)
 
 
-def _text(compare: Comparison, n: Node) -> str | None:
-    """An expression at a point, written down; None for a constant."""
+def _argument(compare: Comparison, n: Node) -> object:
+    made = _term(compare, n)
+    if not isinstance(made, Scalar):
+        return made
+    return str(made.value) if isinstance(compare.settled(n), Scalar) else ("convert", str(made.value))
+
+
+def _term(compare: Comparison, n: Node) -> _Term:
+    """An expression at a point as what equals another one's that is the same; a constant is itself."""
     n = compare.settled(n)
     if isinstance(n, Scalar):
-        return None
+        return n
     if isinstance(n, Load):
-        return f"{id(n.value)}[{', '.join(str(compare.index(e)) for e in n.index)}]"
+        return n.value, tuple([compare.index(e) for e in n.index])
     if isinstance(n, Apply):
         if n.function == "convert":
-            return _text(compare, n.arguments[0])
-        return f"{n.function}({', '.join(_text(compare, a) or _constant_text(compare.settled(a)) for a in n.arguments)})"
+            return _term(compare, n.arguments[0])
+        return n.function, tuple([_argument(compare, a) for a in n.arguments])
     if isinstance(n, IndexNode):
-        return f"index {compare.index(n.expression)}"
+        return "index", compare.index(n.expression)
     raise Undecided("an index that is known only at run time")
-
-
-def _constant_text(n: Node) -> str:
-    return str(n.value) if isinstance(n, Scalar) else "?"

@@ -29,13 +29,17 @@ class Untried(Exception):
 
 
 class Trial:
-    """The numbers of expressions at one iteration; elements are random, the same for the same element and `seed`."""
+    """The numbers of expressions at one iteration; elements are random, the same for the same element and `seed`.
+
+    `places` numbers the values whose elements were asked for: trials that are compared share it.
+    """
 
     def __init__(
         self, ranges: Mapping[Var, Interval], at: Mapping[Var, Expr], seed: int, fold: Callable[[Load, Trial], Number],
-        running: Collection[Value] = (),
+        places: dict[Value, int], running: Collection[Value] = (),
     ) -> None:  # fmt: skip
         self.ranges, self.at, self.seed, self.fold = ranges, dict(at), seed, fold
+        self.places = places
         self.running = running  # values that are read through copies, or while they grow: one number for each
         self.known: dict[Node, Number] = {}
 
@@ -92,7 +96,7 @@ class Trial:
         return self.drawn(n.value, tuple(self.index(e) for e in n.index))
 
     def drawn(self, v: Value, where: object) -> Number:
-        k = zlib.crc32(f"{self.seed} {id(v)} {where}".encode())
+        k = zlib.crc32(f"{self.seed} {self.places.setdefault(v, len(self.places))} {where}".encode())
         element = v.tensor.element
         if isinstance(element, ElementType) and (element.is_integer or element.is_boolean):
             # Small ones, on both sides of what a place may be, and any.

@@ -14,7 +14,7 @@ from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Sc
 
 __all__ = ["Flow", "Statement", "index_of", "statements_of", "sums_apart", "with_names"]
 
-NOTHING_APART: Mapping[int, Contract] = {}
+NOTHING_APART: Mapping[Buffer, Contract] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,10 @@ def statements_of(schedule: Schedule) -> Iterator[Statement]:
                 continue  # said by the obligation "modelled"
 
 
-def sums_apart(schedule: Schedule) -> dict[int, Contract]:
-    """The contractions whose sums lie in a buffer of their own: by its id."""
+def sums_apart(schedule: Schedule) -> dict[Buffer, Contract]:
+    """The contractions whose sums lie in a buffer of their own: by the buffer."""
     made = [c for p in schedule.phases for c in p.steps if isinstance(c, Contract) and c.out.buffer.value is None]
-    return {id(c.out.buffer): c for c in made if c.element or len(c.out.buffer.shape) == c.value.rank}
+    return {c.out.buffer: c for c in made if c.element or len(c.out.buffer.shape) == c.value.rank}
 
 
 def _of_blocks(step: Sequential, reader: Reader) -> Iterator[Statement]:
@@ -98,13 +98,13 @@ def _holders(schedule: Schedule) -> set[tuple[Value | None, Buffer]]:
     return found
 
 
-def _of_nest(nest: Nest, reader: Reader, apart: Mapping[int, Contract] = NOTHING_APART) -> Iterator[Statement]:
+def _of_nest(nest: Nest, reader: Reader, apart: Mapping[Buffer, Contract] = NOTHING_APART) -> Iterator[Statement]:
     for s in nest.stores:
         one = Nest(nest.loops, (s,), (), nest.order_is_fixed, nest.skip)
         node, made = s.node, _statement(s.value, list(reader.nest(one)), nest)
-        is_moved = isinstance(node, Load) and node.buffer is not None and node.value is s.value
-        if is_moved and isinstance(node, Load):
-            c = apart.get(id(node.buffer))
+        is_moved = False
+        if isinstance(node, Load) and node.buffer is not None and node.value is s.value:
+            c = apart.get(node.buffer)
             at = dict(zip(c.places, node.index, strict=True)) if c is not None and c.element else {}
             element = tuple(substitute(e, at) for e in c.element) if c is not None and c.element else node.index
             is_moved = element == tuple(s.index) and (s.value, node.buffer) in _holders(reader.schedule)

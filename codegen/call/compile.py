@@ -1,0 +1,72 @@
+"""From a module or a plan to an executable: codegen.compile(module)  ->  Executable  ->  exe(*arrays) -> tuple of arrays."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+
+from codegen.call.executable import Executable
+from codegen.call.fallback import CustomCalls
+from codegen.native.jit import KernelTarget
+from codegen.remembered.machine import calibrated_machine
+from codegen.remembered.plans import remembered_plan
+from codegen.supports import supports, supports_beside
+from hlo.module import Module, as_module
+from tiling import Plan, plan
+from tiling.pipeline import check_settings
+from tiling.planning.garbage import few_collections
+from tiling.show.stages import print_stages
+
+__all__ = ["compile"]
+
+_log = logging.getLogger("tilewright.codegen")
+
+
+def compile(
+    module_or_plan: Module | Plan,
+    entry: str = "main",
+    threads: int | None = None,
+    custom_calls: CustomCalls | None = None,
+    *,
+    excess_precision: bool | None = None,
+    target: KernelTarget | None = None,
+) -> Executable:
+    """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
+
+    `custom_calls` maps the target names of custom calls to functions (op, *operands) that return an array or a tuple of them.
+    The operands are copies, theirs to keep and to write (`hlo.foreign.borrows` marks functions that take read-only views).
+    `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
+    TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
+    `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
+    Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
+    for `excess_precision` beside a plan.
+    """
+    began = time.perf_counter()
+    if isinstance(module_or_plan, Plan):
+        given = module_or_plan
+        if excess_precision is not None:
+            raise ValueError("excess_precision: a plan has it from its machine (Machine.excess_precision)")
+        rules = supports_beside(custom_calls or {})
+        if not all(rules(op) is None for f in given.fusions for op in f.ops):
+            # A plan made without knowing what can be generated: made again with it.
+            given = plan(given.module, given.program.name, given.machine, rules)
+    else:
+        machine = calibrated_machine()
+        if excess_precision is not None:
+            machine = replace(machine, excess_precision=excess_precision)
+        module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})
+        given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
+    check_settings()
+    print_stages(given, rules)
+    planned = time.perf_counter()
+    with few_collections():
+        made = Executable(given, threads, custom_calls, target)
+    s = made.stats
+    s.plan_seconds = planned - began
+    _log.info(
+        "@%s: %.3f s for the plan, %.3f s for %d kernels' sources, %.3f s for machine code (%d compiled, %d from caches)",
+        given.program.name, s.plan_seconds, s.source_seconds, len(made.kernels), s.compile_seconds, s.compiled, s.cache_hits,
+    )  # fmt: skip
+    return made

@@ -1,0 +1,110 @@
+"""The memories of a call, by number: what is given, what is made, constants, and what lies between, in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.call.assembly import Assembly
+from codegen.call.lifetimes import Lifetime, place
+from codegen.call.nodes import Compute
+from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
+from codegen.launcher import launch, memory
+from hlo.module import DenseArray, Value
+from hlo.registry import Literal
+from tiling import Plan
+
+__all__ = ["LINE_BYTES", "Layout", "in_lines", "laid_out"]
+
+LINE_BYTES = 64
+READ_AGAIN = 8  # times the size of an argument that a kernel which reads it goes through
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where a call finds its `count` memories.
+
+    `given` and `made` are the arguments and results, each with its memory's number: None for one that no step touches. `fixed`
+    are the constants. `offsets` are places in an arena of `arena_bytes`; so are those of the `copies` of small arguments:
+    (memory, place, bytes).
+    """
+
+    count: int
+    given: tuple[tuple[int | None, Value], ...]
+    made: tuple[tuple[int | None, Value], ...]
+    fixed: tuple[tuple[int, np.ndarray], ...]
+    offsets: Mapping[int, int]
+    copies: tuple[tuple[int, int, int], ...]
+    arena_bytes: int
+
+    @property
+    def fixed_addresses(self) -> dict[int, int]:
+        """The constants' addresses, by the number of their memory."""
+        return {slot: address_of(a) for slot, a in self.fixed}
+
+    def quick_call(self, steps: launch.Plan) -> QuickCall | None:
+        """The short way to call a small program, or None."""
+        moved = self.arena_bytes + sum(v.tensor.size_bytes for _, v in (*self.given, *self.made))
+        if not QuickCall.takes(steps, moved):
+            return None
+        slots = [slot for slot, _ in self.made]
+        fixed = self.fixed_addresses
+        if None in slots or len(set(slots)) != len(slots) or set(slots) & {*(slot for slot, _ in self.given), *fixed}:
+            return None
+        rows = [(slot, v.shape, v.tensor.dtype) for slot, v in (*self.given, *self.made) if slot is not None]
+        arguments = len(self.given)
+        return QuickCall(rows[:arguments], rows[arguments:], fixed, self.offsets, self.arena_bytes, steps)
+
+
+def laid_out(made: Plan, assembly: Assembly, lives: Mapping[int, Sequence[int]], computes: Sequence[Compute]) -> Layout:
+    """The layout of a plan's memories, each of which is in use from the first to the last of its `lives`."""
+    slot = assembly.known_slot
+    given, results = (tuple((slot(v), v) for v in vs) for vs in (made.program.arguments, made.program.results))
+    fixed = _constants(made, slot)
+    elsewhere = {s for s, _ in (*given, *results, *fixed)}
+    inner = [s for s in lives if s not in elsewhere]
+    offsets, inner_bytes = place([Lifetime(assembly.sizes[s], lives[s][0], lives[s][1]) for s in inner])
+    copies, arena_bytes = _copies(given, computes, inner_bytes)
+    return Layout(assembly.count, given, results, fixed, dict(zip(inner, offsets, strict=True)), copies, arena_bytes)
+
+
+def _constants(made: Plan, slot_of: Callable[[Value], int | None]) -> tuple[tuple[int, np.ndarray], ...]:
+    """Memories of constants that kernels or results read."""
+    found: dict[int, np.ndarray] = {}
+    for op in (op for p in made.nested() for op in p.program.ops):
+        slot = slot_of(op.results[0]) if isinstance(op.definition.semantics, Literal) else None
+        if slot is not None and slot not in found:
+            dense: DenseArray = op.attr("value")
+            found[slot] = memory.in_lines(dense.array)
+    return tuple(found.items())
+
+
+def _copies(
+    given: Sequence[tuple[int | None, Value]], computes: Sequence[Compute], total: int
+) -> tuple[tuple[tuple[int, int, int], ...], int]:
+    """Room in the arena, `total` bytes so far, for copies of small arguments that kernels read again and again.
+
+    NumPy aligns to 16 bytes: half of the vectors of such a row would be read from two cache lines each.
+    """
+    largest: dict[int, int] = {}
+    for n in computes:
+        most = max(b.size_bytes for b in n.source.buffers)
+        largest |= {slot: max(largest.get(slot, 0), most) for slot in n.slots}
+    copies: list[tuple[int, int, int]] = []
+    for slot, v in given:
+        size = v.tensor.size_bytes
+        if slot is not None and LINE_BYTES < size <= SMALL_BYTES and largest.get(slot, 0) >= READ_AGAIN * size:
+            copies.append((slot, total, size))
+            total += in_lines(size)
+    return tuple(copies), total
+
+
+def in_lines(size_bytes: int) -> int:
+    """The bytes of the cache lines that hold so many.
+
+    >>> in_lines(1), in_lines(64), in_lines(65)
+    (64, 64, 128)
+    """
+    return -(-size_bytes // LINE_BYTES) * LINE_BYTES

@@ -1,0 +1,1 @@
+"""What runs a compiled program: steps, threads, the launcher's own source, the pool of memory, guards."""
