@@ -64,10 +64,8 @@ def _parsed(text: str) -> Any:
 
 
 def _of_its_context(module: Any) -> Any:
-    """The module, as its context's to free: a module that is freed after its context ends the process.
-
-    Python's collector finalises the objects of a circle (an error, the frames that it was raised in) in any order.
-    """
+    """The module, as its context's to free. Python's collector finalises the objects of a circle (an error, the frames that it
+    was raised in) in any order, and a module that is freed after its context was ends the process."""
     module._owned = True
     return module
 

@@ -134,15 +134,17 @@ def test_a_panel_must_hold_whole_vectors() -> None:
 ])  # fmt: skip
 def test_transposes_write_nothing_beside(dtype: str, literal: bool, target: str) -> None:
     """Sizes below, at and beyond a block: what is around them in the destination stays."""
-    size = (lambda v: str(v)) if literal else (lambda v: f"end + {v - 1}")
     lines, places, at = [], [], 3
     for rows, cols in ((1, 1), (1, 17), (3, 10), (16, 5), (33, 18), (65, 40)):
-        lines.append(f"    transpose({size(rows)}, {size(cols)}, x, 5, 71, y, {at}, {rows + 2})\n")
+        lines.append(f"    transpose({rows}, {cols}, x, 5, 71, y, {at}, {rows + 2})\n")
         places.append((rows, cols, at))
         at += cols * (rows + 2) + 5
+    if not literal:  # one, whose sizes the kernel reads
+        sizes = "s[3 * k], s[3 * k + 1], x, 5, 71, y, s[3 * k + 2], s[3 * k] + 2"
+        lines = [f"    for k in range({len(places)} * end):\n        transpose({sizes})\n"]
     kernel = compile_kernel(
-        "def kernel(begin, end, x, y):\n" + "".join(lines),
-        KernelSignature(tuple(Param(v, dtype, 1) for v in "xy")), Target.named(target),
+        "def kernel(begin, end, x, y, s):\n" + "".join(lines),
+        KernelSignature((*(Param(v, dtype, 1) for v in "xy"), Param("s", "int64", 8))), Target.named(target),
     )  # fmt: skip
     kind = np.uint16 if dtype == "bfloat16" else np.dtype(dtype)
     x = np.random.default_rng(0).integers(0, 100, 5 + 65 * 71).astype(kind)
@@ -150,7 +152,7 @@ def test_transposes_write_nothing_beside(dtype: str, literal: bool, target: str)
     for rows, cols, to in places:
         m = x[5 : 5 + rows * 71].reshape(rows, 71)[:, :cols]
         np.lib.stride_tricks.as_strided(wanted[to:], (cols, rows), (wanted.itemsize * (rows + 2), wanted.itemsize))[...] = m.T
-    run(kernel, 0, 1, x, found)
+    run(kernel, 0, 1, x, found, np.array(places, np.int64).reshape(-1))
     np.testing.assert_array_equal(found, wanted)
 
 
