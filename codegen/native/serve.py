@@ -22,15 +22,13 @@ NEW_OBJECTS = 100_000
 def serve() -> None:
     """Compile the jobs that come in on standard input until it ends; the answers go out on what was standard output.
 
-    What compiles is loaded before the first job is there. Where none comes for a while, the caller has changed its mind.
+    What compiles is loaded before the first job is there. Where none comes for a while, the caller needs no more.
     """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     sent: set[str] = set()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
-    idle = threading.Timer(IDLE_SECONDS, os._exit, (0,))
-    idle.daemon = True
-    idle.start()
+    idle = _idle()
     lower.prepare()
     while True:
         try:
@@ -45,6 +43,15 @@ def serve() -> None:
             answer = str(error)
         pickle.dump(answer, answers)
         answers.flush()
+        idle = _idle()
+
+
+def _idle() -> threading.Timer:
+    """Ends this process unless it is cancelled."""
+    timer = threading.Timer(IDLE_SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _answer(job: Job | Errand, sent: set[str]) -> Made | None:
