@@ -15,11 +15,12 @@ import pytest
 
 import hlo
 import tilewright
+from codegen import Executable
 from codegen.native import library_objects, workers
 from hlo.errors import Declined
 from interp import LimitError, Limits, evaluate, machine
 from tests.safety.test_forks import status_of
-from tilewright import first_call
+from tilewright import first_call, jax_bridge
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
@@ -73,6 +74,28 @@ def test_the_first_call_is_evaluated_and_later_ones_run_kernels_that_another_pro
     agree(again(jnp.array(x)), f(x))
     assert again.evaluated_calls == 0, "what the cache has need not be evaluated"
     assert not [p for p in cache.rglob("*") if p.name.startswith(".new-")]
+
+
+@pytest.mark.jax
+def test_the_call_that_has_waited_makes_ready_what_later_ones_find(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[object] = []
+    call = Executable.__call__
+
+    def counted(executable: Executable, *arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        runs.append(executable)
+        return call(executable, *arrays)
+
+    monkeypatch.setattr(Executable, "__call__", counted)
+    monkeypatch.setattr(jax_bridge, "_SETTLING_SECONDS", float("inf"))
+    f, x = own_function(235)
+    g = tilewright.jit(f, output="numpy", donate_argnums=0)
+    seen = []
+    for _ in range(3):
+        given = jnp.array(x)
+        agree(g(given), f(x))
+        assert given.is_deleted()
+        seen.append(len(runs))
+    assert (seen, g.evaluated_calls) == ([0, 4, 5], 1)
 
 
 @pytest.mark.jax
