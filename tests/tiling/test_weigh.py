@@ -18,7 +18,7 @@ from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
-from tiling.planning.garbage import NEW_OBJECTS, few_collections
+from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
 from tiling.planning.weigh import Sketch
 
 ROOT = Path(__file__).parents[2]
@@ -103,10 +103,27 @@ def test_collections_are_few_while_planning_and_as_before_afterwards() -> None:
         with few_collections():
             assert gc.get_threshold()[0] >= NEW_OBJECTS
         assert gc.get_threshold()[0] >= NEW_OBJECTS
+        with few_collections(20_000):
+            assert gc.get_threshold()[0] >= 20_000 * OBJECTS_OF_OP
     assert gc.get_threshold() == before
     with pytest.raises(ZeroDivisionError), few_collections():
         raise ZeroDivisionError
     assert gc.get_threshold() == before
+
+
+def test_what_was_made_counts_as_old_afterwards() -> None:
+    """The next collection of new objects need not walk what is kept: unless somebody has frozen objects, which stay so."""
+    with few_collections():
+        kept = [[k] for k in range(1000)]
+    assert any(x is kept for x in gc.get_objects(generation=2))
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with few_collections():
+            assert kept[0] == [0]
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
 
 
 def test_a_collector_that_is_off_stays_off() -> None:
