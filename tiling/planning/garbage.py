@@ -1,8 +1,9 @@
 """Garbage collections while a program is planned and compiled: few, for nearly all that is made is kept until that ends.
 
-At Python's own threshold of 700 new objects a collection walks what was made since the last one, and now and then all that there
-is, a program's ops and all imported modules included: a third of the time of planning, with next to nothing found. At a threshold of
-100,000 it was still a sixth. So the threshold grows with the program, and what was made counts as old afterwards without a walk.
+At Python's own threshold of 700 new objects a collection walks what was made since the last one, and now and then all that
+there is, a program's ops and all imported modules included: a third of the time of planning, with next to nothing found. At a
+threshold of 100,000 it was still a sixth. So the threshold grows with the program, and what was made counts as old afterwards
+without a walk.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _ENTERED = _Entered()
 
 @contextmanager
 def few_collections(ops: int = 0) -> Iterator[None]:
-    """In here the collector waits for at least 100,000 new objects and 1,000 for each of a program's ops, whoever else is in here;
-    a collector that is off stays off.
+    """In here the collector waits for 100,000 new objects and 1,000 for each of a program's ops, or for as many more as another
+    who is in here asks for; a collector that is off stays off.
 
     >>> with few_collections():
     ...     gc.get_threshold()[0] >= NEW_OBJECTS
