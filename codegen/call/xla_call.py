@@ -287,7 +287,7 @@ class Failures:
 
 
 def _is_long(step: launch.Instruction) -> bool:
-    return isinstance(step, launch.Step) and step.is_long
+    return isinstance(step, launch.Step | launch.Library) and step.is_long
 
 
 class XlaCall:

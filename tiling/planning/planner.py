@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hlo.errors import Declined
-from hlo.module import Module, Op, Value, as_module
+from hlo.module import Module, Op, Value, as_module, walk
 from hlo.registry import Literal, SumOfProducts
 from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
@@ -74,8 +74,10 @@ def plan(
     machine = with_model(machine or Machine.detect(), cost_model)
     with few_collections():
         program = flatten(as_module(module), entry, supports)
+        ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+        with few_collections(ops):
+            return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
 
 
 def _plan_program(
