@@ -11,7 +11,7 @@ import pytest
 from codegen.lib.contract import micro_shape
 from codegen.native.jit import compile_kernel, kernel_assembly
 from codegen.native.signature import KernelSignature, Param
-from codegen.target import Target
+from codegen.target import Target, host_target
 from codegen.tune.probe import run
 from tests.machines import narrower_targets
 from tests.pairs import fast_cover
@@ -74,6 +74,7 @@ def test_panels_that_are_asked_for_ahead(literal: bool, target: str) -> None:
     _gemm(31, 203, 70, ("float32",) * 3, target, literal, "False", False, False)
 
 
+@pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="x86-64 targets")
 def test_the_next_panel_comes_while_one_is_multiplied() -> None:
     """Without it each panel's first pass waited for the shared cache: a fifth of a product of 2048 rows on AVX2."""
 
