@@ -31,15 +31,16 @@ _ENDS, _AGAIN, _INTERRUPT, _TEXT, _TEXT_SIZE, _ROWS = range(6)
 _CALL, _RAISED, _GONE, _TIMES = range(4)
 _WORDS = _ROWS + _ROW_WORDS * len(FUNCTIONS)
 
-_HARMLESS = frozenset(n for n in FUNCTIONS if n.endswith("_Destroy") or n in ("Buffer_Delete", "LoadedExecutable_Delete"))
+_LET_GO = ("Buffer_Delete", "LoadedExecutable_Delete", "Buffer_DecreaseExternalReferenceCount")
+_HARMLESS = frozenset(n for n in FUNCTIONS if n.endswith("_Destroy") or n in _LET_GO)
 """What returns success when it was not done: memory stays, nothing else happens."""
 
 _ONCE = frozenset(
     "Client_Create Client_Compile Compile Executable_DeserializeAndLoad LoadedExecutable_Execute Client_BufferFromHostBuffer"
     " Event_Await Buffer_ToHostBuffer Buffer_CopyToDevice Buffer_CopyToMemory Buffer_CopyRawToHost Event_OnReady Event_Set"
-    " Client_CreateViewOfDeviceBuffer Buffer_IncreaseExternalReferenceCount Buffer_DecreaseExternalReferenceCount".split()
+    " Client_CreateViewOfDeviceBuffer Buffer_DecreaseExternalReferenceCount".split()
 )
-"""What is not called a second time: it has effects, or takes long. Its errors are statuses to jaxlib, not the end."""
+"""What is not called a second time: it has effects, or takes long. Its errors are statuses to jaxlib, or it is harmless."""
 
 _COMMON = f"""
 target triple = "{{triple}}"
@@ -150,13 +151,13 @@ class Entries:
     def __init__(self, functions: Mapping[str, Callable[[Any], None]]) -> None:
         unknown = functions.keys() - set(FUNCTIONS)
         assert not unknown, f"no functions of the interface: {sorted(unknown)}"
-        # The code and what it calls are kept by `self`, and that by the module that makes it (`tilewright.pjrt.plugin`).
-        source = _source()
-        place, self._code = native_function(source, "tilewright_pjrt_cell")
+        # jaxlib calls also when the interpreter has dropped its modules: what it calls is never freed
+        api = ctypes.pythonapi
+        api.Py_IncRef(ctypes.py_object(self))
+        place, self._code = native_function(_source(), "tilewright_pjrt_cell")
         self._cell = (ctypes.c_int64 * _WORDS).from_address(ctypes.CFUNCTYPE(ctypes.c_void_p)(place)())
         self._called = [_PYTHON(self._entry(name, functions.get(name))) for name in FUNCTIONS]
         self._text = ctypes.create_string_buffer(INTERRUPTED_TEXT)
-        api = ctypes.pythonapi
         self._cell[_ENDS] = _address(api.Py_IsFinalizing if hasattr(api, "Py_IsFinalizing") else api._Py_IsFinalizing)
         self._cell[_INTERRUPT] = _address(api.PyErr_SetInterrupt)
         self._cell[_TEXT], self._cell[_TEXT_SIZE] = ctypes.addressof(self._text), len(INTERRUPTED_TEXT)
