@@ -80,7 +80,7 @@ def functions_of() -> Ran:
     """All functions of `FOLDERS` that stand in a module or a class of it, by their qualified names."""
     found: dict[str, frozenset[str]] = {}
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder).glob("*.py")):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             names: set[str] = set()
             todo: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text(encoding="utf-8")))]
             while todo:

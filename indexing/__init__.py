@@ -1,22 +1,22 @@
 """Index maps: which elements of one tensor belong to an index of another, and everything that follows from that.
 
-    expressions   terms, extrema, bounds, simplifier, printer; `indexing.expr` has all that other rooms need of them
-    maps          map, notation, map_simplifier, transform, relation, mapset, display, sympy_bridge, operations
-    deriving      derive (output to input), inverse (input to output), runtime, may_read, collectives
-    programs      blocks, program (maps along all paths), slices (regions along all paths)
-    sets          spans, regions (boxes, or isl sets where boxes do not do), images
+    expressions/  terms, extrema, bounds, simplifier; `indexing.expr` has all that other rooms need of them
+    maps          map, notation, map_simplifier, transform, mapset, operations
+    deriving/     derive (output to input), edges, runtime, may_read, collectives, blocks
+    programs      program (maps along all paths), slices (regions along all paths)
+    sets          spans, regions (boxes, or isl sets where boxes do not do)
     questions     questions, layout
-    the judge     isl_sets, isl, from_isl
+    exact/        the judge, isl: isl_sets, isl, from_isl, relation, images, inverse (input to output)
+    show/         printer, display, sympy_bridge
 
 `import indexing` loads neither isl nor sympy: isl comes with the first question that boxes and rules cannot answer, sympy with
-`indexing.sympy_bridge`. docs/index-maps.md shows the use.
+`indexing.show.sympy_bridge`. docs/index-maps.md shows the use.
 """
 
-from indexing import display as _display  # fill the tables of printers
 from indexing import operations as _operations
-from indexing import printer as _printer
 from indexing.caches import clear_caches
-from indexing.derive import output_to_input
+from indexing.deriving.derive import output_to_input
+from indexing.exact.inverse import input_to_output, invert
 from indexing.expr import (
     Const,
     Expr,
@@ -33,12 +33,13 @@ from indexing.expr import (
     substitute,
     variables,
 )
-from indexing.inverse import input_to_output, invert
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, compose
 from indexing.mapset import MapSet
 from indexing.notation import parse_expr, parse_map
 from indexing.program import maps_from
 from indexing.regions import Region
+from indexing.show import display as _display  # fill the tables of printers
+from indexing.show import printer as _printer
 
 __all__ = [
     "Const",

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from indexing.bounds import EVERYTHING, Bounds, Interval, interval
-from indexing.extrema import maximum, minimum
-from indexing.simplifier import Simplifier, simplify
-from indexing.terms import (
+from indexing.expressions.bounds import EVERYTHING, Bounds, Interval, interval
+from indexing.expressions.extrema import maximum, minimum
+from indexing.expressions.simplifier import Simplifier, simplify
+from indexing.expressions.terms import (
     Const,
     Expr,
     ExprLike,

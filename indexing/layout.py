@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo import TensorType
+from indexing.expressions.terms import Const, Expr
 from indexing.map import IndexingMap, compose, usual
-from indexing.terms import Const, Expr
 
 __all__ = ["bitcast_map", "from_position", "physical_map", "to_position"]
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from hlo import Declined, Value
 from hlo.display import as_html, as_latex, as_text
 from hlo.lazy import cached_property
-from indexing.bounds import Bounds, Interval
 from indexing.expr import ExprLike, as_expr, evaluate, substitute
+from indexing.expressions.bounds import Bounds, Interval
+from indexing.expressions.terms import Expr, Var
 from indexing.regions import Region
-from indexing.terms import Expr, Var
 
 if TYPE_CHECKING:
     import islpy
@@ -269,7 +269,7 @@ class IndexingMap:
         return self._operations.rescale_ranges(self)
 
     def image(self, region: Region | None = None) -> Region:
-        """The results over a region of the dimensions (default: the domain), exactly; see `indexing.images.image`."""
+        """The results over a region of the dimensions (default: the domain), exactly; see `indexing.exact.images.image`."""
         return self._operations.image(self, region)
 
     def preimage(self, region: Region) -> Region:

@@ -18,11 +18,11 @@ from dataclasses import replace
 from math import gcd
 
 from hlo.settings import debug_modes
-from indexing.bounds import Bounds, Interval
 from indexing.caches import Memo
+from indexing.expressions.bounds import Bounds, Interval
+from indexing.expressions.simplifier import simplify
+from indexing.expressions.terms import Expr, FloorDiv, Mod, Var, from_terms, mod
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable
-from indexing.simplifier import simplify
-from indexing.terms import Expr, FloorDiv, Mod, Var, from_terms, mod
 
 __all__ = ["PASSES", "known_empty", "simplify_map"]
 
@@ -45,7 +45,7 @@ def simplify_map(m: IndexingMap) -> IndexingMap:
     if done is None:
         done = _simplify(m, points=True)
         if "prove" in debug_modes():
-            from indexing.isl import prove_same
+            from indexing.exact.isl import prove_same
 
             prove_same(m, done)
         _MEMO.keep(m.spelling, done)

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 
 from hlo import Location, ParseError
 from hlo.display import as_text
-from indexing.bounds import Interval
-from indexing.extrema import maximum, minimum
+from indexing.expressions.bounds import Interval
+from indexing.expressions.extrema import maximum, minimum
+from indexing.expressions.terms import Expr, ExprLike, Var, as_expr, floordiv, mod
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, label_of
-from indexing.terms import Expr, ExprLike, Var, as_expr, floordiv, mod
 
 __all__ = ["format_document", "format_map", "parse_expr", "parse_map"]
 

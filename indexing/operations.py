@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexing.images import image, preimage
-from indexing.inverse import invert
+from indexing.exact.images import image, preimage
+from indexing.exact.inverse import invert
+from indexing.exact.relation import same_relation
 from indexing.map import IndexingMap
 from indexing.map_simplifier import simplify_map
 from indexing.notation import format_document
-from indexing.relation import same_relation
 from indexing.transform import ranges_to_dims, rescale_ranges, restrict, select_results
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def to_isl(m: IndexingMap) -> islpy.Map:
-    """`indexing.isl.to_isl`; islpy is loaded when it is first asked."""
-    from indexing import isl
+    """`indexing.exact.isl.to_isl`; islpy is loaded when it is first asked."""
+    from indexing.exact import isl
 
     return isl.to_isl(m)

@@ -11,10 +11,10 @@ from typing import Any
 
 from hlo import Module, Op, TensorType, Value
 from hlo.registry import Structure, definitions
-from indexing.blocks import blocks_of, topological
 from indexing.caches import Memo
-from indexing.derive import BY_REGION, output_to_input
-from indexing.inverse import invert
+from indexing.deriving.blocks import blocks_of, topological
+from indexing.deriving.derive import BY_REGION, output_to_input
+from indexing.exact.inverse import invert
 from indexing.map import IndexingMap, compose
 from indexing.mapset import MapSet
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hlo import Declined, Op, TensorType
-from indexing.bounds import Interval
-from indexing.derive import output_to_input
+from indexing.deriving.derive import output_to_input
+from indexing.exact.images import image
+from indexing.exact.inverse import invert
 from indexing.expr import ExprLike, substitute
-from indexing.images import image
-from indexing.inverse import invert
+from indexing.expressions.bounds import Interval
+from indexing.expressions.simplifier import simplify
+from indexing.expressions.terms import Var
 from indexing.layout import physical_map
 from indexing.map import IndexingMap, Variable
 from indexing.mapset import MapSet
 from indexing.regions import Region
-from indexing.simplifier import simplify
-from indexing.terms import Var
 
 __all__ = [
     "Coalescing",
@@ -66,7 +66,7 @@ def point_count(m: IndexingMap, region: Region | None = None) -> int | Declined:
         box = Region.box([v.interval for v in m.dims])
         outer = (box & region).count
         return outer if isinstance(outer, Declined) else inner * outer
-    from indexing.isl import bounded, domain_set
+    from indexing.exact.isl import bounded, domain_set
 
     def counted() -> int:
         points = domain_set(m)
@@ -245,7 +245,7 @@ def _runs(positions: Region) -> tuple[int, int | None] | Declined:
         return (1, s.size) if s.step == 1 else (s.size, 1)
     if positions.is_empty:
         return 0, 0
-    from indexing.isl import bounded, shifted
+    from indexing.exact.isl import bounded, shifted
 
     def starts() -> int:
         s = positions.to_isl()
@@ -272,7 +272,7 @@ def is_injective(m: IndexingMap) -> bool | Declined:
     m = m.simplify()
     if m.is_known_empty or not invert(m).ranges:
         return True
-    from indexing.isl import is_injective_for_each_runtime
+    from indexing.exact.isl import is_injective_for_each_runtime
 
     return is_injective_for_each_runtime(m)
 
@@ -328,7 +328,7 @@ def reuse_distance(m: IndexingMap, order: Sequence[Var] | None = None) -> ReuseD
         return ReuseDistance(vector, loops[n], prod(variables[v].interval.size for v in inner), elements)
     if not free and not m.constraints and _all_distinct(m, [variables[v] for v in loops]):
         return None
-    from indexing.isl import shortest_reuse
+    from indexing.exact.isl import shortest_reuse
 
     found = shortest_reuse(m, loops)
     if found is None or isinstance(found, Declined):

@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from hlo import Declined
-from indexing.bounds import Interval
+from indexing.expressions.bounds import Interval
 from indexing.spans import Box, Span, box_count, box_difference, box_intersection
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Region:
     @staticmethod
     def _of_question(make: Callable[[], islpy.Set]) -> Region:
         """The region of a set that isl is to make, all within one budget."""
-        from indexing.isl_sets import box_of, decided
+        from indexing.exact.isl_sets import box_of, decided
 
         def asked() -> tuple[islpy.Set, list[tuple[int, int, int]] | None]:
             made = make()
@@ -96,7 +96,7 @@ class Region:
             if self.boxes is not None:
                 self._count = sum(box_count(b) for b in self.boxes)
             else:
-                from indexing.isl_sets import count
+                from indexing.exact.isl_sets import count
 
                 self._count = count(self.to_isl())
         return self._count
@@ -107,7 +107,7 @@ class Region:
         if self.is_empty:
             raise ValueError("an empty region has no hull")
         if self.boxes is None:
-            from indexing.isl_sets import hull
+            from indexing.exact.isl_sets import hull
 
             return hull(self.to_isl())
         sides = zip(*self.boxes, strict=True)
@@ -140,12 +140,12 @@ class Region:
     def to_isl(self) -> islpy.Set:
         """The region as an isl set in this thread's context."""
         if self._set is None:
-            from indexing.isl_sets import set_of_boxes
+            from indexing.exact.isl_sets import set_of_boxes
 
             assert self.boxes is not None
             self._set = set_of_boxes(self.rank, [[(s.lower, s.upper, s.step) for s in b] for b in self.boxes])
         else:
-            from indexing.isl_sets import here
+            from indexing.exact.isl_sets import here
 
             return here(self._set)
         return self._set
@@ -206,7 +206,7 @@ class Region:
 
 
 def _decided(question: Callable[[], bool]) -> bool:
-    from indexing.isl_sets import decided
+    from indexing.exact.isl_sets import decided
 
     return decided(question)
 
@@ -214,7 +214,7 @@ def _decided(question: Callable[[], bool]) -> bool:
 def _from_text(text: str) -> Region:
     import islpy
 
-    from indexing.isl_sets import context
+    from indexing.exact.isl_sets import context
 
     return Region.of_isl(islpy.Set.read_from_str(context(), text))
 

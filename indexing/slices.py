@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from hlo import Block, Declined, Module, Op, TensorType, Value
 from hlo.registry import Structure
-from indexing.blocks import blocks_of, topological
-from indexing.derive import output_to_input
+from indexing.deriving.blocks import blocks_of, topological
+from indexing.deriving.derive import output_to_input
 from indexing.errors import BudgetSpent
-from indexing.images import image
-from indexing.inverse import input_to_output
+from indexing.exact.images import image
+from indexing.exact.inverse import input_to_output
 from indexing.map import IndexingMap
 from indexing.regions import Region
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 from typing import NamedTuple
 
-from indexing.bounds import Interval
-from indexing.terms import Expr, FloorDiv, Mod, Var
+from indexing.expressions.bounds import Interval
+from indexing.expressions.terms import Expr, FloorDiv, Mod, Var
 
 __all__ = ["Box", "Span", "box_count", "box_difference", "box_intersection", "connected", "digits", "progression"]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from math import gcd
 from typing import Any
 
-from indexing.bounds import Interval
 from indexing.expr import ExprLike, substitute
+from indexing.expressions.bounds import Interval
+from indexing.expressions.terms import Expr, FloorDiv, Mod, Var, floordiv, mod
 from indexing.map import Constraint, IndexingMap, Variable, build
-from indexing.terms import Expr, FloorDiv, Mod, Var, floordiv, mod
 
 __all__ = ["merge_runtimes", "ranges_to_dims", "rescale_ranges", "restrict", "select_results"]
 

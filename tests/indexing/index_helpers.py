@@ -9,7 +9,7 @@ import islpy
 from hlo import Op
 from hlo import parse as parse_program
 from indexing import IndexingMap
-from indexing.isl import relation
+from indexing.exact.isl import relation
 
 
 def op_of(line: str, arguments: str) -> Op:

@@ -12,10 +12,10 @@ import pytest
 
 from hlo import Declined
 from indexing import IndexingMap, Interval, Region, Var, maximum, minimum, parse_map
-from indexing.display import expr_to_latex
-from indexing.from_isl import from_isl
-from indexing.isl import MAX_OPERATIONS, bounded, context, count, is_equal, relation
-from indexing.sympy_bridge import from_sympy, to_sympy
+from indexing.exact.from_isl import from_isl
+from indexing.exact.isl import MAX_OPERATIONS, bounded, context, count, is_equal, relation
+from indexing.show.display import expr_to_latex
+from indexing.show.sympy_bridge import from_sympy, to_sympy
 from tests.indexing.test_expr import random_expression
 
 RELATIONS = [

@@ -10,7 +10,7 @@ import pytest
 
 from hlo import ParseError
 from indexing import IndexingMap, compose, invert, parse_expr, parse_map
-from indexing.isl import is_equal
+from indexing.exact.isl import is_equal
 
 ROUND_TRIP = [
     "(d0, d1)[s0]{rt0} -> (d0, s0 + rt0), domain: d0 in [0, 9], d1 in [0, 3], s0 in [0, 3], rt0 in [0, 5], d0 + s0 in [0, 7]",

@@ -18,7 +18,7 @@ import interp
 from hlo import Declined
 from hlo.registry import definitions
 from indexing import IndexingMap, MapSet, input_to_output, output_to_input
-from indexing.isl import relation_for_each_runtime
+from indexing.exact.isl import relation_for_each_runtime
 from tests.indexing.index_helpers import op_of
 from tests.indexing.op_examples import EXAMPLES
 
@@ -184,8 +184,8 @@ def union(maps: MapSet) -> islpy.Map | None:
 
 def test_every_definition_has_maps_or_says_why_not() -> None:
     """Elementwise ops share one access function, so one of them stands for all."""
-    from indexing.collectives import EXCHANGES
-    from indexing.may_read import MAY_READ as BOUNDED
+    from indexing.deriving.collectives import EXCHANGES
+    from indexing.deriving.may_read import MAY_READ as BOUNDED
 
     shown = {op_of(*e).definition.access for e in EXAMPLES.values() if not isinstance(op_of(*e).definition.access, Declined)}
     shown_names = {op_of(*e).name for e in EXAMPLES.values()}

@@ -11,7 +11,7 @@ import pytest
 import hlo
 import interp
 from indexing import Region, input_to_output, output_to_input, parse_map
-from indexing.collectives import exchange_maps
+from indexing.deriving.collectives import exchange_maps
 from indexing.program import maps_from
 
 FUSIONS = {

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from indexing import Interval, parse_map
-from indexing.images import image, preimage
-from indexing.isl import full_relation
+from indexing.exact.images import image, preimage
+from indexing.exact.isl import full_relation
 from indexing.regions import Region
 from indexing.spans import Span
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from indexing import IndexingMap, Interval, Var, clear_caches, invert, map_simplifier, parse_map, simplifier, transform
-from indexing.bounds import Bounds
+from indexing import IndexingMap, Interval, Var, clear_caches, invert, map_simplifier, parse_map, transform
 from indexing.errors import ProofError
-from indexing.isl import is_equal, prove_same
-from indexing.simplifier import DIVISION_RULES, MODULO_RULES, SUM_RULES, Simplifier
-from indexing.terms import Expr, FloorDiv, divide, mod
+from indexing.exact.isl import is_equal, prove_same
+from indexing.expressions import simplifier
+from indexing.expressions.bounds import Bounds
+from indexing.expressions.simplifier import DIVISION_RULES, MODULO_RULES, SUM_RULES, Simplifier
+from indexing.expressions.terms import Expr, FloorDiv, divide, mod
 from tests.indexing.test_expr import VARS, random_expression
 
 Case = tuple[str, Expr, Expr, dict[Var, Interval]]
@@ -127,7 +128,7 @@ def test_random_maps_keep_their_relation(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_inverses_are_exact(seed: int) -> None:
-    from indexing.isl import full_relation
+    from indexing.exact.isl import full_relation
 
     r = random.Random(100 + seed)
     for _ in range(12):

@@ -18,7 +18,7 @@ from hlo import Declined
 from hlo.access import Condition
 from hlo.registry import definitions
 from indexing import clear_caches
-from indexing.edges import edges_of
+from indexing.deriving.edges import edges_of
 from indexing.expr import Expr, Interval, Var, as_expr, evaluate
 from tests.indexing.index_helpers import op_of
 from tests.indexing.op_examples import EXAMPLES
@@ -122,9 +122,9 @@ def test_what_runs_while_programs_are_compiled() -> None:
     """Elements come from the edges' maps, runtime values from what maps say of them, boxes from the tile algebra's covers."""
     modules = [hlo.load(p) for p in (PROGRAMS[1], ROOT / "tests/programs/group_norm.mlir")]
     ran = called(modules, lambda m: tiling.plan(m, machine=Machine()))
-    assert {"edges_of", "EdgeMaps.of"} <= ran["indexing/edges"]
-    assert "Reads.__init__" in ran["indexing/derive"]
-    assert "known_element" in ran["indexing/runtime"]
+    assert {"edges_of", "EdgeMaps.of"} <= ran["indexing/deriving/edges"]
+    assert "Reads.__init__" in ran["indexing/deriving/derive"]
+    assert "known_element" in ran["indexing/deriving/runtime"]
     assert {"cover_of", "_inside_a_period"} <= ran["tiling/tiles/covers"]
 
 

@@ -84,8 +84,8 @@ def test_arrays_are_keys_as_themselves() -> None:
 
 
 # The rooms in which objects are keys, and the one file that keys by what an object is.
-ROOMS = ("hlo", "indexing", "interp", "tilewright", "codegen/remembered", *(f"tiling/{r}" for r in (
-    "elements", "loops", "passes", "program", "routines", "tiles",
+ROOMS = ("hlo", "indexing", "interp", "tilewright", "tiling", *(f"codegen/{r}" for r in (
+    "c", "kernel", "launcher", "native", "remembered", "source", "tune",
 )))  # fmt: skip
 BY_IDENTITY = {"hlo/identity.py"}
 

@@ -17,8 +17,8 @@ from indexing.expr import Const, Expr, Var, as_expr, minimum, substitute
 from tests import shipped_plans
 from tests.random_programs import random_program
 from tiling import Buffer, Contract, Loop, Machine, Nest, Phase, Schedule, Scope, Store, prove
+from tiling.proving.contents.trial import Trial
 from tiling.proving.obligations import Obligation, Proof, Verdict
-from tiling.proving.trial import Trial
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MACHINE = Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)

@@ -13,10 +13,10 @@ from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import ElementType
-from indexing.derive import reads_of as maps_of
-from indexing.edges import Edge, EdgeMaps, OpEdges
+from indexing.deriving.derive import reads_of as maps_of
+from indexing.deriving.edges import Edge, EdgeMaps, OpEdges
+from indexing.deriving.runtime import clamped, known_element
 from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify, substitute
-from indexing.runtime import clamped, known_element
 from tiling.elements.rules import simplify_node
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar
 

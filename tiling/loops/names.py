@@ -11,7 +11,7 @@ from hlo.errors import Declined
 from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
-from indexing.edges import EdgeMaps
+from indexing.deriving.edges import EdgeMaps
 from indexing.map import IndexingMap
 from tiling.loops.buffers import Buffer, Scope, make_buffer
 from tiling.loops.ir import Monoid

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hlo.access import Condition
+from indexing.exact.isl import bounded, domain_set
 from indexing.expr import Bounds, Const, Expr, Interval, Var, as_expr, from_terms, simplify
-from indexing.isl import bounded, domain_set
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.loops.inside import stays_inside
 from tiling.loops.ir import Buffer

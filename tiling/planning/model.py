@@ -12,7 +12,7 @@ from hlo.display import as_document, as_html, as_text
 from hlo.lazy import cached_property
 from hlo.module import Module, Op, Value
 from hlo.types import TensorType
-from indexing.derive import output_to_input
+from indexing.deriving.derive import output_to_input
 from indexing.map import IndexingMap
 from tiling.loops.ir import Schedule, Scope
 from tiling.loops.names import Names

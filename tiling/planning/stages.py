@@ -22,8 +22,8 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
-from indexing.derive import Reads
-from indexing.edges import edges_of
+from indexing.deriving.derive import Reads
+from indexing.deriving.edges import edges_of
 from indexing.expr import simplify
 from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.stage import Stage, is_inlinable

@@ -16,7 +16,7 @@ from itertools import pairwise
 from hlo.module import Function, Module, Op, Value
 from hlo.registry import Fold
 from hlo.types import TensorType
-from indexing.derive import output_to_input
+from indexing.deriving.derive import output_to_input
 from indexing.expr import Var
 from indexing.layout import from_position, to_position
 from indexing.map import IndexingMap

@@ -41,16 +41,16 @@ from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
 from tiling.program.in_place_updates import is_update
-from tiling.proving.carried import carried_questions
-from tiling.proving.computed import Assumed, computed_questions
-from tiling.proving.followed import followed, in_whole_nests
+from tiling.proving.contents.carried import carried_questions
+from tiling.proving.contents.computed import Assumed, computed_questions
+from tiling.proving.contents.followed import followed, in_whole_nests
+from tiling.proving.contents.left_out import measured_faults
+from tiling.proving.contents.mapped import mapped_questions
+from tiling.proving.contents.routines import routine_faults
+from tiling.proving.contents.segments import segment_questions
 from tiling.proving.formed import malformed
-from tiling.proving.left_out import measured_faults
-from tiling.proving.mapped import mapped_questions
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import Questions, Undecided
-from tiling.proving.routines import routine_faults
-from tiling.proving.segments import segment_questions
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
 

@@ -10,9 +10,9 @@ import islpy
 
 from hlo.access import Condition
 from hlo.errors import Declined
-from indexing.bounds import Interval
+from indexing.exact.isl import bounded, domain_set, set_of_boxes, to_isl
 from indexing.expr import Expr, Var, interval
-from indexing.isl import bounded, domain_set, set_of_boxes, to_isl
+from indexing.expressions.bounds import Interval
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.loops.accesses import Access, Domain
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.registry import definition
-from indexing.edges import edges_of
+from indexing.deriving.edges import edges_of
 from indexing.expr import Expr, Var, substitute
 from indexing.map import RuntimeVariable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op
-from indexing.edges import edges_of
+from indexing.deriving.edges import edges_of
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.loops.element_ir import Node, loads
 from tiling.loops.ir import Buffer, Loop, Nest, Phase, Schedule, Scope, Selection, Store

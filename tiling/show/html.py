@@ -8,7 +8,7 @@ from typing import Any
 
 from hlo.display import as_html
 from hlo.errors import Declined
-from indexing.display import html_table
+from indexing.show.display import html_table
 from tiling.loops.ir import Schedule
 from tiling.loops.text import show_phases
 from tiling.planning.model import ControlStep, Fusion, Plan

@@ -16,8 +16,8 @@ from hlo.display import as_html
 from hlo.errors import Declined
 from hlo.lazy import cached_property
 from hlo.module import Function, Module, Op, Value
+from indexing.exact.inverse import input_to_output
 from indexing.expr import Interval
-from indexing.inverse import input_to_output
 from indexing.map import IndexingMap
 from indexing.regions import Region
 from tiling.tiles.concrete import ConcreteTile, concrete_tile

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from indexing.bounds import Bounds
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, from_terms, simplify
+from indexing.expressions.bounds import Bounds
 
 __all__ = ["Along", "Cover", "cover_of"]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from indexing.bounds import Bounds
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms
+from indexing.expressions.bounds import Bounds
 from indexing.spans import Span, connected, progression
 from tiling.tiles.constraints import TileConstraints
 

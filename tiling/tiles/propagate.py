@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.types import TensorType
-from indexing.inverse import input_to_output
+from indexing.exact.inverse import input_to_output
 from indexing.map import IndexingMap
 from tiling.tiles.reads_of_fusion import Walk
 from tiling.tiles.space import DimensionKind, Runtimes, SpaceDimension, Tile, tile_in_space

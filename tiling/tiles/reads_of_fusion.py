@@ -8,8 +8,8 @@ from typing import Any
 from hlo.module import Block, Module, Op, Value
 from hlo.registry import Fold, Structure, SumOfProducts
 from hlo.types import TensorType
-from indexing.blocks import blocks_of
-from indexing.derive import Reads, output_to_input
+from indexing.deriving.blocks import blocks_of
+from indexing.deriving.derive import Reads, output_to_input
 from indexing.expr import Interval, Var
 from indexing.map import IndexingMap, Variable, compose, usual
 from indexing.map_simplifier import tidy_map

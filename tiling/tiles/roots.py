@@ -15,9 +15,9 @@ from math import prod
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.types import TensorType
+from indexing.exact.inverse import invert
+from indexing.exact.isl import bounded, relation, set_of_boxes
 from indexing.expr import Interval, Var
-from indexing.inverse import invert
-from indexing.isl import bounded, relation, set_of_boxes
 from indexing.map import IndexingMap, compose
 from indexing.map_simplifier import tidy_map
 from indexing.regions import Region

@@ -15,10 +15,10 @@ from typing import Any
 
 from hlo.display import as_html
 from hlo.errors import Declined
-from indexing.bounds import Bounds, Interval
+from indexing.exact.images import image
+from indexing.exact.isl import bounded
 from indexing.expr import Const, Expr, Mod, Var, evaluate, minimum, substitute
-from indexing.images import image
-from indexing.isl import bounded
+from indexing.expressions.bounds import Bounds, Interval
 from indexing.map import IndexingMap, RuntimeVariable, Variable, label_of
 from indexing.map_simplifier import tidy_map
 from indexing.regions import Region

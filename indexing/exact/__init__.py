@@ -1,0 +1,1 @@
+"""What isl decides: maps as relations, their images and inverses."""

@@ -1,0 +1,1 @@
+"""Quasi-affine expressions: terms, their ranges and extrema, and the rules that simplify them."""

@@ -1,0 +1,1 @@
+"""Maps and expressions as text, LaTeX and HTML, and as sympy's."""

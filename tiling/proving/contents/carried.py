@@ -1,0 +1,167 @@
+"""Running results: does what goes on from block to block, or from tile to tile, start once and go on everywhere?
+
+    starts      a result that goes on was begun: with the initial value, or by an earlier part of the same fold
+    goes on     in each block of a sequential loop all of a running result is taken along, once, and nothing else
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import islpy
+
+from hlo.module import Value
+from hlo.registry import Fold
+from tiling.elements.build import ElementBuilder
+from tiling.loops.accesses import Access, Domain, Kind
+from tiling.loops.element_ir import Node, Scalar, loads
+from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step, Store
+from tiling.proving.contents.computed import Question
+from tiling.proving.contents.same_expression import same_expression
+from tiling.proving.relations import IN, Questions, coordinates, points_of
+
+__all__ = ["carried_questions"]
+
+
+def carried_questions(schedule: Schedule, accesses: Sequence[Access], ask: Questions) -> Iterator[Question]:
+    """(obligation, subject, question) for every result that goes on."""
+    for number, phase in enumerate(schedule.phases):
+        for v, b in _going_on(phase):
+            yield "starts", f"phase {number} {b.name}", partial(_start, schedule, v, b)
+        for k, step in enumerate((*phase.before, *phase.steps)):
+            if isinstance(step, Sequential):
+                mine = [a for a in accesses if a.order[0] == number]
+                yield "goes on", f"phase {number} step {k}", partial(_protocol, step, (*phase.before, *phase.steps)[:k])
+                for b in _running(step):
+                    yield "goes on", f"phase {number} step {k} {b.name}", partial(ask.ask, partial(_goes_on, mine, k, b, ask))
+
+
+def _going_on(phase: Phase) -> list[tuple[Value, Buffer]]:
+    """The values, with their buffers, of folds that are carried and contractions that add to what is there."""
+    found: dict[tuple[Value, Buffer], None] = {}
+    for step in (*phase.before, *phase.all_steps):
+        if isinstance(step, Contract) and step.accumulate:
+            found[step.value, step.out.buffer] = None
+        elif isinstance(step, Nest):
+            for f in step.folds:
+                found.update(dict.fromkeys(zip(f.values, f.buffers, strict=True)) if f.carried else {})
+    return list(found)
+
+
+def _start(schedule: Schedule, v: Value, b: Buffer) -> str | None:
+    """What else is put where a result goes on from, or None."""
+    begun = False
+    for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
+        if isinstance(step, Contract) and step.out.buffer is b and not step.accumulate:
+            begun = True
+            if step.value is not v:
+                return f"%{step.value.name or '?'} is computed in its place"
+        if not isinstance(step, Nest):
+            continue
+        for s in step.stores:
+            if s.buffer is b and not _is_rescaled(s):
+                begun = True
+                if not _is_initial(s.node, v):
+                    return "it starts from something other than the initial value"
+        for f in step.folds:
+            if b in f.buffers and not f.carried:
+                begun = True
+                if v not in f.values:
+                    return f"%{f.values[0].name or '?'} is folded in its place"
+    return None if begun else "nothing is there to go on from"
+
+
+def _is_rescaled(s: Store) -> bool:
+    """Whether a store changes what is there: it reads it."""
+    return any(x.buffer is s.buffer for x in loads([s.node]))
+
+
+def _is_initial(n: Node, v: Value) -> bool:
+    op = v.op
+    if op is None:
+        return False
+    if not isinstance(op.definition.semantics, Fold):
+        return isinstance(n, Scalar) and not bool(n.value)
+    wanted = ElementBuilder({}, lambda w: w.op is None).at(op.operands[len(op.operands) // 2 + v.index], ())
+    return same_expression(n, wanted, {})
+
+
+def _running(s: Sequential) -> list[Buffer]:
+    """The buffers that a block finds as the one before left them."""
+    found: dict[Buffer, None] = {}
+    for step in s.steps:
+        if isinstance(step, Contract) and step.accumulate:
+            found[step.out.buffer] = None
+        elif isinstance(step, Nest):
+            for f in step.folds:
+                taken = {x.buffer for x in loads(f.inits)}
+                found.update(dict.fromkeys(b for b in f.buffers if f.carried or b in taken))
+            found.update(dict.fromkeys(x.buffer for x in step.stores if _is_rescaled(x)))
+    earlier: set[Buffer] = set()
+    for step in s.steps:
+        if isinstance(step, Nest):
+            goes = {x.buffer for f in step.folds for x in loads(f.inits) if x.buffer is not None} - earlier
+            stored = {x.buffer for later in s.steps if isinstance(later, Nest) for x in later.stores}
+            found.update(dict.fromkeys(b for b in goes if b in stored))
+            earlier |= {x.buffer for x in step.stores}
+    return list(found)
+
+
+def _protocol(s: Sequential, before: Sequence[Step]) -> str | None:
+    """What a block of an online form does not do: take each running number along, and rescale what it adds to."""
+    begun = {x.buffer for step in before if isinstance(step, Nest) for x in step.stores if x.value is None}
+    nests = [x for x in s.steps if isinstance(x, Nest)]
+    roots = [x.node for n in nests for x in n.stores] + [x for n in nests for f in n.folds for x in (*f.nodes, *f.inits)]
+    read = {x.buffer for x in loads(roots) if x.buffer is not None}
+    written = {x.buffer for n in nests for x in n.stores} | {b for n in nests for f in n.folds for b in f.buffers}
+    written |= {x.out.buffer for x in s.steps if isinstance(x, Contract)}
+    rescales = any(_is_rescaled(x) or x.value is None for n in nests for x in n.stores)
+    for b in begun & read - written:
+        return f"{b.name} is read in every block and changed in none"
+    done: set[Buffer] = set()
+    for step in s.steps:
+        if isinstance(step, Contract) and step.accumulate and rescales and step.out.buffer not in done:
+            return f"{step.out.buffer.name} is added to before it is rescaled"
+        if isinstance(step, Nest):
+            done |= {x.buffer for x in step.stores if _is_rescaled(x)}
+    return None
+
+
+def _goes_on(accesses: Sequence[Access], step: int, b: Buffer, ask: Questions) -> str | None:
+    """A part of a running result that a block leaves behind, or changes twice."""
+    own = [a for a in accesses if a.buffer is b and a.kind is not Kind.READ]
+    before = [a for a in own if a.order[1] < step]
+    inside = [a for a in own if a.order[1] == step]
+    if not before:
+        return "it is not begun before the loop"
+    depth = before[0].domain.shared
+    filled = ask.relation(before[0], depth)
+    for a in before[1:]:
+        filled = filled.union(ask.relation(a, depth))
+    rounds = [
+        [a for a in inside if a.kind is Kind.UPDATE or a.is_fold],
+        [a for a in inside if a.kind is Kind.WRITE and not a.is_fold],
+    ]
+    for group in rounds:
+        total = None
+        for a in group:
+            r = ask.relation(a, depth + 1)
+            if total is not None and not total.intersect(r).is_empty():
+                return "two steps of a block change the same element"
+            total = r if total is None else total.union(r)
+        if total is None:
+            continue
+        wanted = filled.insert_dims(IN, depth, 1).intersect_domain(_blocks(group[0], depth + 1))
+        for left, what in ((wanted.subtract(total), "is left behind"), (total.subtract(wanted), "was not begun")):
+            if not left.is_empty():
+                return f"an element {what}: {coordinates(left.wrap().sample_point())}"
+    return None
+
+
+def _blocks(a: Access, depth: int) -> islpy.Set:
+    """The tasks and the blocks of a sequential loop that there are."""
+    d = a.domain
+    known = {v for v, _ in d.variables[:depth]}
+    held = tuple(c for c in d.held if known.issuperset(c.expression.variables))
+    return points_of(Domain(d.variables[:depth], held))
