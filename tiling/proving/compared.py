@@ -52,6 +52,7 @@ from tiling.proving.statements import (
     states,
     substituted,
 )
+from tiling.proving.tables import tables_of
 from tiling.proving.trial import Trial, Untried, apply, close
 
 __all__ = ["Assumed", "Compared", "Different", "Place", "Taken"]
@@ -102,6 +103,7 @@ class Compared:
         self.schedule, self.ask, self.lowered = schedule, ask, lowered
         self.edges = EdgeMaps()
         self.states = states(schedule)
+        self.tables = tables_of(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.running = {
             v for s in steps if isinstance(s, Sequential) for x in s.steps if isinstance(x, (Nest, Contract)) for v in x.values
