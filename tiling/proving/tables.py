@@ -40,7 +40,7 @@ def tables_of(schedule: Schedule) -> dict[Buffer, Table]:
 
 
 def _table(nest: Nest, s: Store) -> Table | None:
-    if s.value is not None or isinstance(s.node, Load | Scalar) or nest.skip is not None or has_runtimes((s.node,)):
+    if s.value is not None or isinstance(s.node, Scalar) or nest.skip is not None or has_runtimes((s.node,)):
         return None
     if len(s.index) != len(nest.loops) or not all(isinstance(x.lower, Const) for x in nest.loops):
         return None
