@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from codegen.launcher import launch
 from codegen.call.direct import native_function
+from codegen.launcher import launch
 from codegen.native.lower import publish
 from hlo.errors import Declined
 from hlo.foreign import native_routine
