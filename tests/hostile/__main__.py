@@ -1,7 +1,7 @@
 """`python -m tests.hostile --seconds 60 --seed 0`: random programs and situations, one after another, and what they found.
 
 Programs run many in a process, each situation in one of its own, with the C library's checks of its memory where there are any.
-A process that ends by a signal or hangs is a finding of the seed that it was at. `--only p17` and `--only s4` repeat a program and
+A process that ends by a signal or hangs is a finding of the seed that it was at. `--only p17` and `--only s4` repeat a program or
 a situation; `--only p17 --show` prints the program.
 """
 
