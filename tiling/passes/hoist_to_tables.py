@@ -73,7 +73,10 @@ def _with_tables(
         fills.setdefault(loops, []).append(Store(None, kept, at, node))
     if not memo:
         return [nest]
-    first = [Nest(tuple(replace(x, kind=LoopKind.PARALLEL) for x in loops), tuple(s), order_is_fixed=True) for loops, s in fills.items()]
+    first = [
+        Nest(tuple(replace(x, kind=LoopKind.PARALLEL) for x in loops), tuple(stores), order_is_fixed=True)
+        for loops, stores in fills.items()
+    ]
 
     def reading(node: Node) -> Node:
         return rebuild(node, lambda x: x, tuple, memo)
