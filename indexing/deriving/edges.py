@@ -119,7 +119,7 @@ def named_by(
     return tuple([v for v in ranges if v.var in used]), mine
 
 
-_KNOWN: Memo[Hashable, OpEdges] = Memo(1 << 14)
+_KNOWN: Memo[Hashable, OpEdges] = Memo(1 << 12)  # of a kilobyte each; few programs have so many kinds of op
 
 
 def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEdges | Declined:

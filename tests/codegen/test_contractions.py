@@ -410,3 +410,33 @@ def test_a_weight_that_is_no_number_meets_padding_in_plain_loops(channels_first:
     assert np.isnan(expected).any() == (at != (1, 1, 0, 5))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
+
+
+SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0]
+BELOW_NORMAL = [1e-40, -1e-40, 1.5e-45]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=() if k < 106 else pytest.mark.slow) for k in range(100, 180)])
+def test_convolutions_of_special_values(seed: int) -> None:
+    """NaN where the evaluator has NaN, the same infinities; the same signs of zeros where no product is below the normal ones."""
+    module = hlo.parse(convolution(seed))
+    rng = np.random.default_rng(seed)
+    special = SPECIAL + (BELOW_NORMAL if seed % 2 else [])
+    share = rng.choice((0.02, 0.3))
+    arrays = []
+    for a in arrays_for(module, seed):
+        chosen = rng.random(a.shape) < share
+        arrays.append(np.where(chosen, rng.choice(special, a.shape), np.where(rng.random(a.shape) < 0.3, 0, a)).astype(a.dtype))
+    executable = codegen.compile(module)
+    assert not executable.fallbacks
+    with np.errstate(all="ignore"):
+        (found,), (want,) = executable(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.where(np.isinf(want), want, 0)[numbers], np.where(np.isinf(found), found, 0)[numbers])
+    finite = np.isfinite(want)
+    scale = max(float(np.abs(want[finite]).max(initial=0)), 1e-30)
+    np.testing.assert_allclose(found[finite], want[finite], rtol=0, atol=2e-5 * scale)
+    if not seed % 2:
+        zeros = (want == 0) & (found == 0)
+        np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(want[zeros]))

@@ -168,6 +168,6 @@ print("done", flush=True)
 def test_the_interpreter_exits_cleanly(more: str) -> None:
     script = SCRIPT.format(source=SQUARE.source, more=more)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for _ in range(3):
+    for _ in range(3 if more else 1):  # by chance only where a thread is at work
         done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -11,8 +11,10 @@ import threading
 import time
 from pathlib import Path
 
+import llvmlite.binding
 import numpy as np
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 import codegen
 import hlo
@@ -65,6 +67,36 @@ def test_a_child_compiles_while_other_threads_of_the_parent_did(monkeypatch: pyt
         ended.set()
         for t in threads:
             t.join()
+
+
+@pytest.mark.parametrize("whose", ["numba", "llvmlite"])
+def test_a_fork_waits_for_a_thread_that_compiles_on_its_own_account(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numba's lock or llvmlite's, and no other: the child has both free, and compiles."""
+    monkeypatch.setenv("TILEWRIGHT_NO_CACHE", "1")
+    codegen.compile(hlo.parse(program(8000)))  # both are imported
+    lock = global_compiler_lock if whose == "numba" else llvmlite.binding.ffi.lib._lock
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            time.sleep(0.3)
+            done.set()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            (y,) = codegen.compile(hlo.parse(program(8001)))(np.ones(8001, np.float32))
+            code = 0 if done.is_set() and np.allclose(y, np.tanh(1) + 1) else 4
+        finally:
+            os._exit(code)
+    was_done = done.is_set()
+    thread.join()
+    assert status_of(child, 120) == 0 and was_done
 
 
 IMPORTS = """

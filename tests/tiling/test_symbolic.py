@@ -319,11 +319,11 @@ def test_reshapes_that_nest_have_tiles() -> None:
 def test_high_ranks_are_decided_quickly(rank: int) -> None:
     sizes = [(2, 3, 5, 7)[k % 4] for k in range(rank)]
     x, y, z = "x".join(map(str, sizes)), str(prod(sizes)), "x".join(map(str, sizes[::-1]))
-    start = time.perf_counter()
+    start = time.process_time()
     for a, b in ((x, y), (y, x), (x, z)):
         (m,) = indexing.output_to_input(reshape(a, b))[0]
         assert isinstance(symbolic_tile(m), (SymbolicTile, Declined))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_declined_tiles_are_still_known_exactly_for_concrete_sizes() -> None:
