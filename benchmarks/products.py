@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ import hlo
 import tiling
 from codegen.remembered.machine import calibrated_machine
 
+Array = Any
 SHAPES = ("384", "512", "768", "1024", "2048", "512x768x3072", "512x3072x768", "512:f64", "1024:f64")
 TURN_SECONDS = 0.05
 
@@ -60,7 +62,8 @@ def measured(text: str, cores: int, rounds: int) -> str:
     m, k, n = numbers if len(numbers) == 3 else numbers * 3
     dtype = np.float64 if element == "f64" else np.float32
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    a: Array = rng.standard_normal((m, k)).astype(dtype)
+    b: Array = rng.standard_normal((k, n)).astype(dtype)
     machine = replace(calibrated_machine(), cores=cores)
     executable = codegen.compile(tiling.plan(product(m, k, n, element or "f32"), machine=machine))
     (found,) = executable(a, b)
