@@ -27,7 +27,7 @@ FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set
 SHORT_RUN = 8  # steps of k that are no inner loop
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
 LINE_BYTES, PAGE_BYTES = 64, 4096
-PANEL_SHARE = 0.75  # of the sets' ways that a panel may fill: the left operand and the result need some
+PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 
 FLOATS = ("bf16", "f16", "f32", "f64")
