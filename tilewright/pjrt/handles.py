@@ -25,7 +25,7 @@ from hlo.limits import TooLargeError
 from tilewright.pjrt.layout import CODES
 
 __all__ = [
-    "INTERRUPTED", "INTERRUPTED_TEXT", "Event", "Handles", "Problem", "Text", "code_of", "living", "new_error", "ready",
+    "INTERRUPTED", "INTERRUPTED_TEXT", "READY", "Event", "Handles", "Problem", "Text", "code_of", "living", "new_error",
 ]  # fmt: skip
 
 
@@ -176,15 +176,19 @@ class Event:
         return 0 if self.failure is None else new_error(self.failure)
 
 
-def ready(failure: BaseException | None = None) -> int:
-    """The handle of a new event that has ended."""
+def _ready_event() -> Event:
     event = Event()
-    event.failure, event.is_ready = failure, True
-    return living.new(event)
+    event.is_ready = True
+    return event
+
+
+READY = living.new(_ready_event())
+"""The handle of the event that has ended, and well: one for all, which is never dropped."""
 
 
 def _destroy_event(a: Any) -> None:
-    living.drop(a.event)
+    if a.event != READY:
+        living.drop(a.event)
 
 
 def _is_ready(a: Any) -> None:
