@@ -1,13 +1,16 @@
 """What `tests/test_pjrt.py` checks of the platform `tilewright`, in a process of its own: `python -m tests.pjrt_checks NAME...`.
 
-The process prints a JSON object: each check's name, and null or what it raised.
+The process prints a JSON object: each check's name, and null or what it raised. JAX finds the platform by its entry point.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import gc
 import importlib.util
 import json
+import signal
 import sys
 import traceback
 from typing import Any
@@ -15,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tilewright.pjrt
-
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out
     import jax
     import jax.numpy as jnp
     from jax.experimental import io_callback, serialize_executable
+
+    from tilewright.pjrt.handles import living
 
 SQUARE = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
 
@@ -98,8 +101,6 @@ def check_deletion_and_donation() -> None:
 
 
 def check_nothing_is_left() -> None:
-    from tilewright.pjrt.handles import living
-
     def some() -> None:
         xs = [jnp.arange(4.0) + k for k in range(5)]
         jax.block_until_ready(xs)
@@ -197,6 +198,87 @@ def check_errors() -> None:
     assert jax.jit(lambda x: x + 1)(1.0) == 2
 
 
+def check_the_limit_of_recursion() -> None:
+    """What jaxlib cannot stand failing does not, however little of the stack is left; all else raises."""
+    x = jnp.ones(3)
+    add = jax.jit(lambda x: x + 1)
+    add(x)
+
+    def at(depth: int, use: Any) -> None:
+        if depth:
+            at(depth - 1, use)
+        else:
+            use()
+
+    uses = (lambda: add(x), lambda: x.is_deleted(), lambda: np.asarray(x)[0], lambda: jnp.array([1.0]), x.block_until_ready)
+    tried = raised_later = 0
+    for depth in range(sys.getrecursionlimit() - 40, sys.getrecursionlimit(), 2):
+        for use in uses:
+            tried += 1
+            try:
+                with contextlib.suppress(RecursionError, ValueError, jax.errors.JaxRuntimeError):
+                    at(depth, use)
+            except RecursionError:  # follows jaxlib's own error
+                raised_later += 1
+    assert tried == 100 >= raised_later
+    assert add(x)[0] == 2
+
+
+def check_interrupts() -> None:
+    """A handler raises at any place, again and again: it is raised where Python goes on, nothing crashes, results stay right."""
+    x = jnp.ones(64)
+    f = jax.jit(lambda x: jnp.sin(x) * 2 + 1)
+    expected = np.asarray(f(x))
+    is_armed, arrived = False, 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal is_armed
+        if is_armed:
+            is_armed = False
+            raise KeyboardInterrupt
+
+    def some() -> None:
+        nonlocal is_armed
+        is_armed = True
+        while is_armed:
+            y = f(x)
+            y.block_until_ready()
+            np.asarray(jnp.asarray([1.0, 2.0]))
+
+    was = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    for _ in range(500):
+        try:
+            # jaxlib may raise an error of its own for the call that was interrupted: the interrupt follows at once
+            with contextlib.suppress(ValueError, RuntimeError):
+                some()
+            for _ in range(3):
+                pass
+        except KeyboardInterrupt:
+            arrived += 1
+        is_armed = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, was)
+    assert arrived > 0  # Python itself drops what is raised in weak references' callbacks, of which JAX has many
+    np.testing.assert_array_equal(f(x), expected)
+
+
+def check_threads() -> None:
+    f = jax.jit(lambda x: x * 2 + 1)
+
+    def work(k: int) -> bool:
+        return all(float(f(jnp.full(3, float(k)))[0]) == 2 * k + 1 for _ in range(50))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def check_too_large() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        jax.jit(lambda x: jnp.broadcast_to(x, (1 << 28, 1 << 20)) + 1)(1.0)
+    assert jnp.ones(3)[0] == 1
+
+
 def check_compiled() -> None:
     compiled = jax.jit(lambda x: jnp.sin(x) @ x).lower(SQUARE).compile()
     assert compiled.cost_analysis() == {"bytes accessed": 200.0}
@@ -206,12 +288,12 @@ def check_compiled() -> None:
     np.testing.assert_array_equal(again(SQUARE), compiled(SQUARE))
 
 
+SLOW = ("training", "random_bits", "linear_algebra", "interrupts")
 CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}
 
 
 def main(names: list[str]) -> None:
     """Runs checks and prints what came of each."""
-    tilewright.pjrt.register()
     found: dict[str, str | None] = {}
     for name in names:
         try:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
-from tests.pjrt_checks import CHECKS
+from tests.pjrt_checks import CHECKS, SLOW
 from tilewright.pjrt import layout
 
 pytestmark = pytest.mark.jax
@@ -19,28 +19,53 @@ pytestmark = pytest.mark.jax
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def run(*arguments: str, platforms: str | None = "tilewright", **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, platforms: str | None = "tilewright", paths: tuple[pathlib.Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     """A Python process with JAX's platforms set."""
-    environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths)))}
     environment.pop("JAX_PLATFORMS", None)
     if platforms is not None:
         environment["JAX_PLATFORMS"] = platforms
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@functools.cache
-def outcomes() -> dict[str, str | None]:
-    """What came of each check; all in one process."""
-    done = run("-m", "tests.pjrt_checks", *CHECKS)
+def outcomes(names: list[str], folder: pathlib.Path) -> dict[str, str | None]:
+    """What came of checks, all in one process, in which JAX finds the platform by the entry point that the project declares."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    entries = project["entry-points"]["jax_plugins"]
+    metadata = folder / "tilewright-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tilewright\nVersion: 0\n", "utf-8")
+    lines = ["[jax_plugins]", *(f"{name} = {module}" for name, module in entries.items()), ""]
+    (metadata / "entry_points.txt").write_text("\n".join(lines), "utf-8")
+    done = run("-m", "tests.pjrt_checks", *names, paths=(folder,))
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_on_the_platform(name: str) -> None:
-    found = outcomes()[name]
-    assert found is None, found
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """What came of all checks but the slow ones."""
+    return outcomes([n for n in CHECKS if n not in SLOW], tmp_path_factory.mktemp("quick"))
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """What came of the slow checks."""
+    return outcomes([*SLOW], tmp_path_factory.mktemp("slow"))
+
+
+@pytest.mark.parametrize("name", [n for n in CHECKS if n not in SLOW])
+def test_on_the_platform(name: str, quick: dict[str, str | None]) -> None:
+    assert quick[name] is None, quick[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_on_the_platform_at_length(name: str, slow: dict[str, str | None]) -> None:
+    assert slow[name] is None, slow[name]
 
 
 def test_other_platforms_stay_what_they_were() -> None:

@@ -271,7 +271,7 @@ def jax_context() -> Any:
     importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
     context = ir.Context()
     context.append_dialect_registry(registry)
-    for name in ("stablehlo", "chlo"):
+    for name in ("stablehlo", "chlo", "sdy"):
         importlib.import_module(f"jaxlib.mlir.dialects.{name}").register_dialect(context)
     context.load_all_available_dialects()
     return context
@@ -293,6 +293,22 @@ def test_bytecode_is_read_through_jaxlib(tmp_path: Path) -> None:
         assert str(hlo.load(path)) == text
     with pytest.raises(hlo.ParseError, match="no MLIR bytecode"):
         hlo.parse(b"ML\xefR" + b"nonsense")
+
+
+@pytest.mark.jax
+def test_artifacts_with_shardings_are_read() -> None:
+    """JAX's portable artifacts hold ops of the partitioner's dialect, which is not versioned."""
+    ir = pytest.importorskip("jaxlib.mlir.ir")
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = (
+        'module { sdy.mesh @mesh = <["x"=1]> func.func @main(%a: tensor<2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>})'
+        " -> tensor<2xf32> { return %a : tensor<2xf32> } }"
+    )
+    with jax_context():
+        artifact = stablehlo.serialize_portable_artifact(ir.Module.parse(text), stablehlo.get_current_version(), True)
+    module = hlo.parse(artifact)
+    hlo.verify(module)
+    assert str(module.function().type) == "(tensor<2xf32>) -> tensor<2xf32>"
 
 
 def test_bytecode_without_jaxlib_is_declined_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.pjrt.client import check_device, client, int64s
-from tilewright.pjrt.handles import Event, Problem, living, ready
+from tilewright.pjrt.handles import READY, Event, Problem, living
 from tilewright.pjrt.layout import ELEMENTS, MemoryLayout, element_number
 
 __all__ = ["FUNCTIONS", "Buffer"]
@@ -137,7 +137,7 @@ def _from_host(a: Any) -> None:
         a.done = living.new(done)
     else:
         array = np.array(_strided_view(address, dtype, shape, strides), order="C")
-        a.done = ready()
+        a.done = READY
     a.buffer = living.new(Buffer(array))
 
 
@@ -182,7 +182,7 @@ def _to_host(a: Any) -> None:
             strides = tuple(dense[order.index(k)] for k in range(array.ndim))
     if array.size:
         np.copyto(_strided_view(a.target, array.dtype, array.shape, strides), array)
-    a.event = ready()
+    a.event = READY
 
 
 def _raw_to_host(a: Any) -> None:
@@ -191,7 +191,7 @@ def _raw_to_host(a: Any) -> None:
         raise Problem("OUT_OF_RANGE", f"bytes {a.offset} to {a.offset + a.size} of {array.nbytes}")
     if a.size:
         ctypes.memmove(a.target, array.ctypes.data + a.offset, a.size)
-    a.event = ready()
+    a.event = READY
 
 
 def _copied(a: Any) -> None:
@@ -250,7 +250,7 @@ def _is_on_cpu(a: Any) -> None:
 
 def _ready_event(a: Any) -> None:
     living[a.buffer].elements()
-    a.event = ready()
+    a.event = READY
 
 
 def _address(a: Any) -> None:

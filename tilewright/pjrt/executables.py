@@ -23,7 +23,7 @@ from tilewright.kept_programs import donated
 from tilewright.pjrt.buffers import Buffer
 from tilewright.pjrt.callbacks import functions_of, targets
 from tilewright.pjrt.client import MEMORY_KIND, Named, check_device, client, int64s, serial
-from tilewright.pjrt.handles import Problem, Text, living, ready
+from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
 from tilewright.pjrt.layout import Program as GivenProgram
 
@@ -139,12 +139,19 @@ def _execute(a: Any) -> None:
     for k in program.donated:
         if k not in kept and not buffers[k].references:
             buffers[k].delete()
-    if results:
-        handles = (ctypes.c_uint64 * len(results)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
-        for k, array in enumerate(results):
-            handles[k] = living.new(Buffer(_NO_ELEMENTS if array is None else array))
-    if a.events:
-        ctypes.c_uint64.from_address(a.events).value = ready()
+    made: list[int] = []
+    try:
+        if results:
+            handles = (ctypes.c_uint64 * len(results)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
+            for k, array in enumerate(results):
+                made.append(living.new(Buffer(_NO_ELEMENTS if array is None else array)))
+                handles[k] = made[-1]
+        if a.events:
+            ctypes.c_uint64.from_address(a.events).value = READY
+    except BaseException:  # jaxlib does not look at results beside an error
+        for handle in made:
+            living.drop(handle)
+        raise
 
 
 # ---------------------------------------------------------------- what a program is

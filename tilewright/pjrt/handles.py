@@ -25,7 +25,7 @@ from hlo.limits import TooLargeError
 from tilewright.pjrt.layout import CODES
 
 __all__ = [
-    "INTERRUPTED", "INTERRUPTED_TEXT", "Event", "Handles", "Problem", "Text", "code_of", "living", "new_error", "ready",
+    "INTERRUPTED", "INTERRUPTED_TEXT", "READY", "Event", "Handles", "Problem", "Text", "code_of", "living", "new_error",
 ]  # fmt: skip
 
 
@@ -135,14 +135,15 @@ _READY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 class Event:
     """Something that ends, perhaps with an exception.
 
-    Without a lock: it may end in a finalizer, in the middle of any other method. Each step on the list is one of the
-    interpreter's, so that every callback is taken once.
+    Without a lock: it may end in a finalizer, in the middle of any other method. Each step on the callbacks is one of the
+    interpreter's, so that every one is taken once; and one that is given twice (under the same key) is one.
     """
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
         self.is_ready = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: dict[Any, Callable[[], None]] = {}
+        self.told: set[Any] = set()  # the keys of callbacks that were called
 
     def set(self, failure: BaseException | None = None) -> None:
         """It has ended; who waits goes on. Called once."""
@@ -151,23 +152,22 @@ class Event:
         self._call()
 
     def _call(self) -> None:
-        while self._callbacks:
-            try:
-                callback = self._callbacks.pop(0)
-            except IndexError:  # another thread took it
-                return
-            callback()
+        for key in list(self._callbacks):
+            callback = self._callbacks.pop(key, None)
+            if callback is not None:  # else another thread took it
+                self.told.add(key)
+                callback()
 
     def wait(self) -> None:
         """Returns when it has ended."""
         if not self.is_ready:
             done = threading.Event()
-            self.on_ready(done.set)
+            self.on_ready(done, done.set)
             done.wait()
 
-    def on_ready(self, callback: Callable[[], None]) -> None:
+    def on_ready(self, key: Any, callback: Callable[[], None]) -> None:
         """Calls back when it has ended, in the thread that ends it, or now."""
-        self._callbacks.append(callback)
+        self._callbacks[key] = callback
         if self.is_ready:
             self._call()
 
@@ -176,15 +176,19 @@ class Event:
         return 0 if self.failure is None else new_error(self.failure)
 
 
-def ready(failure: BaseException | None = None) -> int:
-    """The handle of a new event that has ended."""
+def _ready_event() -> Event:
     event = Event()
-    event.failure, event.is_ready = failure, True
-    return living.new(event)
+    event.is_ready = True
+    return event
+
+
+READY = living.new(_ready_event())
+"""The handle of the event that has ended, and well: one for all, which is never dropped."""
 
 
 def _destroy_event(a: Any) -> None:
-    living.drop(a.event)
+    if a.event != READY:
+        living.drop(a.event)
 
 
 def _is_ready(a: Any) -> None:
@@ -203,9 +207,17 @@ def _await(a: Any) -> None:
     _event_error(a)
 
 
-def _on_ready(a: Any) -> None:
-    event, callback, user = living[a.event], _READY(a.callback), a.user
-    event.on_ready(lambda: callback(event.error(), user))
+def _on_ready(a: Any) -> int:
+    """0 where jaxlib is called back later; for an event that has ended its error and a bit, and the caller calls back."""
+    event: Event = living[a.event]
+    key = a.callback, a.user
+    if key in event.told:  # asked again after an exception: it was called meanwhile
+        return 0
+    if event.is_ready:
+        return event.error() | 1
+    callback, user = _READY(a.callback), a.user
+    event.on_ready(key, lambda: callback(event.error(), user))
+    return 0
 
 
 def _create_event(a: Any) -> None:
@@ -221,7 +233,7 @@ def _set_event(a: Any) -> None:
     living[a.event].set(Problem(names.get(a.code, "UNKNOWN"), text))
 
 
-FUNCTIONS: dict[str, Callable[[Any], None]] = {
+FUNCTIONS: dict[str, Callable[[Any], int | None]] = {
     "Error_Destroy": _destroy_error,
     "Error_Message": _message,
     "Error_GetCode": _code,
