@@ -171,7 +171,7 @@ LAYERS = {
     "facts": ["tests/test_scalar_functions.py", "tests/test_families_proved.py", "tests/mutations"],
     "tilewright": ["tilewright", *(f"tests/test_{n}.py" for n in ("cli*", "bisect", "examples", "pictures", "goldens", "ends"))],
     "safety": ["tests/safety", "tests/hostile"],
-    "jax": ["tests/test_jit*.py", "tests/test_first_call.py", "tests/test_kept_programs.py", "tests/test_models.py"],
+    "jax": [f"tests/test_{n}.py" for n in ("jit*", "pjrt*", "first_call", "kept_programs", "models")],
     "docs": ["tests/test_docs.py", "tests/test_readme.py", "tests/test_op_*.py", "tests/test_notebooks.py"],
     "machines": ["tests/test_machines.py"],
     "project": ["tests/test_benchmark.py", "tests/test_imports.py", "tests/test_pairs.py", "tests/test_suite.py"],

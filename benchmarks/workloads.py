@@ -130,7 +130,7 @@ BETWEEN = {
     "transpose_add": "tiles are turned in registers; the transposed reads come a line from each of many pages",
     "sum_columns": "memory; partial sums of blocks of rows are put together at the end",
     "max_rows": "memory: two instructions for each vector, rows of one sign alone are looked at twice",
-    "cumsum_rows": "an addition waits for the one before: eight rows side by side hide most of it",
+    "cumsum_rows": "an addition waits for the one before: rows side by side hide most of it",
     "cumsum_columns": "running sums of a row are loaded and stored for each row",
     "matmul_512": "packing the right operand, edges of the register blocks, and waiting for the last task",
     "matmul_1024": "packing, and the clock under 512-bit arithmetic",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["borrows", "copied", "given_to", "is_known", "known", "read_only"]
+__all__ = ["borrows", "copied", "given_to", "is_known", "known", "native_routine", "read_only", "with_routines"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +43,26 @@ def known(function: F) -> F:
 def is_known(function: Callable[..., Any]) -> bool:
     """True for a function that `known` has marked; any other function is what the caller means by its target."""
     return bool(getattr(function, "is_known_call", False))
+
+
+def with_routines(address: Callable[[str], int]) -> Callable[[F], F]:
+    """Marks a function that only calls routines of a library: `address(name)` is where native code may call one, 0 for nowhere.
+
+    >>> native_routine(with_routines({"ssyevd": 4096}.get)(known(lambda op, x: x)), "ssyevd"), native_routine(print, "ssyevd")
+    (4096, 0)
+    """
+
+    def mark(function: F) -> F:
+        function.routine_address = address  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def native_routine(function: Callable[..., Any], name: str) -> int:
+    """The address of a routine that a function calls, 0 where it has none to call."""
+    address: Callable[[str], int] | None = getattr(function, "routine_address", None)
+    return 0 if address is None else address(name)
 
 
 def given_to(function: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Any, ...]:

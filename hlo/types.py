@@ -41,6 +41,11 @@ class ElementKind(enum.Enum):
     INDEX = "index"
 
 
+def _without_hash(state: dict[str, object]) -> dict[str, object]:
+    """What is pickled of a type: strings have other hashes in another process."""
+    return {k: v for k, v in state.items() if k != "_hash"}
+
+
 @dataclass(frozen=True)
 class ElementType:
     """A scalar type: its StableHLO name, arithmetic kind, width in bits and NumPy storage type.
@@ -53,6 +58,16 @@ class ElementType:
     kind: ElementKind
     bits: int
     storage: str  # the name of a NumPy or ml_dtypes scalar type
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.bits, self.storage))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, object]:
+        return _without_hash(self.__dict__)
 
     @cached_property
     def dtype(self) -> np.dtype:
@@ -218,6 +233,16 @@ class TensorType:
     bounds: tuple[int | None, ...] | None = None
     encoding: str | None = None  # another dialect's encoding attribute, kept as text
     layout: Layout | None = field(default=None, compare=False)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.element, self.bounds, self.encoding))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, object]:
+        return _without_hash(self.__dict__)
 
     @property
     def rank(self) -> int:

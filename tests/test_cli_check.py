@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.command_line import called
 from tilewright.check import Tolerance, compare, first_difference, float_info, tolerance
 
 FLOATS = [np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16)] + [
@@ -164,3 +168,29 @@ def test_another_tolerance_can_be_asked_for() -> None:
     a, b = np.float32([1.0, 2.0]), np.float32([1.0, 2.1])
     assert not compare(a, b).passed
     assert compare(a, b, Tolerance(0.1, 0.0)).passed
+
+
+BF16 = """func.func @main(%x: tensor<40xbf16>) -> tensor<40xbf16> {
+  %0 = stablehlo.multiply %x, %x : tensor<40xbf16>
+  %1 = stablehlo.add %0, %x : tensor<40xbf16>
+  return %1 : tensor<40xbf16>
+}"""
+
+
+@pytest.mark.parametrize("command", [("check",), ("run", "--repeat=1")], ids=lambda c: c[0])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_excess_precision_is_named_where_results_are_compared(
+    command: tuple[str, ...], allowed: bool, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "bf16.mlir"
+    path.write_text(BF16)
+    setting = "allow" if allowed else "forbid"
+    text = called(*command, str(path), TILEWRIGHT_EXCESS_PRECISION=setting)
+    assert text.returncode == 0, text.stderr
+    line = "precision is allowed (TILEWRIGHT_EXCESS_PRECISION): bf16 stays f32 between ops"
+    lines = text.stdout.splitlines()
+    assert sum(line in x for x in lines) == allowed
+    if allowed:  # before what is compared
+        assert next(k for k, x in enumerate(lines) if line in x) < next(k for k, x in enumerate(lines) if ": ok, " in x)
+    document = json.loads(called(*command, str(path), "--json", TILEWRIGHT_EXCESS_PRECISION=setting).stdout)
+    assert document["excess_precision"] is allowed

@@ -193,16 +193,31 @@ def test_a_second_call_that_would_wait_long_is_not_the_default(cache: Path, monk
     module = hlo.parse(program(ADD))
     found = first_call.begin(module, "main", None)
     assert isinstance(found, Declined) and "wait long" in found.reason
-    monkeypatch.setattr(first_call, "_OP_SECONDS", 0.2)
+    monkeypatch.setattr(first_call, "_OP_SECONDS", 1.0)
     assert isinstance(first_call.begin(module, "main", None), first_call.Ahead)
 
 
+ENDLESS = (
+    "func.func @main(%x: tensor<i32>) -> tensor<i32> {\n %0 = stablehlo.while(%i = %x) : tensor<i32>\n"
+    "cond { %c = stablehlo.constant dense<true> : tensor<i1>\n stablehlo.return %c : tensor<i1> }\n"
+    "do { stablehlo.return %i : tensor<i32> }\n return %0 : tensor<i32> }"
+)
+
+
+def test_a_loop_that_turns_too_often_for_the_evaluator_waits_for_kernels(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = helper_that_runs(SLEEPING)()
+    monkeypatch.setattr(workers, "next_helper", lambda: process)
+    monkeypatch.setattr(first_call, "_OP_SECONDS", 0.3)
+    module = hlo.parse(ENDLESS)
+    ahead = first_call.begin(module, "main", None)
+    assert isinstance(ahead, first_call.Ahead) and ahead.steps < 10**6
+    found = first_call.evaluated(module, "main", [np.int32(1)], ahead)
+    assert isinstance(found, Declined) and f"more than {ahead.steps} steps" in found.reason
+    assert not ahead.has_ended(), "the kernels are still to come"
+
+
 def test_the_evaluator_stops_when_nobody_waits() -> None:
-    module = hlo.parse(
-        "func.func @main(%x: tensor<i32>) -> tensor<i32> {\n %0 = stablehlo.while(%i = %x) : tensor<i32>\n"
-        "cond { %c = stablehlo.constant dense<true> : tensor<i1>\n stablehlo.return %c : tensor<i1> }\n"
-        "do { stablehlo.return %i : tensor<i32> }\n return %0 : tensor<i32> }"
-    )
+    module = hlo.parse(ENDLESS)
     answers = iter([False, False, True])
     with pytest.raises(LimitError, match="nobody waits"):
         evaluate(module, np.int32(1), limits=Limits(is_over=lambda: next(answers)))

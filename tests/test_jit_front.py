@@ -6,8 +6,10 @@ import gc
 import importlib.util
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 
 import tilewright
 from tests.threads import exit_code_of
+from tilewright import inherited
+from tilewright.jax_bridge import JaxError
 
 pytestmark = pytest.mark.jax
 
@@ -22,6 +26,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
 
+    from codegen.call import xla_call
     from tilewright import jax_bridge, jax_front
 
 
@@ -196,6 +201,26 @@ def test_errors_of_callbacks_come_as_they_are() -> None:
     assert _served(f) == 5  # all but the first
 
 
+def test_a_callback_that_raises_is_called_once() -> None:
+    """JAX's quick call, which the third one with a signature is, raises another error than the call before: it ran twice."""
+    calls = []
+
+    def fails_at_last(x: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == 4:
+            raise ZeroDivisionError
+        return np.asarray(x)
+
+    f = tilewright.jit(lambda x: jax.pure_callback(fails_at_last, jax.typeof(x), x) * 2)
+    for _ in range(3):
+        f(jnp.ones(3))
+    with pytest.raises(ZeroDivisionError):
+        f(jnp.ones(3))
+    assert len(calls) == 4
+    f(jnp.ones(3))
+    assert _served(f) == 4
+
+
 def test_callbacks_may_call_the_same_program() -> None:
     """Every call has memory of its own: the inner calls run in the middle of the outer one."""
     found = []
@@ -234,19 +259,43 @@ def test_several_threads_in_one_program() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")
-def test_a_forked_process_computes_on_its_own_threads() -> None:
+def test_a_forked_process_runs_what_was_compiled_and_asks_nothing_of_jax() -> None:
+    """The launcher starts threads of its own there. JAX's stay in the parent: a call that needs one hangs now and then."""
     f = tilewright.jit(lambda x, w: jnp.tanh(x @ w), threads=2)
     x, w = jnp.ones((200, 300)), jnp.full((300, 200), 0.01)
     wanted = [np.asarray(f(x, w)).tobytes() for _ in range(3)]
+    executable, arrays = f.executable(x, w), (np.asarray(x), np.asarray(w))
+
+    def refused(call: Callable[[], Any]) -> bool:
+        with pytest.raises(JaxError, match=rf"child of process {os.getppid()} by a fork.*spawn.*Executable .* on NumPy arrays"):
+            call()
+        return True
+
     child = os.fork()
     if not child:
         code = 1
         try:
-            code = 0 if [np.asarray(f(x, w)).tobytes() for _ in range(3)] == wanted else 2
+            found = [executable(*arrays)[0].tobytes() for _ in range(3)]
+            asked = [lambda: f(x, w), lambda: tilewright.jit(jnp.sin)(arrays[0]), lambda: tilewright.from_jax(jnp.sin, arrays[0])]
+            code = 0 if found == wanted and all(map(refused, asked)) else 2
         finally:
             os._exit(code)
-    assert exit_code_of(child, 30) == 0
+    assert exit_code_of(child, 120) == 0
     assert np.asarray(f(x, w)).tobytes() == wanted[0]
+
+
+@pytest.mark.parametrize(("backends", "locked", "told"), [({}, False, False), ({"cpu": object()}, False, True), ({}, True, True)])
+def test_a_child_may_use_a_jax_that_had_not_started(
+    backends: dict[str, object], locked: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was imported alone has no threads; what another thread was starting never gets ready in the child."""
+    lock = threading.Lock()
+    if locked:
+        lock.acquire()
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(_backends=backends, _backend_lock=lock))
+    monkeypatch.setattr(inherited, "started_in", [])
+    inherited._after_in_child()
+    assert bool(inherited.started_in) is told
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
@@ -284,6 +333,23 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
     np.testing.assert_array_equal(np.asarray(found), wanted[1])
     jax_front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
     assert not jax_front._on_their_way
+
+
+def test_a_call_without_memory_has_ended_too() -> None:
+    """Its program was kept for ever, as if XLA still computed."""
+    f = tilewright.jit(lambda x: jnp.tanh(x) * 3)
+    x = jnp.ones(5)
+    wanted = [np.asarray(f(x)) for _ in range(3)]
+    front = f._front
+    served = front.served
+    (call,) = front._programs.values()
+    call.words[xla_call._BYTES] = 1 << 60
+    np.testing.assert_array_equal(np.asarray(f(x)), wanted[0])  # the thorough call
+    assert front.served > served
+    before = len(jax_front._on_their_way)
+    del f, front, call
+    gc.collect()
+    assert len(jax_front._on_their_way) == before
 
 
 def test_numbers_below_the_normal_ones_are_kept_in_warm_calls() -> None:

@@ -97,3 +97,24 @@ def test_results_of_an_extended_type(output: str) -> None:
     assert isinstance(wrapped, Temperatures) and wrapped.dtype == CelsiusType()
     assert wrapped.stored.tolist() == [1, 2, 3] and plain.tolist() == [0, 1, 2]
     assert isinstance(plain, np.ndarray) == (output == "numpy")
+
+
+def test_masked_arrays_are_what_they_are_to_jax() -> None:
+    """Refused, with what to do instead; but JAX's own warm call takes their data, and so does a warm call that is JAX's."""
+    x = np.ma.masked_array(np.ones(3, np.float32), [True, False, False])
+
+    def refused(f: Any) -> bool:
+        with pytest.raises(ValueError, match=r"masked arrays are not supported as direct inputs.*filled"):
+            f(x)
+        return True
+
+    assert refused(jax.jit(lambda x: x + 1)) and refused(lambda x: tilewright.from_jax(lambda x: x + 1, x))
+    own = tilewright.jit(lambda x: x + 1, output="numpy")
+    for _ in range(3):
+        assert refused(own) and own(x.filled(4)).tolist() == [5, 2, 2]
+    found = []
+    for f in (jax.jit(lambda x: x + 1), tilewright.jit(lambda x: x + 1)):
+        for _ in range(3):
+            assert f(x.filled(4)).tolist() == [5, 2, 2]
+        found.append(f(x).tolist())
+    assert found == [[2, 2, 2]] * 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +15,26 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """One process for all notebooks, which imports JAX, numba and matplotlib once."""
+    from jupyter_client import KernelManager
+
+    manager: Any = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(ROOT), env={**os.environ, "PYTHONPATH": str(ROOT)})
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_runs(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs(path: pathlib.Path, kernel: Any) -> None:
     import nbformat
     from nbclient import NotebookClient
 
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook: Any = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(ROOT)}}).execute()
+    forget = nbformat.v4.new_code_cell("%reset -f")  # the names of the notebook before
+    notebook.cells.insert(0, forget)
+    NotebookClient(notebook, km=kernel, timeout=300).execute()
     images = [o for c in notebook.cells for o in c.get("outputs", []) if "image/png" in o.get("data", {})]
     assert images or path.stem.startswith("07"), "a notebook without a picture"
 

@@ -49,6 +49,8 @@ def _is_same(found: str, ours: str) -> bool:
 
 _check_packages()
 
+from tilewright import inherited  # noqa: E402, F401 (asks at each fork, whether or not the JAX front end is there yet)
+
 if TYPE_CHECKING:
     from codegen import Executable, compile
     from codegen.launcher.memory import pool as memory_pool

@@ -8,8 +8,8 @@ So each call but the first runs kernels, and waits for them where they are not t
 agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
 evaluation that is given up, as the kernels are there first, has done nothing.
 
-TILEWRIGHT_FIRST_CALL=auto does so where the kernels take some two seconds at most, =evaluated however long they take, =compiled
-never.
+TILEWRIGHT_FIRST_CALL=auto does so where the kernels take some fifteen seconds at most, =evaluated however long they take,
+=compiled never.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ __all__ = ["Ahead", "begin", "compile_ahead", "evaluated", "parsed"]
 
 _log = logging.getLogger("tilewright")
 
-_PROGRAM_SECONDS, _OP_SECONDS = 0.3, 0.004  # what compiling takes in a process of its own, roughly
+_PROGRAM_SECONDS, _OP_SECONDS = 0.38, 0.0018  # what compiling takes in a process of its own, roughly
 _LEAST_SECONDS = 0.45  # what compiles faster is compiled
-_MOST_SECONDS = 2.0  # the second call is not to wait longer: who times some calls after a first one does not expect it
+_MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
+_SHARE = 0.5  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
+_STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
 _MOST_BYTES = 1 << 28
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
 _EFFECTS = frozenset(
@@ -77,12 +79,12 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
         return Declined("it compiles fast")
     if seconds > _MOST_SECONDS and _setting() == "auto":
         return Declined("the second call would wait long for its kernels")
-    if _evaluator_seconds(module) > seconds:
-        return Declined("the evaluator would take as long as the compiler")
+    if _evaluator_seconds(module) > _SHARE * seconds:
+        return Declined("the evaluator would take about as long as the compiler")
     if module.source is None:
         return Declined("it has no text")
     try:
-        ahead = Ahead(_Request(module.source.text, entry, threads))
+        ahead = Ahead(_Request(module.source.text, entry, threads), int(_SHARE * seconds / _STEP_SECONDS))
     except OSError as error:
         return Declined(f"no process to compile in: {error}")
     _log.info("the evaluator runs the first call of @%s; its kernels are compiled meanwhile, for all later calls", entry)
@@ -147,9 +149,14 @@ def _products(op: Op) -> float:
 
 
 def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead) -> tuple[Any, ...] | Declined:
-    """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results."""
+    """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results.
+
+    How often loops turn is known when they have: more steps than `ahead` allows are not made. Steps, not seconds: where these
+    take long, so does compiling.
+    """
+    limits = Limits(steps=ahead.steps, is_over=ahead.has_ended)
     try:
-        return evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=Limits(is_over=ahead.has_ended))
+        return evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
     except hlo.TilewrightError as error:
         return Declined(str(error))
 
@@ -167,10 +174,11 @@ class _Request:
 class Ahead:
     """A process that compiles a program into the disk cache. It ends with this object at the latest.
 
-    Raises OSError where no process can be started.
+    An evaluation of more than `steps` ops is worth less than it costs. Raises OSError where no process can be started.
     """
 
-    def __init__(self, request: _Request) -> None:
+    def __init__(self, request: _Request, steps: int) -> None:
+        self.steps = steps
         self._owner = os.getpid()
         path = object_cache.hand_over(pickle.dumps(request))  # a long text would fill the pipe before the process reads it
         try:

@@ -15,7 +15,7 @@ import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from hlo.errors import Declined, TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright import first_call
+from tilewright.inherited import started_in
 from tilewright.jax_front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax_lowering import Lowered, lower_all
 from tilewright.jax_results import Results
@@ -40,10 +41,20 @@ _log = logging.getLogger("tilewright")
 
 
 class JaxError(TilewrightError):
-    """A JAX function that cannot be brought here, or no JAX to bring it with."""
+    """A JAX function that cannot be brought here, or no JAX to bring it with, or one whose threads are another process's."""
+
+
+def _refuse_to_wait() -> NoReturn:
+    raise JaxError(
+        f"this is a child of process {started_in[0]} by a fork, made after JAX had started there: JAX's threads are not here, and"
+        ' calls that need one would never end. Start processes with multiprocessing.get_context("spawn"), or call an Executable'
+        " (`tilewright.compile`, or `.executable(...)` of a `tilewright.jit` function before the fork) on NumPy arrays"
+    )
 
 
 def _jax() -> Any:
+    if started_in:
+        _refuse_to_wait()
     try:
         import jax
     except ImportError as e:
@@ -72,7 +83,8 @@ def from_jax(f: Any, /, *args: Any, static_argnums: Any = None, static_argnames:
 
     Arguments are arrays, `jax.ShapeDtypeStruct`s or trees of them; each array is one argument of the module, unused ones too.
     f may also be a `jax.export.Exported`: without `args` its module comes as exported, symbolic dimensions as `?`; with
-    them, for those shapes. Raises JaxError without JAX, and what JAX raises while tracing.
+    them, for those shapes. Raises JaxError without JAX or in a child of a fork made after JAX had started, and what JAX raises
+    while tracing.
 
         import jax.numpy as jnp
         print(from_jax(jnp.tanh, jnp.ones(3)).root)
@@ -271,6 +283,8 @@ class Jitted:
     # ------------------------------------------------------------ the call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if started_in:
+            _refuse_to_wait()
         front = self._front
         if self._thorough and self._is_thorough(args, kwargs):
             front = None
@@ -397,8 +411,11 @@ def jit(
     `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them; the
     arrays are copies, as those that callbacks get.
 
-    Raises JaxError without JAX or for static arguments that cannot be hashed, ValueError for fewer than one thread, and what JAX
-    raises while tracing.
+    Calls are JAX's calls, so a child of a fork that was made after JAX had started makes none: it may call Executables on NumPy
+    arrays (`jit(f).executable(*args)`, made before the fork), or be spawned.
+
+    Raises JaxError without JAX, in such a child, or for static arguments that cannot be hashed, ValueError for fewer than one
+    thread, and what JAX raises while tracing.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads: expected a positive number, found {threads}")

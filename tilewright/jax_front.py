@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call.xla_call import ATTRIBUTE, TARGET, Failures, XlaCall, handler_address
+from codegen.call.xla_call import ATTRIBUTE, MESSAGE, TARGET, Failures, XlaCall, handler_address
 from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
@@ -137,15 +137,15 @@ class Front:
             # A callback calls the function in the middle of JAX's first call of it, which JAX refuses.
             next(self._void)
             return ELSEWHERE
-        except (TypeError, ValueError) as e:
-            # The thorough call takes more (arrays of other libraries) and says what is wrong with the rest.
-            next(self._void)
-            _log.info("not called through JAX's own call: %s", e)
-            return MISSED
-        except self._failed:
+        except (TypeError, ValueError, self._failed) as e:
+            # JAX's quick call raises a ValueError for what its other one has an error of its own for.
             raised = self._failures.take()
             if raised is not None:
                 raise raised from None
+            if MESSAGE not in str(e):
+                # It did not begin. The thorough call takes more (arrays of other libraries) and says what is wrong with the rest.
+                next(self._void)
+                _log.info("not called through JAX's own call: %s", e)
             return MISSED
         if self._raised.value:
             interrupts.raise_pending()

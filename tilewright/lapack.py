@@ -9,14 +9,16 @@ SciPy is imported at the first call: it comes with JAX, and a program without su
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from hlo.foreign import borrows, known
+from hlo.foreign import borrows, known, with_routines
 from hlo.module import Op
 from hlo.types import TensorType
 
@@ -31,6 +33,19 @@ def _function(name: str) -> Any:
     from scipy.linalg import lapack
 
     return getattr(lapack, name)
+
+
+@functools.cache
+def _address(name: str) -> int:
+    """Where native code calls a routine of LAPACK: XLA calls the same one."""
+    try:
+        capsule = importlib.import_module("scipy.linalg.cython_lapack").__pyx_capi__[name]
+    except (ImportError, AttributeError, KeyError):
+        return 0
+    called, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    called.restype, called.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return int(pointer(capsule, called(capsule)) or 0)
 
 
 class _Call:
@@ -183,6 +198,7 @@ _PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d", np.dtype(np.com
 def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..., tuple[Array, ...]]:
     """A custom call that runs `routine` on each matrix of a batch; `ranks` are the operands' dimensions without the batch."""
 
+    @with_routines(_address)
     @known
     @borrows
     def compute(op: Op, *operands: Array) -> tuple[Array, ...]:

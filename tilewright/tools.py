@@ -82,7 +82,13 @@ def _versions() -> dict[str, str | None]:
 
 def _writable(folder: Path) -> bool:
     """Whether files can be made in a folder, or in the closest one above it that exists."""
-    while not folder.exists() and folder != folder.parent:
+    try:
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the loop finds what there is
+    except OSError:  # too long a name: nothing will ever be there
+        return False
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     return os.access(folder, os.W_OK)
 
@@ -153,7 +159,7 @@ def _entries(folder: Path) -> list[tuple[Path, int, float]]:
     """(path, bytes, time of last change) of the cache's own files, oldest first; other files are never touched."""
     found = []
     for sub, pattern in (("objects", "*.o"), ("sources", "kernel_*.py"), ("plans", "*")):
-        for path in (folder / sub).glob(pattern):
+        for path in (folder / sub).glob(pattern) if os.path.isdir(folder / sub) else ():
             if not path.is_file() or path.is_symlink():
                 continue
             info = path.stat()

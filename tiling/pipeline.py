@@ -27,6 +27,7 @@ from tiling.loops.spec import faults
 from tiling.passes.collapse_loops import collapse_loops
 from tiling.passes.each_nest import Around, each_nest
 from tiling.passes.group_rows import group_rows, scan_rows_together
+from tiling.passes.hoist_to_tables import hoist_to_tables
 from tiling.passes.lane_folds import lane_folds
 from tiling.passes.merge_nests import merged
 from tiling.passes.order_loops import order_loops
@@ -197,6 +198,10 @@ PIPELINE = (
         "the innermost loop steps through memory one element at a time",
     ),
     Pass(
+        "hoist_to_tables", LOOPS, LOOPS, hoist_to_tables, True,
+        "what depends on inner loops alone is computed once, as the cost model counts it; after loops are in order",
+    ),
+    Pass(
         "collapse_loops", LOOPS, LOOPS, _nests(lambda n, a: [collapse_loops(n, a.buffer_of, a.ranges)]), True,
         "loops that walk on through memory become one; after they are in order",
     ),
@@ -209,7 +214,7 @@ PIPELINE = (
         "folds across rows read and write their running results once for four rows",
     ),
     Pass(
-        "scan_rows_together", LOOPS, LOOPS, _nests(lambda n, a: [scan_rows_together(n)]), True,
+        "scan_rows_together", LOOPS, LOOPS, _nests(lambda n, a: [scan_rows_together(n, a.buffer_of)]), True,
         "each step of a scan waits for the one before: several rows go side by side",
     ),
     Pass(

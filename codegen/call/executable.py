@@ -20,6 +20,7 @@ from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.layout import LINE_BYTES, laid_out
 from codegen.call.linearise import linearise
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
+from codegen.call.native_lapack import lapack_step
 from codegen.call.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.whole_loops import with_whole_loops
@@ -118,8 +119,14 @@ class Executable:
             compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, kept, strict=True)])
         self._compiled = dict(zip(computes, compiled, strict=True))
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
-        self._launch = launch.Plan(linear.instructions)
         self._evaluated = {k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()}
+        instructions = linear.instructions
+        for k, (step, prepared) in self._evaluated.items():
+            if prepared.direct is not None and not self._debug:  # debug modes look at the memory around every step
+                native = lapack_step(step.op, instructions[k].buffers, prepared.direct)
+                if not isinstance(native, Declined):
+                    instructions[k] = native
+        self._launch = launch.Plan(instructions)
         self._layout = laid_out(self.plan, self._assembly, linear.lives, computes)
         self._check_places(computes)
         self._prepare(self.plan.machine.cores)

@@ -77,9 +77,10 @@ def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation |
 
 def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
     """sha256 over all that a kernel does to memory (its code without buffers' names, their sizes, the tasks), and the prover."""
-    number = {b.name: f"#{k}" for k, b in enumerate(fusion.schedule.buffers)}  # no name in the source looks so
+    buffers = finished(fusion.schedule).buffers
+    number = {b.name: f"#{k}" for k, b in enumerate(buffers)}  # no name in the source looks so
     digest = hashlib.sha256(f"memory {planner_digest()}".encode())
-    for b in fusion.schedule.buffers:
+    for b in buffers:
         origin = [str(o) for o in b.origin]
         digest.update(repr((b.scope.value, b.element.name, b.shape, b.strides, origin, b.size_elems)).encode())
     for s in sources:

@@ -42,7 +42,7 @@ def recorded(executable: Executable) -> bytes | Declined:
     """The record of a call."""
     if executable.whole is not None or executable._debug or executable.target is not None:
         return Declined("the call is not one of kernels that LLVM compiled")
-    if any(isinstance(s, launch.Host) for s in executable._launch.steps):
+    if any(isinstance(s, launch.Host | launch.Library) for s in executable._launch.steps):
         return Declined("a step of the call is a library's or the evaluator's")
     layout = executable._layout
     literals = [np.asarray(v.op.attr("value").array) for slot, v in layout.made if slot is None and v.op is not None]

@@ -26,7 +26,7 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 
-__all__ = ["ATTRIBUTE", "TARGET", "Failures", "XlaCall", "handler_address"]
+__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "handler_address"]
 
 TARGET = "tilewright_call"
 ATTRIBUTE = "record"
@@ -47,7 +47,7 @@ _ARGS, _RETS, _DATA = 9, 14, 3
 # what became of a call
 _FINE, _REFUSED, _FAILED, _INTERRUPTED = 0, 1, 2, 3
 
-_MESSAGE = "Tilewright: a step failed or was refused"
+MESSAGE = "Tilewright: a step failed or was refused"
 
 # XLA's threads take numbers below the normal ones for zero: (declarations, how it is switched off, how it is again as it was) by
 # architecture. Bits 15 and 6 of MXCSR, 24 and 19 of FPCR.
@@ -81,7 +81,7 @@ def _handler(triple: str) -> str:
 _IR = f"""
 target triple = "{{triple}}"
 ; DECLARED
-@message = internal constant [{len(_MESSAGE) + 1} x i8] c"{_MESSAGE}\\00"
+@message = internal constant [{len(MESSAGE) + 1} x i8] c"{MESSAGE}\\00"
 
 define ptr @{_SYMBOL}(ptr %call) {{{{
 entry:
@@ -119,7 +119,14 @@ execute:
   %allocate = load ptr, ptr %allocate_at
   %room = call ptr %allocate(i64 %bytes)
   %has_room = icmp ne ptr %room, null
-  br i1 %has_room, label %go, label %fail
+  %release_at = getelementptr ptr, ptr %record, i64 {_RELEASE}
+  %release = load ptr, ptr %release_at
+  %done_at = getelementptr ptr, ptr %record, i64 {_DONE}
+  %ended = load ptr, ptr %done_at
+  br i1 %has_room, label %go, label %none
+none:
+  %count_none = atomicrmw add ptr %ended, i64 1 seq_cst
+  br label %fail
 go:
   %room_number = ptrtoint ptr %room to i64
   %room_end = add i64 %room_number, {_LINE - 1}
@@ -137,9 +144,9 @@ go:
 ; BEGIN
   call void %body(i64 %own_number, i64 0, ptr null, ptr null)
 ; END
-  %release_at = getelementptr ptr, ptr %record, i64 {_RELEASE}
-  %release = load ptr, ptr %release_at
   call void %release(ptr %room)
+  ; Whoever waits for the end of the last call may now free the record, the program and this word.
+  %count = atomicrmw add ptr %ended, i64 1 seq_cst
   %status = load i64, ptr %own_3
   %is_fine = icmp eq i64 %status, {_FINE}
   br i1 %is_fine, label %done, label %fail
@@ -243,7 +250,6 @@ def kernel(begin, end):
     elif own[3] == {_INTERRUPTED}:
         # the results are nobody's: the caller raises what the signal's handler raised
         own[3] = 0
-    atomic_add(words(record[{_DONE}]), 0, 1)
 """
 
 _HOST_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -281,7 +287,7 @@ class Failures:
 
 
 def _is_long(step: launch.Instruction) -> bool:
-    return isinstance(step, launch.Step) and step.is_long
+    return isinstance(step, launch.Step | launch.Library) and step.is_long
 
 
 class XlaCall:
@@ -290,7 +296,7 @@ class XlaCall:
     `plan` runs over memories by number: `given` are those of the arguments (None: not read), `made` those of the results with the
     bytes to copy from there (0: written by the program) and the alignment of what is written there, `fixed` the addresses of
     constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
-    address of a word that is increased when a call has ended.
+    address of a word that is increased when a call has ended, as the last that it does with the record or this word.
     """
 
     def __init__(
@@ -338,7 +344,8 @@ class XlaCall:
         record[_HOST] = ctypes.cast(called, ctypes.c_void_p).value or 0 if called is not None else 0
         record[_DONE] = done
         record[_ALLOCATE], record[_RELEASE] = _allocator()
-        self.address = self._words(record)
+        self.words = np.array(record, np.int64)
+        self.address = int(self.words.ctypes.data)
 
     def _words(self, words: Sequence[int]) -> int:
         made = np.array(words or [0], np.int64)

@@ -216,7 +216,7 @@ class _Walk:
         if name in self.given:
             raise NotStructured(f"an argument that is assigned, {name}")
         if known != kind:
-            raise NotStructured(f"a name of two types, {known} and {kind}")
+            raise NotStructured(f"a name of two types, {name}: {known} and {kind}")
         if isinstance(kind, types.Function | types.NumberClass | types.NoneType):
             raise NotStructured(f"a name for {kind}")
         return Set(name, value)

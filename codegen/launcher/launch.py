@@ -93,6 +93,17 @@ class Host:
     buffers: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Library:
+    """Call a library's function in native code: at ``entry`` as a kernel is, of one task; ``code`` keeps it."""
+
+    buffers: tuple[int, ...]
+    entry: int
+    code: Any
+    scratch_bytes: int = 0
+    is_long: bool = False
+
+
 class Watch(Protocol):
     """Somebody who looks at the memory between steps: the run then makes one step at a time."""
 
@@ -104,10 +115,10 @@ class Watch(Protocol):
 
 
 HostCall = Callable[[int, np.ndarray], None]
-Instruction = Step | Copy | Exchange | Jump | Unless | Select | Host
+Instruction = Step | Copy | Exchange | Jump | Unless | Select | Host | Library
 _KINDS: dict[type, int] = {
     Step: words.KERNEL, Copy: words.COPY, Exchange: words.EXCHANGE, Jump: words.JUMP, Unless: words.UNLESS, Select: words.SELECT,
-    Host: words.HOST,
+    Host: words.HOST, Library: words.KERNEL,
 }  # fmt: skip
 
 
@@ -144,7 +155,7 @@ class Plan:
         self._lists: dict[int, np.ndarray] = {}
         self.template = np.array([self._row(s) for s in self.steps], np.int64).reshape(len(self.steps), words.STEP_WORDS)
         # a line more than asked for keeps two threads' scratch out of one cache line
-        most = max((s.scratch_bytes for s in self.steps if isinstance(s, Step)), default=0)
+        most = max((s.scratch_bytes for s in self.steps if isinstance(s, (Step, Library))), default=0)
         self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
         self.parallel = any(s.tasks > s.chunk for s in self.steps if isinstance(s, Step))
         self.is_straight = len(self.kernels) == len(self.steps)
@@ -168,6 +179,9 @@ class Plan:
         row[words.KIND] = _KINDS[type(step)]
         if isinstance(step, Step):
             row[words.ENTRY], row[words.TASKS], row[words.CHUNK] = step.kernel.entry, step.tasks, step.chunk
+            row[words.LONG] = int(step.is_long)
+        elif isinstance(step, Library):
+            row[words.ENTRY], row[words.TASKS], row[words.CHUNK] = step.entry, 1, 1
             row[words.LONG] = int(step.is_long)
         elif isinstance(step, Copy):
             row[words.FIRST] = step.size_bytes

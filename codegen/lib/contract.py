@@ -24,12 +24,14 @@ from numba.core.typing.templates import signature
 
 from codegen.lib import convert
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.emit import F32, F64, I1, I32, I64, Value, constant, intrinsic_function, is_float, like, suffix
+from codegen.lib.emit import F32, F64, I1, I8, I32, I64, Value, constant, intrinsic_function, is_float, like, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import Target, current_target
 
 SHALLOW = 16
+LONG = 64  # steps of k during which the next panel is asked for
+LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -216,10 +218,34 @@ def _times_i(x: Value) -> Value:
     return x.wrap(x.b.shuffle_vector(x.b.fneg(x.v), x.v, mask))
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """B's next panel, which begins at ``start`` and is asked for while the ``tile``-th block of rows is summed up."""
+
+    start: Any
+    tile: Any
+
+
+def _ask_for(b: Any, base: Any, offset: Any, columns: int, kind: Buf, locality: int) -> None:
+    """Prefetch the lines of ``columns`` elements from base[offset]: into the first cache (3) or the second (2)."""
+    fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    for first in range(0, columns, max(1, LINE_BYTES // kind.item_bytes)):
+        place = b.bitcast(b.gep(base, [b.add(offset, _c(first))]), I8.as_pointer())
+        b.call(fn, [place, ir.Constant(I32, 0), ir.Constant(I32, locality), ir.Constant(I32, 1)])
+
+
 def _micro_kernel(
-    b: Any, o: _Operands, rows: int, vectors: int, lanes: int, a_off: Any, b_off: Any, c_off: Any, mask: Any
-) -> None:
-    """Emit C[rows, vectors * lanes] (+)= A B at the given offsets; ``mask`` (or None) covers the last vector."""
+    b: Any, o: _Operands, rows: int, vectors: int, lanes: int, a_off: Any, b_off: Any, c_off: Any, mask: Any,
+    ahead: _Ahead | None = None,
+) -> None:  # fmt: skip
+    """Emit C[rows, vectors * lanes] (+)= A B at the given offsets; ``mask`` (or None) covers the last vector.
+
+    With ``ahead`` the block of C is asked for first and B's next panel step by step: they come while products are summed. Each
+    turn of the unrolled loop asks for one step of k, so that as many blocks of rows as it has steps fetch the whole panel.
+    """
+    if ahead is not None:
+        for i in range(rows):
+            _ask_for(b, o.c, b.add(c_off, _times(b, o.ldc, i)), vectors * lanes, o.c_kind, 3)
     element = value_type(o.c_kind)
     vector = ir.VectorType(element, lanes)
     masks = [mask if j == vectors - 1 else None for j in range(vectors)]
@@ -262,7 +288,8 @@ def _micro_kernel(
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
-            values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, t, unroll, acc))
+            turn = _asking_turn(b, o, ahead, head, unroll, vectors * lanes)
+            values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, turn(t), unroll, acc))
         if count is None or count % unroll:
             done = b.mul(head, _c(unroll))
             rest = b.sub(o.k, done)
@@ -282,6 +309,21 @@ def _micro_kernel(
     values = _added_to_c(b, o, values, lanes, [at for row in c_at for at in row], masks * rows)
     for value, (i, j) in zip(values, np.ndindex(rows, vectors), strict=True):
         store_vector(b, o.c_kind, o.c, c_at[i][j], Value(b, value), masks[j])
+
+
+def _asking_turn(b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll: int, columns: int) -> Callable[[Any], Any]:
+    """What a turn of the unrolled loop does first: the first ``unroll`` blocks of rows ask for a part of the next panel each."""
+    if ahead is None:
+        return lambda t: t
+    asks = b.icmp_signed("<", ahead.tile, _c(unroll))
+    first = b.add(ahead.start, b.mul(b.select(asks, b.mul(ahead.tile, turns), _c(0)), o.ldb))
+    step = b.select(asks, o.ldb, _c(0))  # of the later ones each turn asks for what is there
+
+    def turn(t: Any) -> Any:
+        _ask_for(b, o.b, b.add(first, b.mul(t, step)), columns, o.b_kind, 2)
+        return t
+
+    return turn
 
 
 def _added_to_c(b: Any, o: _Operands, values: list[Any], lanes: int, at: list[Any], masks: list[Any]) -> list[Any]:
@@ -415,6 +457,26 @@ def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> 
     return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
 
 
+def _bands(m: int, rows: int) -> list[tuple[int, int, int, int]]:
+    """Blocks of at most ``rows`` of ``m`` rows, alike but for one row: (height, how many, first row, first block) of each kind.
+
+    Blocks of little height leave the multipliers waiting for their sums: 56 rows are 6 blocks of 6 and 4 of 5, not 9 of 6 and 2.
+
+    >>> _bands(56, 6)
+    [(6, 6, 0, 0), (5, 4, 36, 6)]
+    """
+    blocks = -(-m // rows)
+    high = m - blocks * (m // blocks) if blocks else 0
+    low = m // blocks if blocks else 0
+    found = [(low + 1, high, 0, 0), (low, blocks - high, high * (low + 1), high)]
+    return [x for x in found if x[0] and x[1]]
+
+
+def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: int, has_levels: bool) -> bool:
+    """Whether panels of B follow each other and are long enough that the next one is fetched while one is multiplied."""
+    return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
+
+
 def panel_lanes(panel: int, item_bytes: int) -> int:
     """The columns of a panel that one vector holds: all of a register's, or those of a plan for narrower registers.
 
@@ -453,22 +515,23 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     vectors = panel // lanes
     rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
     known_m, known_n = _known(m), _known(n)
-    if known_m is not None and known_m > rows:
-        # equal tiles: 16 rows as 6 + 5 + 5 keep more accumulators busy than 6 + 6 + 4
-        tiles = -(-known_m // rows)
-        rows = -(-known_m // tiles)
+    bands = [] if known_m is None else _bands(known_m, rows)
 
-    def column_tile(count: int, b_at: Any, c_at: Any, mask: Any) -> None:
-        def tile(height: int, row: Any) -> None:
-            _micro_kernel(b, o, height, count, lanes, b.add(a_off, b.mul(row, a_rs)), b_at, b.add(c_at, b.mul(row, ldc)), mask)
+    def column_tile(count: int, b_at: Any, c_at: Any, mask: Any, following: Any = None) -> None:
+        def tile(height: int, row: Any, t: Any = None) -> None:
+            ahead = None if following is None or t is None else _Ahead(following, t)
+            a_at, c_row = b.add(a_off, b.mul(row, a_rs)), b.add(c_at, b.mul(row, ldc))
+            _micro_kernel(b, o, height, count, lanes, a_at, b_at, c_row, mask, ahead)
+
+        def band(height: int, first_row: int, first_tile: int) -> Callable[[Any], None]:
+            return lambda t: tile(height, b.add(_c(first_row), b.mul(t, _c(height))), b.add(_c(first_tile), t))
 
         if known_m is not None:
-            _for(b, _c(known_m // rows), lambda t: tile(rows, b.mul(t, _c(rows))))
-            if known_m % rows:
-                tile(known_m % rows, _c(known_m - known_m % rows))
+            for height, blocks, first_row, first_tile in bands:
+                _for(b, _c(blocks), band(height, first_row, first_tile))
             return
         whole = b.sdiv(m, _c(rows))
-        _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows))))
+        _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows)), t))
         done = b.mul(whole, _c(rows))
         if rows > 3:
             half = rows // 2
@@ -477,18 +540,24 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
             done = b.select(b.icmp_signed(">=", b.sub(m, done), _c(half)), b.add(done, _c(half)), done)
         _for(b, b.sub(m, done), lambda t: tile(1, b.add(done, t)))
 
+    asks_ahead = _asks_ahead(known_m, known_n, _known(k), panel, rows, bool(levels))
+    last_panel = b.sub(b.sdiv(n, _c(panel)), _c(1))
+
     def full(p: Any) -> None:
-        column_tile(vectors, b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel))), None)
+        following = None
+        if asks_ahead:
+            after = b.add(p, _c(1))
+            after = b.select(b.icmp_signed("<", p, last_panel), after, p)
+            following = b.add(b_off, b.mul(after, b_panel))
+        column_tile(vectors, b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel))), None, following)
 
     if is_shallow(known_m, known_n, _known(k), len(levels)):
         # Little is computed for each sum: what counts is that they are stored row by row, as memory goes on.
         assert known_m is not None and known_n is not None
-        for first, height, count in ((0, rows, known_m // rows), (known_m // rows * rows, known_m % rows, 1)):
-            if not height:
-                continue
+        for height, blocks, first, _ in bands:
 
             def panels(t: Any, first: int = first, height: int = height) -> None:
-                row = b.add(_c(first), b.mul(t, _c(rows)))
+                row = b.add(_c(first), b.mul(t, _c(height)))
 
                 def one(p: Any, tiles: int = vectors, mask: Any = None) -> None:
                     b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(b.add(c_off, b.mul(row, ldc)), b.mul(p, _c(panel)))
@@ -499,7 +568,7 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
                 if rest:
                     one(_c(known_n // panel), -(-rest // lanes), _mask(lanes, rest % lanes) if rest % lanes else None)
 
-            _for(b, _c(count), panels)
+            _for(b, _c(blocks), panels)
         return context.get_dummy_value()
     if known_n is not None:
         _for(b, _c(known_n // panel), full)

@@ -146,8 +146,8 @@ def fast_tanh(x: Value) -> Value:
     """
     if format_of(x).mantissa_bits != 23:
         return tanh(x)
-    x = clamp(x, -9.02, 9.02)
     z = x * x
+    z = select(z > 9.02**2, 9.02**2, z)  # beyond, the quotient of the polynomials stays and x grows: the last line makes it 1
     y = mul_add(x * z, horner(z, C.FAST_TANH_F32_P[1:]), x) / horner(z, C.FAST_TANH_F32_Q)
     return clamp(y, -1.0, 1.0)
 

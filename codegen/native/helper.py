@@ -2,6 +2,8 @@
 
 ROOT is the folder of Tilewright's packages, each FOLDER one of a package that they need. Nothing is imported from the working
 folder or from this script's: the standard library comes first, then these, then what the interpreter itself knows.
+
+The file of `codegen` itself is not run: it would import planner and launcher, twice what compiling kernels needs.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ def _main(root: str, folders: list[str]) -> None:
     sys.path[:] = [*standard, root, *folders, *rest]
     found = importlib.util.find_spec("codegen")
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    origin = found.origin if found is not None else None
-    if origin is None or os.path.dirname(os.path.abspath(origin)) != here or os.path.dirname(here) != os.path.abspath(root):
+    origin = os.path.abspath(found.origin) if found is not None and found.origin is not None else None
+    if found is None or origin is None or os.path.dirname(origin) != here or os.path.dirname(here) != os.path.abspath(root):
         sys.exit(f"`codegen` is at {origin} for a helper of {here}")
+    sys.modules["codegen"] = importlib.util.module_from_spec(found)
     importlib.import_module("codegen.native.serve").serve()
 
 

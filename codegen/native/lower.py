@@ -12,6 +12,7 @@ import functools
 import hashlib
 import logging
 import re
+import sys
 import threading
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -60,7 +61,14 @@ _ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
 
 def _parsed(text: str) -> Any:
     """The module of a text, in an LLVM context of its own: what a module leaves in its context is freed with it."""
-    return llvm.parse_assembly(text, llvm.create_context())
+    return _of_its_context(llvm.parse_assembly(text, llvm.create_context()))
+
+
+def _of_its_context(module: Any) -> Any:
+    """The module, as its context's to free. Python's collector finalises the objects of a circle (an error, the frames that it
+    was raised in) in any order, and a module that is freed after its context was ends the process."""
+    module._owned = True
+    return module
 
 
 class UnresolvedSymbolError(RuntimeError):
@@ -423,7 +431,7 @@ def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
         return
     seen.append(library)
     part = library._final_module if top else library._get_module_for_linking()
-    module.link_in(llvm.parse_bitcode(part.as_bitcode(), module._context))
+    module.link_in(_of_its_context(llvm.parse_bitcode(part.as_bitcode(), module._context)))
     for dependency in library._linking_libraries:
         _link(module, dependency, seen, top=False)
 
@@ -502,6 +510,11 @@ def prepare() -> None:
         _initialise()
         entry_contexts()
         _namespace()
+
+
+def is_prepared() -> bool:
+    """Whether this process has loaded what lowering a kernel needs."""
+    return "codegen.native.front_walk" in sys.modules
 
 
 def _namespace() -> dict[str, Any]:

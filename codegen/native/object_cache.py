@@ -108,7 +108,7 @@ def is_trusted(part: str) -> bool:
         return True
     folder = cache_folder() / part
     key = (str(folder), os.getuid())
-    if key not in _judged or _judged[key] is not None or not folder.is_dir():
+    if key not in _judged or _judged[key] is not None or not os.path.isdir(folder):  # (`Path.is_dir` raises for too long a name)
         _judged[key] = untrusted_reason(folder)
     reason = _judged[key]
     if reason is not None:
@@ -208,7 +208,7 @@ def _warn_once(folder: str, reason: str) -> None:
 
 def _make(folder: Path) -> None:
     """Makes a folder and those above it, for this user alone; a cache that is to be shared gets the mode of the user's mask."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         _make(folder.parent)
         folder.mkdir(mode=0o777 if shared_cache_allowed() else 0o700, exist_ok=True)
 

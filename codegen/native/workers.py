@@ -2,11 +2,12 @@
 
 The caller and its helpers take kernels from one list, the longest first, and the caller loads what they made. A helper is a
 fresh Python process (`codegen.native.helper`) that talks over two pipes: nothing is forked, so threads and locks of this process
-do not matter. Helpers live as long as one call. Whatever becomes of one (it cannot be started, it is killed), its kernel is
-compiled by the caller.
+do not matter. Helpers live as long as one call. A helper takes no kernel before it has loaded what compiles, so that nobody waits
+for its start. Whatever becomes of one (it cannot be started, it is killed), its kernel is compiled by the caller.
 
 Where it is known before that kernels are going to be compiled, helpers are started early (`start_early`): they load numba while
-this process still plans, and the next call takes them. One that nobody takes ends by itself (`IDLE_SECONDS`).
+this process still plans, and the next call takes them. One that nobody takes ends by itself (`IDLE_SECONDS`). As long as this
+process has not loaded what compiles, a helper that was started early makes single kernels (`elsewhere`): it may never load it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ __all__ = [
     "Errand",
     "Job",
     "Made",
+    "Ping",
     "command",
     "compile_jobs",
+    "elsewhere",
     "end",
     "helpers_for",
     "let_go",
@@ -48,6 +51,7 @@ _log = logging.getLogger("tilewright.codegen")
 # What compiling takes, seconds, roughly: it only decides whether a helper's start pays.
 _KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.016, 0.001, 0.1
 _START_SECONDS = 0.4
+_LITTLE_SECONDS = 0.3  # of work that one process does alone: another one has to load what compiles first
 _MOST_HELPERS = 7
 IDLE_SECONDS = 30  # what a helper waits for its first kernel
 _IMPORTED = ("numba", "llvmlite", "numpy", "ml_dtypes", "islpy", "sympy", "mpmath")  # by helpers, beside Tilewright itself
@@ -81,6 +85,11 @@ class Errand:
 
 
 @dataclass(frozen=True)
+class Ping:
+    """What a helper gives back at once, when it is ready."""
+
+
+@dataclass(frozen=True)
 class Made:
     """What a job gave: the library functions that it calls, its object code, and the functions' that were new."""
 
@@ -110,7 +119,8 @@ def helpers_for(jobs: Sequence[Job]) -> int:
     """
     most = min(may_help(), len(jobs) - 1)
     if not os.environ.get("TILEWRIGHT_COMPILE_PROCESSES", "").strip():
-        most = min(most, max(int(sum(j.seconds for j in jobs) / (2 * _START_SECONDS)), len(_spare)))
+        seconds = sum(j.seconds for j in jobs)
+        most = min(most, max(int(seconds / (2 * _START_SECONDS)), len(_spare) if seconds > _LITTLE_SECONDS else 0))
     return max(0, most)
 
 
@@ -137,6 +147,25 @@ def next_helper() -> subprocess.Popen[bytes]:
     with _spare_lock:
         _drop_stale()
         return _spare.popitem()[0] if _spare else _start()
+
+
+def elsewhere(job: Job) -> Made | None:
+    """A job done by a helper that was started early and then waits for the next one; None where there is none, or it failed."""
+    with _spare_lock:
+        _drop_stale()
+        if not _spare:
+            return None
+        process, around = _spare.popitem()
+    made: object = None
+    try:
+        made = _asked(process, job)
+    finally:  # one that was interrupted would give its answer to the next question
+        if made is None:
+            end(process)
+        else:
+            with _spare_lock:
+                _spare[process] = around
+    return made if isinstance(made, Made) else None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -193,12 +222,14 @@ if hasattr(os, "register_at_fork"):
 def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made], None], own: Callable[[Job], None]) -> None:
     """Run every job once: ``own`` here, or in one of ``helpers`` processes, whose results go to ``arrived`` (in a thread).
 
-    A job that a helper could not do is done here, so that its error is raised here.
+    A job that a helper could not do is done here, so that its error is raised here. Helpers that are not ready when all jobs are
+    taken are not waited for.
     """
     waiting = deque(sorted(jobs, key=lambda j: -j.seconds))
     left: deque[Job] = deque()
     processes: list[subprocess.Popen[bytes]] = []
     threads: list[threading.Thread] = []
+    ready: list[threading.Thread] = []
     try:
         for _ in range(helpers):
             try:
@@ -207,11 +238,11 @@ def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made
                 _log.warning("no process to compile in: %s", error)
                 break
             processes.append(process)
-            threads.append(threading.Thread(target=_feed, args=(process, waiting, left, arrived), daemon=True))
+            threads.append(threading.Thread(target=_feed, args=(process, waiting, left, ready, arrived), daemon=True))
             threads[-1].start()
         while (job := _take(waiting)) is not None:
             own(job)
-        for thread in threads:
+        for thread in [*ready]:  # who says so from now on finds no job
             thread.join()
         while (job := _take(left)) is not None:
             own(job)
@@ -269,21 +300,30 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _feed(
-    process: subprocess.Popen[bytes], waiting: deque[Job], left: deque[Job], arrived: Callable[[Job, Made], None]
-) -> None:
-    """Hand jobs to one process until there are none, or it fails."""
-    assert process.stdin is not None and process.stdout is not None
+    process: subprocess.Popen[bytes], waiting: deque[Job], left: deque[Job], ready: list[threading.Thread],
+    arrived: Callable[[Job, Made], None],
+) -> None:  # fmt: skip
+    """Hand jobs to one process, once it is ready, until there are none, or it fails."""
+    if not isinstance(_asked(process, Ping()), Ping):
+        return
+    ready.append(threading.current_thread())
     while (job := _take(waiting)) is not None:
-        try:
-            pickle.dump(job, process.stdin)
-            process.stdin.flush()
-            made = pickle.load(process.stdout)
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            _log.debug("a helper is gone: %s", error)
-            made = None
+        made = _asked(process, job)
         if not isinstance(made, Made):
             left.append(job)
             if made is None:
                 return
             continue
         arrived(job, made)
+
+
+def _asked(process: subprocess.Popen[bytes], job: Job | Ping) -> object:
+    """What a helper answers; None where it is gone."""
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        pickle.dump(job, process.stdin)
+        process.stdin.flush()
+        return pickle.load(process.stdout)
+    except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        _log.debug("a helper is gone: %s", error)
+        return None

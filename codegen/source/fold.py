@@ -13,7 +13,7 @@ from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source,
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
-from hlo.types import ElementType, QuantizedType
+from hlo.types import ElementType, QuantizedType, element_type
 from tiling.elements.folds import combined_function
 from tiling.elements.scalar_functions import Neutral, scalar_function
 from tiling.loops.element_ir import Node, Scalar
@@ -83,17 +83,18 @@ def fold_source(
     simple = combined_function(body)
     if simple is not None and not _is_rounded_each_time(simple, body.arguments[0].tensor.element):
         code, neutral = SCALAR_CODE[simple], _neutral_float(simple)
-
-        def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
-            return [f"{accumulators[0]} = {code.fold}({accumulators[0]}, {values[0]})"]
-
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float
         if is_float and in_registers and is_long and code.order_key:
             return _bounded(simple, neutral)
         if is_float and in_registers and code.order_key:
             return _ordered(code.fold, code.order_key, neutral)
-        return FoldSource(combine, _same, neutral=neutral if is_float else None, word=code.fold)
+        word = f"float16_{simple}" if code.order_key and element == element_type("f16") else code.fold
+
+        def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
+            return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
+
+        return FoldSource(combine, _same, neutral=neutral if is_float else None, word=word)
     probe = _written_out(f.op, body, ["a"] * len(f.values), ["x"] * len(f.values), lambda: "v", excess)
     if isinstance(probe, Declined):
         return probe

@@ -35,10 +35,16 @@ class _Arithmetic:
     def __init__(self, transform: _Transform) -> None:
         self.transform, self.lines, self.count = transform, list[str](), 0
 
-    def name(self, text: str) -> str:
+    def name(self, text: str, prefix: str = "c") -> str:
+        """A new name of a real number."""
         self.count += 1
-        self.lines.append(f"c{self.count} = {text}")
-        return f"c{self.count}"
+        self.lines.append(f"{prefix}{self.count} = {text}")
+        return f"{prefix}{self.count}"
+
+    def parts(self, text: str) -> Number:
+        """Both parts of a complex number. (Its own name is no real one's in another pass: a name has one type in a kernel.)"""
+        z = self.name(text, "z")
+        return self.name(f"real({z})"), self.name(f"imag({z})")
 
     def sum(self, a: Number, b: Number) -> Number:
         return self.name(f"{a[0]} + {b[0]}"), self.name(f"{a[1]} + {b[1]}")
@@ -198,8 +204,7 @@ class _Transform:
 
     def read(self, a: _Arithmetic, source: str, k: int, at: str, offset: int) -> Number:
         if source == "lines":
-            z = a.name(f"{self.lines.name}[{at}]")
-            return a.name(f"real({z})"), a.name(f"imag({z})")
+            return a.parts(f"{self.lines.name}[{at}]")
         if source == "reals" and self.halved:  # elements 2 k and 2 k + 1 are the parts; only a first pass reads them
             twice = f"{2 * self.lanes}*part + {2 * offset} + spot"
             return a.name(f"{self.reals.name}[{twice}]"), a.name(f"{self.reals.name}[{twice} + {self.lanes}]")
@@ -314,8 +319,9 @@ class _Transform:
         assert t.roots is not None and column is not None
         first = len(pass_roots(self.n, t.sign))
         a = _Arithmetic(self)
-        x, w = a.name(f"{self.lines.name}[{self.lanes}*part + spot]"), a.name(f"{t.roots.name}[angle + {t.columns}*part + spot]")
-        z = a.product((a.name(f"real({x})"), a.name(f"imag({x})")), (a.name(f"real({w})"), a.name(f"imag({w})")))
+        x = a.parts(f"{self.lines.name}[{self.lanes}*part + spot]")
+        w = a.parts(f"{t.roots.name}[angle + {t.columns}*part + spot]")
+        z = a.product(x, w)
         a.lines.append(f"{self.lines.name}[{self.lanes}*part + spot] = make_complex({z[0]}, {z[1]})")
         self.write(
             f"angle = {first} + {self.phase.expr(column)}",

@@ -194,6 +194,11 @@ def _fast_where_narrow(name: str) -> ScalarRule:
     return lambda op, args, types: f"{'fast_' if types[0].is_float and types[0].bits <= 16 else ''}{name}({args[0]})"
 
 
+def _extreme(name: str) -> ScalarRule:
+    """Halves are compared by their bits: of two widened ones LLVM makes an extreme of halves, which it does not vectorise."""
+    return lambda op, args, types: f"{'float16_' if types[0].name == 'f16' else ''}{name}({', '.join(args)})"
+
+
 def _on_bits(name: str, correction: bool = False) -> ScalarRule:
     """A function of the bits of an integer; those of 2 and 4 bits are taken without their sign extension."""
 
@@ -271,8 +276,8 @@ SCALAR_CODE: dict[str, ScalarCode] = {
     "multiply": ScalarCode(_infix("*", "multiply"), fold="reduce_multiply"),
     "divide": ScalarCode(_infix("/", "divide")),
     "remainder": ScalarCode(_call("remainder"), frozenset({HALF}), of_complex=False),
-    "maximum": ScalarCode(_call("maximum"), NARROW, fold="reduce_maximum", order_key="max_key"),
-    "minimum": ScalarCode(_call("minimum"), NARROW, fold="reduce_minimum", order_key="min_key"),
+    "maximum": ScalarCode(_extreme("maximum"), NARROW, fold="reduce_maximum", order_key="max_key"),
+    "minimum": ScalarCode(_extreme("minimum"), NARROW, fold="reduce_minimum", order_key="min_key"),
     "clamp": ScalarCode(_call("clamp"), NARROW),
     "negate": ScalarCode(_negate, frozenset({HALF})),
     "abs": ScalarCode(_call("absolute"), frozenset({BYTE, HALF})),

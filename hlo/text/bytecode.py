@@ -63,20 +63,20 @@ def text_of(data: bytes, name: str) -> str:
     """The StableHLO text of a module in bytecode. Raises ParseError when it is none, or when jaxlib is not there to read it."""
     try:
         ir: Any = importlib.import_module("jaxlib.mlir.ir")
-        dialects: list[Any] = [importlib.import_module(f"jaxlib.mlir.dialects.{d}") for d in ("stablehlo", "chlo")]
+        dialects: list[Any] = [importlib.import_module(f"jaxlib.mlir.dialects.{d}") for d in ("stablehlo", "chlo", "sdy")]
         extension: Any = importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext")
     except ImportError:
         raise ParseError(
             f"this is {_named(data)}, which is read through jaxlib, and jaxlib is not installed", Location(name)
         ) from None
-    stablehlo, chlo = dialects
+    stablehlo = dialects[0]
     registry = ir.DialectRegistry()
     extension.register_dialects(registry)
     with ir.Context() as context:
         context.append_dialect_registry(registry)
         context.load_all_available_dialects()
-        stablehlo.register_dialect(context)
-        chlo.register_dialect(context)
+        for dialect in dialects:
+            dialect.register_dialect(context)
         reasons: list[str] = []
         # A portable artifact is bytecode too, of a versioned dialect: its own reader turns it back into StableHLO.
         for read in (lambda d: stablehlo.deserialize_portable_artifact(context, d), ir.Module.parse):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 
 import numpy as np
 import pytest
@@ -60,10 +61,12 @@ SHAPES = [((3, 1), 1), ((5, 2), 1), ((20, 4), 1), ((33, 6), 1), ((9, 15), 1), ((
         for k, case in enumerate(SHAPES)
     ],
 )
-def test_transforms(kind: str, shape: tuple[int, ...], axes: int) -> None:
+def test_transforms(kind: str, shape: tuple[int, ...], axes: int, caplog: pytest.LogCaptureFixture) -> None:
     text, x = program(kind, shape, axes)
-    executable = compare(text, x, 1e-6)
+    with caplog.at_level(logging.DEBUG, "tilewright.codegen"):
+        executable = compare(text, x, 1e-6)
     assert executable.kernels and not executable.library and not executable.fallbacks
+    assert "numba's passes are needed" not in caplog.text  # which take twice as long as all the rest
 
 
 @pytest.mark.parametrize("kind", KINDS)

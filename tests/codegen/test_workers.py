@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from codegen.native.jit import compile_kernels
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
 
+ROOT = Path(__file__).resolve().parents[2]
+SLEEPING = "import time; time.sleep(60)"
 SIGNATURE = KernelSignature((Param("x", "float32"), Param("y", "float32")))
 
 
@@ -87,6 +90,55 @@ def test_a_process_that_fails_costs_only_its_help(cache: Path, monkeypatch: pyte
     monkeypatch.setattr(workers, "_start", start)
     check(4)
     assert jit.stats.compiled == 4
+
+
+def test_a_process_that_is_not_ready_is_not_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        made.append(subprocess.Popen([sys.executable, "-c", SLEEPING], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        return made[-1]
+
+    monkeypatch.setattr(workers, "_start", start)
+    check(2)
+    assert jit.stats.compiled == 2
+    assert made and all(p.returncode not in (None, 0) for p in made), "it was waited for until it ended by itself"
+
+
+def test_a_helper_imports_what_compiles_kernels_alone() -> None:
+    command = workers.command()
+    found = subprocess.run(
+        [command[0], "-X", "importtime", *command[1:]], input=b"", capture_output=True, check=True, timeout=120
+    )
+    names = {line.rpartition("|")[2].strip().partition(".")[0] for line in found.stderr.decode().splitlines()}
+    assert {"codegen", "llvmlite"} <= names
+    assert not names & {"hlo", "indexing", "tiling", "tilewright", "islpy", "sympy"}
+
+
+FIRST = """
+import sys
+import numpy as np
+from codegen.call.ready import get_ready
+from codegen.native import jit, workers
+from tests.codegen.test_workers import SIGNATURE, run, source
+
+get_ready()
+x, y = np.ones(64 * 64, np.float32), np.zeros(64 * 64, np.float32)
+run(jit.compile_kernel(source(0), SIGNATURE), 0, 1, x, y)
+assert y[0] == 1 and y[1] == 16, y
+(helper,) = workers._spare
+assert helper.poll() is None, "it waits for the next kernel"
+assert jit.stats.compiled >= 2 and "numba" not in sys.modules
+helper.kill()
+helper.wait()
+run(jit.compile_kernel(source(1), SIGNATURE), 0, 1, x, y)
+assert y[1] == 24 and "numba" in sys.modules, y
+"""
+
+
+def test_a_process_that_has_not_loaded_what_compiles_leaves_it_to_its_helper(tmp_path: Path) -> None:
+    settings = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path), "TILEWRIGHT_COMPILE_PROCESSES": "2"}
+    subprocess.run([sys.executable, "-c", FIRST], env=settings, cwd=ROOT, check=True, timeout=120)
 
 
 def test_a_process_that_cannot_be_started(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

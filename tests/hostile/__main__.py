@@ -1,12 +1,14 @@
 """`python -m tests.hostile --seconds 60 --seed 0`: random programs and situations, one after another, and what they found.
 
-Programs run many in a process, each situation in one of its own. A process that ends by a signal or hangs is a finding of the
-seed that it was at. `--only p17` and `--only s4` repeat a program and a situation; `--only p17 --show` prints the program.
+Programs run many in a process, each situation in one of its own, with the C library's checks of its memory where there are any.
+A process that ends by a signal or hangs is a finding of the seed that it was at. `--only p17` and `--only s4` repeat a program or
+a situation; `--only p17 --show` prints the program.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import queue
 import signal
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 
 from tests.hostile import judge, programs, situations
 
+CHECKS = "libc_malloc_debug.so.0"  # since glibc 2.34 malloc checks what it is given with this library alone
 LIMIT_SECONDS = {"p": 120.0, "s": 60.0}
 BATCH = 40  # programs in a process
 SITUATION_EVERY = 12  # programs
@@ -59,9 +62,32 @@ def serve(cases: list[str]) -> int:
     os._exit(0)  # threads that hang are findings already
 
 
+OVERRUN = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+at = libc.malloc(2000)
+ctypes.memset(at + 2000, 1, 1)
+libc.free(at)
+"""
+
+
+@functools.cache
+def has_checks(library: str = CHECKS) -> bool:
+    """Whether a byte written beside a block ends a process of this Python: some run on without the library, in silence."""
+    command = [sys.executable, "-S", "-c", OVERRUN]
+    return subprocess.run(command, env=checked(library), stderr=subprocess.DEVNULL, check=False).returncode == -signal.SIGABRT
+
+
+def checked(library: str = CHECKS) -> dict[str, str]:
+    """The environment of a process under the C library's checks of what is freed, and of what is written beside it."""
+    checks = {"LD_PRELOAD": library, "GLIBC_TUNABLES": "glibc.malloc.check=3"} if sys.platform == "linux" else {}
+    return {**os.environ, **checks, "PYTHONHASHSEED": "0", "MALLOC_PERTURB_": "165"}
+
+
 def attempt(cases: list[str], outcome: Outcome) -> list[str]:
     """Tries cases in a process; those that are left when it ended early."""
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "MALLOC_PERTURB_": "165", "MALLOC_CHECK_": "3"}
+    environment = checked() if has_checks() else {**os.environ, "PYTHONHASHSEED": "0", "MALLOC_PERTURB_": "165"}
     with tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", "--serve", *cases],
@@ -147,6 +173,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.serve:
         return serve(options.serve)
+    without = f"malloc checks nothing: {CHECKS} is not here, or without effect on this Python"
+    print("malloc checks what it is given" if has_checks() else without, flush=True)
     if options.only and options.show:
         for case in options.only:
             made = programs.program(int(case[1:]))

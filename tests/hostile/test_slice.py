@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 import warnings
 from typing import Any
@@ -103,6 +104,26 @@ def test_one_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = command.run(["s0"])
     assert [lines[0] for _, lines in outcome.findings] == ["hangs for 0 s"]
     assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("library", [command.CHECKS, "libno_such.so"])
+def test_the_command_says_whether_malloc_checks(
+    library: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    has = command.has_checks(library)
+    assert not (has and library == "libno_such.so")
+    monkeypatch.setattr(command, "has_checks", lambda: has)
+    given: list[dict[str, str]] = []
+
+    def popen(*args: Any, env: dict[str, str], **options: Any) -> Any:
+        given.append(env)
+        return real(*args, env=env, **options)
+
+    real = subprocess.Popen
+    monkeypatch.setattr(command.subprocess, "Popen", popen)
+    monkeypatch.setenv(command.DIES_AT, "p0")
+    assert command.main(["--only", "p0"]) == 1
+    assert ("malloc checks what it is given" in capsys.readouterr().out) == has == (given[0].get("LD_PRELOAD") == command.CHECKS)
 
 
 def test_the_command_names_what_repeats_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

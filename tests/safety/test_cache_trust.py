@@ -11,6 +11,7 @@ import pytest
 from codegen.native import object_cache
 from codegen.native.object_cache import read, untrusted_reason, write, write_source
 from codegen.remembered.machine import calibrated_machine, remember_machine
+from tests.command_line import called
 from tiling.machine import Machine
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="the system has no owners")
@@ -127,3 +128,19 @@ def test_a_name_that_the_system_does_not_take(
     assert not write(KEY, b"code")
     assert write_source("def kernel(): pass").startswith("<kernel_")
     assert "File name too long" in caplog.text or "too long" in caplog.text
+
+
+def test_the_command_line_names_a_path_that_the_system_does_not_take(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Results come all the same, and warnings say which path, what is wrong with it and what that means. Its parent is not there
+    either, so that the name is found to be too long only when folders are made; a folder's own name was asked for then."""
+    program = tmp_path / "tanh.mlir"
+    t = "tensor<4xf32>"
+    program.write_text(f"func.func @main(%x: {t}) -> {t} {{ %0 = stablehlo.tanh %x : {t} return %0 : {t} }}")
+    path = str(cache / ("n" * 300))
+    for command, shown in ((("check", str(program)), ": ok, "), (("doctor",), "NOT WRITABLE"), (("cache", "show"), "0 files")):
+        done = called(*command, TILEWRIGHT_CACHE=path)
+        assert done.returncode == 0 and shown in done.stdout, done.stderr
+    said = [r.getMessage() for r in caplog.records]
+    assert said and all(path in line and "too long" in line and "compiled anew in every process" in line for line in said)

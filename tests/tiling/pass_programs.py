@@ -187,6 +187,13 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "split_product": text("%x: tensor<2048xf32>, %w: tensor<2048x512xf32>", "tensor<512xf32>", LONG_PRODUCT),
     "lane_folds": lambda: hlo.parse(rows_with_places(4, 512)),
     "wide_sums": text("%x: tensor<96x64xbf16>", "tensor<64xbf16>", NARROW_SUM),
+    "hoist_to_tables": text(
+        "%x: tensor<24x20xf32>, %w: tensor<20xf32>", "tensor<24x20xf32>", """
+  %0 = stablehlo.exponential %w : tensor<20xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [1] : (tensor<20xf32>) -> tensor<24x20xf32>
+  %2 = stablehlo.multiply %x, %1 : tensor<24x20xf32>
+  return %2 : tensor<24x20xf32>""",
+    ),
     "split_borders": file("max_pooling"),
     "write_out_sums": file("depthwise_separable"),
     "order_loops": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),

@@ -13,7 +13,11 @@ import interp
 import tiling
 from tests.pairs import fast_cover
 from tests.tiling.attention_programs import attention, bits, inputs
+from tiling.elements.ranges import greatest_of
 from tiling.loops.ir import Contract, Nest
+from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.masks import MOST_POWER, find_limits
+from tiling.lower.neutral import Analysis, Reading, inputs_of
 from tiling.passing import without
 from tiling.planning import forms as choose
 
@@ -200,3 +204,50 @@ def test_bfloat16() -> None:
     (found,), (plain,), (expected,) = exe(*arrays), full(*arrays), interp.evaluate(module, *arrays)
     np.testing.assert_array_equal(np.isnan(found.astype(np.float32)), np.isnan(expected.astype(np.float32)))
     np.testing.assert_array_equal(np.isnan(found.astype(np.float32)), np.isnan(plain.astype(np.float32)))
+
+
+def _one_by_one(reading: Reading, inputs: list[hlo.Value], wanted: object, power: int) -> dict[hlo.Value, float | None]:
+    """The widest limits with this result: all inputs' power of two first, then each input given up, or left at its greatest."""
+
+    def result(limits: dict[hlo.Value, float | None]) -> object:
+        return [(k.zero, k.neutral) for k in Analysis.whole(reading, limits).known.values()]
+
+    most = {v: greatest_of(v.tensor.element) for v in inputs}
+    limits: dict[hlo.Value, float | None] = dict.fromkeys(inputs, 1.0)
+    while power and result(trial := {v: min(2.0**power, most[v]) for v in inputs}) != wanted:
+        power -= 1
+    limits = trial if power else limits
+    for v in inputs:
+        limits = next((t for t in ({**limits, v: None}, {**limits, v: most[v]}) if result(t) == wanted), limits)
+    return limits
+
+
+MASKED = [("causal", "additive", "-1.0e9"), ("window", "select", "0xFF800000")]
+
+
+@pytest.mark.parametrize(("kind", "form", "fill"), [*MASKED, ("", "", "")])
+def test_limits_are_the_widest(kind: str, form: str, fill: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs given up in groups, and the widest power first, find what one at a time finds."""
+    x, w = "tensor<2x9x9x8xf32>", "tensor<3x3x8x8xf32>"
+    padded = f"""func.func @main(%x: {x}, %w: {w}, %b: tensor<8xf32>) -> {x} {{
+      %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {x}
+      %s = stablehlo.broadcast_in_dim %b, dims = [3] : (tensor<8xf32>) -> {x}
+      %y = stablehlo.add %c, %s : {x}
+      return %y : {x}
+    }}"""
+    plan = planned(hlo.parse(attention(kind, form, fill, 64, 64))) if kind else tiling.plan(hlo.parse(padded), machine=MACHINE)
+    (f,) = (f for f in plan.fusions if any(m.op.name.endswith(("dot_general", "convolution")) for m in f.stages))
+    lowering = Lowering(FusionRequest(f.stages, frozenset(f.outputs), f.schedule.tile_sizes), MACHINE, plan.names)
+    lowering.place()
+    reading = Reading(lowering.plans, lowering.ranges)
+    tiny = Analysis.whole(reading, dict.fromkeys(inputs_of(lowering.plans), 1.0))
+    wanted = [(k.zero, k.neutral) for k in tiny.known.values()]
+    assert any(zero or neutral for zero, neutral in wanted)
+    looks = []
+    whole = Analysis.signature
+    monkeypatch.setattr(Analysis, "signature", lambda a: (looks.append(a), whole(a))[1])
+    found = find_limits(lowering.plans, lowering.ranges)
+    count = len(looks)
+    assert found == _one_by_one(reading, inputs_of(lowering.plans), wanted, MOST_POWER)
+    assert kind or count <= 8  # padding is zero whatever the inputs are

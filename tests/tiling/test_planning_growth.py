@@ -184,3 +184,19 @@ def test_lowerings_of_the_examples(monkeypatch: pytest.MonkeyPatch, name: str, m
     with counted(monkeypatch, Lowering, "run") as runs:
         plan = tiling.plan(hlo.parse((EXAMPLES / f"{name}.mlir").read_text(encoding="utf-8")), machine=Machine())
     assert runs[0] <= most, f"{runs[0]} lowerings for {len(plan.fusions)} kernels"
+
+
+@pytest.mark.slow
+def test_steps_under_masks_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member under a mask is weighed with and without those around it: with the same bounds it has the same steps."""
+    emitted: list[object] = []
+    emit = Lowering.emit
+
+    def noted(lowering: Lowering, plan: member.Member) -> Any:
+        if lowering.masks is not None and isinstance(lowering, weigh._Weighing) and plan.reduction:
+            emitted.append((plan.shape, tuple(lowering.buffers[r.value] for r in plan.reads)))
+        return emit(lowering, plan)
+
+    monkeypatch.setattr(Lowering, "emit", noted)
+    tiling.plan(hlo.parse((EXAMPLES / "causal_attention.mlir").read_text(encoding="utf-8")), machine=Machine())
+    assert len(emitted) <= 1.15 * len(set(emitted)), f"{len(emitted)} times the steps of {len(set(emitted))} members"

@@ -18,7 +18,7 @@ from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
-from tiling.planning.garbage import NEW_OBJECTS, few_collections
+from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
 from tiling.planning.weigh import Sketch
 
 ROOT = Path(__file__).parents[2]
@@ -103,10 +103,26 @@ def test_collections_are_few_while_planning_and_as_before_afterwards() -> None:
         with few_collections():
             assert gc.get_threshold()[0] >= NEW_OBJECTS
         assert gc.get_threshold()[0] >= NEW_OBJECTS
+        with few_collections(20_000):
+            assert gc.get_threshold()[0] >= 20_000 * OBJECTS_OF_OP
     assert gc.get_threshold() == before
     with pytest.raises(ZeroDivisionError), few_collections():
         raise ZeroDivisionError
     assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("frozen", [0, 7])
+def test_what_was_made_counts_as_old_afterwards(frozen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next collection of new objects need not walk what is kept; where somebody has frozen objects they stay so."""
+    called: list[str] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    monkeypatch.setattr(gc, "freeze", lambda: called.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: called.append("unfreeze"))
+    with few_collections():
+        with few_collections():
+            pass
+        assert not called
+    assert called == ([] if frozen else ["freeze", "unfreeze"])
 
 
 def test_a_collector_that_is_off_stays_off() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify, substitute
@@ -26,6 +26,8 @@ __all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 SHORT_RUN = 8  # steps of k that are no inner loop
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
+LINE_BYTES, PAGE_BYTES = 64, 4096
+PANEL_SHARE = 0.75  # of the sets' ways that a panel may fill: the left operand and the result need some
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 
 FLOATS = ("bf16", "f16", "f32", "f64")
@@ -355,7 +357,7 @@ class Contraction(Roles):
             if place is not None and place.steps[self.n.variable] == 1:
                 steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
                 item = buffer.element.itemsize_bytes
-                near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES
+                near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES and self._stays_cached(abs(steps[-1]) * item, item)
                 made = buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
                 if made or near or self.depth <= SHALLOW or self._is_read_once():
                     return Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
@@ -365,6 +367,16 @@ class Contraction(Roles):
         if self._is_made_inside() or self.is_split or self._expands():
             return self._pack_in_task()
         return self._pack_ahead()
+
+    def _stays_cached(self, row_bytes: int, item_bytes: int) -> bool:
+        """Whether a panel that is read in place stays in the second-level cache while all rows are multiplied with it.
+
+        Its lines reach a part of the cache's sets: rows half a page apart two in sixty-four, whatever pages lie where.
+        """
+        width = -(-self.nr * item_bytes // LINE_BYTES) * LINE_BYTES
+        part = min(1.0, width / gcd(PAGE_BYTES, row_bytes))
+        rows = self.k_block * (self.depth // self.k_loop.extent)
+        return rows * width <= PANEL_SHARE * part * self.c.machine.l2_bytes
 
     def _is_made_inside(self) -> bool:
         """True when the right operand is computed by the task itself."""

@@ -124,6 +124,7 @@ class ElementBuilder:
         self.table = RuntimeTable(ranges)
         self.is_in_memory = is_in_memory
         self._nodes: dict[tuple[Value, tuple[Expr, ...]], Node] = {}
+        self._waiting: dict[tuple[Value, tuple[Expr, ...]], Reads] = {}  # what is read for nodes whose operands are not there yet
 
     def at(self, value: Value, index: tuple[Expr, ...]) -> Node:
         """The node for value[index]. Raises LookupError for a value that must be in memory but is not."""
@@ -181,9 +182,10 @@ class ElementBuilder:
             return self._put(v, where, IndexNode(number, element, self.table.of((number,))))
         if not isinstance(semantics, (Elementwise, Move)):
             raise LookupError(f"{op.name} is not computed where it is read")
-        found = self._reads(op, v.index, where, _no_ranges)
+        found = self._waiting.pop((v, where), None) or self._reads(op, v.index, where, _no_ranges)
         needed = [(op.operands[k], at) for _, k, at in found.runtimes if (op.operands[k], at) not in self._nodes]
         if needed:
+            self._waiting[v, where] = found
             return needed
         for variable, k, at in found.runtimes:
             self.table.nodes[variable] = self._nodes[op.operands[k], at]
@@ -194,6 +196,7 @@ class ElementBuilder:
             if (op.operands[r.operand], r.index) not in self._nodes
         ]
         if missing:
+            self._waiting[v, where] = found
             return missing
         nodes = [self._nodes[op.operands[r.operand], r.index] for r in taken]
         if isinstance(semantics, Elementwise):

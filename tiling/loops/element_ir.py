@@ -173,9 +173,10 @@ def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed from, those of its runtime variables first."""
     if isinstance(node, Apply):
         return node.arguments
-    if isinstance(node, Choose):
-        return (*(r.node for r in node.runtimes), node.then, node.otherwise)
-    return tuple(r.node for r in node.runtimes) if isinstance(node, (Load, IndexNode)) and node.runtimes else ()
+    if isinstance(node, (Scalar, Test)) or not node.runtimes:
+        return (node.then, node.otherwise) if isinstance(node, Choose) else ()
+    of_runtimes = tuple([r.node for r in node.runtimes])
+    return (*of_runtimes, node.then, node.otherwise) if isinstance(node, Choose) else of_runtimes
 
 
 def runtimes_of(node: Node) -> tuple[Runtime, ...]:

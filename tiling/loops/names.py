@@ -33,6 +33,7 @@ class Names:
         self._taken: set[str] = set()
         self.edges = EdgeMaps()  # the index maps that the program's edges carry
         self.maps: dict[Hashable, StageMaps] = {}  # and those from a stage to what it reads in memory
+        self._buffers: dict[tuple[Value, Scope], Buffer] = {}  # of whole values
         self.monoids: dict[tuple[object, ...], Monoid | None] = {}  # found once for a fold's body
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value
@@ -87,10 +88,14 @@ class Names:
 
     def global_buffer(self, v: Value, scope: Scope) -> Buffer:
         """The dense row-major buffer of a whole value."""
-        element = v.tensor.element
-        if not isinstance(element, ElementType):
-            raise LookupError(f"{v.type} is quantized")
-        return make_buffer(self.of(v), scope, element, v.shape, v.shape, (0,) * v.rank, v)
+        known = self._buffers.get((v, scope))
+        if known is None:
+            element = v.tensor.element
+            if not isinstance(element, ElementType):
+                raise LookupError(f"{v.type} is quantized")
+            made = make_buffer(self.of(v), scope, element, v.shape, v.shape, (0,) * v.rank, v)
+            known = self._buffers[v, scope] = made
+        return known
 
 
 _HIDES_NOTHING = re.compile(r"[a-z]|arg[0-9]{1,9}")

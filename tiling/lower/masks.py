@@ -31,7 +31,7 @@ from tiling.loops.names import Names
 from tiling.lower.member import Member
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, Sheet, inputs_of
 
-__all__ = ["Masks", "find_limits", "may_be_masked"]
+__all__ = ["Masks", "Note", "find_limits", "may_be_masked"]
 
 PIECES = 64
 LEAST_PIECE_ELEMS = 1 << 14
@@ -39,6 +39,7 @@ MOST_POWER = 120
 MOST_CONDITIONS = 2  # that a nest leaves something out for
 
 Ends = tuple[Expr, Expr]
+Note = tuple[Mapping[Var, Ends], Sequence[Condition], Sequence[Load]]
 
 
 def may_be_masked(members: Sequence[Member]) -> bool:
@@ -76,18 +77,27 @@ def find_limits(
 
     low, high = 0, MOST_POWER
     while low < high:
-        middle = (low + high + 1) // 2
+        middle = high if high == MOST_POWER else (low + high + 1) // 2  # most fusions allow the widest limits, or nearly none
         tried = Analysis(reading, common(middle), best)
         if leaves_as_much(tried):
             low, best = middle, tried
         else:
             high = middle - 1
-    for v in inputs:
-        for limit in (None, most[v]):
-            tried = Analysis(reading, {**best.limits, v: limit}, best, v)
-            if leaves_as_much(tried):
-                best = tried
-                break
+    # One input after the other is given up as far as it goes; a group of them at once where it goes for all.
+    groups = [inputs] if inputs else []
+    while groups:
+        group = groups.pop()
+        free: dict[Value, float | None] = dict.fromkeys(group)
+        tried = Analysis(reading, {**best.limits, **free}, best, free.keys())
+        if leaves_as_much(tried):
+            best = tried
+        elif len(group) > 1:
+            half = len(group) // 2
+            groups += [group[half:], group[:half]]
+        else:
+            (v,) = group
+            tried = Analysis(reading, {**best.limits, v: most[v]}, best, free.keys())
+            best = tried if leaves_as_much(tried) else best
     return dict(best.limits)
 
 
@@ -123,6 +133,7 @@ class Masks:
         ranges[self.flag] = Interval(0, 1)
         self.readings: dict[Value, list[_Reading]] = {}
         self.is_used = False  # whether some loop is bounded: without one the inputs need not be looked at
+        self.noted: list[Note] = []  # what was told to `note`, in order
 
     @property
     def is_empty(self) -> bool:
@@ -177,6 +188,7 @@ class Masks:
 
     def note(self, m: Member, bounded: Mapping[Var, Ends], skipped: Sequence[Condition] = (), whole: Sequence[Load] = ()) -> None:
         """A member reads with some loops in these ends, and not where `skipped` fails; the loads in `whole` read everything."""
+        self.noted.append((bounded, skipped, whole))
         everything = {x.place for x in whole}
         for load in loads((*m.nodes, *m.inits)):
             ends = tuple(None if load.place in everything else self._read(m, e, bounded) for e in load.index)
@@ -210,6 +222,15 @@ class Masks:
     def _seen(self, m: Member, conditions: frozenset[Condition], load: Load) -> frozenset[Condition]:
         at = m.at(load.index, self.ranges)
         return frozenset(translated(c, at, self.ranges) for c in conditions)
+
+    def told(self, m: Member) -> Hashable:
+        """All that the steps of a reduction or contraction take from here: with the same, the same ones are emitted."""
+        known = self.analysis.of(m)
+        ends = [(r.variable, self.ends(m, r)) for r in m.reduction]
+        return (
+            tuple(ends), tuple(self.needed(m).items()), known.zero, known.neutral,
+            tuple([self.reading.conditions.get(x.value) for x in m.reads]),
+        )  # fmt: skip
 
     # ------------------------------------------------------------ nests
 

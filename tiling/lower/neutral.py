@@ -10,7 +10,7 @@ Intervals hold while the inputs are within limits, which a pass over them finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -217,11 +217,11 @@ class Analysis:
     """What is known of each member's value while the inputs are within `limits`.
 
     `within` is an analysis for smaller limits: wider ones leave no more zero or neutral, so nothing else is asked about.
-    Where only the limit of the one input `changed` differs, all that does not depend on it is taken from there.
+    Where only the limits of the inputs `changed` differ, all that does not depend on them is taken from there.
     """
 
     def __init__(
-        self, reading: Reading, limits: Limits, within: Analysis | None = None, changed: Value | None = None
+        self, reading: Reading, limits: Limits, within: Analysis | None = None, changed: Set[Value] | None = None
     ) -> None:
         self.reading, self.ranges, self.limits = reading, reading.ranges, limits
         self.known: dict[Value, Knowledge] = {}
@@ -268,7 +268,7 @@ class Analysis:
 
     def _is_there(self, sheet: Sheet) -> bool:
         """True for a member that has the same spans in the analysis `within`."""
-        return self._changed is not None and self._changed not in sheet.inputs
+        return self._changed is not None and self._changed.isdisjoint(sheet.inputs)
 
     # ------------------------------------------------------------ one member
 

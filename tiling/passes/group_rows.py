@@ -5,13 +5,15 @@
 The running results lie in memory: each step reads and writes them, and waits for the one before. With four rows in a step both
 happen once for four elements. Rows longer than half a page are left: there memory itself is waited for. A sum then adds in
 another order, which follows from the shape alone, and through fewer roundings. Scans along rows go side by side, since each
-step of one waits for the step before.
+step of one waits for the step before: four, or two where rows lie whole pages apart. Their lines share one set of the cache, and
+eight rows that were read and eight written drove each other out (6 times as slow at 4 KiB a row).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import gcd
 
 from hlo.registry import Fold
 from indexing.expr import Const
@@ -23,7 +25,10 @@ from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 __all__ = ["group_rows", "scan_rows_together"]
 
 ROWS = 4
-SIDE_BY_SIDE = (8, 4, 2)
+SIDE_BY_SIDE = (4, 2)
+PAGE_BYTES = 4096  # sets of the nearest cache times a line: addresses this far apart share a set
+LINE_BYTES = 64
+WAYS_FILLED = 6  # lines of a set that a scan may fill, of the eight or more that there are
 MOST_ROW_BYTES = 2048  # half a page
 MOST_BF16_ROW_BYTES = 1 << 15  # elements in bf16 are widened at every step: that takes longer than memory
 MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
@@ -77,14 +82,28 @@ def _lies_in_short_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> 
     return step in (0, along.extent) and along.extent * buffer.element.itemsize_bytes <= most
 
 
-def scan_rows_together(nest: Nest) -> Nest:
-    """The nest with rows of an innermost scan side by side, as many as divide their number."""
+def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
+    """The nest with rows of an innermost scan side by side, as many as divide their number and stay in the nearest cache."""
     if len(nest.loops) < 2 or nest.loops[-1].kind is not LoopKind.SCAN:
         return nest
     around = nest.loops[-2]
     if around.kind is not LoopKind.PARALLEL or around.lower is not Const(0) or around.upper is not Const(around.extent - 1):
         return nest
-    width = next((w for w in SIDE_BY_SIDE if around.extent % w == 0), 1)
+    steps = _row_steps(nest, around, buffer_of)
+    width = next((w for w in SIDE_BY_SIDE if around.extent % w == 0 and _lines_in_a_set(steps, w) <= WAYS_FILLED), 1)
     if width == 1:
         return nest
     return replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))
+
+
+def _row_steps(nest: Nest, rows: Loop, buffer_of: Callable[[Load], Buffer]) -> list[int]:
+    """Bytes from one row to the next, of each buffer that has rows; 0 where that differs from place to place."""
+    places = [(b, f.index) for f in nest.folds for b in f.buffers]
+    places += [(buffer_of(x), x.index) for x in loads([n for f in nest.folds for n in f.nodes])]
+    steps = {b: step_along(at, b.strides, rows.variable) for b, at in places if any(rows.variable in e.variables for e in at)}
+    return [(step or 0) * b.element.itemsize_bytes for b, step in steps.items()]
+
+
+def _lines_in_a_set(steps: list[int], rows: int) -> int:
+    """How many lines share a set of the nearest cache while so many rows are walked through side by side."""
+    return sum(-(-rows // (PAGE_BYTES // max(LINE_BYTES, gcd(PAGE_BYTES, abs(step))))) for step in steps)

@@ -7,11 +7,11 @@ agree, and the cost model finds the two together cheaper than apart. Every decis
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hlo.errors import Declined
-from hlo.module import Module, Op, Value, as_module
+from hlo.module import Module, Op, Value, as_module, walk
 from hlo.registry import Literal, SumOfProducts
 from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
@@ -28,7 +28,7 @@ from tiling.planning.join_siblings import join_siblings
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.plain_joins import is_plain, joins_plainly
 from tiling.planning.reuse import PlanStep, resolve_reuses
-from tiling.planning.same_structure import structure_key
+from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Weighed, best_tiles
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages
@@ -74,8 +74,10 @@ def plan(
     machine = with_model(machine or Machine.detect(), cost_model)
     with few_collections():
         program = flatten(as_module(module), entry, supports)
+        ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+        with few_collections(ops):
+            return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
 
 
 def _plan_program(
@@ -130,13 +132,14 @@ class Planner:
     weighs_all: bool = False  # no join goes without saying
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[Op, Declined] = field(default_factory=dict)
-    known_tiles: dict[Hashable, Weighed | Declined] = field(default_factory=dict)
-    tried_tiles: dict[Hashable, dict[tuple[int, ...], Weighed | None]] = field(default_factory=dict)
+    known_tiles: dict[tuple[int, bool], Weighed | Declined] = field(default_factory=dict)
+    tried_tiles: dict[int, dict[tuple[int, ...], Weighed | None]] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
         self.order = {s: i for i, s in enumerate(self.stages)}
         self.stage_of = {v: s for s in self.stages for v in s.values}
+        self.structures = Structures(self.stage_of)
         self.stage_by_op = {s.op: s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
         self.nodes: dict[Stage, int] = {}
@@ -198,7 +201,7 @@ class Planner:
 
     def best(self, stages: Sequence[Stage], stored: frozenset[Value], thorough: bool = False) -> Candidate | Weighed | Declined:
         """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
-        structure = structure_key(stages, stored, self.stage_of)
+        structure = self.structures.number(stages, stored)
         key = (structure, thorough)
         known = self.known_tiles.get(key)
         if known is not None:

@@ -25,6 +25,7 @@ from tiling.loops.element_ir import Load
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.masks import Note
 from tiling.lower.member import Member
 from tiling.lower.siblings import last_steps
 from tiling.machine import Machine
@@ -65,6 +66,8 @@ class _Emitted:
     buffers: tuple[Buffer, ...]
     prepass: tuple[Phase, ...]
     ranges: tuple[tuple[Var, Interval], ...]
+    noted: tuple[Note, ...] = ()  # what it tells the fusion's masks
+    bounds: bool = False  # and whether they bound a loop of it
 
 
 def sketch(request: FusionRequest, machine: Machine, names: Names) -> Sketch | None:
@@ -150,30 +153,48 @@ class _Weighing(Lowering):
         self.buffers = {k: same[b] for k, b in self.buffers.items()}
 
     def _emitted(self, plan: Member) -> _Emitted:
-        key: Hashable = None
-        if plan.shape is not None and self.masks is None:  # a mask's bounds depend on the readers
-            outs = tuple([self.buffers[v] for v in plan.stage.values])
-            key = (plan.shape, outs)
-            if isinstance(plan.stage.op.definition.semantics, SumOfProducts):
-                read = tuple([(self.buffers[x.value], x.value in self.plan_of) for x in plan.reads])
-                key = (plan.shape, outs, read)
-            known: _Emitted | None = self.names.emitted.get(key)
-            if known is not None:
-                self.ranges.update(known.ranges)
-                return known
+        key = self._key(plan)
+        masks = self.masks
+        known: _Emitted | None = None if key is None else self.names.emitted.get(key)
+        if known is not None:
+            self.ranges.update(known.ranges)
+            if masks is not None:
+                for note in known.noted:
+                    masks.note(plan, *note)
+                masks.is_used |= known.bounds
+            return known
         before = set(self.ranges)
         extra, ahead = len(self.extra_buffers), len(self.prepass)
+        noted, was_used = (0, False) if masks is None else (len(masks.noted), masks.is_used)
+        if masks is not None:
+            masks.is_used = False
         steps = self.emit(plan)
         lowered = self.contractions.get(plan, ())
+        loops = {x.variable for s in steps if isinstance(s, (Nest, Contract)) for x in s.loops}
         made = _Emitted(
             tuple(work_of(s) if isinstance(s, Nest) else s for s in steps),
             (*self.extra_buffers[extra:], *(b for x in lowered for b in x.buffers)),
             (*self.prepass[ahead:], *(p for x in lowered for p in x.prepass)),
-            tuple((v, r) for v, r in self.ranges.items() if v not in before),
+            tuple((v, r) for v, r in self.ranges.items() if v not in before or v in loops),
+            () if masks is None else tuple(masks.noted[noted:]),
+            masks is not None and masks.is_used,
         )
+        if masks is not None:
+            masks.is_used |= was_used
         if key is not None:
             self.names.emitted[key] = made
         return made
+
+    def _key(self, plan: Member) -> Hashable:
+        """What a member's steps follow from; None where that is more than its own: its readers' bounds."""
+        if plan.shape is None:
+            return None
+        outs = tuple([self.buffers[v] for v in plan.stage.values])
+        read = tuple([(self.buffers[x.value], x.value in self.plan_of) for x in plan.reads])
+        semantics = plan.stage.op.definition.semantics
+        if self.masks is not None:
+            return (plan.shape, outs, read, self.masks.told(plan)) if isinstance(semantics, (Fold, SumOfProducts)) else None
+        return (plan.shape, outs, read) if isinstance(semantics, SumOfProducts) else (plan.shape, outs)
 
     def _splits(self, steps: Sequence[Part]) -> bool:
         """Whether the one task starts with a reduction that may be shared out in pieces."""

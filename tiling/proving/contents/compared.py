@@ -50,6 +50,7 @@ from tiling.proving.contents.statements import (
     states,
     substituted,
 )
+from tiling.proving.contents.tables import tables_of
 from tiling.proving.contents.trial import Trial, Untried, apply, close
 from tiling.proving.nests import nests_of
 from tiling.proving.relations import Questions, Undecided, points_of, points_where
@@ -103,6 +104,7 @@ class Compared:
         self.schedule, self.ask, self.lowered = schedule, ask, lowered
         self.edges = EdgeMaps()
         self.states = states(schedule)
+        self.tables = tables_of(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.running = {
             v for s in steps if isinstance(s, Sequential) for x in s.steps if isinstance(x, (Nest, Contract)) for v in x.values

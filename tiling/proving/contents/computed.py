@@ -13,6 +13,7 @@ every condition's ends. Which elements are loaded through copies is the obligati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
@@ -34,6 +35,7 @@ from tiling.proving.contents.statements import (
     solutions,
     unscaled,
 )
+from tiling.proving.contents.tables import read_through
 from tiling.proving.relations import Questions, Undecided
 from tiling.routines.table import routine_of
 
@@ -72,7 +74,11 @@ class _Checker(Folds):
     lowered: _Checker | None
 
     def store(self, s: Store, place: Place, op: Op | None) -> str | None:
-        return self._or_lowered(lambda: self._store(s, place, op), lambda: self._lowered_store(s, place))
+        if s.buffer in self.tables:
+            return None  # what reads it is compared with what it holds
+        (node,) = read_through((s.node,), self.tables, self._ranges(place))
+        read = s if node is s.node else replace(s, node=node)
+        return self._or_lowered(lambda: self._store(read, place, op), lambda: self._lowered_store(s, place))
 
     def fold(self, f: FoldStep, nest: Nest, place: Place) -> str | None:
         def asked() -> str | None:
@@ -81,7 +87,9 @@ class _Checker(Folds):
                 raise Undecided("none of the lowered folds is a whole of which it is a part")
             return self.lowered.fold(*part[:3])
 
-        return self._or_lowered(lambda: self._fold(f, place), asked)
+        nodes = read_through(f.nodes, self.tables, self._ranges(place))
+        read = f if all(a is b for a, b in zip(nodes, f.nodes, strict=True)) else replace(f, nodes=nodes)
+        return self._or_lowered(lambda: self._fold(read, place), asked)
 
     def _or_lowered(self, question: Callable[[], str | None], of_lowered: Callable[[], str | None]) -> str | None:
         """The answer to a question, or that of the lowered statement of which a final one is a part."""

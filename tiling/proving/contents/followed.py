@@ -1,7 +1,7 @@
 """Final loops in a form that proofs about contents follow.
 
     segments of stores                    ->  nests of their own
-    segments of folds and of packs        ->  the innermost loop as a whole
+    those of folds, packs and tables      ->  the innermost loop as a whole
     sums written out, rows put together   ->  not yet so
 
 What memory is touched is proved of the final loops as they are.
@@ -36,7 +36,8 @@ def in_whole_nests(schedule: Schedule) -> Schedule:
 
 
 def _step(step: Step) -> list[Step]:
-    if isinstance(step, Nest) and step.segments and not step.folds and step.skip is None:
+    is_table = isinstance(step, Nest) and bool(step.stores) and all(s.value is None for s in step.stores)
+    if isinstance(step, Nest) and step.segments and not step.folds and step.skip is None and not is_table:
         inner = step.loops[-1]
         return [
             Nest((*step.loops[:-1], replace(inner, lower=x.lower, upper=x.upper)), x.stores, order_is_fixed=True)

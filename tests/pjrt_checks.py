@@ -1,0 +1,226 @@
+"""What `tests/test_pjrt.py` checks of the platform `tilewright`, in a process of its own: `python -m tests.pjrt_checks NAME...`.
+
+The process prints a JSON object: each check's name, and null or what it raised.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import sys
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.pjrt
+
+if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import io_callback, serialize_executable
+
+SQUARE = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
+
+
+def same(f: Any, *args: Any, tolerance: float = 2e-5) -> None:
+    """f gives the same on this platform as on JAX's CPU."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        expected = jax.tree.map(np.asarray, jax.jit(f)(*args))
+    found = jax.jit(f)(*args)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert a.devices() == {jax.devices()[0]}
+        assert a.dtype == b.dtype
+        wide = np.complex128 if b.dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(np.asarray(a).astype(wide), b.astype(wide), rtol=tolerance, atol=tolerance)
+
+
+# ---------------------------------------------------------------- client and buffers
+
+
+def check_client() -> None:
+    (device,) = jax.devices()
+    assert jax.default_backend() == device.platform == "tilewright"
+    assert (device.id, device.process_index, device.default_memory().kind) == (0, 0, "device")
+    assert "tilewright" in device.client.platform_version
+    assert [d.platform for d in jax.devices("cpu")] == ["cpu"] * len(jax.devices("cpu"))
+
+
+def check_element_types() -> None:
+    names = (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128 float8_e5m2"
+        " float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz float8_e4m3fnuz int4 uint4 int2 uint2 float8_e4m3 float8_e3m4"
+        " float8_e8m0fnu float4_e2m1fn"
+    ).split()
+    with jax.enable_x64(True):
+        for name in names:
+            a = (np.arange(6).reshape(2, 3) % 2).astype(jnp.dtype(name))
+            x = jax.device_put(a)
+            assert x.dtype == a.dtype == jnp.dtype(name)
+            assert np.asarray(x).tobytes() == a.tobytes(), name
+
+
+def check_host_arrays() -> None:
+    a = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for view in (a.T, a[::-1], a[:, ::2], a[:0], a[0, 0, 0], np.broadcast_to(a[0], (5, 3, 4))):
+        np.testing.assert_array_equal(jax.device_put(view), view)
+    kept = a.copy()
+    x = jnp.array(kept)
+    kept[:] = -1
+    np.testing.assert_array_equal(x, a)
+    copy = jnp.copy(x)
+    assert copy.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+    cpu = jax.device_put(x, jax.devices("cpu")[0])
+    np.testing.assert_array_equal(jax.device_put(cpu, jax.devices()[0]), a)
+
+
+def check_views_outlive_deletion() -> None:
+    x = jnp.arange(1000.0)
+    view = np.asarray(x)
+    x.delete()
+    del x
+    gc.collect()
+    jnp.full(1000, 7.0).block_until_ready()
+    np.testing.assert_array_equal(view, np.arange(1000))
+
+
+def check_deletion_and_donation() -> None:
+    step = jax.jit(lambda a: a + 1, donate_argnums=0)
+    x = jnp.zeros(3)
+    y = step(x)
+    assert x.is_deleted() and not y.is_deleted()
+    np.testing.assert_array_equal(step(y), [2, 2, 2])
+    for use in (lambda: np.asarray(x), lambda: step(x)):
+        with pytest.raises((RuntimeError, ValueError), match="deleted"):
+            use()
+
+
+def check_nothing_is_left() -> None:
+    from tilewright.pjrt.handles import living
+
+    def some() -> None:
+        xs = [jnp.arange(4.0) + k for k in range(5)]
+        jax.block_until_ready(xs)
+        jax.debug.callback(lambda v: None, xs[0])
+        jax.effects_barrier()
+
+    some()
+    gc.collect()
+    before = len(living)
+    for _ in range(3):
+        some()
+    gc.collect()
+    assert len(living) == before
+
+
+# ---------------------------------------------------------------- programs
+
+
+def check_control_flow() -> None:
+    x = SQUARE
+    same(lambda x: jax.lax.scan(lambda c, r: (c + r, c * r), x[0], x), x)
+    same(lambda x: jax.lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x)), x)
+    same(jax.vmap(jax.grad(lambda r: jnp.sum(jax.nn.softmax(r) ** 2))), x)
+
+
+def check_random_bits() -> None:
+    same(lambda: (jax.random.normal(jax.random.key(1), (4,)), jax.random.split(jax.random.key(2))[0].dtype.itemsize))
+
+
+def check_linear_algebra() -> None:
+    x = SQUARE @ SQUARE.T + 5 * np.eye(5, dtype=np.float32)
+    same(lambda x: (jnp.linalg.cholesky(x), jnp.linalg.eigvalsh(x), jnp.linalg.svd(x, compute_uv=False)), x, tolerance=1e-4)
+    same(lambda x: (jnp.linalg.solve(x, x[0]), jnp.sort(jnp.linalg.eigvals(x).real)), x, tolerance=1e-4)
+
+
+def check_branches_by_platform() -> None:
+    own = lambda x: x + 2  # noqa: E731
+    as_cpu = jax.jit(lambda x: jax.lax.platform_dependent(x, cpu=lambda x: x + 1, tpu=lambda x: x))
+    as_own = jax.jit(lambda x: jax.lax.platform_dependent(x, cpu=lambda x: x + 1, tilewright=own, default=lambda x: x))
+    assert as_cpu(1.0) == 2 and as_own(1.0) == 3
+
+
+def check_training() -> None:
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        return jnp.mean((jnp.tanh(x @ weights["a"] + weights["b"]) - y) ** 2)
+
+    def trained(seed: Any) -> Any:
+        keys = jax.random.split(jax.random.key(seed), 3)
+        x, y = jax.random.normal(keys[0], (16, 5)), jax.random.normal(keys[1], (16, 3))
+        weights = {"a": jax.random.normal(keys[2], (5, 3)), "b": jnp.zeros(3)}
+
+        def step(weights: Any, _: Any) -> Any:
+            value, slopes = jax.value_and_grad(loss)(weights, x, y)
+            return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes), value
+
+        return jax.lax.scan(step, weights, None, length=20)
+
+    same(trained, 0)
+
+
+# ---------------------------------------------------------------- callbacks and errors
+
+
+def check_callbacks() -> None:
+    log: list[Any] = []
+    shape = jax.ShapeDtypeStruct((5,), np.float32)
+
+    @jax.jit
+    def f(x: Any) -> Any:
+        jax.debug.callback(lambda v: log.append(float(v)), x[0], ordered=True)
+        y = jax.pure_callback(np.sin, shape, x)
+        z = io_callback(lambda v: np.float32(v) * 2, shape, y, ordered=True)
+        jax.debug.callback(lambda v: log.append(float(v)), x[1], ordered=True)
+        return z
+
+    x = np.arange(5, dtype=np.float32)
+    for _ in range(2):
+        np.testing.assert_allclose(f(x), 2 * np.sin(x), rtol=1e-6)
+    jax.effects_barrier()
+    assert log == [0, 1, 0, 1]
+
+
+def check_errors() -> None:
+    def fails(v: Any) -> Any:
+        raise ValueError("in the callback")
+
+    shape = jax.ShapeDtypeStruct((), np.float32)
+    cases = {
+        "in the callback": lambda: jax.jit(lambda x: jax.pure_callback(fails, shape, x))(1.0).block_until_ready(),
+        "no_such_target": lambda: jax.jit(lambda x: jax.ffi.ffi_call("no_such_target", shape)(x))(1.0),
+    }
+    for words, call in cases.items():
+        with pytest.raises(jax.errors.JaxRuntimeError, match=words):
+            call()
+    assert jax.jit(lambda x: x + 1)(1.0) == 2
+
+
+def check_compiled() -> None:
+    compiled = jax.jit(lambda x: jnp.sin(x) @ x).lower(SQUARE).compile()
+    assert compiled.cost_analysis() == {"bytes accessed": 200.0}
+    assert compiled.memory_analysis().argument_size_in_bytes == 100
+    assert "sine" in compiled.as_text()
+    again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))
+    np.testing.assert_array_equal(again(SQUARE), compiled(SQUARE))
+
+
+CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}
+
+
+def main(names: list[str]) -> None:
+    """Runs checks and prints what came of each."""
+    tilewright.pjrt.register()
+    found: dict[str, str | None] = {}
+    for name in names:
+        try:
+            CHECKS[name]()
+            found[name] = None
+        except Exception:  # noqa: BLE001 (reported under the check's name)
+            found[name] = traceback.format_exc()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,95 @@
+"""Factors that depend on inner loops alone, in tables: what is put there, what is not, and that wrong tables are refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import tiling
+from indexing.expr import Const
+from tiling.loops.element_ir import Load, Node, rebuild
+from tiling.loops.ir import Nest, Schedule, Store
+from tiling.passes.hoist_to_tables import hoist_to_tables
+
+MACHINE = tiling.Machine(cores=1)
+
+
+def program(factor: str, shape: str = "48x40") -> hlo.Module:
+    """Rows of x times a row of factors, computed from w and from the columns' numbers."""
+    return hlo.parse(f"""func.func @main(%x: tensor<{shape}xf32>, %w: tensor<40xf32>) -> tensor<{shape}xf32> {{
+  %n = stablehlo.iota dim = 0 : tensor<40xf32>
+  %f = {factor} : tensor<40xf32>
+  %0 = stablehlo.broadcast_in_dim %f, dims = [1] : (tensor<40xf32>) -> tensor<{shape}xf32>
+  %1 = stablehlo.multiply %x, %0 : tensor<{shape}xf32>
+  return %1 : tensor<{shape}xf32>
+}}""")
+
+
+def planned(factor: str, shape: str = "48x40") -> tiling.Plan:
+    return tiling.plan(program(factor, shape), supports=codegen.supports, machine=MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("factor", "shape", "tables"),
+    [
+        ("stablehlo.cosine %n", "48x40", 1), ("stablehlo.rsqrt %w", "48x40", 1), ("stablehlo.negate %w", "48x40", 0),
+        ("stablehlo.rsqrt %w", "3x40", 0),
+    ],
+)  # fmt: skip
+def test_what_is_worth_a_table(factor: str, shape: str, tables: int) -> None:
+    plan = planned(factor, shape)
+    found = hoist_to_tables(plan.fusions[0].schedule)
+    assert len(found.buffers) - len(plan.fusions[0].schedule.buffers) == tables
+    proof = tiling.prove(plan)
+    assert proof.holds and not proof.undecided
+    w = np.linspace(0.5, 4, 40, dtype=np.float32)
+    x = np.ones([int(n) for n in shape.split("x")], np.float32)
+    wanted = {"cosine": np.cos(np.arange(40)), "rsqrt": 1 / np.sqrt(w), "negate": -w}[factor.split()[0].partition(".")[2]]
+    np.testing.assert_allclose(codegen.compile(plan)(x, w)[0], x * wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_every_row_reads_one_computation() -> None:
+    """The cosine of a column's number was computed for each row."""
+    source = codegen.compile(planned("stablehlo.cosine %n")).source
+    assert source.count("cos(") == 1 and "for i1 in range(40):\n            table0[i1] = cos(" in source
+
+
+def _changed(schedule: Schedule, reads: Callable[[Load], Node], stores: Callable[[Store], Store]) -> Schedule:
+    """A schedule whose loads of tables, and stores to them, are others."""
+    (phase,) = schedule.phases
+    steps = []
+    for s in phase.steps:
+        assert isinstance(s, Nest)
+        if all(x.value is None for x in s.stores):
+            steps.append(replace(s, stores=tuple(map(stores, s.stores))))
+        else:
+            steps.append(replace(s, stores=tuple(replace(x, node=rebuild(x.node, reads, tuple, {})) for x in s.stores)))
+    return replace(schedule, phases=(replace(phase, steps=tuple(steps)),))
+
+
+@pytest.mark.parametrize("factor", ["stablehlo.cosine %n", "stablehlo.rsqrt %w"])
+@pytest.mark.parametrize("fault", ["", "another place", "another value", "one place"])
+def test_wrong_tables_are_refuted(factor: str, fault: str) -> None:
+    plan = planned(factor)
+    fusion = plan.fusions[0]
+
+    def reads(x: Load) -> Node:
+        if x.buffer is None or x.value.name == "x" or fault not in ("another place", "one place"):
+            return x
+        return Load(x.value, (39 - x.index[0],) if fault == "another place" else (Const(0),), x.buffer)
+
+    def stores(s: Store) -> Store:
+        if fault != "another value":
+            return s
+        (other,) = (n for n in (s.node.arguments if hasattr(s.node, "arguments") else ()))
+        return replace(s, node=other)
+
+    made = _changed(hoist_to_tables(fusion.schedule), reads, stores)
+    proof = tiling.prove(tiling.with_schedule(plan, fusion.name, made))
+    assert proof.holds == (not fault), proof
+    assert bool(proof.refuted) == bool(fault), proof

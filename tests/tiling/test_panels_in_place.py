@@ -1,0 +1,26 @@
+"""A right operand is read in place where its panels stay in the second-level cache, else it is put into panels once."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo
+import tiling
+from tiling.loops.ir import Contract, Scope
+
+PRODUCT = """func.func @main(%a: tensor<512x{n}xf32>, %b: tensor<{n}x{n}xf32>) -> tensor<512x{n}xf32> {{
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+       : (tensor<512x{n}xf32>, tensor<{n}x{n}xf32>) -> tensor<512x{n}xf32>
+  return %c : tensor<512x{n}xf32>
+}}"""
+
+
+@pytest.mark.parametrize(("n", "l2_kib", "in_place"), [
+    (512, 256, False), (512, 512, False), (512, 1024, True), (256, 256, False), (256, 512, True), (384, 256, True),
+])  # fmt: skip
+def test_rows_half_a_page_apart_reach_few_sets(n: int, l2_kib: int, in_place: bool) -> None:
+    """264 rows 2 KiB apart reach a thirty-second of the sets: of half a megabyte 16 KiB, which is no panel."""
+    machine = tiling.Machine(vector_bytes=32, vector_registers=16, l2_bytes=l2_kib << 10)
+    (fusion,) = tiling.plan(hlo.parse(PRODUCT.format(n=n)), machine=machine).fusions
+    (product,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
+    assert (product.right.buffer.scope is Scope.ARGUMENT) == in_place

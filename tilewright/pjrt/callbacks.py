@@ -1,0 +1,76 @@
+"""Python functions that programs call: numbered as JAX lowers them, found again when the program is compiled.
+
+JAX lowers a callback to a custom call with a number (`tilewright.pjrt.lowering`). Who lowered keeps the function; a compiled
+program keeps those that it calls. The numbers are this process's alone, so such a program is not written out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from hlo.module import Module, walk
+from hlo.types import TokenType
+from tilewright.lapack import CUSTOM_CALLS
+
+__all__ = ["Callback", "CallbackList", "functions_of", "targets"]
+
+_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
+
+
+class Callback:
+    """A Python function with its number."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.number = function, next(self._numbers)
+
+
+_known: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictionary()
+
+
+class CallbackList:
+    """What JAX's lowering of one callback puts its function into: the function's number is the last index of this list."""
+
+    def __init__(self) -> None:
+        self.last: Callback | None = None
+
+    def append(self, function: Callable[..., Any]) -> None:
+        """Takes the function."""
+        self.last = Callback(function)
+        _known[self.last.number] = self.last
+
+    def __len__(self) -> int:
+        return 0 if self.last is None else self.last.number + 1
+
+
+def _number(op: Any) -> int:
+    number = op.extra["mhlo.backend_config"]["index"]
+    return int(getattr(number, "value", number))
+
+
+def functions_of(module: Module) -> dict[int, Callback]:
+    """The callbacks that a program calls, by number. Raises KeyError for one that is not of this process."""
+    ops: Iterable[Any] = (op for f in module.functions.values() for op in walk(f.body))
+    numbers = {_number(op) for op in ops if op.name == "stablehlo.custom_call" and op.attr("call_target_name") in _TARGETS}
+    return {n: _known[n] for n in numbers}
+
+
+def targets(callbacks: dict[int, Callback]) -> dict[str, Callable[..., Any]]:
+    """The custom calls of a program with these callbacks."""
+    if not callbacks:
+        return dict(CUSTOM_CALLS)
+
+    def call(op: Any, *operands: Any) -> Any:
+        results = callbacks[_number(op)].function(*operands) or ()  # a token, where ordered, is None
+        return tuple(
+            None if isinstance(r.type, TokenType) else np.asarray(x, r.type.dtype)
+            for x, r in zip(results, op.results, strict=True)
+        )
+
+    return {**CUSTOM_CALLS, **dict.fromkeys(_TARGETS, call)}

@@ -1,0 +1,294 @@
+"""Programs: compiled from StableHLO, described, called, written out and read back.
+
+A program arrives as MLIR (bytecode of a portable artifact, or text), is parsed here and compiled by `codegen.compile`. What
+jaxlib holds is one `Program` under one handle or more. Written out it is its text: reading back compiles it, with kernels from
+the disk cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import codegen
+from codegen.native import interrupts
+from hlo.text.bytecode import MAGIC, text_of
+from hlo.types import TensorType, TokenType, element_type
+from tilewright.first_call import parsed
+from tilewright.kept_programs import donated
+from tilewright.pjrt.buffers import Buffer
+from tilewright.pjrt.callbacks import functions_of, targets
+from tilewright.pjrt.client import MEMORY_KIND, Named, check_device, client, int64s, serial
+from tilewright.pjrt.handles import Problem, Text, living, ready
+from tilewright.pjrt.layout import ExecuteOptions, element_number
+from tilewright.pjrt.layout import Program as GivenProgram
+
+__all__ = ["FUNCTIONS", "Program"]
+
+_MAGIC = b"tilewright program 1\n"
+_CODES = ("mlir",)
+# A device assignment of one replica, one partition, device 0, as a protocol buffer
+_ASSIGNMENT = bytes([0x08, 1, 0x10, 1, 0x1A, 3, 0x0A, 1, 0])
+
+
+class Program:
+    """A compiled program. `code` is what it was compiled from, `options` what it was compiled with."""
+
+    def __init__(self, code: bytes, options: bytes) -> None:
+        _check_options(options)
+        self.code, self.options = code, options
+        self.module = parsed(text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode())
+        main = self.module.function()
+        types = [_as_array(t) for t in main.result_types]
+        self.tokens = [k for k, v in enumerate(main.arguments) if isinstance(v.type, TokenType)]
+        self.types = types
+        self.donated = [k for k, is_donated in enumerate(donated(self.module)) if is_donated]
+        self.callbacks = functions_of(self.module)
+        self.compiled: codegen.Executable | None = codegen.compile(self.module, custom_calls=targets(self.callbacks))
+        self.given_bytes = _bytes_of(v.type for v in main.arguments)
+        self.made_bytes = _bytes_of(types)
+        self.name = Text(self.module.name or "main")
+        digest = hashlib.sha256(client().version._memory.raw + code).hexdigest()
+        self.fingerprint = Text(digest)
+        self.element_numbers = (ctypes.c_int * max(1, len(types)))(*(element_number(t.dtype) for t in types))
+        self.dims = int64s(n for t in types for n in t.static_shape)
+        self.ranks = np.array([t.rank for t in types], np.uint64)
+        kind = client().memory_kind
+        self.kinds = (ctypes.c_void_p * max(1, len(types)))(*([kind.address] * len(types)))
+        self.kind_sizes = (ctypes.c_size_t * max(1, len(types)))(*([kind.size] * len(types)))
+        assert kind.size == len(MEMORY_KIND)
+        self.costs = Named({"bytes accessed": float(self.given_bytes + self.made_bytes)})
+
+    def executable(self) -> codegen.Executable:
+        """What runs. Raises Problem for a deleted program."""
+        if self.compiled is None:
+            raise Problem("INVALID_ARGUMENT", "the program has been deleted")
+        return self.compiled
+
+
+_TOKEN = TensorType((0,), element_type("i1"))
+"""What JAX passes for a token: an array of no booleans."""
+
+
+def _as_array(t: Any) -> TensorType:
+    """The type of the array that a result is to jaxlib. Raises Problem where there is none."""
+    if isinstance(t, TensorType) and t.is_static:
+        return t
+    if isinstance(t, TokenType):
+        return _TOKEN
+    raise Problem("UNIMPLEMENTED", f"a result of type {t}, which is no array of a fixed shape")
+
+
+def _bytes_of(types: Any) -> int:
+    return sum(t.size_bytes for t in types if isinstance(t, TensorType) and t.is_static)
+
+
+def _check_options(options: bytes) -> None:
+    """Raises Problem for what one device cannot do."""
+    from jaxlib import xla_client
+
+    if not options:
+        return
+    build = xla_client.CompileOptions.ParseFromString(options).executable_build_options
+    if build.num_replicas * build.num_partitions != 1:
+        raise Problem(
+            "UNIMPLEMENTED",
+            f"one device has no place for {build.num_replicas} replicas of {build.num_partitions} partitions",
+        )
+
+
+def _bytes(address: int | None, size: int) -> bytes:
+    return ctypes.string_at(address, size) if address and size else b""
+
+
+def _compile(a: Any) -> None:
+    given = GivenProgram.from_address(a.program)
+    form = _bytes(given.format, given.format_size).decode("utf-8", "replace")
+    if form not in _CODES:
+        raise Problem("UNIMPLEMENTED", f"expected a program as `mlir`, found one as `{form}`")
+    program = Program(_bytes(given.code, given.code_size), _bytes(a.options, a.options_size))
+    a.executable = living.new(program)
+
+
+_NO_ELEMENTS = np.zeros(0, np.bool_)
+
+
+def _execute(a: Any) -> None:
+    program: Program = living[a.executable]
+    if a.devices != 1:
+        raise Problem("INVALID_ARGUMENT", f"expected one device, found {a.devices}")
+    check_device(a.device, None)
+    executable = program.executable()
+    buffers: list[Buffer] = []
+    if a.count:
+        given = (ctypes.c_uint64 * a.count).from_address(ctypes.c_uint64.from_address(a.arguments).value)
+        buffers = [living[handle] for handle in given]
+    arrays: list[Any] = [b.elements() for b in buffers]
+    for k in program.tokens:
+        arrays[k] = None
+    options = ExecuteOptions.from_address(a.options)
+    if options.sends or options.receives:
+        raise Problem("UNIMPLEMENTED", "programs that send to the host or receive from it")
+    kept = set((ctypes.c_int64 * options.kept_count).from_address(options.kept)) if options.kept_count else set()
+    results = executable(*arrays)
+    interrupts.raise_pending()
+    for k in program.donated:
+        if k not in kept and not buffers[k].references:
+            buffers[k].delete()
+    if results:
+        handles = (ctypes.c_uint64 * len(results)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
+        for k, array in enumerate(results):
+            handles[k] = living.new(Buffer(_NO_ELEMENTS if array is None else array))
+    if a.events:
+        ctypes.c_uint64.from_address(a.events).value = ready()
+
+
+# ---------------------------------------------------------------- what a program is
+
+
+def _destroy(a: Any) -> None:
+    living.drop(a.executable)
+
+
+def _executable(a: Any) -> None:
+    a.executable = living.new(living[a.loaded])
+
+
+def _name(a: Any) -> None:
+    living[a.executable].name.give(a)
+
+
+def _one(a: Any) -> None:
+    a.count = 1
+
+
+def _outputs(a: Any) -> None:
+    a.count = len(living[a.executable].types)
+
+
+def _code_size(a: Any) -> None:
+    a.size = -1
+
+
+def _costs(a: Any) -> None:
+    costs = living[a.executable].costs
+    a.count, a.properties = costs.count, costs.address
+
+
+def _kinds(a: Any) -> None:
+    program: Program = living[a.executable]
+    a.count = len(program.types)
+    a.kinds, a.sizes = ctypes.addressof(program.kinds), ctypes.addressof(program.kind_sizes)
+
+
+def _element_types(a: Any) -> None:
+    program: Program = living[a.executable]
+    a.types, a.count = ctypes.addressof(program.element_numbers), len(program.types)
+
+
+def _output_dimensions(a: Any) -> None:
+    program: Program = living[a.executable]
+    a.count, a.dims, a.ranks = len(program.types), program.dims.ctypes.data, program.ranks.ctypes.data
+
+
+def _memory_stats(a: Any) -> None:
+    program: Program = living[a.executable]
+    for field, _ in type(a)._fields_[3:]:
+        setattr(a, field, 0)
+    a.arguments, a.outputs = program.given_bytes, program.made_bytes
+    a.temporary = program.executable().stats.scratch_bytes
+
+
+def _devices(a: Any) -> None:
+    a.devices, a.count = ctypes.addressof(client().devices), 1
+
+
+def _delete(a: Any) -> None:
+    living[a.executable].compiled = None
+
+
+def _is_deleted(a: Any) -> None:
+    a.is_deleted = living[a.executable].compiled is None
+
+
+def _fingerprint(a: Any) -> None:
+    living[a.executable].fingerprint.give(a)
+
+
+def _optimized(a: Any) -> None:
+    given, code = GivenProgram.from_address(a.program), living[a.executable].code
+    if not given.code:
+        given.code_size = len(code)
+    elif given.code_size < len(code):
+        raise Problem("INVALID_ARGUMENT", f"expected room for {len(code)} bytes, found {given.code_size}")
+    else:
+        ctypes.memmove(given.code, code, len(code))
+        given.code_size = len(code)
+    given.format, given.format_size = _FORMAT.address, _FORMAT.size
+
+
+_FORMAT = Text("mlir")
+
+
+# ---------------------------------------------------------------- written out
+
+
+def _serialize(a: Any) -> None:
+    program: Program = living[a.executable]
+    if program.callbacks:
+        raise Problem("UNIMPLEMENTED", "a program that calls Python functions of this process")
+    options = len(program.options).to_bytes(8, "little") + program.options
+    digest = hashlib.sha256(options + program.code).digest()
+    serial(a, _MAGIC + digest + options + program.code)
+
+
+def _deserialize(a: Any) -> None:
+    data = _bytes(a.bytes, a.bytes_size)
+    head, rest = data[: len(_MAGIC)], data[len(_MAGIC) + 32 :]
+    if head != _MAGIC or hashlib.sha256(rest).digest() != data[len(_MAGIC) : len(_MAGIC) + 32]:
+        raise Problem("INVALID_ARGUMENT", "these bytes are no program that Tilewright wrote out, or not as it was")
+    size = int.from_bytes(rest[:8], "little")
+    options = _bytes(a.options, a.options_size) or rest[8 : 8 + size]
+    a.executable = living.new(Program(rest[8 + size :], options))
+
+
+def _compile_options(a: Any) -> None:
+    serial(a, living[a.executable].options)
+
+
+def _assignment(a: Any) -> None:
+    serial(a, _ASSIGNMENT)
+
+
+FUNCTIONS: dict[str, Callable[[Any], None]] = {
+    "Client_Compile": _compile,
+    "Compile": _compile,
+    "Executable_Destroy": _destroy,
+    "Executable_Name": _name,
+    "Executable_NumReplicas": _one,
+    "Executable_NumPartitions": _one,
+    "Executable_NumOutputs": _outputs,
+    "Executable_SizeOfGeneratedCodeInBytes": _code_size,
+    "Executable_GetCostAnalysis": _costs,
+    "Executable_OutputMemoryKinds": _kinds,
+    "Executable_OptimizedProgram": _optimized,
+    "Executable_Serialize": _serialize,
+    "Executable_DeserializeAndLoad": _deserialize,
+    "Executable_Fingerprint": _fingerprint,
+    "Executable_OutputElementTypes": _element_types,
+    "Executable_OutputDimensions": _output_dimensions,
+    "Executable_GetCompiledMemoryStats": _memory_stats,
+    "Executable_GetCompileOptions": _compile_options,
+    "LoadedExecutable_Destroy": _destroy,
+    "LoadedExecutable_GetExecutable": _executable,
+    "LoadedExecutable_AddressableDevices": _devices,
+    "LoadedExecutable_Delete": _delete,
+    "LoadedExecutable_IsDeleted": _is_deleted,
+    "LoadedExecutable_Execute": _execute,
+    "LoadedExecutable_Fingerprint": _fingerprint,
+    "LoadedExecutable_GetDeviceAssignment": _assignment,
+}

@@ -1,0 +1,96 @@
+"""Which of JAX's lowering rules the platform `tilewright` has.
+
+JAX keeps rules by platform in one table and the rest in another. This platform looks into a table of its own first, and then into
+the CPU's, whatever comes into that later: LAPACK's routines by their targets, sparse products, callbacks. Its own rules are few:
+
+* linear algebra and random bits that the CPU's rules hide behind calls and loops stay ops or plain arithmetic (`_NEUTRAL`);
+* callbacks are lowered as for the CPU, but stay with the plugin: jaxlib does not hear of them (`tilewright.pjrt.callbacks`);
+* a choice by platform that does not name this one goes as on the CPU.
+
+It relies on these names of JAX's insides, which `install` looks up first and misses in words: `_platform_specific_lowerings`,
+`_lowerings`, `_platforms_with_donation` and `LoweringRuleEntry` of `jax._src.interpreters.mlir`, and on a table of rules being
+asked by `in` and `[]` alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import ChainMap
+from typing import Any
+
+from hlo.errors import TilewrightError
+from tilewright.pjrt.callbacks import CallbackList
+
+__all__ = ["install"]
+
+_NEUTRAL = (
+    "cholesky conv_general_dilated dot_general geqrf householder_product lu random_gamma select_and_scatter_add threefry2x32"
+    " triangular_solve"
+).split()
+_NEUTRAL_PLATFORM = "tpu"
+_CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
+_CHOICES = {"platform_index": "platforms", "cond": "branches_platforms"}
+"""Primitives with branches by platform, and the parameter that names the platforms of each."""
+_NAMES = ("_platform_specific_lowerings", "_lowerings", "_platforms_with_donation", "LoweringRuleEntry")
+
+_numbering = threading.RLock()
+
+
+def install(platform: str) -> None:
+    """Gives the platform its rules. Raises TilewrightError where this JAX keeps its rules otherwise."""
+    from jax._src.interpreters import mlir
+
+    missing = [name for name in _NAMES if not hasattr(mlir, name)]
+    if missing:
+        raise TilewrightError(f"this version of JAX keeps its lowering rules otherwise: mlir.{missing[0]} is not there")
+    tables: Any = mlir._platform_specific_lowerings
+    cpu, neutral, default = tables["cpu"], tables[_NEUTRAL_PLATFORM], mlir._lowerings
+    primitives = {p.name: p for table in (cpu, default) for p in table}
+    own: dict[Any, Any] = {}
+    for name in _NEUTRAL:
+        primitive = primitives[name]
+        entry = neutral.get(primitive) or default.get(primitive)
+        if entry is not None:
+            own[primitive] = entry
+    for name in (*_CALLBACKS, *_CHOICES):
+        primitive = primitives[name]
+        entry = cpu.get(primitive) or default[primitive]
+        rule = _as_on_cpu(entry.rule, platform, _CHOICES[name]) if name in _CHOICES else _callback(entry.rule)
+        own[primitive] = mlir.LoweringRuleEntry(rule, entry.inline)
+    tables[platform] = ChainMap(own, cpu)
+    if platform not in mlir._platforms_with_donation:
+        mlir._platforms_with_donation.append(platform)
+
+
+def _for_cpu(ctx: Any, **others: Any) -> Any:
+    """The same context of a lowering, for the CPU."""
+    return ctx.replace(module_context=ctx.module_context.replace(platforms=("cpu",), backend=None, **others), platforms=None)
+
+
+def _callback(rule: Any) -> Any:
+    """A callback's rule for the CPU, with functions kept here."""
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        taken = CallbackList()
+        with _numbering:
+            inner = _for_cpu(ctx, host_callbacks=taken)
+            results = rule(inner, *args, **params)
+        if inner.tokens_out is not None:
+            ctx.set_tokens_out(inner.tokens_out)
+        if taken.last is not None:
+            ctx.module_context.add_keepalive(taken.last)
+        return results
+
+    return lower
+
+
+def _as_on_cpu(rule: Any, platform: str, parameter: str) -> Any:
+    """A rule about branches by platform: a choice that knows the CPU, and not this platform, takes the CPU's branch."""
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        groups = params.get(parameter)
+        if groups is not None and not any(platform in (group or ()) for group in groups):
+            params[parameter] = tuple((*group, platform) if group and "cpu" in group else group for group in groups)
+        return rule(ctx, *args, **params)
+
+    return lower

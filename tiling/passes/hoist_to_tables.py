@@ -1,0 +1,119 @@
+"""Expensive factors that depend on some of a nest's loops alone: computed once for each of their values, into a table.
+
+    for i: for j: y[i, j] = x[i, j] * exp(w[j])   ->   for j: table[j] = exp(w[j])
+                                                       for i: for j: y[i, j] = x[i, j] * table[j]
+
+The cost model counts an operation once for the loops that it depends on. A compiler moves it out of the loops inside of those;
+out of a loop around them it needs memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from hlo.module import Value
+from hlo.types import ElementType
+from indexing.expr import Const, Var
+from tiling.elements.scalar_functions import scalar_function
+from tiling.loops.accesses import buffers_by_value
+from tiling.loops.buffers import make_buffer
+from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, children, has_runtimes, loads, node_variables, rebuild
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Schedule, Scope, Step, Store
+
+__all__ = ["hoist_to_tables"]
+
+LEAST_COST = 4.0  # in additions: a division's, where reading the table costs one
+LEAST_TIMES = 4  # how often each element of a table is read
+MOST_TABLE_BYTES = 1 << 13  # of the first cache, which has other things to keep
+
+
+def hoist_to_tables(schedule: Schedule) -> Schedule:
+    """The schedule with tables for such factors; its loops are in order."""
+    made: list[Buffer] = []
+    taken = {b.name for b in schedule.buffers}
+    by_value = buffers_by_value(schedule)
+
+    def table(element: ElementType, shape: tuple[int, ...]) -> Buffer:
+        name = next(n for k in range(len(taken) + 1) if (n := f"table{k}") not in taken)
+        taken.add(name)
+        made.append(make_buffer(name, Scope.THREAD, element, shape, shape, (0,) * len(shape)))
+        return made[-1]
+
+    phases = []
+    for p in schedule.phases:
+        steps: list[Step] = []
+        for s in p.steps:
+            steps += _with_tables(s, table, by_value) if isinstance(s, Nest) and len(s.loops) > 1 else [s]
+        phases.append(replace(p, steps=tuple(steps)))
+    return replace(schedule, phases=tuple(phases), buffers=(*schedule.buffers, *made)) if made else schedule
+
+
+def _with_tables(
+    nest: Nest, table: Callable[[ElementType, tuple[int, ...]], Buffer], by_value: Mapping[Value, Buffer]
+) -> list[Nest]:
+    roots = (*(s.node for s in nest.stores), *(n for f in nest.folds for n in f.nodes))
+    if nest.skip is not None or nest.segments or nest.ahead or not any(_cost(n) >= LEAST_COST for n in all_nodes(roots)):
+        return [nest]
+    written = {s.buffer for s in nest.stores} | {b for f in nest.folds for b in f.buffers}
+    memo: dict[Node, Node] = {}
+    fills: dict[tuple[Loop, ...], list[Store]] = {}
+    for node, loops in _factors(nest.loops, roots):
+        if any((x.buffer or by_value[x.value]) in written for x in loads((node,))):
+            continue
+        value = node.op.results[0]
+        element = value.tensor.element
+        shape = tuple(x.extent for x in loops)
+        if not isinstance(element, ElementType) or element.bits < 8 or prod(shape) * element.itemsize_bytes > MOST_TABLE_BYTES:
+            continue
+        kept = table(element, shape)
+        at = tuple(x.variable - x.lower for x in loops)
+        memo[node] = Load(value, at, kept)
+        fills.setdefault(loops, []).append(Store(None, kept, at, node))
+    if not memo:
+        return [nest]
+    first = [
+        Nest(tuple(replace(x, kind=LoopKind.PARALLEL) for x in loops), tuple(stores), order_is_fixed=True)
+        for loops, stores in fills.items()
+    ]
+
+    def reading(node: Node) -> Node:
+        return rebuild(node, lambda x: x, tuple, memo)
+
+    stores = tuple(replace(s, node=reading(s.node)) for s in nest.stores)
+    folds = tuple(replace(f, nodes=tuple(map(reading, f.nodes))) for f in nest.folds)
+    return [*first, replace(nest, stores=stores, folds=folds)]
+
+
+def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple[Apply, tuple[Loop, ...]]]:
+    """The largest factors worth a table that every iteration computes, each with the loops that it depends on."""
+    variables: dict[Node, frozenset[Var]] = {}
+    seen: set[Node] = set()
+    stack = list(reversed(roots))
+    while stack:
+        n = stack.pop()
+        if n in seen or isinstance(n, Choose):
+            continue
+        seen.add(n)
+        own = _loops(loops, node_variables(n, variables)) if isinstance(n, Apply) else ()
+        if isinstance(n, Apply) and own and sum(map(_cost, all_nodes((n,)))) >= LEAST_COST and not has_runtimes((n,)):
+            yield n, own
+        else:
+            stack.extend(reversed(children(n)))
+
+
+def _loops(loops: tuple[Loop, ...], variables: frozenset[Var]) -> tuple[Loop, ...]:
+    """The loops of a factor, where there are enough around them that it does not depend on."""
+    own = tuple(x for x in loops if x.variable in variables)
+    if not own:
+        return ()
+    depth = 1 + max(k for k, x in enumerate(loops) if x in own)
+    names = {x.variable for x in loops}
+    others = {v for x in own for e in (x.lower, x.upper) for v in e.variables} & names
+    fits = not others and all(isinstance(x.lower, Const) and x.kind is not LoopKind.SCAN and x.together == 1 for x in own)
+    return own if fits and prod(x.extent for x in loops[:depth] if x not in own) >= LEAST_TIMES else ()
+
+
+def _cost(n: Node) -> float:
+    return scalar_function(n.function).cost if isinstance(n, Apply) else 0.0
