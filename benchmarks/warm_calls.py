@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilewright
-from tilewright.jax_bridge import _array
+from tilewright.jax_signatures import array
 
 HEAD = ("JAX", "own", "own / JAX", "the call alone", "kernels", "Python's steps", "thorough call", "leaves", "steps")
 
@@ -46,7 +46,7 @@ def where(f: Any, *arguments: Any, turns: int = 3, **options: Any) -> dict[str, 
             results = ready(g(*arguments))
     leaves, key = own._signature(arguments, {})
     made = own._compiled(leaves, key, arguments, {})
-    arrays = [_array(jax, x, t) for x, t in zip(leaves, made.dtypes, strict=True) if t is not None]
+    arrays = [array(jax, x, t) for x, t in zip(leaves, made.dtypes, strict=True) if t is not None]
     count = len(jax.tree.leaves(results))
     numbers = [jnp.float32(k) for k in range(max(1, len(leaves)))]
     alone = jax.jit(lambda *x: [jnp.negative(x[k % len(x)]) for k in range(count)], keep_unused=True)

@@ -196,6 +196,11 @@ class IndexingMap:
         # Nothing finer is the same for every spelling of a relation and yet cheap.
         return hash((len(self.dims), len(self.results), self.unknown))
 
+    @cached_property
+    def rescaled(self) -> IndexingMap:
+        """What `rescale_ranges` gives: a set of maps compares each of them with all others."""
+        return self._operations.rescale_ranges(self)
+
     # ------------------------------------------------------------ using
 
     def evaluate(self, dims: Sequence[Any], symbols: Sequence[Any] = ()) -> list[Any]:
@@ -266,7 +271,7 @@ class IndexingMap:
 
     def rescale_ranges(self) -> IndexingMap:
         """The same relation with fewer and shorter range variables; see `indexing.transform`."""
-        return self._operations.rescale_ranges(self)
+        return self.rescaled
 
     def image(self, region: Region | None = None) -> Region:
         """The results over a region of the dimensions (default: the domain), exactly; see `indexing.exact.images.image`."""

@@ -67,12 +67,12 @@ def test_donated_arrays_are_gone_where_jax_can_reuse_them() -> None:
 
 
 def test_arrays_come_in_without_a_copy() -> None:
-    from tilewright.jax_bridge import _array
+    from tilewright.jax_signatures import array
 
     x = jnp.arange(1024.0)
-    assert _array(jax, x, np.dtype(np.float32)).ctypes.data == x.unsafe_buffer_pointer()
+    assert array(jax, x, np.dtype(np.float32)).ctypes.data == x.unsafe_buffer_pointer()
     n = np.arange(1024, dtype=np.float32)
-    assert _array(jax, n, np.dtype(np.float32)) is n
+    assert array(jax, n, np.dtype(np.float32)) is n
 
 
 def test_other_arrays_come_in_through_dlpack() -> None:
@@ -266,14 +266,14 @@ def test_buffers_come_in_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None
     from tilewright import jax_bridge
 
     seen: list[int] = []
-    kept = jax_bridge._array
+    kept = jax_bridge.array
 
     def spied(jax_: Any, leaf: Any, dtype: Any) -> np.ndarray:
         a = kept(jax_, leaf, dtype)
         seen.append(a.ctypes.data)
         return a
 
-    monkeypatch.setattr(jax_bridge, "_array", spied)
+    monkeypatch.setattr(jax_bridge, "array", spied)
     f = tilewright.jit(lambda x: x * 2, output="numpy")
     a = np.arange(1024, dtype=np.float32)
     buffer = array.array("f", range(1024))

@@ -9,14 +9,11 @@ values, callbacks) is lowered for it, and its LAPACK calls run through SciPy (`t
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import threading
-import time
 import types
-import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, overload
 
@@ -31,9 +28,10 @@ from hlo.types import TensorType, TokenType
 from tilewright import first_call
 from tilewright.inherited import started_in
 from tilewright.jax_front import ELSEWHERE, MISSED, Front, NotReadyError, bound
+from tilewright.jax_lowering import Lowered, lower_all
 from tilewright.jax_results import Results
-from tilewright.kept_programs import Kept, donated, find, keep, own_digest
-from tilewright.lapack import CUSTOM_CALLS
+from tilewright.jax_signatures import array, foreign, signature, static_arguments
+from tilewright.kept_programs import find, keep, own_digest
 from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
@@ -44,15 +42,6 @@ _log = logging.getLogger("tilewright")
 
 class JaxError(TilewrightError):
     """A JAX function that cannot be brought here, or no JAX to bring it with, or one whose threads are another process's."""
-
-
-# What only the CPU's lowering has, what other targets spell out as long iterations, and branches that name the CPU.
-_CPU_ONLY = frozenset(
-    "svd eigh eig schur hessenberg tridiagonal pure_callback"
-    " io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3 platform_index".split()
-)
-_NEUTRAL, _CPU = "tpu", "cpu"
-_CALLBACK_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 
 
 def _refuse_to_wait() -> NoReturn:
@@ -74,136 +63,6 @@ def _jax() -> Any:
 
 
 # ---------------------------------------------------------------- lowering
-
-
-@dataclass(eq=False)
-class _Lowered:
-    """A program's text with what surrounds it: the tree of its results, their types, its callbacks, what the disk cache has."""
-
-    text: str
-    out_tree: Any
-    out_avals: tuple[Any, ...]
-    custom_calls: Mapping[str, Callable[..., Any]]
-    has_callbacks: bool
-    kept: Kept | None
-    parsed: Module | None  # None for one that is kept, until it is asked for
-
-    @property
-    def module(self) -> Module:
-        if self.parsed is None:
-            self.parsed = first_call.parsed(self.text)
-        return self.parsed
-
-    @property
-    def donated(self) -> tuple[bool, ...]:
-        """Of each argument that is an array."""
-        return self.kept.donated if self.kept is not None else donated(self.module)
-
-
-def _primitives(jaxpr: Any, found: set[str]) -> set[str]:
-    """The names of all primitives in a jaxpr and in those inside it; a choice by platform counts where one is the CPU."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name != "platform_index" or _CPU in str(eqn.params.get("platforms")):
-            found.add(eqn.primitive.name)
-        for value in eqn.params.values():
-            for v in value if isinstance(value, tuple | list) else (value,):
-                inner = getattr(v, "jaxpr", v)
-                if hasattr(inner, "eqns"):
-                    _primitives(inner, found)
-    return found
-
-
-def _lower(
-    traced: Any, platforms: Iterable[str] | None, look_up: Callable[[str], Kept | None]
-) -> tuple[Any, str, Kept | None, Module | None]:
-    """(JAX's lowering for the first platform that works, its text, what is kept of that, else the module parsed from it)."""
-    if platforms is None:
-        names = _primitives(traced.jaxpr.jaxpr, set())
-        platforms = (_CPU,) if names & _CPU_ONLY else (_NEUTRAL, _CPU)
-    platforms = tuple(platforms)
-    for k, platform in enumerate(platforms):
-        try:
-            lowered = traced.lower(lowering_platforms=(platform,))
-        except (NotImplementedError, ValueError):
-            # The neutral target lacks the primitive; the CPU is the next, and its error is the one to show.
-            if k == len(platforms) - 1:
-                raise
-            continue
-        text = _text(lowered)
-        kept = None if _callbacks(lowered) else look_up(text)
-        module = None if kept is not None else first_call.parsed(text)
-        if module is None or k == len(platforms) - 1 or not _unknown_targets(module):
-            return lowered, text, kept, module
-    raise AssertionError("no platform to lower for")
-
-
-def _text(lowered: Any) -> str:
-    state = lowered._lowering.compile_args.get("shape_poly_state")
-    if state is not None and state.uses_dim_vars:
-        # An export with symbolic dimensions, called with known ones: JAX's own pass puts the numbers in.
-        from jax._src.interpreters import mlir
-
-        refined = lowered.compiler_ir("stablehlo")
-        with refined.context:
-            return str(mlir.module_to_string(mlir.refine_polymorphic_shapes(refined.operation.clone())))
-    return str(lowered.as_text())
-
-
-def _unknown_targets(module: Module) -> list[str]:
-    known = {
-        *CUSTOM_CALLS,
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "annotate_device_placement",
-        "shape_assertion",
-    }
-    return [t for f in module.functions.values() for t in _targets(f.body) if t not in known]
-
-
-def _targets(block: Any) -> Iterable[str]:
-    for op in block.ops:
-        if op.name == "stablehlo.custom_call":
-            yield str(op.attr("call_target_name"))
-        for region in op.regions:
-            yield from _targets(region)
-
-
-def _callbacks(lowered: Any) -> dict[str, Callable[..., Any]]:
-    """The program's Python callbacks, as the evaluator calls them: by the number that JAX gave each."""
-    functions = lowered._lowering.compile_args.get("host_callbacks") or ()
-    if not functions:
-        return {}
-
-    def call(op: Any, *operands: Any) -> Any:
-        number = op.extra["mhlo.backend_config"]["index"]
-        results = functions[int(getattr(number, "value", number))](*operands) or ()  # a token, where ordered, is None
-        return tuple(
-            None if isinstance(r.type, TokenType) else np.asarray(x, r.type.dtype)
-            for x, r in zip(results, op.results, strict=True)
-        )
-
-    return dict.fromkeys(_CALLBACK_TARGETS, call)
-
-
-def _lower_all(
-    function: Any, platforms: Iterable[str] | None, args: Any, kwargs: Any,
-    look_up: Callable[[str], Kept | None] = lambda text: None,
-) -> _Lowered:  # fmt: skip
-    jax = _jax()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-        began = time.perf_counter()
-        traced = function.trace(*args, **kwargs)
-        done = time.perf_counter()
-        lowered, text, kept, module = _lower(traced, platforms, look_up)
-    _log.info(
-        "%.3f s for JAX's trace, %.3f s to lower it and to %s", done - began, time.perf_counter() - done,
-        "find it in the disk cache" if kept is not None else "parse it",
-    )  # fmt: skip
-    out_avals, out_tree = jax.tree_util.tree_flatten(traced.out_info)
-    callbacks = _callbacks(lowered)
-    return _Lowered(text, out_tree, tuple(out_avals), {**CUSTOM_CALLS, **callbacks}, bool(callbacks), kept, module)
 
 
 def _staged(f: Any, **options: Any) -> tuple[Any, tuple[str, ...] | None]:
@@ -238,48 +97,15 @@ def from_jax(f: Any, /, *args: Any, static_argnums: Any = None, static_argnames:
         hlo.verify(module)
         return module
     function, platforms = _staged(f, static_argnums=static_argnums, static_argnames=static_argnames)
-    return _lower_all(function, platforms, args, kwargs).module
+    return lower_all(_jax(), function, platforms, args, kwargs).module
 
 
 # ---------------------------------------------------------------- calling
 
 
-def _numbers(value: Any) -> tuple[int, ...]:
-    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
-
-
-def _static(f: Any, numbers: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
-    """Static positions and names; where only one of the two is given, the other follows from f's signature, as in JAX."""
-    given_numbers, given_names = _numbers(numbers), _names(names)
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        return frozenset(given_numbers), frozenset(given_names)
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if numbers is None and given_names:
-        given_numbers = tuple(k for k, n in enumerate(positional) if n in given_names)
-    if names is None and given_numbers:
-        given_names = tuple(positional[k] for k in given_numbers if -len(positional) <= k < len(positional))
-    return frozenset(given_numbers), frozenset(given_names)
-
-
-_CONFIGURATION = (
-    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable",
-    "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion", "jax_explicit_x64_dtypes",
-)  # fmt: skip
-
-
-_Static = tuple[tuple[tuple[int, type, Any], ...], tuple[tuple[str, type, Any], ...]]
-_NO_STATIC: _Static = ((), ())
-
-
 @dataclass(frozen=True, eq=False)
 class _Compiled:
-    lowered: _Lowered
+    lowered: Lowered
     executable: Any
     dtypes: tuple[np.dtype[Any] | None, ...]  # of each argument; None for a token
     token_results: int
@@ -287,7 +113,7 @@ class _Compiled:
     results: Results
 
     @classmethod
-    def of(cls, lowered: _Lowered, executable: Any, results: Results) -> _Compiled:
+    def of(cls, lowered: Lowered, executable: Any, results: Results) -> _Compiled:
         dtypes: tuple[np.dtype[Any] | None, ...]
         if lowered.kept is not None:
             dtypes, tokens = lowered.kept.dtypes, 0
@@ -309,7 +135,7 @@ class _Compiled:
 class _Waiting:
     """A program that is lowered and not compiled here yet; `ahead` is the process that compiles it, if any."""
 
-    lowered: _Lowered
+    lowered: Lowered
     results: Results
     ahead: first_call.Ahead | None = None
 
@@ -332,7 +158,7 @@ class Jitted:
         self._output = output
         self._threads = threads
         self._custom_calls = dict(custom_calls or {})
-        self._numbers, self._names = _static(f, options.get("static_argnums"), options.get("static_argnames"))
+        self._numbers, self._names = static_arguments(f, options.get("static_argnums"), options.get("static_argnames"))
         self._made: dict[Any, _Compiled] = {}
         self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
@@ -373,7 +199,7 @@ class Jitted:
 
     def lower(self, *args: Any, **kwargs: Any) -> Module:
         """The module for these arguments."""
-        return _lower_all(self._function, self._platforms, args, kwargs).module
+        return lower_all(_jax(), self._function, self._platforms, args, kwargs).module
 
     def executable(self, *args: Any, **kwargs: Any) -> Any:
         """The `codegen.Executable` for these arguments: its plan, kernels, source and what runs in the evaluator."""
@@ -382,39 +208,8 @@ class Jitted:
 
     # ------------------------------------------------------------ signatures
 
-    def _signature(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_front: bool = False
-    ) -> tuple[list[Any], Any]:
-        """(arrays in order, key): the key holds all that the compiled program depends on; None where JAX is tracing.
-
-        JAX traces for the front, too: then what is traced is the call itself, and the key is the one of its arguments.
-        """
-        jax = _jax()
-        dynamic: Sequence[Any] = args
-        named, static = kwargs, _NO_STATIC
-        if self._numbers or self._names:
-            static_numbers = {n % len(args) if args and n < 0 else n for n in self._numbers}
-            dynamic = [a for k, a in enumerate(args) if k not in static_numbers]
-            named = {k: v for k, v in kwargs.items() if k not in self._names}
-            static = (
-                tuple((k, type(a), a) for k, a in enumerate(args) if k in static_numbers),
-                tuple(sorted(((k, type(v), v) for k, v in kwargs.items() if k in self._names), key=lambda s: s[0])),
-            )
-        leaves, tree = jax.tree_util.tree_flatten((tuple(dynamic), named))
-        types = []
-        is_traced = False
-        for k, leaf in enumerate(leaves):
-            if type(leaf) in _CONCRETE:
-                types.append((leaf.shape, leaf.dtype, leaf.weak_type))
-                continue
-            leaf = leaves[k] = _foreign(jax, leaf)
-            is_traced = is_traced or (isinstance(leaf, jax.core.Tracer) and not is_front)
-            if not is_traced:
-                types.append(_type(jax, leaf))
-        if is_traced:
-            return leaves, None
-        config = tuple(getattr(jax.config, name, None) for name in _CONFIGURATION)
-        return leaves, (tree, tuple(types), len(args), static, config)
+    def _signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_front: bool = False) -> tuple[list[Any], Any]:
+        return signature(_jax(), args, kwargs, self._numbers, self._names, is_front)
 
     def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any, is_call: bool = False) -> _Compiled:
         """The compiled program of a signature; with `is_call` it may be one that the evaluator runs, for this call alone."""
@@ -456,11 +251,11 @@ class Jitted:
 
         return _Compiled.of(lowered, run, waiting.results)
 
-    def _lowered(self, args: Any, kwargs: Any) -> _Lowered:
+    def _lowered(self, args: Any, kwargs: Any) -> Lowered:
         jax = _jax()
-        args, kwargs = jax.tree_util.tree_map(lambda leaf: _foreign(jax, leaf), (args, kwargs))
+        args, kwargs = jax.tree_util.tree_map(lambda leaf: foreign(jax, leaf), (args, kwargs))
         look_up = (lambda text: None) if self._custom_calls else (lambda text: find(text, self._threads))
-        return _lower_all(self._function, self._platforms, args, kwargs, look_up)
+        return lower_all(jax, self._function, self._platforms, args, kwargs, look_up)
 
     def _compile(self, key: Any, args: Any, kwargs: Any) -> _Compiled:
         waiting = self._waiting.get(key)
@@ -516,7 +311,7 @@ class Jitted:
                 made.delete_donated(leaves)
                 return found
         given = iter(leaves)
-        arrays = [None if t is None else _array(jax, next(given), t) for t in made.dtypes]
+        arrays = [None if t is None else array(jax, next(given), t) for t in made.dtypes]
         results = made.executable(*arrays)[made.token_results :]
         made.delete_donated(leaves)
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
@@ -563,40 +358,6 @@ class Jitted:
             return bound(jax, made, call, leaves)
 
         return Front(jax, bind, self._numbers, self._names)
-
-
-def _foreign(jax: Any, leaf: Any) -> Any:
-    """An array of another library as NumPy's, through DLPack or the buffer protocol, not copied; anything else as it is."""
-    if isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.core.Tracer | bool | int | float | complex):
-        return leaf
-    if hasattr(leaf, "__dlpack__"):
-        return np.from_dlpack(leaf)
-    if isinstance(leaf, str | bytes | bytearray):
-        return leaf  # text has bytes, too, but is no array: JAX says so
-    try:
-        return np.asarray(memoryview(leaf))
-    except (TypeError, ValueError):  # no buffer, or of elements that NumPy does not know
-        return leaf
-
-
-_CONCRETE: set[type] = set()
-"""The types of JAX's arrays that were seen: asking whether one is an array costs more than all else about it."""
-
-
-def _type(jax: Any, leaf: Any) -> Any:
-    aval = jax.typeof(leaf)
-    is_array = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
-    if is_array and isinstance(leaf.dtype, np.dtype) and hasattr(leaf, "weak_type"):
-        _CONCRETE.add(type(leaf))
-    return aval.shape, aval.dtype, aval.weak_type
-
-
-def _array(jax: Any, leaf: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """The elements of an argument; the leaf's own memory where type and layout allow."""
-    if not isinstance(getattr(leaf, "dtype", dtype), np.dtype) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    a = np.asarray(leaf)
-    return a if a.dtype == dtype else a.astype(dtype)
 
 
 @overload

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import random
 
 import islpy
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 
 from hlo import ParseError
 from indexing import IndexingMap, compose, invert, parse_expr, parse_map
+from indexing.exact import isl
+from indexing.exact import relation as relations
 from indexing.exact.isl import is_equal
 
 ROUND_TRIP = [
@@ -198,3 +202,22 @@ def test_inverse_is_the_reversed_relation(text: str) -> None:
 def test_composing_maps_that_do_not_fit_raises() -> None:
     with pytest.raises(ValueError, match="expected a map with 2 dimensions"):
         compose(IndexingMap.identity([2, 3]), IndexingMap.identity([2]))
+
+@pytest.mark.parametrize("seed", range(4))
+def test_maps_told_apart_at_a_point_are_other_relations(seed: int) -> None:
+    """Each two of some maps with domains cut by remainders and quotients: what a sample refutes, isl refutes too."""
+    drawn = random.Random(seed)
+    maps = []
+    for _ in range(14):
+        low, step = drawn.randrange(4), drawn.choice((1, 2, 3))
+        result = drawn.choice((f"(d0 - {low}) floordiv {step}", "d0", f"s0 + d0 * {step}", str(low)))
+        ends = f"d0 in [{low}, {drawn.randrange(low, 10)}], d1 in [0, {drawn.choice((3, 4))}], s0 in [0, 3]"
+        held = f"(d0 - {drawn.randrange(2)}) mod {step} in [0, 0]"
+        maps.append(parse_map(f"(d0, d1)[s0] -> ({result}, s0 + d1), domain: {ends}, {held}"))
+    told = 0
+    for a, b in itertools.combinations(maps, 2):
+        x, y = a.rescaled, b.rescaled
+        if relations._differ_at_a_sample(x, y):
+            told += 1
+            assert isl.is_equal(x, y) is False, f"{a}\n{b}"
+    assert told > 30

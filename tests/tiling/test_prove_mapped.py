@@ -29,6 +29,7 @@ from tests.tiling.test_prove import (
     softmax,
     told,
     with_steps,
+    with_store,
 )
 from tiling import Contract, Fusion, Loop, Nest, Phase, Schedule, Scope, prove
 from tiling.loops.element_ir import Apply, Choose, Load, Node
@@ -394,3 +395,26 @@ def test_scans_that_go_the_wrong_way_or_miss_an_element_are_refuted(low: int) ->
     assert {"mapped", "complete"} <= broken(replace(nest, folds=(turned,)))
     second = Load(node.value, tuple(substitute(e, {i.variable: maximum(i.variable, 1)}) for e in node.index))
     assert "complete" in broken(replace(nest, folds=(replace(fold, nodes=(second,)),)))
+
+
+def test_where_a_select_gives_no_number_elements_are_drawn_again() -> None:
+    """Three draws that all took the side without numbers told nothing: right expressions stayed undecided (truncnorm's)."""
+    t, p = "tensor<3x7xf32>", "tensor<3x7xi1>"
+    fusion = text_of(
+        f"%nan = stablehlo.constant dense<0x7FC00000> : {t} %s = stablehlo.add %a, %b : {t}"
+        f" %c = stablehlo.compare GT, %a, %b : ({t}, {t}) -> {p} %y = stablehlo.select %c, %nan, %s : ({p}, {t}, {t}) -> {t}"
+        f" return %y : {t}",
+        f"%a: {t}, %b: {t}", t,
+    )  # fmt: skip
+
+    def written(function: str) -> Schedule:
+        def otherwise(node: Node) -> Node:
+            assert isinstance(node, Apply) and isinstance(node.arguments[2], Apply)
+            s = node.arguments[2]
+            return replace(node, arguments=(*node.arguments[:2], replace(s, function=function, arguments=(s, s))))
+
+        return with_store(fusion.schedule, lambda s: replace(s, node=otherwise(s.node)))
+
+    assert prove(replace(fusion, schedule=written("maximum"))).holds
+    found = prove(replace(fusion, schedule=written("multiply")))
+    assert [o.name for o in found.refuted] == ["computed"] and "the op computes something else" in found.refuted[0].witness
