@@ -315,13 +315,13 @@ def _obtain(job: workers.Job) -> LoadedObject:
 
 
 def _obtain_alone(job: workers.Job) -> LoadedObject:
-    from codegen.native.lower import LoadedObject, is_prepared
+    from codegen.native.lower import LoadedObject
 
     started = time.perf_counter()
     found = _unpack(object_cache.read(job.key))
     hit = found is not None and library_objects.recall(found[0], job.target, stamp())
     if found is None or not hit:
-        made = None if is_prepared() else workers.elsewhere(job)
+        made = None if workers.is_prepared() else workers.elsewhere(job)
         if made is not None:
             library_objects.deliver(made.library, job.target, stamp())
         found = build_object(job) if made is None else (made.functions, made.code)

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import logging
 import re
-import sys
 import threading
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -510,11 +509,6 @@ def prepare() -> None:
         _initialise()
         entry_contexts()
         _namespace()
-
-
-def is_prepared() -> bool:
-    """Whether this process has loaded what lowering a kernel needs."""
-    return "codegen.native.front_walk" in sys.modules
 
 
 def _namespace() -> dict[str, Any]:

@@ -40,6 +40,7 @@ __all__ = [
     "elsewhere",
     "end",
     "helpers_for",
+    "is_prepared",
     "let_go",
     "may_help",
     "next_helper",
@@ -96,6 +97,11 @@ class Made:
     functions: tuple[str, ...]
     code: bytes
     library: dict[str, bytes]
+
+
+def is_prepared() -> bool:
+    """Whether this process has loaded what lowering a kernel needs."""
+    return "codegen.native.front_walk" in sys.modules
 
 
 def may_help() -> int:

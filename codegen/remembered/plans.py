@@ -17,7 +17,7 @@ from codegen.native import object_cache, workers
 from codegen.native.source_digest import source_digest
 from codegen.remembered.machine import calibrated_machine
 from codegen.supports import supports
-from hlo.module import DenseArray, Module, Value
+from hlo.module import DenseArray, Module, Value, walk
 from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
 from tiling.passing import skipped
 from tiling.program.flatten import Program, flatten, region_key
@@ -25,6 +25,7 @@ from tiling.program.flatten import Program, flatten, region_key
 __all__ = ["changes", "planner_digest", "remember", "remembered_plan"]
 
 MANY_OPS = 100  # whose kernels take about as long to compile as a process takes to start
+MANY_MORE_OPS = 500  # the same beside a process that has what compiles: what the other one loads is work that this one has done
 
 
 def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
@@ -39,11 +40,16 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
             return record.applied_to(made)
         except ValueError:
             pass  # the record is of another program after all
-    if len(program.ops) >= MANY_OPS:
+    if _count(program) >= (MANY_MORE_OPS if workers.is_prepared() else MANY_OPS):
         workers.start_early()  # it loads what compiles while this process plans
     made = plan(module, entry, machine, supports)
     _write(key, made)
     return made
+
+
+def _count(program: Program) -> int:
+    """How many ops there are, with those of regions."""
+    return len(program.ops) + sum(1 for op in program.ops for region in op.regions for _ in walk(region))
 
 
 def remember(module: Module, entry: str, made: Plan) -> None:
