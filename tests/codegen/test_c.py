@@ -155,7 +155,7 @@ def test_names_of_c_are_nobodys() -> None:
 def test_what_has_no_form_in_c_is_declined_with_the_reason() -> None:
     made = c_source(parse("def kernel(begin, end, y):\n    y[0] = 1\n"))
     assert made == Declined("buffer y of no known type")
-    assert c_source(kernel("v = 1\nv = x[0]\ny[0] = v")) == Declined("a name of two types, int64 and float32")
+    assert c_source(kernel("v = 1\nv = x[0]\ny[0] = v")) == Declined("a name of two types, v: int64 and float32")
 
 
 def test_bytes_are_multiplied_without_the_instructions_of_one_cpu() -> None:

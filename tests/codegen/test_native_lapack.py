@@ -9,7 +9,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call import launch
+from codegen.launcher import launch
 from tests.codegen.test_matrices import close, numbers, positive, program, typed
 from tilewright.lapack import CUSTOM_CALLS
 
