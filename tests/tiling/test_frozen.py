@@ -83,11 +83,11 @@ def test_arrays_are_keys_as_themselves() -> None:
         table[[1]]
 
 
-# The rooms in which objects are keys, and the one file that keys by what an object is.
+# The rooms in which objects are keys, and the files that mean addresses.
 ROOMS = ("hlo", "indexing", "interp", "tilewright", "tiling", *(f"codegen/{r}" for r in (
     "c", "kernel", "launcher", "native", "remembered", "source", "tune",
 )))  # fmt: skip
-BY_IDENTITY = {"hlo/identity.py"}
+BY_IDENTITY = {"hlo/identity.py", "tilewright/pjrt/entries.py"}  # the latter hands addresses of objects to native code
 
 
 @pytest.mark.parametrize("room", ROOMS)

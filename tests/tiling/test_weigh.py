@@ -111,20 +111,6 @@ def test_collections_are_few_while_planning_and_as_before_afterwards() -> None:
     assert gc.get_threshold() == before
 
 
-@pytest.mark.parametrize("frozen", [0, 7])
-def test_what_was_made_counts_as_old_afterwards(frozen: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next collection of new objects need not walk what is kept; where somebody has frozen objects they stay so."""
-    called: list[str] = []
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
-    monkeypatch.setattr(gc, "freeze", lambda: called.append("freeze"))
-    monkeypatch.setattr(gc, "unfreeze", lambda: called.append("unfreeze"))
-    with few_collections():
-        with few_collections():
-            pass
-        assert not called
-    assert called == ([] if frozen else ["freeze", "unfreeze"])
-
-
 def test_a_collector_that_is_off_stays_off() -> None:
     before = gc.get_threshold()
     gc.set_threshold(0, *before[1:])

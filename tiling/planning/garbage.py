@@ -2,8 +2,7 @@
 
 At Python's own threshold of 700 new objects a collection walks what was made since the last one, and now and then all that
 there is, a program's ops and all imported modules included: a third of the time of planning, with next to nothing found. At a
-threshold of 100,000 it was still a sixth. So the threshold grows with the program, and what was made counts as old afterwards
-without a walk.
+threshold of 100,000 it was still a sixth. So the threshold grows with the program.
 """
 
 from __future__ import annotations
@@ -41,9 +40,6 @@ class _Entered:
         with self.lock:
             self.count -= 1
             if self.count == 0:
-                if self.before[0] and not gc.get_freeze_count():  # what others have frozen stays so
-                    gc.freeze()
-                    gc.unfreeze()  # to the oldest generation: the next collection of new objects does not walk all of them
                 gc.set_threshold(*self.before)
 
 
