@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call.xla_call import ATTRIBUTE, MESSAGE, TARGET, Failures, XlaCall, handler_address
+from codegen.call.xla_call import ATTRIBUTE, MESSAGE, TARGET, Failures, XlaCall, expect_memory, handler_address
 from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
@@ -99,6 +99,8 @@ class Front:
         call: XlaCall | Declined = made.executable.for_xla(ctypes.addressof(self._done), self._failures)
         if isinstance(call, XlaCall):
             _registered()
+            results_bytes = sum(a.size * a.dtype.itemsize for a in made.lowered.out_avals if not _is_key(jax, a))
+            expect_memory(2 * (call.bytes + results_bytes))
             self._programs[made] = call
             self._workers = max(self._workers, call.threads)
             self._waits = self._waits or call.is_waited_for

@@ -26,7 +26,7 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 
-__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "handler_address"]
+__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "expect_memory", "handler_address"]
 
 TARGET = "tilewright_call"
 ATTRIBUTE = "record"
@@ -270,6 +270,21 @@ def _allocator() -> tuple[int, int]:
     process = ctypes.CDLL(None)
     allocate, release = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (process.malloc, process.free))
     return allocate, release
+
+
+_LARGEST_KEPT_BYTES = (32 << 20) - (1 << 16)
+
+
+def expect_memory(size_bytes: int) -> None:
+    """Tells the allocator that blocks of this size in all come and go again and again.
+
+    The GNU C library gives memory back to the system above limits that grow with the blocks that it has seen freed, up to 32 MB
+    (mallopt(3), M_MMAP_THRESHOLD). Where it does so, every call waits for the system to clear its pages anew.
+    """
+    process = ctypes.CDLL(None)
+    process.malloc.restype, process.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    process.free.restype, process.free.argtypes = None, [ctypes.c_void_p]
+    process.free(process.malloc(min(size_bytes, _LARGEST_KEPT_BYTES)))
 
 
 class Failures:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
+import sys
 import weakref
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +19,8 @@ from codegen.native import jit
 from codegen.native import lower as native
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(k: int) -> hlo.Module:
@@ -52,6 +57,30 @@ class _MallocInfo(ctypes.Structure):
         (name, ctypes.c_size_t)
         for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
     )
+
+
+def test_memory_of_calls_stays_with_the_process() -> None:
+    """Given back to the system it was cleared anew at each call, which took longer than the kernels of a step."""
+    program = """
+import ctypes, sys
+from codegen.call.xla_call import expect_memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+class Info(ctypes.Structure):
+    _fields_ = tuple((n, ctypes.c_size_t) for n in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks".split()) + (
+        ("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t))
+libc.mallinfo2.restype = Info
+expect_memory(8 << 20)
+before = libc.mallinfo2().hblkhd
+where = libc.malloc(3 << 20)
+mapped = libc.mallinfo2().hblkhd - before
+libc.free(where)
+print(mapped == 0, libc.mallinfo2().fordblks >= 3 << 20)
+"""
+    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
+        pytest.skip("this C library does not count its memory")
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    assert said.split() == ["True", "True"]
 
 
 def test_llvm_keeps_nothing_of_a_kernel() -> None:
