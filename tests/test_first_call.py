@@ -19,6 +19,7 @@ from codegen.native import library_objects, workers
 from hlo.errors import Declined
 from interp import LimitError, Limits, evaluate, machine
 from tests.safety.test_forks import status_of
+from tests.threads import needs_fork
 from tilewright import first_call
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
@@ -110,7 +111,7 @@ def test_an_evaluation_is_given_up_when_the_kernels_are_there(cache: Path, monke
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a POSIX call")
+@needs_fork
 def test_a_child_of_a_fork_leaves_its_parents_process_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = helper_that_runs(SLEEPING)()
     monkeypatch.setattr(workers, "next_helper", lambda: process)

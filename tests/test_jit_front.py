@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.threads import exit_code_of
+from tests.threads import exit_code_of, needs_fork
 from tilewright import inherited
 from tilewright.jax_bridge import JaxError
 
@@ -257,7 +257,7 @@ def test_several_threads_in_one_program() -> None:
     assert _served(f) >= 80
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@needs_fork
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")
 def test_a_forked_process_runs_what_was_compiled_and_asks_nothing_of_jax() -> None:
     """The launcher starts threads of its own there. JAX's stay in the parent: a call that needs one hangs now and then."""

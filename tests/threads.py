@@ -10,6 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 
+def _checks_hang_forks() -> bool:
+    """Whether glibc's checking allocator is loaded: its locks, which other threads may hold at a fork, stay held in the child."""
+    try:
+        with open("/proc/self/maps") as f:
+            return "libc_malloc_debug" in f.read()
+    except OSError:
+        return False
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork") or _checks_hang_forks(), reason="no fork here, or none that is safe")
+
+
 def in_threads(work: Callable[[int], None], count: int) -> None:
     """work(0), …, work(count - 1), each in a thread of its own; raises what one of them raises."""
     with ThreadPoolExecutor(count) as pool:

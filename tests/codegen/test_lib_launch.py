@@ -16,6 +16,7 @@ from codegen.launcher.launch import Plan, Step
 from codegen.launcher.native_threads import default_threads
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param, Scratch
+from tests.threads import needs_fork
 
 ROOT = Path(__file__).parents[2]
 SQUARE = compile_kernel(
@@ -129,7 +130,7 @@ def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_threads() >= 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a POSIX call")
+@needs_fork
 def test_a_forked_child_starts_its_own_workers() -> None:
     x, y = np.arange(1000.0), np.zeros(1000)
     plan = Plan([Step(SQUARE, 1000, (0, 1), 10)])

@@ -12,7 +12,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from tests.threads import exit_code_of
+from tests.threads import exit_code_of, needs_fork
 
 LOOP = """%zero = stablehlo.constant dense<0> : tensor<i32>
   %r:3 = stablehlo.while(%i = %zero, %a = %x, %b = %x) : tensor<i32>, V, V cond {
@@ -65,7 +65,7 @@ PRODUCT = """func.func @main(%x: tensor<200x300xf32>, %w: tensor<300x100xf32>) -
 }"""
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@needs_fork
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_computes_on_its_own_threads() -> None:
     """The child has none of the parent's threads: it starts its own, for the parent's program and for one of its own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import tiling
 from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.launcher import native_threads, run_source
 from codegen.native import jit
+from tests.threads import needs_fork
 from tiling.machine import Machine
 
 CUT_AWAY = {
@@ -289,7 +289,7 @@ print("ended" if not thread.is_alive() else "hangs")
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@needs_fork
 def test_a_fork_beside_a_compile_that_logs() -> None:
     """The fork held logging's lock, waited for the compile, and the compile, which imported numba, waited for logging's lock."""
     command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_COMPILE]

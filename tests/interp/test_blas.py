@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
-import pytest
+from tests.threads import needs_fork
 
 BESIDE_A_FORK = """
 import os, threading, time, warnings
@@ -42,7 +41,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@needs_fork
 def test_a_fork_waits_for_products_and_they_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", BESIDE_A_FORK], capture_output=True, text=True, timeout=60)
     assert done.stdout == "done\n", done.stderr

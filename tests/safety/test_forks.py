@@ -18,9 +18,10 @@ from numba.core.compiler_lock import global_compiler_lock
 
 import codegen
 import hlo
+from tests.threads import needs_fork
 
 ROOT = Path(codegen.__file__).resolve().parents[1]
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a POSIX call")
+pytestmark = needs_fork
 
 
 def program(n: int) -> str:

@@ -13,6 +13,7 @@ import hlo
 import tiling
 from hlo.errors import Declined
 from tests.random_programs import random_program
+from tests.threads import needs_fork
 from tiling.loops.ir import Contract, Nest, Schedule, Turn
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
@@ -121,7 +122,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
         gc.set_threshold(*before)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs_fork
 def test_a_child_has_the_threshold_from_before() -> None:
     before = gc.get_threshold()
     with few_collections():
