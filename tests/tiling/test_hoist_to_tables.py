@@ -11,12 +11,16 @@ import pytest
 import codegen
 import hlo
 import tiling
-from indexing.expr import Const
-from tiling.loops.element_ir import Load, Node, rebuild
-from tiling.loops.ir import Nest, Schedule, Store
+from hlo.types import element_type
+from indexing.expr import Const, Var
+from tiling.loops.buffers import Scope, make_buffer
+from tiling.loops.element_ir import IndexNode, Load, Node, rebuild
+from tiling.loops.ir import Contract, Loop, Nest, Schedule, Store
 from tiling.passes.hoist_to_tables import hoist_to_tables
+from tiling.proving.contents.tables import tables_of
 
 MACHINE = tiling.Machine(cores=1)
+TABLE = make_buffer("t", Scope.THREAD, element_type("f32"), (10,), (10,), (0,))
 
 
 def program(factor: str, shape: str = "48x40") -> hlo.Module:
@@ -93,3 +97,22 @@ def test_wrong_tables_are_refuted(factor: str, fault: str) -> None:
     proof = tiling.prove(tiling.with_schedule(plan, fusion.name, made))
     assert proof.holds == (not fault), proof
     assert bool(proof.refuted) == bool(fault), proof
+
+
+def test_packed_factors_are_no_tables() -> None:
+    """A contraction does not read through them: what is packed is compared with its operand."""
+    module = hlo.parse("""func.func @main(%x: tensor<200x300xf32>, %w: tensor<300x160xf32>) -> tensor<200x160xf32> {
+  %0 = stablehlo.exponential %x : tensor<200x300xf32>
+  %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]
+    : (tensor<200x300xf32>, tensor<300x160xf32>) -> tensor<200x160xf32>
+  return %1 : tensor<200x160xf32>
+}""")
+    schedule = tiling.plan(module, supports=codegen.supports, machine=MACHINE).fusions[0].schedule
+    (contract,) = (s for p in schedule.phases for s in p.steps if isinstance(s, Contract))
+    factor = contract.left.buffer
+    n = Var("n")
+    fill = Nest((Loop(n, Const(0), Const(9), 10),), (Store(None, TABLE, (n,), IndexNode(n, TABLE.element)),))
+    read = replace(contract, left=replace(contract.left, buffer=TABLE))
+    phase = schedule.main
+    assert TABLE in tables_of(replace(schedule, phases=(replace(phase, steps=(fill,)),)))
+    assert not {TABLE, factor} & tables_of(replace(schedule, phases=(replace(phase, steps=(fill, read)),))).keys()

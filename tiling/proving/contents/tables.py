@@ -3,14 +3,16 @@ it computed it itself; that they hold it when they are read is what `produced` a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 
 from indexing.expr import Const, Expr, Interval, Var, simplify
-from tiling.loops.element_ir import Load, Node, Renamer, Scalar, has_runtimes, rebuild
+from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Scalar, Test, has_runtimes, loads, rebuild
 from tiling.loops.ir import Buffer, Loop, Nest, Schedule, Scope, Store
 
 __all__ = ["Table", "read_through", "tables_of"]
+
+NODES = (Load, Apply, Choose, Test, IndexNode, Scalar)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +29,35 @@ class Table:
 
 
 def tables_of(schedule: Schedule) -> dict[Buffer, Table]:
-    """The tables of a schedule: scratch that nothing but one store writes, once for each place."""
+    """The tables of a schedule: scratch that nothing but one store writes, once for each place, and that nests alone read.
+
+    What another step reads (a packed factor) is compared where it is made.
+    """
     found: dict[Buffer, list[Table | None]] = {}
     for step in (x for p in schedule.phases for x in (*p.before, *p.all_steps)):
         if isinstance(step, Nest):
             for s in step.stores:
                 found.setdefault(s.buffer, []).append(_table(step, s))
-            for f in step.folds:
-                for b in f.buffers:
-                    found.setdefault(b, []).append(None)
-    return {b: rows[0] for b, rows in found.items() if len(rows) == 1 and rows[0] is not None and b.scope is Scope.THREAD}
+        elsewhere = tuple((f.buffers, f.inits) for f in step.folds) if isinstance(step, Nest) else step
+        for b in _named(elsewhere):
+            found.setdefault(b, []).append(None)
+    return {
+        b: rows[0] for b, rows in found.items()
+        if len(rows) == 1 and rows[0] is not None and b.scope is Scope.THREAD and b.value is None
+    }  # fmt: skip
+
+
+def _named(x: object) -> Iterator[Buffer]:
+    """The buffers that a part of a schedule names, in whatever it consists of."""
+    if isinstance(x, Buffer):
+        yield x
+    elif isinstance(x, tuple):
+        for y in x:
+            yield from _named(y)
+    elif isinstance(x, NODES):
+        yield from (load.buffer for load in loads((x,)) if load.buffer is not None)
+    elif type(x).__module__ == Nest.__module__ and is_dataclass(x):
+        yield from _named(tuple(vars(x).values()))
 
 
 def _table(nest: Nest, s: Store) -> Table | None:
