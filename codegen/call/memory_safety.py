@@ -20,7 +20,7 @@ from codegen.native import object_cache
 from codegen.remembered.plans import planner_digest
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports
-from tiling import Decision, Fusion, Obligation, Plan
+from tiling import Decision, Fusion, Obligation, Plan, Schedule
 from tiling.pipeline import finished
 from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step
 from tiling.proving.obligations import Verdict, prove_memory
@@ -64,9 +64,10 @@ def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
 
 def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation | None:
     """The first obligation about memory that is refuted, or that could not be decided; None for a kernel that is proved."""
-    key = _key(fusion, sources)
+    loops = finished(fusion.schedule)
+    key = _key(loops, sources)
     if key not in _proved and object_cache.read(key) is None:
-        proof = prove_memory(finished(fusion.schedule))
+        proof = prove_memory(loops)
         bad = next(iter((*proof.refuted, *proof.undecided)), None)
         if bad is not None:
             return bad
@@ -75,23 +76,20 @@ def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation |
     return None
 
 
-def _key(fusion: Fusion, sources: Sequence[PhaseSource]) -> str:
+def _key(loops: Schedule, sources: Sequence[PhaseSource]) -> str:
     """sha256 over all that a kernel does to memory (its code without buffers' names, their sizes, the tasks), and the prover."""
-    buffers = finished(fusion.schedule).buffers
-    number = {b.name: f"#{k}" for k, b in enumerate(buffers)}  # no name in the source looks so
-    digest = hashlib.sha256(f"memory {planner_digest()}".encode())
-    for b in buffers:
-        origin = [str(o) for o in b.origin]
-        digest.update(repr((b.scope.value, b.element.name, b.shape, b.strides, origin, b.size_elems)).encode())
+    number = {b.name: f"#{k}" for k, b in enumerate(loops.buffers)}  # no name in the source looks so
+    parts = [f"memory {planner_digest()}"]
+    for b in loops.buffers:
+        origin = [*map(str, b.origin)]
+        parts.append(f"{b.scope} {b.element.name} {b.shape} {b.strides} {origin} {b.size_elems}")
     for s in sources:
         head, _, rest = s.source.partition('"""')
-        code = head + rest.partition('"""')[2]
+        words = _WORD.split(head + rest.partition('"""')[2])  # each second piece is a word
+        words[1::2] = map(number.get, words[1::2], words[1::2])
         names = [(number[b.name], b.name in head) for b in (*s.buffers, *s.scratch)]
-        words = _WORD.split(code)  # each second piece is a word
-        words[1::2] = [number.get(w, w) for w in words[1::2]]
-        digest.update(f"{s.tasks} {names} ".encode())
-        digest.update("".join(words).encode())
-    return digest.hexdigest()
+        parts += [f"{s.tasks} {names} ", *words]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 _WORD = re.compile(r"([A-Za-z_]\w*)")

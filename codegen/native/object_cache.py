@@ -175,6 +175,8 @@ def _is_file(path: Path) -> bool:
 
 def write(key: str, payload: bytes) -> bool:
     """Store object code under ``key``; False (and a log line) when the folder cannot be written."""
+    if not cache_enabled():
+        return False
     header = _HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest())
     return _put(Path("objects") / f"{key}.o", header + payload) is not None
 

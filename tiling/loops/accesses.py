@@ -117,13 +117,15 @@ class Domain:
         return tuple(found)
 
     def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
-        return self if not held and not failed else replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
+        if not held and not failed:
+            return self
+        return Domain(self.variables, (*self.held, *held), (*self.failed, *failed), self.shared, self.blocks)
 
     def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
         """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
         have = self.ranges
         new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
-        return replace(self, variables=(*self.variables, *new)) if new else self
+        return Domain((*self.variables, *new), self.held, self.failed, self.shared, self.blocks) if new else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +155,8 @@ class Access:
 def flag_values(schedule: Schedule) -> list[Schedule]:
     """The schedule once for each value of its flags, which are then in no doubt: their ranges are points."""
     flags = [f.variable for p in schedule.phases for f in p.flags]
+    if not flags:
+        return [schedule]
     values = product(*((0, 1) for _ in flags))
     return [
         replace(schedule, ranges={**schedule.ranges, **{v: Interval(x, x) for v, x in zip(flags, at, strict=True)}})
@@ -301,6 +305,8 @@ class Reader:
     def _known(self, domain: Domain, needed: Sequence[Var]) -> Domain:
         """The domain with these variables in it; a flag that no phase sets, say, may have any value."""
         have = domain.ranges
+        if have.keys() >= set(needed):
+            return domain
         new = [v for v in dict.fromkeys(needed) if v not in have]
         missing = next((v for v in new if v not in self.schedule.ranges), None)
         if missing is not None:
@@ -309,7 +315,7 @@ class Reader:
 
     def _settled(self, e: Expr) -> Expr:
         """An expression with the flags' values in it."""
-        if self.flags.keys().isdisjoint(e.variables):
+        if not self.flags or not e.terms or self.flags.keys().isdisjoint(e.variables):
             return e
         self.asks_flags = True
         return simplify(substitute(e, self.flags), self.schedule.ranges)
@@ -324,10 +330,13 @@ class Reader:
     ) -> Access:  # fmt: skip
         if len(index) != len(buffer.origin):
             raise Unmodelled(f"{buffer.name} has {len(buffer.origin)} dimensions, an access has {len(index)}")
-        used = [v for e in (*index, *(o for o in buffer.origin if isinstance(o, Expr))) for v in e.variables]
+        used = [v for e in (*index, *buffer.origin) if isinstance(e, Expr) for v in e.variables]
         domain = self._known(domain, used)
         ranges = domain.ranges
-        at = tuple(simplify(as_expr(i if o == 0 else i - o), ranges) for i, o in zip(index, buffer.origin, strict=True))
+        at = tuple([
+            i if isinstance(i, Var) and o == 0 else simplify(as_expr(i - o), ranges)
+            for i, o in zip(index, buffer.origin, strict=True)
+        ])  # fmt: skip
         order = (*self.at, self.first_part + part, place)
         around += self.inside is not None
         return Access(kind, buffer, at, domain, order, value, tuple(index), self.label, around, is_fold)
@@ -609,22 +618,22 @@ def guarded_loads(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
 
 
 def _topological(roots: Sequence[Node]) -> list[Node]:
-    """Nodes before what they are computed from."""
+    """Nodes before what they are computed from, without those that are an index alone."""
     order: list[Node] = []
-    done: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(n, False) for n in roots]
+    done: set[Node | None] = {None}
+    stack: list[Node | None] = [*roots]
+    ready: list[Node] = []  # nodes whose operands are in work: a mark None on the stack for each
     while stack:
-        n, ready = stack.pop()
-        if ready:
-            order.append(n)
-            continue
-        if n in done or _is_leaf(n):
-            continue
-        done.add(n)
-        stack.append((n, True))
-        stack += [(c, False) for c in children(n) if c not in done and not _is_leaf(c)]
+        n = stack.pop()
+        if n is None:
+            order.append(ready.pop())
+        elif n not in done:
+            done.add(n)
+            below = [c for c in children(n) if c not in done]
+            if below:
+                ready.append(n)
+                stack.append(None)
+                stack += below
+            elif not (isinstance(n, IndexNode) and not n.runtimes):
+                order.append(n)
     return order[::-1]
-
-
-def _is_leaf(n: Node) -> bool:
-    return isinstance(n, IndexNode) and not n.runtimes

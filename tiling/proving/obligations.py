@@ -31,11 +31,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from hlo.registry import Literal
-from indexing.expr import Expr
 from tiling.loops.accesses import Access, AlikeSteps, Kind, accesses_of, flag_values
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
@@ -174,7 +173,7 @@ def prove_memory(schedule: Schedule, operations: int = OPERATIONS, seconds: floa
     """Shows that a kernel touches its own memory only: in bounds, written once, produced, tasks apart, storage.
 
     What `prove` shows first, and all that it takes to run a kernel without harm; whether results are right is not asked.
-    Obligations that are proved have no subject. Never raises for a schedule that breaks a rule.
+    Obligations that are proved have no subject, or are left out. Never raises for a schedule that breaks a rule.
 
     >>> import hlo, tiling
     >>> text = '''func.func @main(%x: tensor<64x8xf32>) -> tensor<64x8xf32> {
@@ -285,7 +284,8 @@ class _Prover:
         """What has to hold for a kernel to touch only what is there and its own, and to read nothing that was never written."""
         for label, reason in self.unmodelled:
             yield Obligation("modelled", label, Verdict.UNDECIDED, reason)
-        yield from self._storage()
+        for b in self.schedule.buffers:
+            yield from self._seen("storage", b.name, _storage_fault(b))
         for a in self.accesses:
             yield self._once("in bounds", a, (a,), partial(self._outside, a))
         for b in self.schedule.buffers:
@@ -294,8 +294,7 @@ class _Prover:
                 yield self._once("written once", b.name, (b.name, *mine), partial(self._written_once, b, mine))
             if b.scope is Scope.ARGUMENT:
                 bad = self.writes.get(b, [])
-                yield Obligation("inputs", f"{b.name} is not written", Verdict.REFUTED if bad else Verdict.PROVED,
-                                 str(bad[0]) if bad else "")  # fmt: skip
+                yield from self._seen("inputs", f"{b.name} is not written", str(bad[0]) if bad else None)
         known = set(self.schedule.buffers)
         for a in self.accesses:
             if a.buffer not in known:
@@ -322,6 +321,13 @@ class _Prover:
         """True for a read of what this kernel wrote itself."""
         return a.kind is not Kind.WRITE and a.buffer.scope is not Scope.ARGUMENT and not self._is_updated(a.buffer)
 
+    def _seen(self, name: str, subject: str, witness: str | None) -> Iterator[Obligation]:
+        """An obligation that was looked at; where only faults are told, none for one that holds."""
+        if witness is not None:
+            yield Obligation(name, subject, Verdict.REFUTED, witness)
+        elif not self.brief:
+            yield Obligation(name, subject, Verdict.PROVED)
+
     def _once(
         self, name: str, subject: str | Access, about: tuple[object, ...], question: Callable[[], str | None]
     ) -> Obligation:
@@ -342,41 +348,35 @@ class _Prover:
         except Undecided as reason:
             return Obligation(name, str(subject), Verdict.UNDECIDED, str(reason))
         if witness is None:
-            return Obligation(name, "" if self.brief else str(subject), Verdict.PROVED)
+            return _held(name) if self.brief else Obligation(name, str(subject), Verdict.PROVED)
         return Obligation(name, str(subject), Verdict.REFUTED, witness)
 
     # ------------------------------------------------------------ numbers
 
     def _ranges(self) -> Iterator[Obligation]:
         seen: dict[Any, str | None] = {}
-        for d in dict.fromkeys(a.domain.variables for a in self.accesses):
-            for v, b in d:
-                claimed = self.schedule.ranges.get(v)
-                if claimed is not None and not claimed.covers(b):
-                    seen[v] = f"{v} runs over {b}, its range is {claimed}"
-                else:
-                    seen.setdefault(v, None)
+        for v, b in dict.fromkeys(x for a in self.accesses for x in a.domain.variables):
+            claimed = self.schedule.ranges.get(v)
+            if claimed is not None and not claimed.covers(b):
+                seen[v] = f"{v} runs over {b}, its range is {claimed}"
+            else:
+                seen.setdefault(v, None)
         for v, bad in seen.items():
             if v in self.schedule.ranges:
-                yield Obligation("ranges", str(v), Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
-
-    def _storage(self) -> Iterator[Obligation]:
-        for b in self.schedule.buffers:
-            bad = _storage_fault(b)
-            yield Obligation("storage", b.name, Verdict.REFUTED if bad else Verdict.PROVED, bad or "")
+                yield from self._seen("ranges", str(v), bad)
 
     def _outside(self, a: Access) -> str | None:
-        limits: dict[tuple[Expr, int], str] = {}
-        for k, (e, n) in enumerate(zip(a.at, a.buffer.shape, strict=True)):
-            limits.setdefault((e, n), f"position {k} of {a.buffer.name}")
+        sides = list(zip(a.at, a.buffer.shape, strict=True))
         if a.index is not None and a.value is not None and len(a.index) == a.value.rank:
-            for k, (e, n) in enumerate(zip(a.index, a.value.shape, strict=True)):
-                limits.setdefault((e, n), f"index {k} of %{a.value.name or '?'}")
-        for (e, n), what in limits.items():
+            sides += zip(a.index, a.value.shape, strict=True)
+        for e, n in dict.fromkeys(sides):
             if stays_inside(a.domain, e, 0, n - 1):
                 continue
             point = self.ask.outside(a.domain, e, n)
             if point is not None:
+                k, rank = sides.index((e, n)), len(a.at)
+                name = a.value.name if a.value is not None else None
+                what = f"position {k} of {a.buffer.name}" if k < rank else f"index {k - rank} of %{name or '?'}"
                 return f"{what} leaves [0, {n - 1}] at {point}"
         return None
 
@@ -456,6 +456,12 @@ class _Prover:
                     yield self._once("tasks apart", subject, (subject, *inside), question)
 
 
+@cache
+def _held(name: str) -> Obligation:
+    """An obligation of this name that is proved, of whatever."""
+    return Obligation(name, "", Verdict.PROVED)
+
+
 def _same_content(read: Access, write: Access) -> bool:
     """Whether a write puts there what the read expects: the same value, or in a buffer of copies anything."""
     if read.kind is Kind.UPDATE or read.value is None:
@@ -464,6 +470,14 @@ def _same_content(read: Access, write: Access) -> bool:
 
 
 def _storage_fault(b: Buffer) -> str | None:
+    step = 1
+    for n, s in zip(reversed(b.shape), reversed(b.strides), strict=True):
+        if s != step and n != 1:
+            break
+        step *= n
+    else:
+        if step <= b.size_elems:
+            return None  # rows one after the other
     sides = sorted((s, n) for s, n in zip(b.strides, b.shape, strict=True) if n > 1)
     reach = 0
     for s, n in sides:

@@ -26,7 +26,8 @@ MOST_WRITES = 64  # of one buffer, compared two by two
 
 def stays_inside(d: Domain, e: Expr, lower: int, upper: int) -> bool:
     """Whether `e` is in [lower, upper] wherever the domain's conditions hold, each condition taken by itself."""
-    return inside.stays_inside(d.bounds, d.known, e, lower, upper)
+    span = d.bounds(e)
+    return (lower <= span.lower and span.upper <= upper) or inside.stays_inside(d.bounds, d.known, e, lower, upper)
 
 
 # ---------------------------------------------------------------- written once
