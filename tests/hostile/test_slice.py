@@ -17,7 +17,7 @@ from tests.hostile import judge, situations
 from tests.hostile.programs import program
 from tests.hostile.writer import Val
 
-PROGRAMS, A_TEST = 60, 20  # programs, and how many a test has: each starts a process
+PROGRAMS, A_TEST = 175, 25  # programs, and how many a test has: each starts a process
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, A_TEST))
