@@ -20,10 +20,10 @@ from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, si
 from tiling.contract.operands import in_place
 from tiling.contract.roles import ContractionContext
 from tiling.loops.buffers import make_buffer
-from tiling.loops.conditions import is_hole
+from tiling.loops.conditions import is_hole, settled, within
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
-from tiling.passes.tighten_bounds import settled
+from tiling.loops.split_domain import Part, Rewriting, residue_class
 
 __all__ = ["Residues", "alike", "holes_in", "residues_of"]
 
@@ -164,7 +164,7 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
         index.append(simplify(start + v, c.ranges))
     inside_of = tuple(Condition(e, 0, n - 1) for e, n in zip(index, first.value.shape, strict=True))
     zero = Scalar(source.element.dtype.type(0), source.element)
-    node = settled(Choose(inside_of, Load(first.value, tuple(index), first.buffer), zero), c.ranges)
+    node = settled(Choose(inside_of, Load(first.value, tuple(index), first.buffer), zero), lambda x: within(x, c.ranges))
     fill = Nest(tuple(around), (Store(None, tile, tuple(index), node),))
 
     def from_tile(p: ContractionContext, r: Load) -> ContractionContext:
@@ -257,24 +257,21 @@ class _Part:
     def __init__(self, c: ContractionContext, periods: Mapping[Var, int], at: Mapping[Var, int], suffix: str) -> None:
         self.c, self.suffix = c, suffix
         self.made: dict[Var, Loop] = {}
-        renaming: dict[Var, Expr] = {}
+        values: dict[Var, Expr] = {}
         for x in (*c.loops, *c.depth):
-            if x.variable not in at:
-                continue
-            n, r, v = periods[x.variable], at[x.variable], Var(x.variable.name + suffix)
-            extent = (x.extent - 1 - r) // n + 1
-            c.ranges[v] = Interval(0, extent - 1)
-            self.made[x.variable] = replace(x, variable=v, upper=simplify((x.upper - r) // n, c.ranges), extent=extent)
-            renaming[x.variable] = (as_expr(v) if extent > 1 else Const(0)) * n + r
-        self.rename = Renamer(renaming, c.ranges, {})
+            if x.variable in at:
+                part = residue_class(x, periods[x.variable], at[x.variable], Var(x.variable.name + suffix), c.ranges)
+                (self.made[x.variable],) = part.loops
+                values.update(part.at)
+        c.ranges.update({x.variable: Interval(0, x.extent - 1) for x in self.made.values()})
+        self.on = Rewriting(Part(tuple(self.made.values()), {}, values), c.ranges)
 
     def contraction(self) -> ContractionContext:
         c = self.c
-        nodes = tuple(settled(self.rename.node(n), c.ranges) for n in c.nodes)
         return replace(
-            c, loops=self._loops(c.loops), index=self.rename.index(c.index), depth=self._loops(c.depth), nodes=nodes,
-            flag=None, ends={}, suffix=self.suffix,
-            summed={x.variable: self.rename.index((as_expr(x.variable),))[0] for x in c.depth},
+            c, loops=self._loops(c.loops), index=self.on.index(c.index), depth=self._loops(c.depth),
+            nodes=tuple(map(self.on.node, c.nodes)), flag=None, ends={}, suffix=self.suffix,
+            summed={x.variable: self.on.index((as_expr(x.variable),))[0] for x in c.depth},
         )  # fmt: skip
 
     def zeros(self) -> Nest:
@@ -283,7 +280,7 @@ class _Part:
         element = value.tensor.element
         assert isinstance(element, ElementType)
         zero = Scalar(element.dtype.type(0), element)
-        store = Store(value, self.c.buffers[value], self.rename.index(self.c.index), zero)
+        store = Store(value, self.c.buffers[value], self.on.index(self.c.index), zero)
         return Nest(self._loops(self.c.loops), stores=(store,))
 
     def _loops(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:

@@ -1,27 +1,119 @@
-"""Conditions of reads: in other variables, and which of them leave holes."""
+"""Conditions on indices: where along a loop one holds, what it says for all of a loop, and choices whose conditions are known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import gcd
+
+import numpy as np
 
 from hlo.access import Condition
-from indexing.expr import EVERYTHING, Expr, Interval, Mod, Var, simplify, substitute
+from hlo.types import ELEMENT_TYPES
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Mod, Var, interval, simplify, substitute
 from tiling.loops.affine import linear
+from tiling.loops.element_ir import Choose, Node, Scalar, Test
+from tiling.loops.ir import Loop
 
-__all__ = ["bounds_by", "is_hole", "translated"]
+__all__ = ["Ends", "bounds_by", "for_all", "is_hole", "range_of", "reduced", "settled", "translated", "within"]
+
+Ends = tuple[Expr | None, Expr | None]
+"""The first and the last value of a variable where a condition holds; None for no such end."""
 
 
-def bounds_by(c: Condition, variable: Var) -> tuple[Expr | None, Expr | None] | None:
-    """The first and the last value of a variable where a condition holds (None: no such end); None where that is not a range."""
+def range_of(c: Condition, variable: Var) -> Ends | None:
+    """Where a condition holds along a variable that it counts in steps of any length; None where that is not a range.
+
+    >>> i, t = Var("i"), Var("t")
+    >>> [str(e) for e in range_of(Condition(t - 2 * i, 0, 5), i)]
+    ['t floordiv 2 - 2', 't floordiv 2']
+    """
     parts = linear(c.expression, (variable,))
-    if parts is None or parts[1][0] not in (1, -1):
+    if parts is None or parts[1][0] == 0:
         return None
-    rest, (sign,) = parts
-    low = None if c.lower <= EVERYTHING.lower else c.lower
-    high = None if c.upper >= EVERYTHING.upper else c.upper
-    if sign > 0:
-        return (None if low is None else low - rest), (None if high is None else high - rest)
-    return (None if high is None else rest - high), (None if low is None else rest - low)
+    rest, (step,) = parts
+    low = None if c.lower <= EVERYTHING.lower else c.lower - rest
+    high = None if c.upper >= EVERYTHING.upper else c.upper - rest
+    if step < 0:
+        low, high = None if high is None else -high, None if low is None else -low
+    step = abs(step)
+    return None if low is None else (low + (step - 1)) // step, None if high is None else high // step
+
+
+def bounds_by(c: Condition, variable: Var) -> Ends | None:
+    """`range_of` a condition that counts a variable one by one: its ends are linear where the condition is."""
+    parts = linear(c.expression, (variable,))
+    return range_of(c, variable) if parts is not None and abs(parts[1][0]) == 1 else None
+
+
+def for_all(c: Condition, loops: Sequence[Loop]) -> Condition | None:
+    """The condition that one holds for all iterations, over loops from 0 on; None where it is not linear in these.
+
+    >>> r = Loop(Var("r"), Const(0), Const(2), 3)
+    >>> c = for_all(Condition(2 * Var("i") + Var("r"), 0, 9), [r])
+    >>> print(c.expression, c.lower, c.upper)
+    i 0 3
+    """
+    parts = linear(c.expression, [x.variable for x in loops])
+    if parts is None:
+        return None
+    rest, steps = parts
+    spans = [k * (x.extent - 1) for x, k in zip(loops, steps, strict=True)]
+    lower = EVERYTHING.lower if c.lower <= EVERYTHING.lower else c.lower - sum(min(0, s) for s in spans)
+    upper = EVERYTHING.upper if c.upper >= EVERYTHING.upper else c.upper - sum(max(0, s) for s in spans)
+    return reduced(Condition(rest, lower, upper))
+
+
+def reduced(c: Condition) -> Condition:
+    """2 i + 3 <= 8 as i <= 2: without what all coefficients have in common."""
+    common, constant = gcd(*(k for _, k in c.expression.terms)), c.expression.constant
+    if common < 2:
+        return c
+    e: Expr = Const(0)
+    for atom, k in c.expression.terms:
+        e = e + atom * (k // common)
+    lower = c.lower if c.lower <= EVERYTHING.lower else -((constant - c.lower) // common)
+    upper = c.upper if c.upper >= EVERYTHING.upper else (c.upper - constant) // common
+    return Condition(e, lower, upper)
+
+
+def within(c: Condition, ranges: Mapping[Var, Interval]) -> Condition | bool:
+    """What is left of a condition in these ranges: whether it holds, or the sides of it that may not.
+
+    >>> i = Var("i")
+    >>> [within(Condition(i, 0, n), {i: Interval(0, 9)}) == x for n, x in ((9, True), (5, Condition(i, EVERYTHING.lower, 5)))]
+    [True, True]
+    """
+    found = interval(simplify(c.expression, ranges), ranges)
+    if found.upper < c.lower or c.upper < found.lower:
+        return False
+    if c.lower == c.upper and found.size > 1:
+        return c  # both sides of it are one
+    lower = EVERYTHING.lower if c.lower <= found.lower else c.lower
+    upper = EVERYTHING.upper if found.upper <= c.upper else c.upper
+    return (lower, upper) == (EVERYTHING.lower, EVERYTHING.upper) or reduced(Condition(c.expression, lower, upper))
+
+
+def settled(n: Node, decide: Callable[[Condition], Condition | bool]) -> Node:
+    """A choice or test (not what is below it) with what is known of its conditions: the alternative, or the truth, where that is
+    enough. A choice by values known at run time stays as it is."""
+    if not isinstance(n, (Choose, Test)) or (isinstance(n, Choose) and n.runtimes):
+        return n
+    left: list[Condition] = []
+    for c in n.conditions:
+        known = decide(c)
+        if known is False:
+            return n.otherwise if isinstance(n, Choose) else _truth(False)
+        if known is not True:
+            left.append(known)
+    if tuple(left) == n.conditions:
+        return n
+    if isinstance(n, Test):
+        return Test(tuple(left)) if left else _truth(True)
+    return Choose(tuple(left), n.then, n.otherwise) if left else n.then
+
+
+def _truth(holds: bool) -> Scalar:
+    return Scalar(np.bool_(holds), ELEMENT_TYPES["i1"])
 
 
 def is_hole(c: Condition) -> bool:

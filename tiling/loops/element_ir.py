@@ -219,19 +219,27 @@ def rebuild(
         if isinstance(n, Load):
             new = leaf(n)
         elif isinstance(n, IndexNode):
-            new = IndexNode(index((n.expression,))[0], n.element, n.runtimes)
+            (expression,) = index((n.expression,))
+            if expression is not n.expression:
+                new = IndexNode(expression, n.element, n.runtimes)
         elif isinstance(n, Apply):
             if any(memo[a] is not a for a in n.arguments):
                 new = Apply(n.op, n.function, tuple(memo[a] for a in n.arguments))
         elif isinstance(n, Choose):
-            conditions = tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions)
+            conditions = _conditions(n, index)
             then, otherwise = memo[n.then], memo[n.otherwise]
             if conditions != n.conditions or then is not n.then or otherwise is not n.otherwise:
                 new = Choose(conditions, then, otherwise, n.runtimes)
         elif isinstance(n, Test):
-            new = Test(tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions))
+            conditions = _conditions(n, index)
+            if conditions != n.conditions:
+                new = Test(conditions)
         memo[n] = settle(new)
     return memo[root]
+
+
+def _conditions(n: Choose | Test, index: Callable[[Sequence[Expr]], tuple[Expr, ...]]) -> tuple[Condition, ...]:
+    return tuple(Condition(index((c.expression,))[0], c.lower, c.upper) for c in n.conditions)
 
 
 def has_runtimes(roots: Sequence[Node]) -> bool:

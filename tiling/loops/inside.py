@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Bounds, Expr, FloorDiv, Maximum, Minimum, as_expr
 
-__all__ = ["linear_parts", "stays_inside"]
+__all__ = ["is_at_most", "linear_parts", "stays_inside"]
 
 DEPTH = 2  # divisions, minima and maxima of one expression that are looked into, one inside of the other
 MOST_PARTS = 8
@@ -31,6 +31,17 @@ def stays_inside(bounds: Bounds, held: Sequence[Condition], e: Expr, lower: int,
     if span.upper > upper and not _is_at_most(bounds, held, e, upper, DEPTH):
         return False
     return span.lower >= lower or _is_at_most(bounds, held, -e, -lower, DEPTH)
+
+
+def is_at_most(bounds: Bounds, e: Expr, upper: int) -> bool:
+    """Whether `e` is at most `upper` wherever the variables are in their ranges.
+
+    >>> from indexing.expr import Interval, Var
+    >>> n = Var("n")
+    >>> is_at_most(Bounds({n: Interval(0, 9)}), n // 4 * 4 - n, 0)
+    True
+    """
+    return _is_at_most(bounds, (), e, upper, DEPTH)
 
 
 def _is_at_most(bounds: Bounds, held: Sequence[Condition], e: Expr, upper: int, depth: int) -> bool:

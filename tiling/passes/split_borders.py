@@ -9,28 +9,18 @@ nothing left to ask, so the window can be written out and its sum stays in regis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from hlo.access import Condition
-from indexing.expr import (
-    EVERYTHING,
-    Const,
-    Expr,
-    Interval,
-    Maximum,
-    Minimum,
-    Var,
-    interval,
-    maximum,
-    minimum,
-    simplify,
-)
-from tiling.loops.affine import linear, step_along
-from tiling.loops.element_ir import Choose, Node, Renamer, all_nodes, has_runtimes, rebuild
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, Var
+from tiling.loops.affine import step_along
+from tiling.loops.conditions import for_all
+from tiling.loops.element_ir import Choose, all_nodes, has_runtimes
 from tiling.loops.ir import Loop, LoopKind, Nest
-from tiling.passes.tighten_bounds import reduced, written_out
+from tiling.loops.split_domain import Rewriting, pinned, split_domain
+from tiling.passes.tighten_bounds import written_out
 
 __all__ = ["inside_and_edges"]
 
@@ -38,45 +28,33 @@ MOST_TAPS = 64  # of a window
 LEAST_ROW = 8  # elements of the innermost loop
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Where along one loop every window is whole: [lower, upper], which may be empty."""
-
-    loop: Loop
-    lower: Expr
-    upper: Expr
-
-
 def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     """Nests that do the same as one, over parts of its domain: itself where nothing is gained."""
     if len(nest.folds) != 1 or nest.stores or nest.skip is not None or nest.order_is_fixed or has_runtimes(nest.folds[0].nodes):
         return [nest]
-    conditions = _conditions(nest)
+    window = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
+    conditions = _conditions(nest, window)
     if not conditions or not _walks_along_rows(nest, conditions):
         return [nest]
-    cuts = _cuts(nest, conditions, ranges)
-    if cuts is None or any(interval(simplify(c.upper - c.lower, ranges), ranges).upper < 0 for c in cuts):
+    whole = [for_all(c, window) for c in conditions]
+    found = split_domain(around, [[c for c in whole if c is not None]], ranges) if None not in whole else None
+    parts = [pinned(p, around) for p in found or ()]
+    inside = [p for p in parts if p.is_inside]
+    if not inside:
         return [nest]  # also where no window is whole
-    loops = (*(c.loop for c in cuts if all(c.loop is not x for x in nest.loops)), *nest.loops)
-    found: list[Nest] = []
-    for cut in cuts:
-        for lower, upper in (
-            (cut.loop.lower, minimum(cut.loop.upper, cut.lower - 1)),
-            (maximum(cut.lower, cut.upper + 1), cut.loop.upper),
-        ):
-            found += _part(replace(nest, loops=loops), cut, lower, upper, ranges)
-        loops = tuple(replace(x, lower=cut.lower, upper=cut.upper) if x is cut.loop else x for x in loops)
-    (fold,) = nest.folds
-    whole = tuple(
-        replace(x, lower=Const(0), upper=Const(x.extent - 1)) if x.kind is LoopKind.REDUCTION else x for x in loops
-    )
-    inside = Nest(whole, folds=(replace(fold, nodes=tuple(_without(n, conditions) for n in fold.nodes)),))
-    return [*found, written_out(inside, ranges) or inside]
+    edges = [Rewriting(p, ranges).nest(nest) for p in parts if not p.is_inside]
+    made = Rewriting(replace(inside[0], truth=dict.fromkeys(conditions, True)), ranges).nest(nest)
+    made = replace(made, loops=tuple(_whole(x) if x.kind is LoopKind.REDUCTION else x for x in made.loops))
+    return [*edges, written_out(made, ranges) or made]
 
 
-def _conditions(nest: Nest) -> list[Condition]:
+def _whole(x: Loop) -> Loop:
+    return replace(x, lower=Const(0), upper=Const(x.extent - 1))
+
+
+def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:
     """What holds for each tap of a whole window, as conditions on all loops' variables."""
-    window = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
     if not 1 < prod(x.extent for x in window) <= MOST_TAPS:
         return []
     found: list[Condition] = []
@@ -101,76 +79,3 @@ def _walks_along_rows(nest: Nest, conditions: Sequence[Condition]) -> bool:
         if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_ROW and step_along(fold.index, strides, x.variable) == 1
     ]  # fmt: skip
     return any(not any(x.variable in c.expression.variables for c in conditions) for x in rows)
-
-
-def _cuts(nest: Nest, conditions: Sequence[Condition], ranges: Mapping[Var, Interval]) -> list[_Cut] | None:
-    """The loops that conditions cut, outermost first; a loop of one iteration for conditions on none. None where two are tied."""
-    window = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
-    around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
-    ends: dict[Var | None, tuple[list[Expr], list[Expr]]] = {}
-    for c in conditions:
-        parts = linear(c.expression, [x.variable for x in window])
-        if parts is None:
-            return None
-        rest, steps = parts
-        least = sum(min(0, k * (x.extent - 1)) for x, k in zip(window, steps, strict=True))
-        most = sum(max(0, k * (x.extent - 1)) for x, k in zip(window, steps, strict=True))
-        lower = EVERYTHING.lower if c.lower <= EVERYTHING.lower else c.lower - least
-        upper = EVERYTHING.upper if c.upper >= EVERYTHING.upper else c.upper - most
-        c = reduced(Condition(rest, lower, upper))
-        parts = linear(c.expression, [x.variable for x in around])
-        if parts is None:
-            return None
-        rest, steps = parts
-        moving = [(x.variable, k) for x, k in zip(around, steps, strict=True) if k]
-        if len(moving) > 1 or any(abs(k) != 1 for _, k in moving):
-            return None
-        lowers, uppers = ends.setdefault(moving[0][0] if moving else None, ([], []))
-        sign = moving[0][1] if moving else 1
-        if c.lower > EVERYTHING.lower:
-            (lowers if sign > 0 else uppers).append(sign * (c.lower - rest))
-        if c.upper < EVERYTHING.upper:
-            (uppers if sign > 0 else lowers).append(sign * (c.upper - rest))
-    cuts = []
-    if None in ends:
-        # All of the loop is inside where neither end's distance is beyond 0, else none of it.
-        lowers, uppers = ends.pop(None)
-        once = Loop(Var("whole"), Const(0), Const(0), 1)
-        cuts.append(_Cut(once, simplify(maximum(0, *lowers, *(-1 * e for e in uppers)), ranges), Const(0)))
-    for x in around:
-        if x.variable in ends:
-            lowers, uppers = ends[x.variable]
-            cuts.append(_Cut(x, simplify(maximum(x.lower, *lowers), ranges), simplify(minimum(x.upper, *uppers), ranges)))
-    return cuts
-
-
-def _part(nest: Nest, cut: _Cut, lower: Expr, upper: Expr, ranges: dict[Var, Interval]) -> list[Nest]:
-    """The nest over [lower, upper] of a loop: none where that is empty, no loop where it is one iteration that is known."""
-    lower, upper = simplify(lower, ranges), simplify(upper, ranges)
-    most = interval(simplify(upper - lower, ranges), ranges).upper + 1
-    if most < 1:
-        return []
-    v = cut.loop.variable
-    if not (isinstance(lower, Const) and lower is upper):
-        part = replace(cut.loop, lower=lower, upper=upper, extent=min(cut.loop.extent, most))
-        return [replace(nest, loops=tuple(part if x is cut.loop else x for x in nest.loops))]
-    rename = Renamer({v: lower}, ranges, {})
-    rest = [x for x in nest.loops if x is not cut.loop]
-    ends = [rename.index((x.lower, x.upper)) for x in rest]
-    loops = tuple(replace(x, lower=a, upper=b) for x, (a, b) in zip(rest, ends, strict=True))
-    (fold,) = nest.folds
-    nodes = tuple(map(rename.node, fold.nodes))
-    return [replace(nest, loops=loops, folds=(replace(fold, index=rename.index(fold.index), nodes=nodes),))]
-
-
-def _without(root: Node, conditions: Sequence[Condition]) -> Node:
-    """A node where these conditions hold."""
-    known = set(conditions)
-
-    def settle(n: Node) -> Node:
-        if not isinstance(n, Choose):
-            return n
-        left = tuple(c for c in n.conditions if c not in known)
-        return n if len(left) == len(n.conditions) else Choose(left, n.then, n.otherwise) if left else n.then
-
-    return rebuild(root, lambda load: load, tuple, {}, settle)

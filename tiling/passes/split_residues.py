@@ -8,29 +8,15 @@ The stores of one iteration lie side by side: vectors are interleaved in registe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import lcm
 
-import numpy as np
-
-from hlo.access import Condition
-from hlo.types import ELEMENT_TYPES
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, interval, simplify, substitute
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var
 from tiling.loops.affine import address, step_along
-from tiling.loops.element_ir import (
-    Choose,
-    Load,
-    Node,
-    Scalar,
-    Test,
-    all_nodes,
-    has_runtimes,
-    node_variables,
-    own_expressions,
-    rebuild,
-)
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Store
+from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables, own_expressions
+from tiling.loops.ir import Buffer, LoopKind, Nest
+from tiling.loops.split_domain import Part, Rewriting, residue_class, split_whole_groups
 from tiling.loops.variables import new_variable
 
 __all__ = ["take_turns"]
@@ -54,16 +40,18 @@ def _by_residue(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Va
     turns = _turns(_expressions(nest, buffer_of, ranges), loop.variable)
     if turns < 2 or loop.lower is not Const(0) or loop.extent < 2 * turns or _size(nest) * turns > MOST_NODES:
         return [nest]
-    count = simplify((loop.upper + 1) // turns, ranges)
+    whole, rest = split_whole_groups(loop, turns, ranges)
+    if whole is None:
+        return [nest]
     j = new_variable(f"{loop.variable.name}_turn{turns}", Interval(0, loop.extent // turns - 1), ranges)
-    made = tuple(_at(s, loop.variable, j * turns + r, ranges) for r in range(turns) for s in nest.stores)
-    whole = Loop(j, Const(0), simplify(count - 1, ranges), loop.extent // turns, loop.kind)
-    nests = [replace(nest, loops=(*nest.loops[:-1], whole), stores=made)]
-    first = simplify(count * turns, ranges)
-    if interval(simplify(loop.upper - first, ranges), ranges).upper >= 0:
-        rest = replace(loop, lower=first, extent=turns - 1)
-        nests.append(replace(nest, loops=(*nest.loops[:-1], rest)))
-    return nests
+    each = [residue_class(whole.loops[0], turns, r, j, ranges) for r in range(turns)]
+    return [_side_by_side(nest, each, ranges), *([] if rest is None else [Rewriting(rest, ranges).nest(nest)])]
+
+
+def _side_by_side(nest: Nest, parts: Sequence[Part], ranges: dict[Var, Interval]) -> Nest:
+    """The nest with an iteration of each part, in order, in one: the parts run over the same loops."""
+    made = [Rewriting(p, ranges).nest(nest) for p in parts]
+    return replace(made[0], stores=tuple(s for n in made for s in n.stores))
 
 
 def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
@@ -113,8 +101,7 @@ def _written_out(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[V
     steps = [tuple(step_along(index, b.strides, v) for v in (short.variable, inner.variable)) for b, index in places]
     if (1, n) not in steps or _size(nest) * n > MOST_NODES:
         return nest
-    made = tuple(_at(s, short.variable, as_expr(r), ranges) for r in range(n) for s in nest.stores)
-    return replace(nest, loops=(*nest.loops[:-2], inner), stores=made)
+    return _side_by_side(nest, [Part((), {}, {short.variable: Const(r)}) for r in range(n)], ranges)
 
 
 def _size(nest: Nest) -> int:
@@ -122,31 +109,3 @@ def _size(nest: Nest) -> int:
     inner = nest.loops[-1].variable
     memo: dict[Node, frozenset[Var]] = {}
     return sum(inner in node_variables(n, memo) for n in all_nodes([s.node for s in nest.stores]))
-
-
-def _at(s: Store, variable: Var, value: Expr, ranges: dict[Var, Interval]) -> Store:
-    """A store with the variable replaced, and without the conditions that are decided by that."""
-
-    def index(e: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(simplify(substitute(x, {variable: value}), ranges) for x in e)
-
-    def leaf(load: Load) -> Node:
-        return Load(load.value, index(load.index), load.buffer)
-
-    def settle(n: Node) -> Node:
-        if not isinstance(n, (Choose, Test)):
-            return n
-        left: list[Condition] = []
-        for c in n.conditions:
-            found = interval(c.expression, ranges)
-            if found.upper < c.lower or found.lower > c.upper:
-                return n.otherwise if isinstance(n, Choose) else Scalar(np.bool_(False), ELEMENT_TYPES["i1"])
-            if not c.lower <= found.lower <= found.upper <= c.upper:
-                left.append(c)
-        if isinstance(n, Choose):
-            return Choose(tuple(left), n.then, n.otherwise) if left else n.then
-        return Test(tuple(left)) if left else Scalar(np.bool_(True), ELEMENT_TYPES["i1"])
-
-    memo: dict[Node, Node] = {}
-    node = rebuild(s.node, leaf, lambda e: index(tuple(e)), memo, settle)
-    return Store(s.value, s.buffer, index(s.index), node)

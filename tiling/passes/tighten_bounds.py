@@ -11,23 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
-from hlo.access import Condition
 from hlo.module import Block, Op, Value
 from hlo.registry import Fold, SumOfProducts, definition
 from hlo.types import ElementType, TensorType, element_type
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
+from indexing.expr import Const, Interval, Var, as_expr, simplify
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.monoids_by_samples import is_monoid
 from tiling.elements.rules import simplify_node
-from tiling.loops.affine import linear, step_along
+from tiling.loops.affine import step_along
+from tiling.loops.conditions import bounds_by, settled
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
+from tiling.loops.split_domain import Part, Rewriting, where_all_hold
 
-__all__ = ["settled", "sums_element", "tighten"]
+__all__ = ["sums_element", "tighten", "written_out"]
 
 MOST_WRITTEN_OUT = 16
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
@@ -82,42 +83,13 @@ def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
     (f,) = nest.folds
     chosen = _skippable(f)
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
-    bounds = {x.variable: (x.lower, x.upper) for x in reductions}
-    taken: set[Condition] = set()
-    for c in {c: None for n in chosen for c in n.conditions}:
-        parts = linear(c.expression, [x.variable for x in reductions])
-        if parts is None or sorted(map(abs, parts[1])) != [0] * (len(reductions) - 1) + [1]:
-            continue
-        rest, coefficients = parts
-        v, sign = next((x.variable, k) for x, k in zip(reductions, coefficients, strict=True) if k)
-        low = None if c.lower <= EVERYTHING.lower else c.lower
-        high = None if c.upper >= EVERYTHING.upper else c.upper
-        first, last = (
-            (None if low is None else low - rest, None if high is None else high - rest)
-            if sign > 0
-            else (None if high is None else rest - high, None if low is None else rest - low)
-        )
-        lower, upper = bounds[v]
-        if first is not None:
-            lower = simplify(maximum(lower, first), ranges)
-        if last is not None:
-            upper = simplify(minimum(upper, last), ranges)
-        bounds[v] = (lower, upper)
-        taken.add(c)
+    asked = {c: [x for x in reductions if x.variable in c.expression.variables] for n in chosen for c in n.conditions}
+    taken = [c for c, bounded in asked.items() if len(bounded) == 1 and bounds_by(c, bounded[0].variable) is not None]
     if not taken:
         return nest
-
-    def without(n: Node) -> Node:
-        if not any(n is x for x in chosen) or not isinstance(n, Choose):
-            return n
-        left = tuple(c for c in n.conditions if c not in taken)
-        return Choose(left, n.then, n.otherwise, n.runtimes) if left else n.then
-
-    loops = tuple(
-        replace(x, lower=bounds[x.variable][0], upper=bounds[x.variable][1]) if x.variable in bounds else x
-        for x in nest.loops
-    )
-    return Nest(loops, folds=(replace(f, nodes=tuple(map(without, f.nodes))),))
+    on = Rewriting(where_all_hold(reductions, taken, ranges), ranges)
+    bounded = replace(f, nodes=tuple(settled(n, on.decide) if n in chosen else n for n in f.nodes))
+    return Nest(on.over(nest.loops), folds=(bounded,))
 
 
 def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
@@ -154,22 +126,6 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     return None
 
 
-def settled(n: Node, ranges: Mapping[Var, Interval]) -> Node:
-    """A choice without the sides of its conditions that always hold; one alternative where that leaves none, or none can."""
-    if not isinstance(n, Choose) or n.runtimes:
-        return n
-    left = []
-    for c in n.conditions:
-        bounds = interval(simplify(c.expression, ranges), ranges)
-        if bounds.upper < c.lower or c.upper < bounds.lower:
-            return n.otherwise
-        lower = EVERYTHING.lower if c.lower <= bounds.lower else c.lower
-        upper = EVERYTHING.upper if bounds.upper <= c.upper else c.upper
-        if (lower, upper) != (EVERYTHING.lower, EVERYTHING.upper):
-            left.append(reduced(Condition(c.expression, lower, upper)))
-    return Choose(tuple(left), n.then, n.otherwise) if left else n.then
-
-
 def _steps_far(nest: Nest) -> bool:
     """Whether neighbouring results read memory too far apart for whole vectors, while the fold itself walks along it."""
     (f,) = nest.folds
@@ -182,19 +138,6 @@ def _steps_far(nest: Nest) -> bool:
         if walks and any(abs(steps[v] or 0) > FARTHEST for v in rows):
             return True
     return False
-
-
-def reduced(c: Condition) -> Condition:
-    """2 i + 3 <= 8 as i <= 2: without what all coefficients have in common."""
-    common, constant = gcd(*(k for _, k in c.expression.terms)), c.expression.constant
-    if common < 2:
-        return c
-    e: Expr = Const(0)
-    for atom, k in c.expression.terms:
-        e = e + atom * (k // common)
-    lower = c.lower if c.lower <= EVERYTHING.lower else -((constant - c.lower) // common)
-    upper = c.upper if c.upper >= EVERYTHING.upper else (c.upper - constant) // common
-    return Condition(e, lower, upper)
 
 
 def _is_cut_along_rows(nest: Nest) -> bool:
@@ -241,7 +184,7 @@ def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
 
     for point in product(*(range(x.extent) for x in reductions)):
         at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
-        x = settled(Renamer(at, ranges, {}).node(f.nodes[0]), ranges)
+        x = Rewriting(Part((), {}, at), ranges).node(f.nodes[0])
         if isinstance(x, Scalar) and is_start(x):
             continue
         result = simplify_node(Apply(inner, function, (result, _converted(x, f.values[0], kept))), ranges)
