@@ -37,7 +37,6 @@ from tiling.passes.share_equal_nodes import share_equal_nodes
 from tiling.passes.split_borders import inside_and_edges
 from tiling.passes.split_fold import split_fold
 from tiling.passes.split_innermost import cut_at_masks, split_innermost
-from tiling.passes.split_product import split_product
 from tiling.passes.split_residues import take_turns
 from tiling.passes.tighten_bounds import tighten
 from tiling.passes.turn_tiles import turned
@@ -169,12 +168,8 @@ PIPELINE = (
         "loads that walk across rows read a tile that was turned in registers; of merged nests, which share it",
     ),
     Pass(
-        "split_fold", LOOPS, LOOPS, _whole_rows(lambda s, a: split_fold(s, a.names) or s), True,
-        "a large fold to a small result is cut into pieces that tasks share",
-    ),
-    Pass(
-        "split_product", LOOPS, LOOPS, _whole_rows(lambda s, a: split_product(s, a.names) or s), True,
-        "likewise a long sum of products across the rows of a large factor; where the fold was not split",
+        "split_fold", LOOPS, LOOPS, _whole_rows(lambda s, a: split_fold(s, a.names, a.buffer_of)), True,
+        "a large fold to a small result is cut into pieces that tasks share; so is a long sum of products across a factor's rows",
     ),
     Pass(
         "lane_folds", LOOPS, LOOPS, _whole_rows(lambda s, a: lane_folds(s, a.names, a.buffer_of)), True,
@@ -210,7 +205,7 @@ PIPELINE = (
         "an iteration does a whole turn of residues, and nothing asks whose it is",
     ),
     Pass(
-        "group_rows", LOOPS, LOOPS, _nests(lambda n, a: group_rows(n, a.buffer_of)), True,
+        "group_rows", LOOPS, LOOPS, _nests(lambda n, a: group_rows(n, a.buffer_of, a.ranges)), True,
         "folds across rows read and write their running results once for four rows",
     ),
     Pass(

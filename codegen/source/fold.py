@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source, is_rounded, number_type, scalar_source
+from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source, number_type, scalar_source
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
-from hlo.types import ElementType, QuantizedType, element_type
+from hlo.types import ElementType, element_type
 from tiling.elements.folds import combined_function
+from tiling.elements.monoids import is_rounded_each_step
 from tiling.elements.scalar_functions import Neutral, scalar_function
 from tiling.loops.element_ir import Node, Scalar
 from tiling.loops.ir import FoldStep
@@ -38,14 +39,6 @@ class FoldSource:
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
         return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral
-
-
-def _is_rounded_each_time(function: str, element: ElementType | QuantizedType) -> bool:
-    """True for sums and products in a float of a byte and less: each step is rounded, as the specification's body says.
-
-    Wider floats are summed in f32 and rounded once; integers wrap around in any order.
-    """
-    return isinstance(element, ElementType) and element.is_float and element.bits <= 8 and is_rounded(function, element)
 
 
 def _neutral_float(function: str) -> float | None:
@@ -81,7 +74,7 @@ def fold_source(
         if isinstance(number, Declined):
             return number
     simple = combined_function(body)
-    if simple is not None and not _is_rounded_each_time(simple, body.arguments[0].tensor.element):
+    if simple is not None and not is_rounded_each_step(simple, body.arguments[0].tensor.element):
         code, neutral = SCALAR_CODE[simple], _neutral_float(simple)
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float

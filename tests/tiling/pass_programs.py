@@ -106,10 +106,8 @@ LONG_SUM = """
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0, 1]
     : (tensor<512x512xf32>, tensor<f32>) -> tensor<f32>
-  return %0 : tensor<f32>"""
-LONG_PRODUCT = """
-  %0 = stablehlo.dot_general %x, %w, contracting_dims = [0] x [0] : (tensor<2048xf32>, tensor<2048x512xf32>) -> tensor<512xf32>
-  return %0 : tensor<512xf32>"""
+  %1 = stablehlo.dot_general %v, %w, contracting_dims = [0] x [0] : (tensor<2048xf32>, tensor<2048x512xf32>) -> tensor<512xf32>
+  return %0, %1 : tensor<f32>, tensor<512xf32>"""
 NARROW_SUM = """
   %z = stablehlo.constant dense<0.0> : tensor<bf16>
   %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
@@ -183,8 +181,9 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "online_form": lambda: hlo.parse(attention("none", "additive", "-1.0e9", 16, 65536, heads=1)),
     "merge_nests": text("%x: tensor<64x128xf32>", "tensor<64x128xf32>", SOFTMAX),
     "turn_tiles": text("%x: tensor<96x64xf32>, %y: tensor<64x96xf32>", "tensor<96x64xf32>", ACROSS),
-    "split_fold": text("%x: tensor<512x512xf32>", "tensor<f32>", LONG_SUM),
-    "split_product": text("%x: tensor<2048xf32>, %w: tensor<2048x512xf32>", "tensor<512xf32>", LONG_PRODUCT),
+    "split_fold": text(
+        "%x: tensor<512x512xf32>, %v: tensor<2048xf32>, %w: tensor<2048x512xf32>", "(tensor<f32>, tensor<512xf32>)", LONG_SUM
+    ),
     "lane_folds": lambda: hlo.parse(rows_with_places(4, 512)),
     "wide_sums": text("%x: tensor<96x64xbf16>", "tensor<64xbf16>", NARROW_SUM),
     "hoist_to_tables": text(

@@ -9,7 +9,7 @@ from hlo.registry import Elementwise
 from hlo.types import ElementType
 from tiling.elements.scalar_functions import Neutral, scalar_function
 
-__all__ = ["combined_function", "is_neutral"]
+__all__ = ["combined_function", "is_idempotent", "is_neutral"]
 
 
 def combined_function(body: Block) -> str | None:
@@ -29,3 +29,9 @@ def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:
     neutral = scalar_function(function).neutral
     wanted = neutral.of(element) if isinstance(neutral, Neutral) else None
     return wanted is not None and (float(value) if element.is_float else int(value)) == wanted
+
+
+def is_idempotent(function: str) -> bool:
+    """True when f(a, a) = a: each part of a fold by f may start from any initial value."""
+    neutral = scalar_function(function).neutral
+    return isinstance(neutral, Neutral) and neutral.is_idempotent

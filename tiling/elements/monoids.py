@@ -1,110 +1,121 @@
-"""Folds by bodies that only compare and choose: whether their parts may be folded by themselves, proved by cases.
+"""May a fold be taken in parts and in any order? One answer, asked by each pass that reassociates, and by proofs.
 
-    (v, i) o (w, j) = (v, i) if v > w or v is NaN, or v = w and i < j; else (w, j)           (the place of a maximum)
+    (x0 o x1) o (x2 o x3) = ((x0 o x1) o x2) o x3        associative          parts, lanes, several rows in a step
+    x0 o x1 = x1 o x0                                    commutative          lanes, loops in another order
+    e o x = x                                            neutral              elements that equal e are left out
+    e o e = e                                            starts parts         each part starts from the initial value e
 
-What such a body gives depends on the order of its arguments alone, so that a few numbers, some of each kind, stand for all: three
-of them between the infinities, both zeros, NaN, and the initial value with its neighbours. All triples of them are tried.
+A body that folds several values that have nothing to do with each other is as many bodies, each shown by itself:
 
-Where a o b is not b o a (of two NaNs the first one wins), it may still be that one of the folded values tells where an element
-stood: then a * b, which is a o b with the one that stood first on the left, is tried in place of o.
+    a scalar function of the two arguments               `tiling.elements.scalar_functions`, which says what is associative
+    one that compares and chooses                        `tiling.elements.monoids_by_cases`: all orders of three numbers
+    one of sums, products, exponentials, logarithms      `tiling.elements.monoids_by_algebra`: an identity of exact arithmetic
 
-Zeros of both signs count as the same number: which one remains, the specification leaves to the order.
+Sums and products of floats are taken as if exact, but where each step is rounded to so few bits that results would be others.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from hlo.clone import clone_block
 from hlo.errors import Declined
 from hlo.module import Block, Op, Value
-from hlo.registry import Elementwise, definition
-from hlo.types import ElementType, TensorType, default_storage_range, element_type
+from hlo.registry import Fold, SumOfProducts, definition
+from hlo.types import ElementType, QuantizedType
 from indexing.expr import Interval, Var, interval
-from tiling.elements.scalar_functions import COMPARED, on_arrays
-from tiling.loops.element_ir import IndexNode, Node, Scalar
-from tiling.loops.ir import FoldStep, Loop, Monoid
+from tiling.elements.folds import combined_function, is_idempotent, is_neutral
+from tiling.elements.monoids_by_algebra import by_algebra
+from tiling.elements.monoids_by_cases import by_cases
+from tiling.loops.element_ir import IndexNode, Node, Scalar, has_runtimes
+from tiling.loops.ir import FoldStep, Loop
+from tiling.loops.monoid import Monoid, Shown
 
-__all__ = ["Monoid", "monoid_of"]
+__all__ = ["Known", "is_rounded_each_step", "monoid_of"]
 
-MOST_CASES = 1 << 18
-LOGIC = ("and", "or", "xor", "not")
+Known = dict[Hashable, "Monoid | Declined"]
+"""What was found before, by the fold's op and what its elements are."""
 
-Columns = tuple[np.ndarray, ...]
+RUNTIMES = Declined("what is folded lies at places known at run time")
+ROUNDED = Declined("each step is rounded to so few bits that the order counts")
 
 
-def monoid_of(
-    f: FoldStep, loop: Loop, ranges: Mapping[Var, Interval], known: dict[tuple[object, ...], Monoid | None]
-) -> Monoid | None:
-    """How the parts of a fold are put together, where each part runs through some of the loop's iterations upwards.
+def monoid_of(f: FoldStep, over: Sequence[Loop], ranges: Mapping[Var, Interval], known: Known) -> Monoid | Declined:
+    """What holds for a fold over the loops `over`, or why its order counts.
 
-    None where the body does more than compare and choose, or where some case shows that the parts' order counts.
-    `known` keeps what was found before.
+    Where it folds over one loop, parts run through some of its iterations upwards: a place that grows with them tells which
+    of two parts comes first.
     """
-    inits = [n.value for n in f.inits if isinstance(n, Scalar)]
-    if not inits or len(inits) != len(f.inits) or not _only_chooses(f.op.regions[0]):
-        return None
-    places = [k for k, n in enumerate(f.nodes) if _is_place(n, loop)]
+    if has_runtimes((*f.nodes, *f.inits)):
+        return RUNTIMES
+    places = tuple(k for k, n in enumerate(f.nodes) if len(over) == 1 and _is_place(n, over[0]))
     bounds = tuple(interval(n.expression, ranges) for n in f.nodes if isinstance(n, IndexNode))
-    key = (f.op, tuple(places), bounds)
+    starts = tuple(n.value.tobytes() if isinstance(n, Scalar) else None for n in f.inits)
+    key = (f.op, places, bounds, starts)
     if key not in known:
-        known[key] = _proved(f, inits, places, ranges)
+        known[key] = _shown(f, places, ranges)
     return known[key]
 
 
-def _proved(f: FoldStep, inits: list[np.generic], places: Sequence[int], ranges: Mapping[Var, Interval]) -> Monoid | None:
+def is_rounded_each_step(function: str, element: ElementType | QuantizedType) -> bool:
+    """True for sums and products in a float of a byte and less: each step is rounded, as the specification's body says.
+
+    Wider floats are summed in f32 at least and rounded once; integers wrap around in any order.
+    """
+    return isinstance(element, ElementType) and element.is_float and element.bits <= 8 and not is_idempotent(function)
+
+
+def _shown(f: FoldStep, places: Sequence[int], ranges: Mapping[Var, Interval]) -> Monoid | Declined:
+    semantics = f.op.definition.semantics
+    if isinstance(semantics, SumOfProducts):
+        return _sum(f)
+    if not isinstance(semantics, Fold):
+        return Declined(f"{f.op.name} is no fold")
     body = f.op.regions[0]
-    columns = [_samples(v.tensor.element, start, f.nodes[k], k in places, ranges)
-               for k, (v, start) in enumerate(zip(body.arguments, inits, strict=False))]  # fmt: skip
-    if any(c is None for c in columns):
-        return None
-    found = list(itertools.product(*(c for c in columns if c is not None)))
-    floats = [isinstance(v.tensor.element, ElementType) and v.tensor.element.is_float for v in body.arguments]
-    elements = [tuple(float(x) if is_float else int(x) for x, is_float in zip(inits, floats, strict=False)), *found]
-    if len(elements) ** 3 > MOST_CASES:
-        return None
-    # Order is all that counts: floats of every width are doubles here, integers Python's (of 64 bits, some without a sign).
-    domain = tuple(np.array([e[k] for e in elements], dtype=np.float64 if floats[k] else object) for k in range(len(inits)))
-
-    def plain(a: Columns, b: Columns) -> Columns:
-        return _run(body, a, b)
-
-    if _holds(plain, domain, None):
-        return Monoid(body)
-    for place in places:
-        def ordered(a: Columns, b: Columns, place: int = place) -> Columns:
-            swap = b[place] < a[place]
-            left = tuple(np.where(swap, y, x) for x, y in zip(a, b, strict=True))
-            right = tuple(np.where(swap, x, y) for x, y in zip(a, b, strict=True))
-            return _run(body, left, right)
-
-        if _holds(ordered, domain, place):
-            return Monoid(_ordered_body(body, place))
-    return None
+    groups = _groups(body)
+    if len(groups) == 1:
+        return _of_body(body, f.nodes, f.inits, places, ranges)
+    found: list[Monoid] = []
+    for group in groups:
+        part = _part(body, group)
+        own = [group.index(k) for k in places if k in group]
+        made = _of_body(part, [f.nodes[k] for k in group], [f.inits[k] for k in group], own, ranges)
+        if isinstance(made, Declined):
+            return made
+        if made.body is not part:
+            return Declined("one of several folds needs a body of its own for its parts")
+        if made.function is not None and _is_narrow(part) and not is_idempotent(made.function):
+            return ROUNDED  # only a fold of one value is kept wider
+        found.append(made)
+    shown = next((m.shown for m in found if m.shown is not Shown.TABLE), Shown.TABLE)
+    return Monoid(body, None, shown, all(m.starts_parts for m in found), all(m.is_neutral for m in found),
+                  all(m.for_nan for m in found))  # fmt: skip
 
 
-def _only_chooses(body: Block) -> bool:
-    for op in body.ops[:-1]:
-        semantics = op.definition.semantics
-        name = semantics.function if isinstance(semantics, Elementwise) else ""
-        if name == "compare":
-            if op.attr("comparison_direction") not in COMPARED or "TOTAL" in str(op.attr("compare_type") or ""):
-                return False
-        elif name == "select":
-            pass
-        elif name not in LOGIC or not all(_is_boolean(v) for v in op.operands):
-            return False
-    known = set(body.arguments) | {r for op in body.ops[:-1] for r in op.results}
-    return all(v in known for op in body.ops for v in op.operands)
+def _sum(f: FoldStep) -> Monoid | Declined:
+    element = f.values[0].tensor.element
+    if len(f.values) != 1 or not isinstance(element, ElementType) or any(v.tensor.element != element for v in f.op.operands):
+        return Declined("what is summed in another type is rounded where the last part is added")
+    if is_rounded_each_step("add", element):
+        return ROUNDED
+    return Monoid(None, "add", Shown.TABLE, True, True)
 
 
-def _is_boolean(v: Value) -> bool:
-    element = v.tensor.element
-    return isinstance(element, ElementType) and element.is_boolean
+def _of_body(
+    body: Block, nodes: Sequence[Node], inits: Sequence[Node], places: Sequence[int], ranges: Mapping[Var, Interval]
+) -> Monoid | Declined:
+    function, element = combined_function(body), body.arguments[0].tensor.element
+    if function is not None:
+        (start,) = inits
+        if is_rounded_each_step(function, element):
+            return ROUNDED
+        neutral = isinstance(start, Scalar) and is_neutral(function, start.value, start.element)
+        return Monoid(body, function, Shown.TABLE, neutral or is_idempotent(function), neutral)
+    starts = [n.value for n in inits if isinstance(n, Scalar)]
+    if len(starts) != len(inits):
+        return Declined("the initial values of a body of its own are known at run time")
+    return by_cases(body, starts, nodes, places, ranges) or by_algebra(body, starts)
 
 
 def _is_place(n: Node, loop: Loop) -> bool:
@@ -114,80 +125,43 @@ def _is_place(n: Node, loop: Loop) -> bool:
     )  # fmt: skip
 
 
-def _samples(element: object, start: np.generic, node: Node, is_place: bool, ranges: Mapping[Var, Interval]) -> list[Any] | None:
-    """Values of which every order of three, with the initial value, is found among them."""
-    if not isinstance(element, ElementType) or element.is_boolean:
-        return None
-    if element.is_float:
-        ordinary: list[float] = [float("-inf"), -1.0, -0.0, 0.0, 1.0, float("inf"), float("nan")]
-        first = float(start)
-        near = [] if first in ordinary or first != first else [first - 1, first, first + 1]
-        return [*ordinary, *near]
-    if not element.is_integer:
-        return None
-    low, high = default_storage_range(element)
-    if is_place and isinstance(node, IndexNode):
-        bounds = interval(node.expression, ranges)
-        low, high = max(low, bounds.lower), min(high, bounds.upper)
-    first = int(start)
-    wanted = {first + k for k in range(-3, 4)} | {low, low + 1, low + 2, high - 2, high - 1, high}
-    return [x for x in sorted(wanted) if low <= x <= high]
+def _is_narrow(body: Block) -> bool:
+    elements = [v.tensor.element for v in body.arguments]
+    return any(isinstance(e, ElementType) and e.is_float and np.dtype(e.dtype).itemsize < 4 for e in elements)
 
 
-def _run(body: Block, a: Columns, b: Columns) -> Columns:
-    """The body on arrays of cases."""
-    known: dict[Value, Any] = dict(zip(body.arguments, (*a, *b), strict=True))
-    for op in body.ops[:-1]:
-        x = [known[v] for v in op.operands]
-        semantics = op.definition.semantics
-        assert isinstance(semantics, Elementwise)
-        function = on_arrays(op, semantics.function)
-        assert not isinstance(function, Declined), "`_only_chooses` said so"
-        known[op.results[0]] = function(*x)
-    return tuple(known[v] for v in body.results)
+# ---------------------------------------------------------------- bodies of several values
 
 
-def _holds(combine: Callable[[Columns, Columns], Columns], domain: Columns, place: int | None) -> bool:
-    """start o start = start, a o b = b o a and (a o b) o c = a o (b o c), for elements that stand at different places.
-
-    Element 0 is the initial value, which may stand anywhere.
-    """
-    count = len(domain[0])
-    n = np.arange(count)
-    i, j, k = (x.reshape(-1) for x in np.meshgrid(n, n, n, indexing="ij"))
-    if place is not None:
-        at = domain[place]
-        apart = [(x == y) | (x == 0) | (y == 0) | (at[x] != at[y]) for x, y in ((i, j), (j, k), (i, k))]
-        keep = apart[0] & apart[1] & apart[2]
-        i, j, k = i[keep], j[keep], k[keep]
-    a, b, c = (tuple(x[m] for x in domain) for m in (i, j, k))
-    start = tuple(x[:1] for x in domain)
-    ab = combine(a, b)
-    return _same(combine(start, start), start) and _same(ab, combine(b, a)) and _same(combine(ab, c), combine(a, combine(b, c)))
-
-
-def _same(a: Columns, b: Columns) -> bool:
-    return all(np.array_equal(x, y, equal_nan=x.dtype == np.float64) for x, y in zip(a, b, strict=True))
-
-
-def _ordered_body(body: Block, place: int) -> Block:
-    """The body with the argument on its left that stood first."""
+def _groups(body: Block) -> list[tuple[int, ...]]:
+    """The values that a body folds, those together that depend on each other."""
     count = len(body.arguments) // 2
-    made = Block([v.type for v in body.arguments])
-    mine, other = made.arguments[:count], made.arguments[count:]
-    test = Op(
-        definition("stablehlo.compare"), [other[place], mine[place]], {"comparison_direction": "LT"},
-        result_types=[TensorType((), element_type("i1"))],
-    )  # fmt: skip
-    made.ops.append(test)
-    chosen: list[Value] = []
-    for pairs in (zip(other, mine, strict=True), zip(mine, other, strict=True)):
-        for x, y in pairs:
-            made.ops.append(Op(definition("stablehlo.select"), [test.result, x, y], result_types=[x.type]))
-            chosen.append(made.ops[-1].result)
-    copy = clone_block(body, {})
-    known = dict(zip(copy.arguments, chosen, strict=True))
-    for op in copy.ops:
-        op.operands = tuple(known.get(v, v) for v in op.operands)
-        made.ops.append(op)
+    depends = {v: {k % count} for k, v in enumerate(body.arguments)}
+    for op in body.ops[:-1]:
+        read = set[int]().union(*(depends.get(v, set()) for v in op.operands))
+        depends.update(dict.fromkeys(op.results, read))
+    group = list(range(count))
+    for k, v in enumerate(body.results):
+        for other in depends.get(v, ()):
+            group = [group[k] if g == group[other] else g for g in group]
+    return [tuple(k for k in range(count) if group[k] == g) for g in dict.fromkeys(group)]
+
+
+def _part(body: Block, group: Sequence[int]) -> Block:
+    """What a body does with some of its values."""
+    count = len(body.arguments) // 2
+    arguments = [body.arguments[k] for k in (*group, *(count + k for k in group))]
+    made = Block([v.type for v in arguments])
+    known: dict[Value, Value] = dict(zip(arguments, made.arguments, strict=True))
+    wanted = [body.results[k] for k in group]
+    needed: set[Value] = set(wanted)
+    for op in reversed(body.ops[:-1]):
+        if needed.intersection(op.results):
+            needed.update(op.operands)
+    for op in body.ops[:-1]:
+        if needed.intersection(op.results):
+            types = [r.type for r in op.results]
+            made.ops.append(Op(op.definition, [known.get(v, v) for v in op.operands], op.attributes, op.regions, types))
+            known.update(zip(op.results, made.ops[-1].results, strict=True))
+    made.ops.append(Op(definition("stablehlo.return"), [known.get(v, v) for v in wanted]))
     return made

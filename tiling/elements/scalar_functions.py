@@ -33,12 +33,14 @@ class Neutral:
     """e with f(x, e) = x, of each kind of types; None where f of such a type is no fold whose order is free.
 
     `is_for_all`: of floats this holds for every x, NaN included; else for what a fold from e reaches (-0 + 0 = +0).
+    `is_idempotent`: f(x, x) = x.
     """
 
     of_float: float | None
     of_integer: Callable[[ElementType], int]
     of_boolean: bool | None = None
     is_for_all: bool = True
+    is_idempotent: bool = False
 
     def of(self, element: ElementType) -> float | int | bool | None:
         """The neutral element among the numbers of a type.
@@ -166,8 +168,12 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     "multiply": ScalarFunction(1, _multiply, np.multiply, Neutral(1.0, lambda e: 1)),
     "divide": ScalarFunction(4, _divide, np.divide),
     "remainder": ScalarFunction(8),
-    "maximum": ScalarFunction(1, lambda a, b: (max(a.low, b.low), max(a.high, b.high)), np.maximum, Neutral(-inf, _least)),
-    "minimum": ScalarFunction(1, lambda a, b: (min(a.low, b.low), min(a.high, b.high)), np.minimum, Neutral(inf, _greatest)),
+    "maximum": ScalarFunction(
+        1, lambda a, b: (max(a.low, b.low), max(a.high, b.high)), np.maximum, Neutral(-inf, _least, is_idempotent=True)
+    ),
+    "minimum": ScalarFunction(
+        1, lambda a, b: (min(a.low, b.low), min(a.high, b.high)), np.minimum, Neutral(inf, _greatest, is_idempotent=True)
+    ),
     "negate": ScalarFunction(1, lambda a: (-a.high, -a.low), np.negative),
     "abs": ScalarFunction(1, _abs, np.abs),
     "square": ScalarFunction(1, lambda a: (_abs(a)[0] ** 2, _abs(a)[1] ** 2)),
@@ -198,8 +204,8 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     "fast_erf": ScalarFunction(7, ascending(erf)),
     "erfc": ScalarFunction(16),
     # Bits and truth values.
-    "and": ScalarFunction(1, arrays=np.logical_and, neutral=Neutral(None, _all_ones, True)),
-    "or": ScalarFunction(1, arrays=np.logical_or, neutral=Neutral(None, lambda e: 0, False)),
+    "and": ScalarFunction(1, arrays=np.logical_and, neutral=Neutral(None, _all_ones, True, is_idempotent=True)),
+    "or": ScalarFunction(1, arrays=np.logical_or, neutral=Neutral(None, lambda e: 0, False, is_idempotent=True)),
     "xor": ScalarFunction(1, arrays=np.logical_xor),
     "not": ScalarFunction(1, arrays=np.logical_not),
     # An addition's cost, and nothing else known.

@@ -25,7 +25,7 @@ from math import prod
 
 from hlo.access import Condition
 from hlo.display import as_html, as_text
-from hlo.module import Block, Op, Value
+from hlo.module import Op, Value
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.buffers import Buffer, Scope
 from tiling.loops.element_ir import Load, Node
@@ -41,7 +41,6 @@ __all__ = [
     "Matrix",
     "MatrixStep",
     "Measure",
-    "Monoid",
     "Nest",
     "Ordering",
     "Phase",
@@ -130,19 +129,6 @@ class FoldStep:
         """The nodes of product number `k`."""
         count = len(self.nodes) // self.products
         return self.nodes[k * count : (k + 1) * count]
-
-
-@dataclass(frozen=True)
-class Monoid:
-    """Parts of a fold, each from the initial value, may be folded in any order by `body`."""
-
-    body: Block
-
-    def folds_parts_of(self, f: FoldStep) -> Op:
-        """The op that folds the parts: like the fold's own, but for its body."""
-        op, types = f.op, [v.type for v in f.op.results]
-        same = self.body is op.regions[0]
-        return op if same else Op(op.definition, op.operands, op.attributes, (self.body,), types, op.location, op.extra)
 
 
 @dataclass(frozen=True)

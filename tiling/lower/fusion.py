@@ -563,7 +563,7 @@ class Lowering:
         return self.masks.either(steps, self._in_loops(plan, replace(c, suffix="_whole", ends={})), c.suffix)
 
     def _tightened(self, nest: Nest) -> Nest:
-        return tighten(nest, self.ranges) if runs("tighten_bounds") else nest
+        return tighten(nest, self.ranges, self.names.monoids) if runs("tighten_bounds") else nest
 
     def _masked(self, plan: Member, nest: Nest) -> Nest:
         if self.masks is None:

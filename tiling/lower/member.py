@@ -9,6 +9,7 @@ from indexing.expr import Expr, Interval, Var, simplify
 from tiling.loops.box import Box, Span
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Buffer, Loop
+from tiling.loops.monoid import Monoid
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage
 
@@ -29,6 +30,7 @@ class Member:
     reads: list[Load] = field(default_factory=list)
     spans: tuple[Span | None, ...] = ()  # of a fold across tiles: what a tile has of each range
     part: Buffer | None = None  # and each task's part of the result
+    monoid: Monoid | None = None  # by which the parts are put together
     late: bool = False  # computed from such folds, when all tasks are done
     images: dict[int, Box] = field(default_factory=dict)  # what its box reads along the stage's maps, once it was asked for
     shape: Shape | None = None  # its loops and nodes, where other fusions share them

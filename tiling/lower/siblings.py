@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol
 
+from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
-from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
-from tiling.elements.folds import combined_function, is_neutral
+from tiling.elements.monoids import monoid_of
 from tiling.loops.box import Box, Span, full_box, hull
-from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Load, Scalar, has_runtimes
+from tiling.loops.element_ir import Load
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step, Store
+from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names, StageMaps
 from tiling.loops.stage import Stage
 from tiling.lower.member import Member
+from tiling.passes.rfactor import Factored, part_buffers, rfactor
 
 __all__ = ["Parts", "last_steps", "parts_of", "shape_beside", "spans_beside", "start_steps"]
 
@@ -175,8 +175,8 @@ def _place(
     if not any(r in spans for r in ranges):
         boxes.update(dict.fromkeys(m.stage.values, m.box))
         return "tile"
-    step = FoldStep(m.stage.values, (), trial.index, trial.nodes, trial.inits, m.stage.op)
-    if not _splits_in_parts(step) or any(s.lower.variables for s in m.box):
+    m.monoid = _monoid(lowering, _fold(trial), trial.reduction)
+    if any(s.lower.variables for s in m.box):
         raise LookupError(f"{m.stage.op.name} does not split into parts")
     m.spans = tuple(spans.get(r) for r in ranges)
     shared.extend(found)
@@ -203,32 +203,40 @@ def _parts(lowering: Lowering, folds: Sequence[Member], shared: Sequence[Load]) 
     extent = next(s.extent for s in lowering.root.box or () if s.lower.variables)
     parts = parts_of(extent, max(x.value.tensor.size_bytes for x in shared) // extent)
     for m in folds:
-        (v,) = m.stage.values
-        element = v.tensor.element
-        assert isinstance(element, ElementType)
-        if element.is_float and element.itemsize_bytes < 4:
-            raise LookupError(f"parts of {element} would round twice")
-        shape = (parts.pieces, *v.shape)
-        if prod(shape) * element.itemsize_bytes > PART_BYTES:
+        (m.part,) = part_buffers(_fold(m), lowering.names, "part", Scope.SHARED, (parts.pieces, *m.stage.values[0].shape))
+        if m.part.element.is_float and m.stage.values[0].tensor.element is not m.part.element:
+            raise LookupError(f"parts of {m.stage.values[0].tensor.element} would round twice")
+        if m.part.size_bytes > PART_BYTES:
             raise LookupError(f"the parts of {m.stage.op.name} take more than {PART_BYTES} bytes")
-        m.part = make_buffer(lowering.names.scratch(v, "part"), Scope.SHARED, element, shape, shape, (0,) * len(shape))
         lowering.extra_buffers.append(m.part)
     return parts
 
 
-def _splits_in_parts(f: FoldStep) -> bool:
-    """True for a fold whose parts may be folded by themselves: one associative function, from its neutral element."""
-    if not isinstance(f.op.definition.semantics, Fold) or len(f.inits) != 1 or has_runtimes((*f.nodes, *f.inits)):
-        return False
-    function, start = combined_function(f.op.regions[0]), f.inits[0]
-    return function is not None and isinstance(start, Scalar) and is_neutral(function, start.value, start.element)
+def _monoid(lowering: Lowering, f: FoldStep, over: Sequence[Loop]) -> Monoid:
+    """How the parts of a member's fold are put together."""
+    found = monoid_of(f, over, lowering.ranges, lowering.names.monoids)
+    if isinstance(found, Declined):
+        raise LookupError(f"{f.op.name} does not split into parts: {found.reason}")
+    if not isinstance(f.op.definition.semantics, Fold) or len(f.values) != 1 or not (found.starts_parts and found.for_nan):
+        raise LookupError(f"{f.op.name} does not split into parts")
+    return found
 
 
 # ---------------------------------------------------------------- steps
 
 
+def _fold(m: Member, into: tuple[Buffer, ...] = ()) -> FoldStep:
+    return FoldStep(m.stage.values, into, m.index, m.nodes, m.inits, m.stage.op)
+
+
+def _factored(lowering: Lowering, m: Member, number: Expr, into: tuple[Buffer, ...]) -> Factored:
+    """A member's fold in the part of that number, which goes on from tile to tile, and the fold of all parts."""
+    assert m.part is not None and m.monoid is not None
+    return rfactor(_fold(m, into), m.monoid, (m.part,), (number, *m.index), carried=True)
+
+
 def start_steps(lowering: Lowering, m: Member) -> list[Step]:
-    """part[c, …] = the neutral element."""
+    """part[c, …] = the initial value."""
     if m.part is None:
         return []
     return [Nest(m.loops, stores=(Store(None, m.part, (_piece(lowering), *m.index), m.inits[0]),))]
@@ -236,8 +244,7 @@ def start_steps(lowering: Lowering, m: Member) -> list[Step]:
 
 def carried_fold(lowering: Lowering, m: Member) -> FoldStep:
     """part[c, …] folded with what the tile has."""
-    assert m.part is not None
-    return FoldStep(m.stage.values, (m.part,), (_piece(lowering), *m.index), m.nodes, m.inits, m.stage.op, carried=True)
+    return _factored(lowering, m, _piece(lowering), ()).part
 
 
 def last_steps(lowering: Lowering, m: Member) -> list[Step]:
@@ -250,9 +257,7 @@ def last_steps(lowering: Lowering, m: Member) -> list[Step]:
     c = Var(f"c_{lowering.names.stage(m.stage)}")
     lowering.ranges[c] = Interval(0, pieces - 1)
     over = Loop(c, Const(0), Const(pieces - 1), pieces, LoopKind.REDUCTION)
-    value = m.stage.values[0]
-    at = (as_expr(c), *m.index)
-    whole = FoldStep((value,), (lowering.buffers[value],), m.index, (Load(value, at, m.part),), m.inits, m.stage.op)
+    whole = _factored(lowering, m, as_expr(c), (lowering.buffers[m.stage.values[0]],)).whole
     return [Nest((*m.loops, over), folds=(whole,))]
 
 

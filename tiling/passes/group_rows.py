@@ -11,16 +11,17 @@ eight rows that were read and eight written drove each other out (6 times as slo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import gcd
 
 from hlo.registry import Fold
-from indexing.expr import Const
-from tiling.elements.folds import combined_function
+from indexing.expr import Const, Interval, Var
+from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.monoid import Monoid
 
 __all__ = ["group_rows", "scan_rows_together"]
 
@@ -37,9 +38,9 @@ CHEAP = frozenset(
 )
 
 
-def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Nest]:
+def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> list[Nest]:
     """The nest as one over whole groups of rows and one over the rest."""
-    if not _goes_in_rows(nest, buffer_of):
+    if not _goes_in_rows(nest, buffer_of, ranges):
         return [nest]
     *around, rows, along = nest.loops
     whole = (rows.upper + 1) // ROWS * ROWS
@@ -52,7 +53,7 @@ def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Nest]:
     return parts
 
 
-def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
+def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> bool:
     if len(nest.loops) < 2 or not nest.folds or nest.stores or nest.skip is not None:
         return False
     *_, rows, along = nest.loops
@@ -71,8 +72,8 @@ def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
     computed = [n.function for n in inside if isinstance(n, Apply)]
     if len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
         return False
-    simple = (f for f in nest.folds if isinstance(f.op.definition.semantics, Fold) and len(f.nodes) == 1)
-    return sum(combined_function(f.op.regions[0]) is not None for f in simple) == len(nest.folds)
+    monoids = [monoid_of(f, (rows,), ranges, {}) for f in nest.folds if isinstance(f.op.definition.semantics, Fold)]
+    return sum(isinstance(m, Monoid) and m.function is not None for m in monoids) == len(nest.folds)
 
 
 def _lies_in_short_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:

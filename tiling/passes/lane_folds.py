@@ -5,26 +5,24 @@
     for b in [0, R / L - 1], for l in [0, L - 1]: part[l] = part[l] o x[b L + l]          the inner loop becomes vectors
     for l in [0, L - 1]: out = out * part[l]
 
-Right where the parts may be folded in any order (`tiling.elements.monoids` proves it from the body): the place of a maximum,
-and what else compares and chooses. Bodies that are one associative function are left to the code generator, which keeps lanes in
-registers.
+Right where the parts may be folded in any order (`tiling.elements.monoids` proves it from the body). Bodies that are one
+associative function are left to the code generator, which keeps lanes in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from hlo.registry import Fold
+from hlo.errors import Declined
 from indexing.expr import Const, Expr, Interval, Var, as_expr
-from tiling.elements.folds import combined_function
-from tiling.elements.monoids import Monoid, monoid_of
-from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Load, Renamer, has_runtimes
+from tiling.elements.monoids import monoid_of
+from tiling.loops.element_ir import Load, Renamer
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Step
 from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
+from tiling.passes.rfactor import Factored, part_buffers, rfactor
 
 __all__ = ["lane_folds"]
 
@@ -63,8 +61,7 @@ def _in_lanes(
     rest: list[FoldStep] = []
     steps: list[Step] = []
     for f in nest.folds:
-        monoid = _monoid(f, r, ranges, names)
-        laned = None if monoid is None else _lane_nests(f, monoid, ordered, r, lanes, ranges, names, made)
+        laned = _lane_nests(f, ordered, r, lanes, ranges, names, made)
         if laned is None:
             rest.append(f)
         else:
@@ -72,15 +69,12 @@ def _in_lanes(
     return [*([replace(nest, folds=tuple(rest))] if rest else []), *steps]
 
 
-def _monoid(f: FoldStep, r: Loop, ranges: Mapping[Var, Interval], names: Names) -> Monoid | None:
-    if not isinstance(f.op.definition.semantics, Fold) or f.carried or has_runtimes((*f.nodes, *f.inits)):
-        return None
-    return None if combined_function(f.op.regions[0]) is not None else monoid_of(f, r, ranges, names.monoids)
-
-
 def _lane_nests(
-    f: FoldStep, monoid: Monoid, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
+    f: FoldStep, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
 ) -> list[Step] | None:
+    monoid = Declined("a fold that goes on from another") if f.carried else monoid_of(f, (r,), ranges, names.monoids)
+    if isinstance(monoid, Declined) or monoid.function is not None or not (monoid.starts_parts and monoid.for_nan):
+        return None
     tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
     each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
@@ -91,20 +85,17 @@ def _lane_nests(
     block, lane = Var(f"b{tag}"), Var(f"l{tag}")
     count, left = divmod(r.extent, lanes)
     ranges.update({block: Interval(0, count - 1), lane: Interval(0, lanes - 1)})
-    parts = tuple(
-        make_buffer(names.scratch(v, "lanes"), Scope.THREAD, b.element, shape, shape, (0,) * len(shape))
-        for v, b in zip(f.values, f.buffers, strict=True)
-    )
+    parts = part_buffers(f, names, "lanes", Scope.THREAD, shape)
     made += parts
     at = (*(as_expr(x.variable) for x in around), as_expr(lane))
     over = Loop(block, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
     along = Loop(lane, Const(0), Const(lanes - 1), lanes)
 
-    def fold(place: Expr, carried: bool) -> FoldStep:
-        rename = Renamer({r.variable: place}, ranges, {})
-        return FoldStep(f.values, parts, at, tuple(map(rename.node, f.nodes)), f.inits, f.op, carried)
+    def laned(place: Expr, number: Expr, carried: bool) -> Factored:
+        return rfactor(f, monoid, parts, (*at[:-1], number), Renamer({r.variable: place}, ranges, {}), carried)
 
-    steps: list[Step] = [Nest((*around, over, along), folds=(fold(block * lanes + lane, False),), order_is_fixed=True)]
+    first = laned(block * lanes + lane, as_expr(lane), False)
+    steps: list[Step] = [Nest((*around, over, along), folds=(first.part,), order_is_fixed=True)]
     if left:
         last = Var(f"e{tag}")
         ranges[last] = Interval(0, left - 1)
@@ -112,10 +103,8 @@ def _lane_nests(
         ranges[one] = Interval(0, 0)
         once = Loop(one, Const(0), Const(0), 1, LoopKind.REDUCTION)
         few = Loop(last, Const(0), Const(left - 1), left)
-        whole = fold(last + count * lanes, True)
-        steps.append(Nest((*around, once, few), folds=(replace(whole, index=(*at[:-1], as_expr(last))),), order_is_fixed=True))
-    loads = tuple(Load(v, at, p) for v, p in zip(f.values, parts, strict=True))
-    final = FoldStep(f.values, f.buffers, f.index, loads, f.inits, monoid.folds_parts_of(f))
+        rest = laned(last + count * lanes, as_expr(last), True)
+        steps.append(Nest((*around, once, few), folds=(rest.part,), order_is_fixed=True))
     ends = Loop(lane, Const(0), Const(lanes - 1), lanes, LoopKind.REDUCTION)
-    steps.append(Nest((*around, ends), folds=(final,), order_is_fixed=True))
+    steps.append(Nest((*around, ends), folds=(first.whole,), order_is_fixed=True))
     return steps

@@ -1,110 +1,120 @@
-"""Reductions with too little around them to share among threads: folded in pieces, then the pieces' results.
+"""Folds with too little around them to share among threads: folded in pieces, then the pieces' results.
 
     out[i] = fold over r in [0, R - 1] of x[r, i]
 
     part[c, i] = fold over r in [c S, c S + S - 1] of x[r, i]      one task for each c
     out[i]     = fold over c of part[c, i]
 
+Worth it for a reduction whose rows do not lie side by side in tasks' own memory, and for a sum of products to a small result that
+walks across the rows of a large factor: each piece then takes whole rows, as memory goes on.
+
 The pieces follow from the shapes alone: the result has the same bits on any number of threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from math import prod
 
-from hlo.registry import Fold
+from hlo.registry import SumOfProducts
 from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
-from tiling.elements.folds import combined_function, is_neutral
-from tiling.elements.monoids import Monoid, monoid_of
-from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Load, Renamer, Scalar, has_runtimes, loads
-from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
+from tiling.elements.monoids import monoid_of
+from tiling.loops.affine import address, linear
+from tiling.loops.element_ir import Load, Renamer, loads
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
+from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
-from tiling.passes.tighten_bounds import sums_element
+from tiling.passes.order_loops import order_loops
+from tiling.passes.rfactor import part_buffers, rfactor
 
 __all__ = ["split_fold"]
 
 PIECES = 32
-MOST_RESULT_BYTES = 1 << 16  # a larger result is cut among threads itself
+MOST_RESULT_BYTES = 1 << 16  # a larger result is cut among threads itself, or its parts would be as much to move as a factor
 LEAST_ELEMS = 1 << 17  # fewer elements are not worth a second phase
-MOST_REST_ELEMS = 1 << 16  # what may follow the reduction in its one task
+LEAST_PRODUCTS = 1 << 20  # nor fewer products
+LEAST_ROWS = 16  # rows of the large factor in a piece
+MOST_REST_ELEMS = 1 << 16  # what may follow in the one task that folds the pieces
 
 
-def split_fold(schedule: Schedule, names: Names) -> Schedule | None:
-    """The schedule in two phases, or None where its one task does not start with a large reduction to a small result."""
-    if len(schedule.phases) != 1 or schedule.phases[0].tasks != 1 or not schedule.phases[0].steps:
-        return None
+def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer]) -> Schedule:
+    """The schedule in two phases; as it is where its one task does not start with a large fold to a small result."""
+    if len(schedule.phases) != 1 or schedule.phases[0].tasks != 1 or not schedule.phases[0].steps or schedule.phases[0].flags:
+        return schedule
     first, *rest = schedule.phases[0].steps
-    if not isinstance(first, Nest) or not first.folds or first.stores:
-        return None
+    if not isinstance(first, Nest) or not first.folds or first.stores or first.skip is not None:
+        return schedule
     if any(not isinstance(s, Nest) or prod(x.extent for x in s.loops) > MOST_REST_ELEMS for s in rest):
-        return None
-    monoids = [_applies(first, f, schedule.ranges, names) for f in first.folds]
-    if None in monoids:
-        return None
-    parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
+        return schedule
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
-    r = max(reductions, key=lambda x: (min(x.extent, PIECES), _stride(first.folds[0], x), x.extent))
+    r = _across_rows(first, reductions, buffer_of, schedule) or _along(first, reductions)
+    if r is None or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
+        return schedule
     size = -(-r.extent // PIECES)
     count = -(-r.extent // size)
-    if count < 2 or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
-        return None
+    found = [monoid_of(f, reductions, schedule.ranges, names.monoids) for f in first.folds]
+    monoids = [m for m in found if isinstance(m, Monoid) and m.starts_parts and m.for_nan]
+    if count < 2 or len(monoids) < len(found):
+        return schedule
     ranges = dict(schedule.ranges)
-    tag = r.variable.name
-    c, inner = Var(f"c{tag}"), Var(f"{tag}_in_piece")
+    c, inner = Var(f"c{r.variable.name}"), Var(f"{r.variable.name}_in_piece")
     ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)
-    rename = Renamer({r.variable: c * size + inner}, ranges, {})
-    piece = Loop(inner, Const(0), simplify(minimum(size - 1, r.extent - 1 - c * size), ranges), size, LoopKind.REDUCTION)
-    loops = tuple(piece if x is r else x for x in first.loops)
-    over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
-    parts, pieces, wholes = [], [], []
+    share = Renamer({r.variable: c * size + inner}, ranges, {})
+    made = []
     for f, monoid in zip(first.folds, monoids, strict=True):
-        mine, loaded = [], []
-        at = (as_expr(c), *f.index)
-        for value, result in zip(f.values, f.buffers, strict=True):
-            shape = (count, *result.shape)
-            kept = sums_element(f, result.element)
-            part = make_buffer(names.scratch(value, "part"), Scope.SHARED, kept, shape, shape, (0, *result.origin))
-            mine.append(part)
-            loaded.append(Load(value, at, part))
-        parts += mine
-        assert monoid is not None
-        op = monoid.folds_parts_of(f)
-        pieces.append(FoldStep(f.values, tuple(mine), at, tuple(map(rename.node, f.nodes)), f.inits, f.op))
-        wholes.append(FoldStep(f.values, f.buffers, f.index, tuple(loaded), f.inits, op))
+        result = f.buffers[0]
+        parts = part_buffers(f, names, "part", Scope.SHARED, (count, *result.shape), (0, *result.origin))
+        made.append(rfactor(f, monoid, parts, (as_expr(c), *f.index), share))
+    piece = Loop(inner, Const(0), simplify(minimum(size - 1, r.extent - 1 - c * size), ranges), size, LoopKind.REDUCTION)
+    over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
+    parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
+    pieces = Nest(tuple(piece if x is r else x for x in first.loops), folds=tuple(x.part for x in made))
+    wholes = Nest((*parallel, over), folds=tuple(x.whole for x in made))
     return Schedule(
-        (
-            Phase(((c, count),), (Nest(loops, folds=tuple(pieces)),)),
-            Phase((), (Nest((*parallel, over), folds=tuple(wholes)), *rest)),
-        ),
-        (*schedule.buffers, *parts),
-        schedule.tile_sizes,
-        ranges,
-        schedule.notes,
-    )
+        (Phase(((c, count),), (pieces,)), Phase((), (wholes, *rest))),
+        (*schedule.buffers, *(b for x in made for b in x.buffers)), schedule.tile_sizes, ranges, schedule.notes,
+    )  # fmt: skip
 
 
-def _applies(nest: Nest, f: FoldStep, ranges: Mapping[Var, Interval], names: Names) -> Monoid | None:
-    """How the pieces of a fold are put together, where pieces are worth it and right."""
+# ---------------------------------------------------------------- when it is worth it
+
+
+def _along(nest: Nest, reductions: list[Loop]) -> Loop | None:
+    """The loop that a reduction is cut along."""
     results = prod(x.extent for x in nest.loops if x.kind is LoopKind.PARALLEL)
     elements = prod(x.extent for x in nest.loops)
-    if results * sum(b.element.itemsize_bytes for b in f.buffers) > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
+    for f in nest.folds:
+        if isinstance(f.op.definition.semantics, SumOfProducts):
+            return None
+        if results * sum(b.element.itemsize_bytes for b in f.buffers) > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
+            return None
+        # Rows enough to share, each reduced along memory: nothing to gain.
+        if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(reductions, f):
+            return None
+    if not reductions or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return None
-    if any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes((*f.nodes, *f.inits)):
+    return max(reductions, key=lambda x: (min(x.extent, PIECES), _stride(nest.folds[0], x), x.extent))
+
+
+def _across_rows(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffer], schedule: Schedule) -> Loop | None:
+    """The loop of a long sum of products to a small result, where the large factor's rows lie across the sum."""
+    f = nest.folds[0]
+    if len(nest.folds) != 1 or not isinstance(f.op.definition.semantics, SumOfProducts) or len(reductions) != 1:
         return None
-    if not isinstance(f.op.definition.semantics, Fold):
+    (r,) = reductions
+    results = prod(x.extent for x in nest.loops if x is not r)
+    if results * f.buffers[0].element.itemsize_bytes > MOST_RESULT_BYTES or results * r.extent < LEAST_PRODUCTS:
         return None
-    # Rows enough to share, each reduced along memory: nothing to gain.
-    if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(nest, f):
+    if r.extent < PIECES * LEAST_ROWS:
         return None
-    function = combined_function(f.op.regions[0])
-    if function is not None and len(f.inits) == 1:
-        start = f.inits[0]
-        neutral = isinstance(start, Scalar) and is_neutral(function, start.value, start.element)
-        return Monoid(f.op.regions[0]) if neutral else None
-    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
-    return monoid_of(f, reductions[0], ranges, names.monoids) if len(reductions) == 1 else None
+    inner = order_loops(nest, buffer_of).loops[-1]
+    found = [x for x in loads(f.nodes) if buffer_of(x).scope is not Scope.THREAD]
+    if inner is r or not found:
+        return None
+    large = max(found, key=lambda x: x.value.tensor.size_elems)
+    steps = linear(address(buffer_of(large), large.index, schedule.ranges), (inner.variable, r.variable))
+    whole = large.value.tensor.size_elems >= results * r.extent
+    return r if whole and steps is not None and steps[1][0] == 1 and steps[1][1] == inner.extent else None
 
 
 def _stride(f: FoldStep, loop: Loop) -> int:
@@ -117,8 +127,8 @@ def _stride(f: FoldStep, loop: Loop) -> int:
     return found
 
 
-def _strided(nest: Nest, f: FoldStep) -> bool:
+def _strided(reductions: list[Loop], f: FoldStep) -> bool:
     """True when the reduction walks across rows of what it reads: the last index is a parallel loop's."""
-    reduction = {x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION}
+    reduction = {x.variable for x in reductions}
     found = [x for x in loads(f.nodes) if x.index]
     return bool(found) and all(not any(v in reduction for v in x.index[-1].variables) for x in found)

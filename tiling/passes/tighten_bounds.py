@@ -8,7 +8,7 @@ The first holds where e is neutral for f (or is zero in a sum of products), the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -20,12 +20,13 @@ from hlo.registry import Fold, SumOfProducts, definition
 from hlo.types import ElementType, TensorType, element_type
 from indexing.expr import Const, Interval, Var, as_expr, simplify
 from tiling.elements.folds import combined_function, is_neutral
-from tiling.elements.monoids_by_samples import is_monoid
+from tiling.elements.monoids import Known, monoid_of
 from tiling.elements.rules import simplify_node
 from tiling.loops.affine import step_along
 from tiling.loops.conditions import bounds_by, settled
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
-from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
+from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Store
+from tiling.loops.monoid import Monoid
 from tiling.loops.split_domain import Part, Rewriting, where_all_hold
 
 __all__ = ["sums_element", "tighten", "written_out"]
@@ -33,36 +34,38 @@ __all__ = ["sums_element", "tighten", "written_out"]
 MOST_WRITTEN_OUT = 16
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
 
-def tighten(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
+def tighten(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest:
     """The nest with conditions on reduction variables taken into their bounds; a scan where that leaves a growing window."""
     if len(nest.folds) != 1 or nest.stores:
         return nest
-    if _is_cut_along_rows(nest):
+    skippable = _skippable(nest, ranges, known)
+    if _is_cut_along_rows(nest, skippable):
         written = written_out(nest, ranges)
         if written is not None:
             return written
-    bounded = _bounded(nest, ranges)
-    return _scanned(bounded, ranges) or written_out(bounded, ranges) or bounded
+    bounded = _bounded(nest, skippable, ranges)
+    return _scanned(bounded, ranges, known) or written_out(bounded, ranges) or bounded
 
 
-def _skippable(f: FoldStep) -> list[Choose]:
+def _skippable(nest: Nest, ranges: Mapping[Var, Interval], known: Known) -> list[Choose]:
     """The nodes whose `otherwise` changes nothing when it is folded in."""
+    (f,) = nest.folds
     chosen = [n for n in f.nodes if isinstance(n, Choose) and isinstance(n.otherwise, Scalar) and not n.runtimes]
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == 0 and _is_finite_beside(f, n)]
     if not isinstance(f.op.definition.semantics, Fold) or len(f.nodes) != 1 or len(f.inits) != 1:
         return []
-    function = combined_function(f.op.regions[0])
-    if function is None and not _is_monoid(f):
+    (start,) = f.inits
+    if not isinstance(start, Scalar):
         return []
-    kept = []
-    for n in chosen:
-        start, otherwise = f.inits[0], n.otherwise
-        same = isinstance(start, Scalar) and isinstance(otherwise, Scalar) and start.value == otherwise.value
-        known = function is None or (isinstance(otherwise, Scalar) and is_neutral(function, otherwise.value, otherwise.element))
-        if same and known:
-            kept.append(n)
-    return kept
+    alike = [n for n in chosen if isinstance(n.otherwise, Scalar) and n.otherwise.value == start.value]
+    if not alike:
+        return []
+    function = combined_function(f.op.regions[0])
+    if function is not None:
+        return alike if is_neutral(function, start.value, start.element) else []
+    monoid = monoid_of(f, _reductions(nest), ranges, known)
+    return alike if isinstance(monoid, Monoid) and monoid.is_neutral else []
 
 
 def _is_finite_beside(f: FoldStep, chosen: Choose) -> bool:
@@ -74,15 +77,13 @@ def _is_finite_beside(f: FoldStep, chosen: Choose) -> bool:
     return all(isinstance(n, Scalar) and bool(np.isfinite(n.value)) for n in others)
 
 
-def _is_monoid(f: FoldStep) -> bool:
-    """Whether a body of several ops folds in any order from the initial value."""
-    return len(f.inits) == 1 and isinstance(f.inits[0], Scalar) and is_monoid(f.op.regions[0], float(f.inits[0].value))
+def _reductions(nest: Nest) -> list[Loop]:
+    return [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
 
 
-def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+def _bounded(nest: Nest, chosen: Sequence[Choose], ranges: Mapping[Var, Interval]) -> Nest:
     (f,) = nest.folds
-    chosen = _skippable(f)
-    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    reductions = _reductions(nest)
     asked = {c: [x for x in reductions if x.variable in c.expression.variables] for n in chosen for c in n.conditions}
     taken = [c for c, bounded in asked.items() if len(bounded) == 1 and bounds_by(c, bounded[0].variable) is not None]
     if not taken:
@@ -92,12 +93,12 @@ def _bounded(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
     return Nest(on.over(nest.loops), folds=(bounded,))
 
 
-def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
+def _scanned(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest | None:
     (f,) = nest.folds
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
     if len(reductions) != 1 or len(f.nodes) != 1 or f.carried or has_runtimes(f.nodes):
         return None
-    if not isinstance(f.op.definition.semantics, Fold) or not (combined_function(f.op.regions[0]) or _is_monoid(f)):
+    if not isinstance(f.op.definition.semantics, Fold):
         return None
     (r,) = reductions
     for i in nest.loops:
@@ -109,8 +110,8 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
         if r.upper is simplify(last, ranges) and r.lower is simplify(last - i.variable, ranges):
             # j = i + r - last runs over [0, i]
             shift, at_step = last - i.variable, as_expr(i.variable)
-        elif r.lower is Const(0) and r.upper is simplify(last - i.variable, ranges):
-            # j = i + r runs over [i, last]: counted from the end it is a growing window, too
+        elif r.lower is Const(0) and r.upper is simplify(last - i.variable, ranges) and monoid_of(f, (r,), ranges, known):
+            # j = i + r runs over [i, last]: counted from the end it is a growing window, too, folded in the other order
             shift, at_step = -1 * i.variable, last - i.variable
         else:
             continue
@@ -140,7 +141,7 @@ def _steps_far(nest: Nest) -> bool:
     return False
 
 
-def _is_cut_along_rows(nest: Nest) -> bool:
+def _is_cut_along_rows(nest: Nest, skippable: Sequence[Choose]) -> bool:
     """Whether what is skipped differs between neighbours in memory: with bounds of its own no element has a neighbour's loop.
 
     Written out, the choices cut the innermost loop into an inside without any and short edges (`codegen.source.split_innermost`).
@@ -149,7 +150,7 @@ def _is_cut_along_rows(nest: Nest) -> bool:
     out = f.buffers[0].strides
     around = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL]
     rows = {v for v in around if step_along(f.index, out, v) == 1}
-    return any(rows.intersection(c.expression.variables) for n in _skippable(f) for c in n.conditions)
+    return any(rows.intersection(c.expression.variables) for n in skippable for c in n.conditions)
 
 
 def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:

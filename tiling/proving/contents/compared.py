@@ -20,6 +20,7 @@ from indexing.deriving.edges import EdgeMaps
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
+from tiling.elements.monoids import Known
 from tiling.loops.accesses import Domain
 from tiling.loops.element_ir import (
     Choose,
@@ -104,6 +105,7 @@ class Compared:
         self.schedule, self.ask, self.lowered = schedule, ask, lowered
         self.edges = EdgeMaps()
         self.states = states(schedule)
+        self.monoids: Known = {}
         self.tables = tables_of(schedule)
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
         self.running = {

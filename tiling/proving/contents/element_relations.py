@@ -77,11 +77,13 @@ def relation(write: Access, flows: Sequence[Flow], blocks: Sequence[Var] = ()) -
     for k, f in enumerate(flows):
         accesses.append(f.read)
         element, read = f.element, f.read
-        shared = outer
+        around = {v: v for v in outer}
         for n, copy in enumerate(f.copies):
-            # Copies in a thread's own memory are made in the same task and block; others by any task.
-            shared = shared if read.buffer.scope is Scope.THREAD else set()
-            made, inner, moved = _renamed(*copy, element, shared, f"_made{k}_{n}" if n else f"_made{k}")
+            # Copies in a thread's own memory are made in the same task and block as their reader; others by any task.
+            around = around if read.buffer.scope is Scope.THREAD else {}
+            made, inner, moved, names = _renamed(*copy, element, around, f"_made{k}_{n}" if n else f"_made{k}")
+            d = copy[0].domain
+            around = {**around, **{v: names[v] for v, _ in d.variables[: d.shared + d.blocks]}}
             accesses += [made, inner]
             equal += [as_expr(a - b) for a, b in zip(read.at, made.at, strict=True)]
             read = inner
@@ -127,12 +129,11 @@ def factors(op: Op, a: Value, b: Value) -> islpy.Map:
 
 
 def _renamed(
-    made: Access, inner: Access, element: tuple[Expr, ...], shared: set[Var], tag: str
-) -> tuple[Access, Access, tuple[Expr, ...]]:
-    """The accesses of a copy with variables of their own, but for the shared ones."""
-    names = {v: Var(v.name + tag) for a in (made, inner) for v, _ in a.domain.variables if v not in shared}
-
-    return with_names(made, names), with_names(inner, names), tuple(substitute(e, names) for e in element)
+    made: Access, inner: Access, element: tuple[Expr, ...], around: Mapping[Var, Var], tag: str
+) -> tuple[Access, Access, tuple[Expr, ...], dict[Var, Var]]:
+    """The accesses of a copy with variables of their own, but for those `around` its reader too; with the names that they have."""
+    names = {v: around.get(v) or Var(v.name + tag) for a in (made, inner) for v, _ in a.domain.variables}
+    return with_names(made, names), with_names(inner, names), tuple(substitute(e, names) for e in element), names
 
 
 def written(write: Access, blocks: Sequence[Var] = ()) -> Iterator[islpy.Set]:

@@ -8,11 +8,12 @@ from itertools import product
 import islpy
 
 from hlo.access import Condition
+from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Fold
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, substitute
-from tiling.elements.folds import combined_function, is_neutral
+from tiling.elements.folds import combined_function
 from tiling.elements.monoids import monoid_of
 from tiling.loops.accesses import Domain
 from tiling.loops.element_ir import (
@@ -22,7 +23,8 @@ from tiling.loops.element_ir import (
     Scalar,
     loads,
 )
-from tiling.loops.ir import FoldStep, LoopKind, Scope
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Scope
+from tiling.loops.monoid import Monoid
 from tiling.proving.contents.compared import Assumed, Different, Place, Taken
 from tiling.proving.contents.parts_of_lowered import PartsOfLowered
 from tiling.proving.contents.same_expression import (
@@ -42,7 +44,6 @@ from tiling.proving.relations import Undecided, coordinates, points_where, relat
 __all__ = ["Folds"]
 
 SET = islpy.dim_type.set
-IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})  # an initial value may be taken several times
 
 
 class Folds(PartsOfLowered):
@@ -173,7 +174,7 @@ class Folds(PartsOfLowered):
             ):
                 raise Assumed("which elements of its range an iteration folds does not follow from what it loads")
             goes_on = f.carried or any(x.buffer in self.states for x in loads(f.inits))
-            shared = place.domain.shared if f.buffers[0].scope is Scope.THREAD else 0
+            shared = place.domain.shared if self._put_into(v, f.buffers[0]).scope is Scope.THREAD else 0
             blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
             key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
             shape = tuple(taken.ranges[x].size for x in taken.made)
@@ -256,23 +257,30 @@ class Folds(PartsOfLowered):
         """Why the parts of a fold may not be folded so, each from the initial value; None where they may."""
         if not isinstance(op.definition.semantics, Fold):
             return None if f.op is op else "parts of sums are added by another op"
-        function, body = combined_function(op.regions[0]), f.op.regions[0]
-        if function is not None:
-            (start,) = f.inits
-            is_idle = function in IDEMPOTENT or (isinstance(start, Scalar) and is_neutral(function, start.value, start.element))
-            if combined_function(body) != function:
-                return f"parts of a fold by {function} are put together by another function"
-            return None if is_idle else "each part starts from an initial value that is not neutral"
+        reasons: list[str] = []
         for piece, nest, _, _ in self.folds[f.values[0]]:
-            over = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
-            if self._are_parts(piece) or not over:
+            if self._are_parts(piece):
                 continue
-            monoids = [m for x in over if (m := monoid_of(piece, x, self.schedule.ranges, {})) is not None]
-            if any(same_body(m.body, body) for m in monoids):
+            over: list[tuple[Loop, ...]] = [(x,) for x in nest.loops if x.kind is LoopKind.REDUCTION] or [()]
+            found = [monoid_of(piece, x, self.schedule.ranges, self.monoids) for x in over]
+            monoids = [m for m in found if isinstance(m, Monoid)]
+            starting = [m for m in monoids if m.starts_parts and m.for_nan]
+            if any(m.body is not None and same_body(m.body, f.op.regions[0]) for m in starting):
                 return None
-            if monoids:
+            if starting:
                 return "parts of a fold are put together by another body"
-        raise Undecided("whether its parts may be folded by themselves is not known")
+            if monoids:
+                return "each part starts from an initial value that is not neutral"
+            reasons += [m.reason for m in found if isinstance(m, Declined)]
+        raise Undecided("; ".join(["whether its parts may be folded by themselves is not known", *dict.fromkeys(reasons)]))
+
+    def _put_into(self, v: Value, b: Buffer) -> Buffer:
+        """Where the parts of a fold in a buffer are put together at last; the buffer itself where it holds no parts."""
+        seen = [b]
+        for f, *_ in self.folds[v]:
+            if self._are_parts(f) and f.buffers[0] not in seen and any(x.buffer is seen[-1] for x in loads(f.nodes)):
+                seen.append(f.buffers[0])
+        return seen[-1]
 
     def _are_parts(self, f: FoldStep) -> bool:
         """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""
