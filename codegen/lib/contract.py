@@ -1,10 +1,10 @@
 """Contractions: C[M, N] (+)= A[M, K] B[K, N] by register-blocked micro-kernels.
 
 A micro-kernel keeps an MR x NR block of C in vector registers while it runs over k: each step loads NR elements of a row
-of B and broadcasts MR elements of a column of A.  ``gemm_block`` walks a block of C in such tiles; ``pack_panels`` lays B
-out in panels of NR columns so that the steps read consecutive memory.  Panel p of B holds columns [p NR, (p + 1) NR), row
-k of it starting at ``b_off + p * b_panel_stride + k * ldb``; a row-major B is read in place with ``b_panel_stride`` = NR
-and ``ldb`` its row length.
+of B and broadcasts MR elements of a column of A.  ``gemm_block`` walks a block of C in such tiles.  B lies in panels of NR
+columns, so that the steps read consecutive memory: panel p holds columns [p NR, (p + 1) NR), row k of it starting at
+``b_off + p * b_panel_stride + k * ldb``; a row-major B is read in place with ``b_panel_stride`` = NR and ``ldb`` its row
+length.
 
 The accumulators have C's element type (f32 for bfloat16 and float16); A and B may be narrower (bfloat16 and float16 storage,
 small integers).

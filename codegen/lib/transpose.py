@@ -1,4 +1,4 @@
-"""Moving blocks of memory: transposes in registers, packing into panels, two-dimensional copies.
+"""Moving blocks of memory: transposes in registers, two-dimensional copies.
 
 A square block of L x L elements (L lanes, at most 16) is transposed by log2 L rounds of shuffles between register pairs:
 round r exchanges the off-diagonal quarters of every 2**(r + 1) square. What is left at the edges is blocks of which a mask lets
@@ -255,61 +255,3 @@ def _lower_copy_rows(context: Any, b: Any, sig: Any, args: Any) -> Any:
 
 
 register(copy_rows, _typer(8, (2, 5)), _lower_copy_rows)
-
-
-def pack_panels(k: int, n: int, src: Any, src_off: int, src_ks: int, src_ns: int, dst: Any, dst_off: int, panel: int) -> None:
-    """dst[dst_off + (j // panel) k panel + i panel + j % panel] = src[src_off + i src_ks + j src_ns], 0 <= i < k, 0 <= j < n.
-
-    The last panel is filled up with zeros; dst needs k * panel * ceil(n / panel) elements.  A literal ``src_ns`` or
-    ``src_ks`` of 1 selects row copies or transposes in registers.
-    """
-    for p in range(-(-n // panel)):
-        width = min(panel, n - p * panel)
-        block = np.zeros((k, panel), dst.dtype)
-        i, j = np.arange(k)[:, None], np.arange(p * panel, p * panel + width)
-        block[:, :width] = src[src_off + i * src_ks + j * src_ns]
-        start = dst_off + p * k * panel
-        dst[start : start + k * panel] = block.reshape(-1)
-
-
-def _lower_pack(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    k, n, src, src_off, src_ks, src_ns, dst, dst_off, panel = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
-    src_kind, dst_kind = sig.args[2], sig.args[6]
-    move = _Move(b, src_kind, src, dst_kind, dst)
-    zero = ir.Constant(dst.type.pointee, None)
-
-    def one_panel(p: Any, width: Any, whole: bool) -> None:
-        first = b.mul(p, panel)
-        to = b.add(dst_off, b.mul(first, k))
-        start = b.add(src_off, b.mul(first, src_ns))
-        if _known(src_ks) == 1:
-            move.transpose(width, k, start, src_ns, to, panel)
-        else:
-
-            def row(i: Any) -> None:
-                s, d = b.add(start, b.mul(i, src_ks)), b.add(to, b.mul(i, panel))
-                _for(b, width, lambda j: move.single(b.add(s, b.mul(j, src_ns)), b.add(d, j)))
-
-            _for(b, k, row)
-        if not whole:
-
-            def clear(i: Any) -> None:
-                d = b.add(b.add(to, b.mul(i, panel)), width)
-                _for(b, b.sub(panel, width), lambda j: _store(b, dst_kind, dst, b.add(d, j), zero))
-
-            _for(b, k, clear)
-
-    whole_panels = b.sdiv(n, panel) if _known(n) is None or _known(panel) is None else _c(_known(n) // _known(panel))  # type: ignore[operator]
-    _for(b, whole_panels, lambda p: one_panel(p, panel, True))
-    if _known(n) is not None and _known(panel) is not None:
-        rest = _known(n) % _known(panel)  # type: ignore[operator]
-        if rest:
-            one_panel(whole_panels, _c(rest), False)
-    else:
-        left = b.sub(n, b.mul(whole_panels, panel))
-        with b.if_then(b.icmp_signed(">", left, _c(0))):
-            one_panel(whole_panels, left, False)
-    return context.get_dummy_value()
-
-
-register(pack_panels, _typer(9, (2, 6)), outlined("pack_panels", _lower_pack, extents=2))
