@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
+from codegen.lib.blocks import _c, _for, _known, _literal, mask_of
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.contract import _c, _for, _known, _literal, splat
-from codegen.lib.emit import I1, I32, I64, Value, intrinsic_function, suffix
+from codegen.lib.emit import I32, I64, intrinsic_function, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target
@@ -74,15 +74,6 @@ def _has_masks(item_bytes: int) -> bool:
     return vector_bytes >= 64 or (vector_bytes >= 32 and item_bytes >= 4)
 
 
-def _mask(b: Any, count: Any, lanes: int) -> Any:
-    """A vector of truths: the first `count` lanes."""
-    known = _known(count)
-    if known is not None:
-        return ir.Constant(ir.VectorType(I1, lanes), [ir.Constant(I1, int(k < known)) for k in range(lanes)])
-    numbers = ir.Constant(ir.VectorType(I64, lanes), [ir.Constant(I64, k) for k in range(lanes)])
-    return b.icmp_signed("<", numbers, splat(Value(b, count), lanes).v)
-
-
 class _Move:
     """One source and one destination buffer under a builder."""
 
@@ -104,7 +95,7 @@ class _Move:
         """The first `height` rows and `width` columns of a square block, transposed; nothing else is read or written."""
         b = self.b
         known_height, known_width = _known(height), _known(width)
-        columns, rows = _mask(b, width, lanes), _mask(b, height, lanes)
+        columns, rows = mask_of(b, width, lanes), mask_of(b, height, lanes)
         kind, none = ir.VectorType(_moved(self.src_kind, self.src), lanes), ir.Constant(columns.type, None)
         zeros = ir.Constant(kind, None)
         load = intrinsic_function(

@@ -15,7 +15,8 @@ class MicroKernel:
     `right` lies in panels of columns, with `together` steps of k of a column side by side. A kernel that is `along` memory
     reads k one after the other in both factors, each column as a panel, and stores the result in any layout. One that does not
     `add` sums all of k in one go, from zero: no blocks of k, no levels, no ends that a mask gives. `arguments` name what the
-    routine takes, in order (`codegen.source.contraction`); one that adds takes the levels after them.
+    routine takes, in order (`codegen.source.contraction`); one that adds takes the levels after them. Raises ValueError for no
+    steps side by side.
     """
 
     routine: str
@@ -23,6 +24,10 @@ class MicroKernel:
     together: int = 1
     along: bool = False
     adds: bool = True
+
+    def __post_init__(self) -> None:
+        if self.together < 1:
+            raise ValueError(f"{self.routine}: expected at least one step of k side by side, found {self.together}")
 
     @property
     def needs_runs(self) -> bool:
