@@ -69,8 +69,9 @@ def product_plan(m: int, n: int, k: int, dtype: str, target: Target) -> tuple[Pl
         "    for t in range(begin, end):\n"
         f"        kb = t // {panels}\n"
         f"        p = t % {panels}\n"
-        f"        pack_panels({kc}, min({panel}, {n} - p * {panel}), b, kb * {kc * n} + p * {panel}, {n}, 1,"
-        f" packed, t * {kc * panel}, {panel})\n"
+        f"        for i in range({kc}):\n"
+        f"            for j in range(min({panel}, {n} - p * {panel})):\n"
+        f"                packed[t * {kc * panel} + i * {panel} + j] = b[kb * {kc * n} + p * {panel} + i * {n} + j]\n"
     )
     lda = kc + 16
     last = m % tall or tall

@@ -37,7 +37,6 @@ NAMESPACE: dict[str, Any] = {
     "gemm_block": contract.gemm_block,
     "gemm_bytes": contract_bytes.gemm_bytes,
     "gemm_dots": contract_dots.gemm_dots,
-    "pack_panels": transpose.pack_panels,
     "transpose": transpose.transpose,
     "copy_rows": transpose.copy_rows,
     **{name: getattr(np, name) for name in _TYPES},

@@ -1,10 +1,10 @@
 """Contractions: C[M, N] (+)= A[M, K] B[K, N] by register-blocked micro-kernels.
 
 A micro-kernel keeps an MR x NR block of C in vector registers while it runs over k: each step loads NR elements of a row
-of B and broadcasts MR elements of a column of A.  ``gemm_block`` walks a block of C in such tiles; ``pack_panels`` lays B
-out in panels of NR columns so that the steps read consecutive memory.  Panel p of B holds columns [p NR, (p + 1) NR), row
-k of it starting at ``b_off + p * b_panel_stride + k * ldb``; a row-major B is read in place with ``b_panel_stride`` = NR
-and ``ldb`` its row length.
+of B and broadcasts MR elements of a column of A.  ``gemm_block`` walks a block of C in such tiles.  B lies in panels of NR
+columns, so that the steps read consecutive memory: panel p holds columns [p NR, (p + 1) NR), row k of it starting at
+``b_off + p * b_panel_stride + k * ldb``; a row-major B is read in place with ``b_panel_stride`` = NR and ``ldb`` its row
+length.
 
 The accumulators have C's element type (f32 for bfloat16 and float16); A and B may be narrower (bfloat16 and float16 storage,
 small integers).
@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.typing.templates import signature
 
 from codegen.lib import convert
+from codegen.lib.blocks import _c, _counted_loop, _known, _literal, _times, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.emit import F32, F64, I1, I8, I32, I64, Value, constant, intrinsic_function, is_float, like, suffix
+from codegen.lib.emit import F32, F64, I1, I8, I32, Value, constant, intrinsic_function, is_float, like, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import Target, current_target
@@ -96,10 +96,6 @@ def _storage(kind: Buf) -> Any:
     return ir.IntType(16) if kind.dtype in ("bfloat16", "float16") else value_type(kind)
 
 
-def _mask(lanes: int, active: int) -> Any:
-    return ir.Constant(ir.VectorType(I1, lanes), [ir.Constant(I1, int(k < active)) for k in range(lanes)])
-
-
 def load_vector(b: Any, kind: Buf, base: Any, offset: Any, lanes: int, mask: Any = None) -> Value:
     """``lanes`` consecutive elements from base[offset]; lanes that ``mask`` switches off are not read and are zero."""
     vector = ir.VectorType(_storage(kind), lanes)
@@ -154,32 +150,7 @@ def _store_raw(b: Any, kind: Buf, base: Any, offset: Any, raw: Any, mask: Any) -
     tag(b.module, access, kind.scope)
 
 
-def splat(value: Value, lanes: int) -> Value:
-    """``value`` in every lane."""
-    vector = ir.VectorType(value.type, lanes)
-    undefined = ir.Constant(vector, ir.Undefined)
-    one = value.b.insert_element(undefined, value.v, ir.Constant(I32, 0))
-    zeros = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, 0)] * lanes)
-    return value.wrap(value.b.shuffle_vector(one, undefined, zeros))
-
-
 # ------------------------------------------------------------------ the micro-kernel
-
-
-def _c(n: int) -> Any:
-    return ir.Constant(I64, n)
-
-
-def _known(value: Any) -> int | None:
-    return int(value.constant) if isinstance(value, ir.Constant) and isinstance(value.constant, int) else None
-
-
-def _times(b: Any, x: Any, k: int) -> Any:
-    """x k with the trivial products taken out."""
-    known = _known(x)
-    if known is not None:
-        return _c(known * k)
-    return _c(0) if k == 0 else x if k == 1 else b.mul(x, _c(k))
 
 
 @dataclass(frozen=True)
@@ -359,43 +330,6 @@ def _repeat(b: Any, step: Callable[[Any, list[Any]], list[Any]], t: Any, times: 
     return acc
 
 
-def _counted_loop(b: Any, count: Any, start: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """Run ``body(t, values)`` for t in [0, count), the values carried in registers; returns the last ones."""
-    before = b.block
-    test = b.append_basic_block("loop")
-    inside = b.append_basic_block("body")
-    after = b.append_basic_block("done")
-    b.branch(test)
-    b.position_at_end(test)
-    index = b.phi(I64)
-    index.add_incoming(_c(0), before)
-    carried = []
-    for value in start:
-        phi = b.phi(value.type)
-        phi.add_incoming(value, before)
-        carried.append(phi)
-    b.cbranch(b.icmp_signed("<", index, count), inside, after)
-    b.position_at_end(inside)
-    new = body(index, list(carried))
-    index.add_incoming(b.add(index, _c(1)), b.block)
-    for phi, value in zip(carried, new, strict=True):
-        phi.add_incoming(value, b.block)
-    b.branch(test)
-    b.position_at_end(after)
-    return carried
-
-
-def _for(b: Any, count: Any, body: Callable[[Any], None]) -> None:
-    """Emit ``for t in range(count): body(t)``, without the loop when the count is known to be 0 or 1."""
-    known = _known(count)
-    if known is not None and known <= 1:
-        if known == 1:
-            body(_c(0))
-        return
-    with cgutils.for_range(b, count, intp=I64) as loop:
-        body(loop.index)
-
-
 # ------------------------------------------------------------------ gemm_block
 
 
@@ -441,12 +375,6 @@ def _type_gemm(*args: Any) -> Any:
     return signature(types.none, *keep)
 
 
-def _literal(value: Any, kind: Any) -> Any:
-    if isinstance(kind, types.BooleanLiteral):
-        return ir.Constant(I1, int(kind.literal_value))
-    return _c(kind.literal_value) if isinstance(kind, types.IntegerLiteral) else value
-
-
 def _parts_of(kind: Buf) -> Buf:
     """The floats that a buffer of complex numbers consists of."""
     return Buf("float32" if kind.dtype == "complex64" else "float64", kind.scope, min(kind.align, 8))
@@ -457,37 +385,9 @@ def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> 
     return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
 
 
-def _bands(m: int, rows: int) -> list[tuple[int, int, int, int]]:
-    """Blocks of at most ``rows`` of ``m`` rows, alike but for one row: (height, how many, first row, first block) of each kind.
-
-    Blocks of little height leave the multipliers waiting for their sums: 56 rows are 6 blocks of 6 and 4 of 5, not 9 of 6 and 2.
-
-    >>> _bands(56, 6)
-    [(6, 6, 0, 0), (5, 4, 36, 6)]
-    """
-    blocks = -(-m // rows)
-    high = m - blocks * (m // blocks) if blocks else 0
-    low = m // blocks if blocks else 0
-    found = [(low + 1, high, 0, 0), (low, blocks - high, high * (low + 1), high)]
-    return [x for x in found if x[0] and x[1]]
-
-
 def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: int, has_levels: bool) -> bool:
     """Whether panels of B follow each other and are long enough that the next one is fetched while one is multiplied."""
     return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
-
-
-def panel_lanes(panel: int, item_bytes: int) -> int:
-    """The columns of a panel that one vector holds: all of a register's, or those of a plan for narrower registers.
-
-    Raises ValueError for a panel that vectors do not fill.
-    """
-    lanes = current_target().lanes(item_bytes)
-    if panel < lanes and panel & (panel - 1) == 0:
-        lanes = panel
-    if panel < 1 or panel % lanes:
-        raise ValueError(f"panel of {panel} columns: expected a multiple of {lanes}")
-    return lanes
 
 
 def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
@@ -514,83 +414,37 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     lanes = panel_lanes(panel, item_bytes)
     vectors = panel // lanes
     rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
-    known_m, known_n = _known(m), _known(n)
-    bands = [] if known_m is None else _bands(known_m, rows)
-
-    def column_tile(count: int, b_at: Any, c_at: Any, mask: Any, following: Any = None) -> None:
-        def tile(height: int, row: Any, t: Any = None) -> None:
-            ahead = None if following is None or t is None else _Ahead(following, t)
-            a_at, c_row = b.add(a_off, b.mul(row, a_rs)), b.add(c_at, b.mul(row, ldc))
-            _micro_kernel(b, o, height, count, lanes, a_at, b_at, c_row, mask, ahead)
-
-        def band(height: int, first_row: int, first_tile: int) -> Callable[[Any], None]:
-            return lambda t: tile(height, b.add(_c(first_row), b.mul(t, _c(height))), b.add(_c(first_tile), t))
-
-        if known_m is not None:
-            for height, blocks, first_row, first_tile in bands:
-                _for(b, _c(blocks), band(height, first_row, first_tile))
-            return
-        whole = b.sdiv(m, _c(rows))
-        _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows)), t))
-        done = b.mul(whole, _c(rows))
-        if rows > 3:
-            half = rows // 2
-            with b.if_then(b.icmp_signed(">=", b.sub(m, done), _c(half))):
-                tile(half, done)
-            done = b.select(b.icmp_signed(">=", b.sub(m, done), _c(half)), b.add(done, _c(half)), done)
-        _for(b, b.sub(m, done), lambda t: tile(1, b.add(done, t)))
-
-    asks_ahead = _asks_ahead(known_m, known_n, _known(k), panel, rows, bool(levels))
+    known = _known(m), _known(n), _known(k)
+    asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))
     last_panel = b.sub(b.sdiv(n, _c(panel)), _c(1))
 
-    def full(p: Any) -> None:
-        following = None
-        if asks_ahead:
+    def places(p: Any, inside: Any) -> tuple[Any, Any]:
+        """Where column ``inside`` of panel ``p`` lies in B and in C."""
+        b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel)))
+        return (b_at, c_at) if inside is None else (b.add(b_at, inside), b.add(c_at, inside))
+
+    def tile(count: int, at: tuple[Any, Any], mask: Any, height: int, row: Any, ahead: _Ahead | None = None) -> None:
+        a_at, c_row = b.add(a_off, b.mul(row, a_rs)), b.add(at[1], b.mul(row, ldc))
+        _micro_kernel(b, o, height, count, lanes, a_at, at[0], c_row, mask, ahead)
+
+    if is_shallow(*known, len(levels)):
+        # Little is computed for each sum: what counts is that they are stored row by row, as memory goes on.
+        over_rows(b, m, rows, lambda height, row, _: over_panels(
+            b, n, panel, lanes, lambda count, p, inside, mask: tile(count, places(p, inside), mask, height, row)
+        ))  # fmt: skip
+        return context.get_dummy_value()
+
+    def columns(count: int, p: Any, inside: Any, mask: Any) -> None:
+        following, at = None, places(p, inside)
+        if asks_ahead and count == vectors and inside is None and mask is None:
             after = b.add(p, _c(1))
             after = b.select(b.icmp_signed("<", p, last_panel), after, p)
             following = b.add(b_off, b.mul(after, b_panel))
-        column_tile(vectors, b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel))), None, following)
+        over_rows(b, m, rows, lambda height, row, t: tile(
+            count, at, mask, height, row, None if following is None or t is None else _Ahead(following, t)
+        ))  # fmt: skip
 
-    if is_shallow(known_m, known_n, _known(k), len(levels)):
-        # Little is computed for each sum: what counts is that they are stored row by row, as memory goes on.
-        assert known_m is not None and known_n is not None
-        for height, blocks, first, _ in bands:
-
-            def panels(t: Any, first: int = first, height: int = height) -> None:
-                row = b.add(_c(first), b.mul(t, _c(height)))
-
-                def one(p: Any, tiles: int = vectors, mask: Any = None) -> None:
-                    b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(b.add(c_off, b.mul(row, ldc)), b.mul(p, _c(panel)))
-                    _micro_kernel(b, o, height, tiles, lanes, b.add(a_off, b.mul(row, a_rs)), b_at, c_at, mask)
-
-                _for(b, _c(known_n // panel), one)
-                rest = known_n % panel
-                if rest:
-                    one(_c(known_n // panel), -(-rest // lanes), _mask(lanes, rest % lanes) if rest % lanes else None)
-
-            _for(b, _c(blocks), panels)
-        return context.get_dummy_value()
-    if known_n is not None:
-        _for(b, _c(known_n // panel), full)
-        rest = known_n % panel
-        if rest:
-            p = known_n // panel
-            mask = _mask(lanes, rest % lanes) if rest % lanes else None
-            column_tile(-(-rest // lanes), b.add(b_off, _times(b, b_panel, p)), b.add(c_off, _c(p * panel)), mask)
-        return context.get_dummy_value()
-    whole = b.sdiv(n, _c(panel))
-    _for(b, whole, full)
-    rest = b.sub(n, b.mul(whole, _c(panel)))
-    b_last, c_last = b.add(b_off, b.mul(whole, b_panel)), b.add(c_off, b.mul(whole, _c(panel)))
-    steps = b.sdiv(b.add(rest, _c(lanes - 1)), _c(lanes))
-
-    def strip(t: Any) -> None:
-        first = b.mul(t, _c(lanes))
-        index = ir.Constant(ir.VectorType(I64, lanes), [_c(x) for x in range(lanes)])
-        mask = b.icmp_signed("<", index, splat(Value(b, b.sub(rest, first)), lanes).v)
-        column_tile(1, b.add(b_last, first), b.add(c_last, first), mask)
-
-    _for(b, steps, strip)
+    over_panels(b, n, panel, lanes, columns)
     return context.get_dummy_value()
 
 

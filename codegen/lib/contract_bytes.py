@@ -17,8 +17,9 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
+from codegen.lib.blocks import _c, _counted_loop, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.contract import _c, _counted_loop, _for, _known, _literal, panel_lanes, splat, store_vector
+from codegen.lib.contract import store_vector
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
@@ -121,26 +122,13 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
                 at = b.add(c_at, b.add(b.mul(ldc, b.add(row, _c(i))), _c(j * lanes)))
                 store_vector(b, c_kind, c, at, total, mask if j == count - 1 else None)
 
-    def columns(count: int, b_at: Any, c_at: Any, mask: Any) -> None:
-        whole = b.sdiv(m, _c(rows))
-        _for(b, whole, lambda t: tile(rows, b.mul(t, _c(rows)), count, b_at, c_at, mask))
-        done = b.mul(whole, _c(rows))
-        _for(b, b.sub(m, done), lambda t: tile(1, b.add(done, t), count, b_at, c_at, mask))
+    def columns(count: int, p: Any, inside: Any, mask: Any) -> None:
+        b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel)))
+        if inside is not None:
+            b_at, c_at = b.add(b_at, b.mul(inside, _c(4))), b.add(c_at, inside)
+        over_rows(b, m, rows, lambda height, row, _: tile(height, row, count, b_at, c_at, mask))
 
-    whole = b.sdiv(n, _c(panel)) if _known(n) is None else _c(_known(n) // panel)  # type: ignore[operator]
-    _for(b, whole, lambda p: columns(vectors, b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel))), None))
-    if _known(n) is not None and _known(n) % panel == 0:  # type: ignore[operator]
-        return context.get_dummy_value()
-    rest = b.sub(n, b.mul(whole, _c(panel)))
-    b_last, c_last = b.add(b_off, b.mul(whole, b_panel)), b.add(c_off, b.mul(whole, _c(panel)))
-
-    def strip(t: Any) -> None:
-        first = b.mul(t, _c(lanes))
-        index = ir.Constant(ir.VectorType(I64, lanes), [_c(x) for x in range(lanes)])
-        mask = b.icmp_signed("<", index, splat(Value(b, b.sub(rest, first)), lanes).v)
-        columns(1, b.add(b_last, b.mul(first, _c(4))), b.add(c_last, first), mask)
-
-    _for(b, b.sdiv(b.add(rest, _c(lanes - 1)), _c(lanes)), strip)
+    over_panels(b, n, panel, lanes, columns)
     return context.get_dummy_value()
 
 

@@ -18,23 +18,9 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
+from codegen.lib.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.contract import (
-    _c,
-    _convert,
-    _counted_loop,
-    _for,
-    _known,
-    _literal,
-    _mask,
-    _narrow,
-    _product_sum,
-    _widen,
-    is_written_out,
-    load_vector,
-    splat,
-    value_type,
-)
+from codegen.lib.contract import _convert, _narrow, _product_sum, _widen, is_written_out, load_vector, value_type
 from codegen.lib.contract_bytes import _dot4, _opaque
 from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.outline import outlined
@@ -253,12 +239,11 @@ class _Dots:
             )
         if known is not None:
             if known % run:
-                values = self.step(_c(known // run * run), a_at, b_at, values, _mask(run, known % run))
+                values = self.step(_c(known // run * run), a_at, b_at, values, mask_of(b, _c(known % run), run))
             return values
         first = b.mul(whole, _c(run))
         rest = b.sub(self.k, first)
-        index = ir.Constant(ir.VectorType(I64, run), [_c(x) for x in range(run)])
-        mask = b.icmp_signed("<", index, splat(Value(b, rest), run).v)
+        mask = mask_of(b, rest, run)
         some = b.zext(b.icmp_signed(">", rest, _c(0)), I64)
         return _counted_loop(b, some, values, lambda _, acc: self.step(first, a_at, b_at, acc, mask))
 

@@ -1,4 +1,4 @@
-"""Moving blocks of memory: transposes in registers, packing into panels, two-dimensional copies.
+"""Moving blocks of memory: transposes in registers, two-dimensional copies.
 
 A square block of L x L elements (L lanes, at most 16) is transposed by log2 L rounds of shuffles between register pairs:
 round r exchanges the off-diagonal quarters of every 2**(r + 1) square. What is left at the edges is blocks of which a mask lets
@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
+from codegen.lib.blocks import _c, _for, _known, _literal, mask_of
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.contract import _c, _for, _known, _literal, splat
-from codegen.lib.emit import I1, I32, I64, Value, intrinsic_function, suffix
+from codegen.lib.emit import I32, I64, intrinsic_function, suffix
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target
@@ -74,15 +74,6 @@ def _has_masks(item_bytes: int) -> bool:
     return vector_bytes >= 64 or (vector_bytes >= 32 and item_bytes >= 4)
 
 
-def _mask(b: Any, count: Any, lanes: int) -> Any:
-    """A vector of truths: the first `count` lanes."""
-    known = _known(count)
-    if known is not None:
-        return ir.Constant(ir.VectorType(I1, lanes), [ir.Constant(I1, int(k < known)) for k in range(lanes)])
-    numbers = ir.Constant(ir.VectorType(I64, lanes), [ir.Constant(I64, k) for k in range(lanes)])
-    return b.icmp_signed("<", numbers, splat(Value(b, count), lanes).v)
-
-
 class _Move:
     """One source and one destination buffer under a builder."""
 
@@ -104,7 +95,7 @@ class _Move:
         """The first `height` rows and `width` columns of a square block, transposed; nothing else is read or written."""
         b = self.b
         known_height, known_width = _known(height), _known(width)
-        columns, rows = _mask(b, width, lanes), _mask(b, height, lanes)
+        columns, rows = mask_of(b, width, lanes), mask_of(b, height, lanes)
         kind, none = ir.VectorType(_moved(self.src_kind, self.src), lanes), ir.Constant(columns.type, None)
         zeros = ir.Constant(kind, None)
         load = intrinsic_function(
@@ -255,61 +246,3 @@ def _lower_copy_rows(context: Any, b: Any, sig: Any, args: Any) -> Any:
 
 
 register(copy_rows, _typer(8, (2, 5)), _lower_copy_rows)
-
-
-def pack_panels(k: int, n: int, src: Any, src_off: int, src_ks: int, src_ns: int, dst: Any, dst_off: int, panel: int) -> None:
-    """dst[dst_off + (j // panel) k panel + i panel + j % panel] = src[src_off + i src_ks + j src_ns], 0 <= i < k, 0 <= j < n.
-
-    The last panel is filled up with zeros; dst needs k * panel * ceil(n / panel) elements.  A literal ``src_ns`` or
-    ``src_ks`` of 1 selects row copies or transposes in registers.
-    """
-    for p in range(-(-n // panel)):
-        width = min(panel, n - p * panel)
-        block = np.zeros((k, panel), dst.dtype)
-        i, j = np.arange(k)[:, None], np.arange(p * panel, p * panel + width)
-        block[:, :width] = src[src_off + i * src_ks + j * src_ns]
-        start = dst_off + p * k * panel
-        dst[start : start + k * panel] = block.reshape(-1)
-
-
-def _lower_pack(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    k, n, src, src_off, src_ks, src_ns, dst, dst_off, panel = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
-    src_kind, dst_kind = sig.args[2], sig.args[6]
-    move = _Move(b, src_kind, src, dst_kind, dst)
-    zero = ir.Constant(dst.type.pointee, None)
-
-    def one_panel(p: Any, width: Any, whole: bool) -> None:
-        first = b.mul(p, panel)
-        to = b.add(dst_off, b.mul(first, k))
-        start = b.add(src_off, b.mul(first, src_ns))
-        if _known(src_ks) == 1:
-            move.transpose(width, k, start, src_ns, to, panel)
-        else:
-
-            def row(i: Any) -> None:
-                s, d = b.add(start, b.mul(i, src_ks)), b.add(to, b.mul(i, panel))
-                _for(b, width, lambda j: move.single(b.add(s, b.mul(j, src_ns)), b.add(d, j)))
-
-            _for(b, k, row)
-        if not whole:
-
-            def clear(i: Any) -> None:
-                d = b.add(b.add(to, b.mul(i, panel)), width)
-                _for(b, b.sub(panel, width), lambda j: _store(b, dst_kind, dst, b.add(d, j), zero))
-
-            _for(b, k, clear)
-
-    whole_panels = b.sdiv(n, panel) if _known(n) is None or _known(panel) is None else _c(_known(n) // _known(panel))  # type: ignore[operator]
-    _for(b, whole_panels, lambda p: one_panel(p, panel, True))
-    if _known(n) is not None and _known(panel) is not None:
-        rest = _known(n) % _known(panel)  # type: ignore[operator]
-        if rest:
-            one_panel(whole_panels, _c(rest), False)
-    else:
-        left = b.sub(n, b.mul(whole_panels, panel))
-        with b.if_then(b.icmp_signed(">", left, _c(0))):
-            one_panel(whole_panels, left, False)
-    return context.get_dummy_value()
-
-
-register(pack_panels, _typer(9, (2, 6)), outlined("pack_panels", _lower_pack, extents=2))

@@ -1,6 +1,6 @@
 """A contraction as loops around calls of the micro-kernel.
 
-    for k0 in blocks of k: pack the operands' blocks; gemm_block(rows, columns, steps of k, left, right, out, k0 > 0)
+    for k0 in blocks of k: pack the operands' blocks; routine(rows, columns, steps of k, left, right, out, k0 > 0)
 """
 
 from __future__ import annotations
@@ -34,14 +34,6 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
         out.depth += 1
     for nest in c.pack:
         pack(nest)
-    if c.in_quads:
-        out.line(
-            f"gemm_bytes({rows}, {columns}, {c.k}, {c.left.buffer.name}, {phase.expr(c.left.base)}, {c.left.row_stride}, "
-            f"{c.right.buffer.name}, {phase.expr(c.right.base)}, {c.panel_stride}, "
-            f"{c.out.buffer.name}, {phase.expr(c.out.base)}, {c.out.row_stride}, {c.columns})"
-        )
-        out.depth = depth
-        return
     begin = "0" if blocks == 1 else k0
     if c.depth_lower is not ZERO:
         out.line(f"k1 = max({begin}, {phase.expr(c.depth_lower)})")
@@ -54,24 +46,17 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
         right += f" + {c.right.row_stride}*k1"
     elif blocks > 1:
         right += f" + {c.right.row_stride}*{k0}"
-    levels = "".join(f", int64({x})" if c.shares_code else f", {x}" for level in c.levels for x in level)
     again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"
-    again = "True" if c.accumulate else again
-    if c.along_depth:
-        out.line(
-            f"gemm_dots({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, "
-            f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.out.buffer.name}, {phase.expr(c.out.base)}, "
-            f"{c.out.row_stride}, {c.out.column_stride}, {again}{levels})"
-        )
-        out.depth = depth
-        return
     out_at = phase.expr(c.out.base) + (f" + {first}" if first else "")
-    call = (
-        f"gemm_block({rows}, {columns}, {size}, {c.left.buffer.name}, {left}, {c.left.row_stride}, {c.left.column_stride}, "
-        f"{c.right.buffer.name}, {right}, {c.panel_stride}, {c.right.row_stride}, "
-        f"{c.out.buffer.name}, {out_at}, {c.out.row_stride}, {again}, {c.columns}{levels})"
-    )
-    out.line(call)
+    given = {
+        "rows": rows, "columns": columns, "depth": size,
+        "left": c.left.buffer.name, "left_at": left, "left_row": c.left.row_stride, "left_step": c.left.column_stride,
+        "right": c.right.buffer.name, "right_at": right, "right_panel": c.panel_stride, "right_row": c.right.row_stride,
+        "out": c.out.buffer.name, "out_at": out_at, "out_row": c.out.row_stride, "out_step": c.out.column_stride,
+        "again": "True" if c.accumulate else again, "panel": c.columns,
+    }  # fmt: skip
+    levels = [f"int64({x})" if c.shares_code else x for level in c.levels for x in level]
+    out.line(f"{c.kernel.routine}({', '.join(str(x) for x in (*(given[a] for a in c.kernel.arguments), *levels))})")
     out.depth = depth
 
 

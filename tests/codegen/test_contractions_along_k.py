@@ -27,7 +27,7 @@ TARGETS = ["host", *narrower_targets()]
 def runs_along_k(executable: codegen.Executable) -> bool:
     """Whether some contraction is summed in lanes."""
     steps = [s for f in executable.plan.fusions for p in f.schedule.phases for s in p.all_steps]
-    return any(isinstance(s, Contract) and s.along_depth for s in steps)
+    return any(isinstance(s, Contract) and s.kernel.along for s in steps)
 
 
 def _dots(

@@ -340,7 +340,7 @@ def test_quads_are_read_inside_of_their_panels() -> None:
     case = Transposed(types=("i8", "i8", "i32"))
     made = tiling.plan(hlo.parse(case.text), machine=Machine(vector_bytes=64, vector_registers=32), supports=supports)
     (fusion,) = made.fusions
-    quads = [s for s in fusion.schedule.main.all_steps if isinstance(s, Contract) and s.in_quads]
+    quads = [s for s in fusion.schedule.main.all_steps if isinstance(s, Contract) and s.kernel.together == 4]
     assert quads and memory_fault(fusion, fusion_source(fusion)) is None
     wide = [replace(s, panel_stride=s.panel_stride, k=s.k + 4, k_block=s.k + 4) for s in quads]
     main = fusion.schedule.main

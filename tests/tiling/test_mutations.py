@@ -187,7 +187,7 @@ def _of(x: Loop, kind: LoopKind) -> Loop:
 
 
 def test_a_kernel_along_the_depth_of_panels() -> None:
-    is_refuted("matmul", with_step(parents()["matmul"], Contract, lambda c: replace(c, along_depth=not c.along_depth)))
+    is_refuted("matmul", with_step(parents()["matmul"], Contract, lambda c: replace(c, kernel=replace(c.kernel, along=True))))
 
 
 def kinds(root: type) -> list[type]:

@@ -1,15 +1,34 @@
-"""The micro-kernels for contractions, in the order in which they are tried."""
+"""The one matcher: which row of the table of micro-kernels computes a contraction, by cost."""
 
 from __future__ import annotations
 
-from tiling.contract.bytes import ByteContraction
-from tiling.contract.dots import DotContraction
+from math import inf
+
+from tiling.contract.dots import AlongDepth
 from tiling.contract.panels import Contraction
 from tiling.contract.roles import ContractionContext, LoweredContraction
+from tiling.contract.table import MICRO_KERNELS
+from tiling.loops.element_ir import has_runtimes
 
 __all__ = ["lower_contraction"]
 
 
 def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
-    """The contraction's steps over the micro-kernel, or None when plain loops do as well (no rows, no columns, other types)."""
-    return DotContraction(c).run() or ByteContraction(c).run() or Contraction(c).run()
+    """The contraction's steps over a micro-kernel, or None where plain loops do as well (no rows or columns, other types).
+
+    The row of least cost is taken whose layouts the factors have, or can be copied into. What is chosen follows from the shapes
+    and from how the factors lie, never from tiles: so do the bits.
+    """
+    names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, c.stage.values[0])]
+    if len(names) != 3 or not c.depth or not all(x.extent for x in c.depth) or has_runtimes(c.nodes):
+        return None
+    left, right, out = names
+    found: list[tuple[float, Contraction]] = []
+    for row in MICRO_KERNELS:
+        types = (left, right, out)
+        sums = row.sums(types)
+        if sums is not None:
+            one = (AlongDepth if row.kernel.along else Contraction)(c, row, types, sums)
+            found.append((one.cost(), one))
+    fitting = (x for cost, x in sorted(found, key=lambda f: f[0]) if cost < inf)
+    return next((made for x in fitting if (made := x.lower()) is not None), None)

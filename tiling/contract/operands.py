@@ -17,9 +17,9 @@ from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
 from tiling.loops.affine import address, linear
-from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
-from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Store
+from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope
+from tiling.loops.staging import row_major, stage_into
 
 __all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "window_tile"]
 
@@ -119,24 +119,21 @@ def window_tile(
     one_of = [next(v for v, k in g.items() if k == 1) for g in groups]
     order = sorted(range(len(groups)), key=lambda i: -step_of.get(one_of[i], 1 << 62))
     renaming: dict[Var, Expr] = {x.variable: Const(0) for x in local}
-    loops, sizes = [], []
+    loops: list[Loop] = []
     for number, i in enumerate(order):
         size = 1 + sum(k * (extents[v] - 1) for v, k in groups[i].items())
         q = Var(f"w{number}_{tag}")
         ranges[q] = Interval(0, size - 1)
         renaming[one_of[i]] = as_expr(q)
         loops.append(Loop(q, Const(0), Const(size - 1), size, LoopKind.PARALLEL))
-        sizes.append(size)
-    padded = list(sizes)
-    if len(padded) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0:
-        padded[-1] += pad_elems  # rows a power of two apart would fall into the same cache sets
-    buffer = make_buffer(name, Scope.THREAD, element, tuple(sizes), tuple(padded), (0,) * len(sizes))
+    layout = row_major(element, [(x.variable, x.extent) for x in loops]).with_rows_apart(pad_elems)
+    buffer = layout.buffer(name, Scope.THREAD)
     if buffer.size_bytes > most_bytes:
         return None
-    fill = Store(None, buffer, tuple(as_expr(x.variable) for x in loops), Renamer(renaming, ranges, {}).node(node))
+    fill = stage_into(buffer, layout, loops, Renamer(renaming, ranges, {}).node(node))
     steps = {v: k * buffer.strides[d] for d, i in enumerate(order) for v, k in groups[i].items()}
     everywhere = {x.variable: steps.get(x.variable, 0) for x in local}
-    return Place(buffer, Const(0), everywhere, (Nest(tuple(loops), (fill,)),), (buffer,))
+    return Place(buffer, Const(0), everywhere, (fill,), (buffer,))
 
 
 def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:

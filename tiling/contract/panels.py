@@ -3,111 +3,64 @@
     out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
 
 Each factor is read where it lies if it lies well, from a window's tile, or from a packed copy. `tiling.contract.roles`
-chooses m, n, k.
+chooses m, n, k, `tiling.contract.packing` copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import gcd, prod
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd, inf, prod
 
-from hlo.types import ElementType, element_type
-from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify, substitute
-from tiling.contract.operands import Apart, Place, expressions, in_place, window_tile
-from tiling.contract.roles import DIRECT_ROW_BYTES, MOST_WINDOW_DEPTH, ContractionContext, LoweredContraction, Roles
-from tiling.loops.affine import address, linear, when
-from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Apply, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
-from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Scope, Step, Store, Turn
+from hlo.types import element_type
+from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
+from tiling.contract.operands import Apart, Place, in_place, window_tile
+from tiling.contract.packing import Packing, Right
+from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction
+from tiling.contract.table import Problem
+from tiling.loops.affine import address, linear
+from tiling.loops.element_ir import Load, Node, loads, node_variables
+from tiling.loops.ir import Block2D, Buffer, Contract, Loop, Nest, Scope, Step, Store
 
-__all__ = ["Contraction", "ContractionContext", "LoweredContraction", "Place", "Right", "accumulates"]
+__all__ = ["Contraction"]
 
 FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
-SHORT_RUN = 8  # steps of k that are no inner loop
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
 LINE_BYTES, PAGE_BYTES = 64, 4096
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
-FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
-
-FLOATS = ("bf16", "f16", "f32", "f64")
-INTEGERS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
-COMPLEX = ("complex<f32>", "complex<f64>")
 
 
-def accumulates(left: str, right: str, out: str) -> bool:
-    """True for element types whose products the micro-kernel sums up in `out`, or in f32 for a result of 16 bits."""
-    if out in FLOATS:
-        narrow = all(x in FLOATS and element_type(x).bits < element_type(out).bits for x in {left, right} - {out})
-        return left in FLOATS and right in FLOATS and narrow
-    if out in INTEGERS:
-        return all(x in INTEGERS and element_type(x).bits <= element_type(out).bits for x in (left, right))
-    return out in COMPLEX and left == right == out
+class Contraction(Packing):
+    """A contraction over one row of the table: `cost` finds the roles, `lower` makes the steps."""
 
+    def cost(self) -> float:
+        """What the micro-kernel costs here (`tiling.contract.table.Row`); infinite where it does not fit."""
+        if not self.choose() or (self.kernel.together == 1 and self.merge_columns() and not self._chosen()):
+            return inf
+        lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
+        problem = Problem(self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0)
+        return self.row.cost(problem)
 
-def _computes(node: Node) -> bool:
-    """True when a node is more than one element moved."""
-    return any(isinstance(n, Apply) for n in all_nodes([node]))
-
-
-@dataclass(frozen=True, eq=False)
-class Right:
-    """A right operand in panels: what must run in the task before all products, and before each block of k."""
-
-    block: Block2D  # without its row stride
-    panel_stride: int
-    steps: Mapping[Var, int]  # a depth loop's step in memory
-    before: tuple[Step, ...] = ()
-    inside: tuple[Nest, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _Panels:
-    """Where a right operand lies that is put into panels of columns before all tasks."""
-
-    tiles: tuple[tuple[Var, int], ...]  # the variables that number the panels, and how many values each has
-    columns: Loop  # the columns of one panel
-    index: Mapping[int, Expr]  # the result's dimension -> its index at a panel and a column of it
-    at: tuple[Expr, ...]  # a panel's own index
-    first: tuple[Expr, ...] | None  # the panel that a task begins with; None where its columns begin inside of one
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(extent for _, extent in self.tiles)
-
-
-class Contraction(Roles):
-    def run(self) -> LoweredContraction | None:
-        c = self.c
-        names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, self.value)]
-        if len(names) != 3 or not accumulates(*names) or not c.depth or has_runtimes(c.nodes):
-            return None
-        if not all(x.extent for x in c.depth):
-            return None  # sums of nothing
-        element = self.value.tensor.element
-        assert isinstance(element, ElementType)
-        self.sums = element_type("f32") if element.name in ("bf16", "f16") else element
-        if not self.choose() or (self.merge_columns() and not self._chosen()):
-            return None
-        if self.n.extent < c.machine.lanes(self.sums.itemsize_bytes) // 2 or self.depth < 2:
-            return None
-        self.mr, self.nr = c.machine.micro_tile(self.sums.itemsize_bytes, self.n.extent)
+    def lower(self) -> LoweredContraction | None:
+        """The steps; None where the factors do not lie as the micro-kernel needs them."""
+        c, kernel = self.c, self.kernel
+        self.mr, self.nr = self.row.block(c.machine, self.sums.itemsize_bytes, self.n.extent)
         self._cut_depth()
         out = self._out()
-        if out is None:
-            return None
-        found = self._placed()
-        if found is None:
+        found = self._placed() if out is not None else None
+        if found is None or out is None:
             return None
         left, before, inside, right = found
         columns_lower, columns_upper = self._while_flag(self.n)
         first_depth, last_depth = self._while_flag(self.k_loop)
         rows, row_step = self._rows(left, out)
         levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
+        k = k if kernel.together == 1 else self.filled
         k_block = self.k_block if self.blocks > 1 else k
         start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
-        if (self.blocks > 1 and self.sums is not element) or out.column_stride != 1:
+        rounds = self.blocks > 1 and self.sums is not self.value.tensor.element
+        if rounds or (out.column_stride != 1 and not kernel.along):
             apart = self._apart(rows, m)
             out = apart.out
         around = tuple(x for x in self.around if x not in rows)
@@ -115,10 +68,10 @@ class Contraction(Roles):
         # Where rows are heads that share their keys, panels are counted by heads: one head's are every row's.
         beside = simplify(substitute(right.block.base, {x.variable: Const(0) for x in rows}), c.ranges)
         step = Contract(
-            c.stage.op, self.value, around, upper, columns_upper, m, self.n.extent, k, k_block,
+            c.stage.op, self.value, kernel, around, upper, columns_upper, m, self.n.extent, k, k_block,
             Block2D(left.buffer, simplify(start, c.ranges), row_step, left_step),
-            replace(right.block, base=beside, row_stride=right_step), right.panel_stride, out, self.mr, self.nr, self.k_start,
-            inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
+            replace(right.block, base=beside, row_stride=right_step * kernel.together), right.panel_stride, out, self.mr, self.nr,
+            self.k_start, inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
             levels=levels, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self.column_dimensions or self._dimensions(self.n),
             places=apart.places if apart else (), element=apart.element if apart else (),
@@ -148,20 +101,14 @@ class Contraction(Roles):
     def _find_bounds(self, right: Right) -> None:
         """Which of the columns' and the depth's ends are taken: whole panels of columns, and a depth of one loop."""
         c = self.c
+        if not self.kernel.adds:
+            return
         if self.n.variable in c.ends and not right.before and not right.inside:
             lower, upper = c.ends[self.n.variable]
             last = minimum(upper // self.nr * self.nr + (self.nr - 1), self.n.extent - 1)
             self.bounded[self.n.variable] = simplify(lower // self.nr * self.nr, c.ranges), simplify(last, c.ranges)
         if len(c.depth) == 1 and c.depth[0].variable in c.ends:
             self.bounded[c.depth[0].variable] = c.ends[c.depth[0].variable]
-
-    def _while_flag(self, loop: Loop) -> tuple[Expr, Expr]:
-        """A loop's ends, those that a mask bounds while the flag is 1."""
-        ends = self.bounded.get(loop.variable)
-        if ends is None or self.c.flag is None:
-            return Const(0), loop.upper
-        lower, upper = when(self.c.flag, ends, loop.extent)
-        return lower, simplify(minimum(loop.upper, upper), self.c.ranges)
 
     # ------------------------------------------------------------ the result
 
@@ -231,7 +178,7 @@ class Contraction(Roles):
             return None
         self._find_bounds(right)
         left = self._left_in_place()
-        if left is None and self.k_loop.variable not in self.bounded:
+        if left is None and self.kernel.together == 1 and self.k_loop.variable not in self.bounded:
             left = self._tile(self.left, "left", self.m.variable)
         if left is not None:
             return left, (*right.before, *left.fill), right.inside, right
@@ -241,12 +188,6 @@ class Contraction(Roles):
             return left, (*right.before, *packs), right.inside, right
         return left, right.before, (*packs, *right.inside), right
 
-    def _depth_variables(self) -> list[Var]:
-        return [x.variable for x in self.depth_loops]
-
-    def _is_narrow(self, element: ElementType) -> bool:
-        return element.name in ("bf16", "f16")
-
     def _left_in_place(self) -> Place | None:
         c, node = self.c, self.left
         if not isinstance(node, Load):
@@ -255,6 +196,9 @@ class Contraction(Roles):
         place = in_place(node, buffer, [*(x.variable for x in self.row_loops), *self._depth_variables()], c.ranges)
         if place is None or self._is_narrow(buffer.element):
             return None
+        if self.kernel.together > 1:
+            levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
+            return place if not levels and step == 1 and self.depth == self.filled else None
         row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
         last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
         if last == 1:
@@ -297,59 +241,13 @@ class Contraction(Roles):
         self.new_buffers.extend(place.made)
         return Place(place.buffer, base, steps, place.fill, place.made)
 
-    def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
-        c = self.c
-        element = self._kept_element(self.left, 0)
-        element = self.sums if self._is_narrow(element) else element
-        pad = c.machine.lanes(element.itemsize_bytes)
-        self.packs_left = self.blocks > 1  # then `left` holds one block
-        depth = self.depth // self.k_loop.extent * self.k_block
-        loops, flat, node = self._block_of(self.left)
-        m = as_expr(self.m.variable)
-        if self._walks_along_rows():
-            width = -(-self.m.extent // pad) * pad + (pad if self.m.extent * element.itemsize_bytes % 512 == 0 else 0)
-            shape, index, row, unit = (depth, self.m.extent), (flat, m), 1, width
-        else:
-            width = -(-depth // pad) * pad + pad
-            shape, index, row, unit = (self.m.extent, depth), (m, flat), width, 1
-        buffer = make_buffer(self.scratch("left"), Scope.THREAD, element, shape, (shape[0], width), (0, 0))
-        self.new_buffers.append(buffer)
-        steps = {self.m.variable: row, **self._row_major(unit, self.k_block)}
-        return Place(buffer, Const(0), steps, (), (buffer,)), (Nest((self.m, *loops), (Store(None, buffer, index, node),)),)
-
-    def _block_of(self, node: Node) -> tuple[tuple[Loop, ...], Expr, Node]:
-        """(loops, place counted in rows of k, node) of an operand over one block of k."""
-        c = self.c
-        last: Expr = Const(self.k_block - 1)
-        renaming: dict[Var, Expr] = {self.k_loop.variable: as_expr(self.k)}
-        if self.blocks > 1:
-            last = simplify(minimum(last, self.k_loop.extent - 1 - self.k_start), c.ranges)
-            renaming = {self.k_loop.variable: self.k_start + self.k}
-        first: Expr = Const(0)
-        if self.k_loop.variable in self.bounded:
-            lower, upper = self._while_flag(self.k_loop)
-            first = simplify(maximum(0, lower - self.k_start), c.ranges)
-            last = simplify(minimum(last, upper - self.k_start), c.ranges)
-        inner = Loop(self.k, first, last, self.k_block)
-        loops = tuple(
-            inner if x is self.k_loop else replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1
-        )
-        flat = substitute(self._flat(self.k_block), {self.k_loop.variable: self.k})
-        return loops, flat, Renamer(renaming, c.ranges, {}).node(node)
-
-    def _walks_along_rows(self) -> bool:
-        """True when the left operand lies transposed: consecutive along m, and not along any depth loop."""
-        read = next(iter(loads([self.left])), None)
-        if read is None:
-            return False
-        variables = [self.m.variable, *self._depth_variables()]
-        found = linear(address(self._buffer(read), read.index, self.c.ranges), variables)
-        return found is not None and found[1][0] == 1 and 1 not in found[1][1:]
-
     # ------------------------------------------------------------ the right operand
 
     def _right(self) -> Right | None:
         c, node = self.c, self.right
+        if self.kernel.together > 1:
+            kept = self.is_split or self._expands() or self._is_made_inside()
+            return None if kept else self._pack_ahead()
         wanted = [self.n.variable, *self._depth_variables()]
         if isinstance(node, Load):
             buffer = self._buffer(node)
@@ -378,10 +276,6 @@ class Contraction(Roles):
         rows = self.k_block * (self.depth // self.k_loop.extent)
         return rows * width <= PANEL_SHARE * part * self.c.machine.l2_bytes
 
-    def _is_made_inside(self) -> bool:
-        """True when the right operand is computed by the task itself."""
-        return any(self.c.is_member(x.value) for x in loads([self.right]))
-
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""
         shape = self.value.shape
@@ -390,149 +284,3 @@ class Contraction(Roles):
         )
         return prod(shape) <= (4 if lies_well else 2) * self.mr * prod(n for n, e in zip(shape, self.c.index, strict=True)
                                                  if any(v in self.in_right for v in e.variables))  # fmt: skip
-
-    def _expands(self) -> bool:
-        """True when packing for all tasks would make a window's operand much larger than what it is read from."""
-        c = self.c
-        depth = set(self._depth_variables())
-        if not any(depth & {*e.variables} and {*e.variables} - depth for e in expressions(self.right)):
-            return False
-        read = sum(x.value.tensor.size_elems for x in loads([self.right]))
-        shape = self.value.shape
-        moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
-        return moved * self.depth > 2 * read
-
-    def _pack_in_task(self) -> Right | None:
-        """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
-        c = self.c
-        moved = any(x.variable in self.in_right for x in self.around)
-        if not moved and self.depth > 4 * MOST_WINDOW_DEPTH:
-            return None
-        element = self._kept_element(self.right, 1)
-        panels = -(-self.n.extent // self.nr)
-        depth = self.depth // self.k_loop.extent * self.k_block if moved else self.depth
-        shape = (panels, depth, self.nr)
-        buffer = make_buffer(self.scratch("right"), Scope.THREAD, element, shape, shape, (0, 0, 0))
-        self.new_buffers.append(buffer)
-        n = as_expr(self.n.variable)
-        if not moved:
-            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
-            nest = Nest((*loops, self.n), (Store(None, buffer, (n // self.nr, self._flat(), n % self.nr), self.right),))
-            return Right(Block2D(buffer, Const(0), 0, 1), depth * self.nr, self._row_major(self.nr), (nest,))
-        block_loops, flat, node = self._block_of(self.right)
-        store = Store(None, buffer, (n // self.nr, flat, n % self.nr), node)
-        # A window's short rows stay outside: the columns make vectors, also where the window moves by several elements.
-        nest = Nest((*block_loops, self.n), (store,), order_is_fixed=bool(block_loops) and block_loops[-1].extent < SHORT_RUN)
-        # The address of a block's first row counts from the block, not from the first k of all.
-        base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
-        steps = self._row_major(self.nr, self.k_block)
-        return Right(Block2D(buffer, base, 0, 1), depth * self.nr, steps, (), (nest,))
-
-    def _kept_element(self, node: Node, side: int) -> ElementType:
-        """The type of an operand's copy: of what is read where the copy only moves it, of the operand where it is computed."""
-        read = next(iter(loads([node])), None)
-        if read is not None and not _computes(node):
-            return self._buffer(read).element
-        element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
-        return element if isinstance(element, ElementType) and not self._is_narrow(element) else self.sums
-
-    def _pack_ahead(self) -> Right | None:
-        """The right operand comes from memory: it is put into panels once, before all tasks."""
-        c, panels = self.c, self._panels()
-        runs = []
-        renaming: dict[Var, Expr] = {}
-        for number, x in enumerate(self.depth_loops):
-            v = Var(f"kp{number}_{self.tag}")
-            c.ranges[v] = Interval(0, x.extent - 1)
-            renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
-            if x.extent > 1:
-                runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
-        node = self._at(self.right, panels.index, renaming)
-        if node is None:
-            return self._pack_in_task()
-        if panels.first is None:
-            return None
-        extents = (*panels.shape, self.depth, self.nr)
-        buffer = make_buffer(
-            self.scratch("right"), Scope.SHARED, self._kept_element(self.right, 1),
-            extents, extents, (0,) * len(extents),
-        )  # fmt: skip
-        self.new_buffers.append(buffer)
-        at = (*panels.at, substitute(self._flat(), renaming), as_expr(panels.columns.variable))
-        turned = self._turned(panels.tiles, runs, panels.columns, node, buffer, at)
-        few = prod(panels.shape) < FEW_PANELS and len(runs) > 1
-        tiles = (*panels.tiles, *((x.variable, x.extent) for x in runs[:1] if few))
-        nest = Nest((*runs[int(few) :], panels.columns), (Store(None, buffer, at, node),))
-        self.prepass.append(turned or Phase(tiles, (nest,)))
-        base = address(buffer, (*panels.first, Const(0), Const(0)), c.ranges)
-        return Right(Block2D(buffer, base, 0, 1), self.depth * self.nr, self._row_major(self.nr))
-
-    def _panels(self) -> _Panels:
-        """The right operand in panels of `nr` columns, for each value of the other indices that move it."""
-        c, shape = self.c, self.value.shape
-        column = next(k for k, x in enumerate(c.loops) if x is self.n)
-        # Dimensions whose index moves the right operand, through a tile number or a loop.
-        moving = [
-            k
-            for k, e in enumerate(c.index)
-            if k != column and any(v in self.in_right for v in e.variables) and shape[k] > 1
-        ]
-        count = -(-shape[column] // self.nr)
-        p, j = Var(f"p_{self.tag}"), Var(f"j_{self.tag}")
-        tiles = (*((Var(f"b{k}_{self.tag}"), shape[k]) for k in moving), (p, count))
-        c.ranges.update({v: Interval(0, extent - 1) for v, extent in (*tiles, (j, self.nr))})
-        index = {k: as_expr(v) for k, (v, _) in zip(moving, tiles, strict=False)}
-        last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
-        begin = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
-        starts = simplify(begin % self.nr, c.ranges) is Const(0)
-        return _Panels(
-            tiles, Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL), {**index, column: p * self.nr + j},
-            (*index.values(), as_expr(p)),
-            (*(c.index[k] for k in moving), simplify(begin // self.nr, c.ranges)) if starts else None,
-        )  # fmt: skip
-
-    def _at(self, node: Node, wanted: Mapping[int, Expr], renaming: Mapping[Var, Expr]) -> Node | None:
-        """A node, which this task's loops and tile numbers move, where the result's index is `wanted` in these dimensions."""
-        c = self.c
-        loops: dict[Var, Expr] = dict(renaming)
-        divided = dict(renaming)
-        tiles: set[Var] = set()
-        for k, e in wanted.items():
-            here, loop = c.index[k], c.loops[k].variable
-            others = [v for v in here.variables if v is not loop]
-            size = dict(here.terms).get(others[0]) if len(others) == 1 else None
-            if isinstance(here, Var):
-                loops[here] = divided[here] = e
-            elif loop in here.variables and size is not None and here is others[0] * size + loop:
-                loops[loop] = e - others[0] * size
-                divided.update({others[0]: e // size, loop: e % size})
-                tiles.add(others[0])
-            else:
-                return None
-        moved = Renamer(loops, c.ranges, {}).node(node)
-        # A tile number by itself: the index was divided by the tile's size.
-        return Renamer(divided, c.ranges, {}).node(node) if tiles & node_variables(moved, {}) else moved
-
-    def _turned(
-        self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], columns: Loop, node: Node, buffer: Buffer,
-        at: tuple[Expr, ...],
-    ) -> Phase | None:  # fmt: skip
-        """Packing by transposes in registers, where memory is consecutive along k and not along the columns."""
-        c = self.c
-        if not isinstance(node, Load) or self._buffer(node).element != buffer.element:
-            return None
-        source, wanted = self._buffer(node), [columns.variable, *(x.variable for x in runs)]
-        place = in_place(node, source, wanted, c.ranges)
-        run = None if place is None else next((x for x in runs if place.steps[x.variable] == 1), None)
-        if place is None or run is None or place.steps[columns.variable] < 2 or run.extent < 8:
-            return None
-        others = [x for x in runs if x is not run]
-        base: Expr = place.base
-        for x in others:
-            base = base + x.variable * place.steps[x.variable]
-        target = linear(address(buffer, at, c.ranges), (run.variable, columns.variable))
-        if target is None or target[1][1] != 1:
-            return None
-        turn = Turn(node.value, columns, run, Block2D(source, base, place.steps[columns.variable], 1),
-                    Block2D(buffer, target[0], target[1][0], 1))  # fmt: skip
-        return Phase((*tiles, *((x.variable, x.extent) for x in others)), (turn,))

@@ -19,11 +19,11 @@ from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
 from tiling.contract.operands import in_place
 from tiling.contract.roles import ContractionContext
-from tiling.loops.buffers import make_buffer
 from tiling.loops.conditions import is_hole, settled, within
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
 from tiling.loops.split_domain import Part, Rewriting, residue_class
+from tiling.loops.staging import row_major, stage_into
 
 __all__ = ["Residues", "alike", "holes_in", "residues_of"]
 
@@ -46,7 +46,7 @@ def alike(steps: Sequence[Step]) -> list[Step]:
     def padded(s: Contract) -> Contract:
         return replace(s, levels=(*((1, 0, 0),) * (most - len(s.levels)), *s.levels), shares_code=True)
 
-    return [padded(s) if isinstance(s, Contract) and not s.in_quads and not s.along_depth else s for s in steps]
+    return [padded(s) if isinstance(s, Contract) and s.kernel.adds and not s.kernel.along else s for s in steps]
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,6 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
         lows.append(simplify(starts.pop() + low, c.ranges))
         sizes.append(high - low + 1)
     element = element_type("f32") if source.element.name in ("bf16", "f16") else source.element
-    padded = list(sizes)
-    if len(padded) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0:
-        padded[-1] += c.machine.lanes(element.itemsize_bytes)  # rows a power of two apart would fall into the same cache sets
-    name = c.names.scratch(c.stage.values[0], "window")
-    tile = make_buffer(name, Scope.THREAD, element, tuple(sizes), tuple(padded), tuple(lows))
-    if tile.size_bytes > c.machine.l2_bytes // 2:
-        return plain
     tag = c.names.stage(c.stage)
     around, index = [], []
     for k, (start, n) in enumerate(zip(lows, sizes, strict=True)):
@@ -162,10 +155,15 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
         c.ranges[v] = Interval(0, n - 1)
         around.append(Loop(v, Const(0), Const(n - 1), n))
         index.append(simplify(start + v, c.ranges))
+    layout = row_major(element, list(zip(index, sizes, strict=True)), lows)
+    layout = layout.with_rows_apart(c.machine.lanes(element.itemsize_bytes))
+    tile = layout.buffer(c.names.scratch(c.stage.values[0], "window"), Scope.THREAD)
+    if tile.size_bytes > c.machine.l2_bytes // 2:
+        return plain
     inside_of = tuple(Condition(e, 0, n - 1) for e, n in zip(index, first.value.shape, strict=True))
     zero = Scalar(source.element.dtype.type(0), source.element)
     node = settled(Choose(inside_of, Load(first.value, tuple(index), first.buffer), zero), lambda x: within(x, c.ranges))
-    fill = Nest(tuple(around), (Store(None, tile, tuple(index), node),))
+    fill = stage_into(tile, layout, around, node)
 
     def from_tile(p: ContractionContext, r: Load) -> ContractionContext:
         read = Load(r.value, r.index, tile)
@@ -209,11 +207,10 @@ def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residue
     own = {x.variable for x in (*depth, *loops)}
     if not own.issuperset(node_variables(copied, {})) or prod(x.extent for x in loops[-1:]) < c.machine.lanes(4):
         return found
-    sizes = tuple(x.extent for x in (*depth, *loops))
-    copy = make_buffer(c.names.scratch(c.stage.values[0], "copy"), Scope.SHARED, source.element, sizes, sizes, (0,) * len(sizes))
-    at = tuple(as_expr(x.variable) for x in (*depth, *loops))
+    layout = row_major(source.element, [(x.variable, x.extent) for x in (*depth, *loops)])
+    copy = layout.buffer(c.names.scratch(c.stage.values[0], "copy"), Scope.SHARED)
     outer = max(depth, key=lambda x: x.extent)
-    nest = Nest(tuple(x for x in (*depth, *loops) if x is not outer), (Store(None, copy, at, copied),))
+    nest = stage_into(copy, layout, [x for x in (*depth, *loops) if x is not outer], copied)
     phase = Phase(((outer.variable, outer.extent),), (nest,))
     parts: list[ContractionContext | Nest] = []
     for p in found.parts:

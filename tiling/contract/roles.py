@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from hlo.module import Value
-from hlo.types import element_type
+from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.contract.operands import in_place, split_by_groups
+from tiling.contract.table import Row, Types
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Phase, Scope, Step
@@ -23,11 +24,8 @@ from tiling.machine import Machine
 
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 
-DEPTH_BLOCK = 384  # steps of k whose panel of the right operand stays in the second-level cache
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 LEAST_WINDOW_DEPTH = 128  # steps of k from which one row by a window runs over the micro-kernel
-MOST_WINDOW_DEPTH = 1536  # steps of k that are summed up at once where that saves packing by blocks
-
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +64,11 @@ class ContractionContext:
 
 
 class Roles:
-    """The roles of a contraction's loops; `choose` finds them."""
+    """The roles of a contraction's loops for a micro-kernel, whose products are summed in `sums`; `choose` finds them."""
 
-    def __init__(self, c: ContractionContext) -> None:
+    def __init__(self, c: ContractionContext, row: Row, types: Types, sums: ElementType) -> None:
         self.c = self.given = c
+        self.row, self.kernel, self.types, self.sums = row, row.kernel, types, sums
         self.value = c.stage.values[0]
         self.loops = self.whole_loops = c.loops
         self.new_buffers: list[Buffer] = []
@@ -77,7 +76,6 @@ class Roles:
         self.is_split = False
         self.column_dimensions: tuple[int, ...] = ()  # of the result, where columns are more than one loop
         self.bounded: dict[Var, tuple[Expr, Expr]] = {}
-        self.sums = element_type("f32")  # what products are summed in
         self.tag = c.names.stage(c.stage) + c.suffix
 
     def scratch(self, role: str) -> str:
@@ -262,16 +260,24 @@ class Roles:
         loops = [x for x in self.depth_loops if x.extent > 1]
         self.k_loop = loops[-1]
         k, around = self.k_loop.extent, self.depth // self.k_loop.extent
-        if self.depth <= (MOST_WINDOW_DEPTH if around > 1 else DEPTH_BLOCK):
+        if self.depth <= (self.row.window_block if around > 1 else self.row.depth_block):
             self.k_block = k
         else:
-            blocks = max(1, min(-(-self.depth // DEPTH_BLOCK), k // 64))
+            blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
             self.k_block = min(k, (k // blocks + 8) // 8 * 8)
         self.blocks = -(-k // self.k_block)
         self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
         self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)
         self.c.ranges[self.k] = Interval(0, self.k_block - 1)
         self.packs_left = False
+
+    @property
+    def filled(self) -> int:
+        """The depth in whole groups of the steps of k that the micro-kernel takes together."""
+        return -(-self.depth // self.kernel.together) * self.kernel.together
+
+    def _depth_variables(self) -> list[Var]:
+        return [x.variable for x in self.depth_loops]
 
     def _buffer(self, load: Load) -> Buffer:
         return load.buffer or self.c.buffers[load.value]

@@ -440,12 +440,8 @@ class Reader:
         numbers = (1, 0) if c.is_swapped else (0, 1)
         left, right = (self._operand(c.op, n, b.buffer) for n, b in zip(numbers, (c.left, c.right), strict=True))
         yield from self._block(Kind.READ, c.left, place, self.domain((row, *levels, inner), context, tail), part, around, left)
-        column_of_panel = j % c.columns
-        if c.in_quads:  # four steps of k side by side
-            place = c.right.base + (j // c.columns) * c.panel_stride + k // 4 * (4 * c.columns) + column_of_panel * 4 + k % 4
-        else:
-            panel = j if c.panel_stride == c.columns else (j // c.columns) * c.panel_stride + column_of_panel
-            place = c.right.base + panel + (c.k_start + k) * c.right.row_stride
+        step_of_all = c.k_start + k if c.kernel.adds else k
+        place = c.right.base + c.kernel.place(step_of_all, j, c.columns, c.panel_stride, c.right.row_stride)
         for x, (_, _, step) in steps:
             place = place + x.variable * step
         domain = self.domain((column, *levels, inner), context, tail)

@@ -29,6 +29,7 @@ from hlo.module import Op, Value
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.buffers import Buffer, Scope
 from tiling.loops.element_ir import Load, Node
+from tiling.loops.micro_kernels import MicroKernel
 
 __all__ = [
     "Block2D",
@@ -208,7 +209,8 @@ class Block2D:
 class Contract:
     """out[m, n] = sum over k of left[m, k] * right[k, n], in blocks of `k_block` along k.
 
-    `right` is read in panels of `columns` columns: panel p starts at base + p * panel_stride, its row k at + k * row_stride.
+    `right` is read in panels of `columns` columns, `panel_stride` apart, whose rows lie as `kernel` wants them, a row stride from
+    one group of steps of k to the next.
     `pack` steps run before each block of k, with `k_start` as the block's first k; they fill `left`.
     `rows` x `columns` is the register block. `loops` are around it all (batch dimensions). Where a mask bounds it only the
     columns from `columns_lower` on, and k in [`depth_lower`, `depth_upper`], are computed.
@@ -220,6 +222,7 @@ class Contract:
 
     op: Op
     value: Value
+    kernel: MicroKernel
     loops: tuple[Loop, ...]
     rows_upper: Expr  # how many rows and columns this task has
     columns_upper: Expr
@@ -242,8 +245,6 @@ class Contract:
     is_swapped: bool = False
     row_dimensions: tuple[int, ...] = ()
     column_dimension: tuple[int, ...] = ()
-    in_quads: bool = False  # bytes, four steps of k side by side in `right`
-    along_depth: bool = False  # k is consecutive in both factors: sums in lanes; each column is a panel
     accumulate: bool = False  # add to what is in `out`
     places: tuple[Var, ...] = ()
     element: tuple[Expr, ...] = ()

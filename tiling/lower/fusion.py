@@ -28,6 +28,7 @@ from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Sched
 from tiling.loops.names import Names, StageMaps
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage, is_inlinable
+from tiling.loops.staging import row_major
 from tiling.lower.masks import Masks, find_limits, may_be_masked
 from tiling.lower.member import Member
 from tiling.lower.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
@@ -454,14 +455,12 @@ class Lowering:
         element = v.tensor.element
         assert isinstance(element, ElementType)
         shape = [s.size for s in plan.box]
-        padded = list(shape)
-        lanes = self.machine.lanes(element.itemsize_bytes)
-        if len(shape) > 1 and padded[-1] * element.itemsize_bytes % 1024 == 0 and padded[-1] > 1:
-            padded[-1] += lanes  # rows a power of two apart would fall into the same cache sets
         origin = tuple(s.lower for s in plan.box)
+        layout = row_major(element, [(s.lower, s.size) for s in plan.box], origin)
         order = self._reading_order(plan, v)
         if order is None:
-            return make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(padded), origin, v)
+            padded = layout.with_rows_apart(self.machine.lanes(element.itemsize_bytes))
+            return replace(padded.buffer(self.names.scratch(v), Scope.THREAD), value=v)
         made = make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(shape[k] for k in order), origin, v)
         strides = dict(zip(order, made.strides, strict=True))
         return replace(made, strides=tuple(strides[k] for k in range(len(shape))))

@@ -18,9 +18,9 @@ from hlo.types import ElementType
 from indexing.expr import Const, Var
 from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, children, has_runtimes, loads, node_variables, rebuild
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Schedule, Scope, Step, Store
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Schedule, Scope, Step
+from tiling.loops.staging import Layout, row_major, stage_into
 
 __all__ = ["hoist_to_tables"]
 
@@ -35,10 +35,10 @@ def hoist_to_tables(schedule: Schedule) -> Schedule:
     taken = {b.name for b in schedule.buffers}
     by_value = buffers_by_value(schedule)
 
-    def table(element: ElementType, shape: tuple[int, ...]) -> Buffer:
+    def table(layout: Layout) -> Buffer:
         name = next(n for k in range(len(taken) + 1) if (n := f"table{k}") not in taken)
         taken.add(name)
-        made.append(make_buffer(name, Scope.THREAD, element, shape, shape, (0,) * len(shape)))
+        made.append(layout.buffer(name, Scope.THREAD))
         return made[-1]
 
     phases = []
@@ -51,14 +51,14 @@ def hoist_to_tables(schedule: Schedule) -> Schedule:
 
 
 def _with_tables(
-    nest: Nest, table: Callable[[ElementType, tuple[int, ...]], Buffer], by_value: Mapping[Value, Buffer]
+    nest: Nest, table: Callable[[Layout], Buffer], by_value: Mapping[Value, Buffer]
 ) -> list[Nest]:
     roots = (*(s.node for s in nest.stores), *(n for f in nest.folds for n in f.nodes))
     if nest.skip is not None or nest.segments or nest.ahead or not any(_cost(n) >= LEAST_COST for n in all_nodes(roots)):
         return [nest]
     written = {s.buffer for s in nest.stores} | {b for f in nest.folds for b in f.buffers}
     memo: dict[Node, Node] = {}
-    fills: dict[tuple[Loop, ...], list[Store]] = {}
+    fills: dict[tuple[Loop, ...], Nest] = {}
     for node, loops in _factors(nest.loops, roots):
         if any((x.buffer or by_value[x.value]) in written for x in loads((node,))):
             continue
@@ -67,23 +67,20 @@ def _with_tables(
         shape = tuple(x.extent for x in loops)
         if not isinstance(element, ElementType) or element.bits < 8 or prod(shape) * element.itemsize_bytes > MOST_TABLE_BYTES:
             continue
-        kept = table(element, shape)
-        at = tuple(x.variable - x.lower for x in loops)
-        memo[node] = Load(value, at, kept)
-        fills.setdefault(loops, []).append(Store(None, kept, at, node))
+        layout = row_major(element, [(x.variable - x.lower, x.extent) for x in loops])
+        kept = table(layout)
+        memo[node] = Load(value, layout.at, kept)
+        fill = stage_into(kept, layout, [replace(x, kind=LoopKind.PARALLEL) for x in loops], node, order_is_fixed=True)
+        known = fills.get(loops)
+        fills[loops] = fill if known is None else replace(known, stores=(*known.stores, *fill.stores))
     if not memo:
         return [nest]
-    first = [
-        Nest(tuple(replace(x, kind=LoopKind.PARALLEL) for x in loops), tuple(stores), order_is_fixed=True)
-        for loops, stores in fills.items()
-    ]
-
     def reading(node: Node) -> Node:
         return rebuild(node, lambda x: x, tuple, memo)
 
     stores = tuple(replace(s, node=reading(s.node)) for s in nest.stores)
     folds = tuple(replace(f, nodes=tuple(map(reading, f.nodes))) for f in nest.folds)
-    return [*first, replace(nest, stores=stores, folds=folds)]
+    return [*fills.values(), replace(nest, stores=stores, folds=folds)]
 
 
 def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple[Apply, tuple[Loop, ...]]]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from indexing.expr import Const, Expr, Interval, Var, as_expr
+from indexing.expr import Interval, Var
 from tiling.loops.affine import address, linear
-from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Node, has_runtimes, rebuild, unconditional_loads
-from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Schedule, Scope, Step, Store, Turn
+from tiling.loops.ir import Buffer, Loop, Nest, Schedule, Scope, Step, Store, Turn
 from tiling.loops.names import Names
+from tiling.loops.staging import Layout, row_major, stage_into, turn_of
 from tiling.passes.order_loops import order_loops
 
-__all__ = ["across", "turn_loads", "turned"]
+__all__ = ["across", "layout_of_turned", "turn_loads", "turned"]
 
 LEAST_SIDE = 8  # shorter sides are not worth a block
 
@@ -72,30 +72,30 @@ def turn_loads(
         new: dict[Hashable, Load] = {}
         for load, inner, row in found:
             source = buffer_of(load)
-            base, (across_step, _) = _known(linear(address(source, load.index, ranges), (inner.variable, row.variable)))
-            store = step.stores[0] if len(step.stores) == 1 and not step.folds and step.stores[0].node is load else None
-            if store is not None and source.element == store.buffer.element:
-                to = linear(address(store.buffer, store.index, ranges), (inner.variable, row.variable))
-                if to is not None and to[1][0] == 1 and len([x for x in step.loops if x.extent > 1]) == 2:
-                    target = Block2D(store.buffer, to[0], to[1][1], 1)
-                    done.append(Turn(load.value, inner, row, Block2D(source, base, across_step, 1), target))
-                    break
-            width = inner.extent + (lanes if inner.extent % 256 == 0 else 0)
-            buffer = make_buffer(
-                names.scratch(load.value, f"turned{len(made) or ''}"), Scope.THREAD, source.element,
-                (row.extent, inner.extent), (row.extent, width), (0, 0),
-            )  # fmt: skip
+            copies = len(step.stores) == 1 and not step.folds and step.stores[0].node is load
+            whole = turn_of(step, inner, row, source, ranges) if copies and _sides(step) == 2 else None
+            if whole is not None:
+                done.append(whole)
+                break
+            layout = layout_of_turned(source, inner, row, lanes)
+            buffer = layout.buffer(names.scratch(load.value, f"turned{len(made) or ''}"), Scope.THREAD)
+            turn = turn_of(stage_into(buffer, layout, (row, inner), load), inner, row, source, ranges)
+            assert turn is not None, "the load was found to walk across rows before"
             made.append(buffer)
-            done.append(Turn(load.value, inner, row, Block2D(source, base, across_step, 1), Block2D(buffer, Const(0), width, 1)))
-            new[load.place] = Load(load.value, (as_expr(row.variable), as_expr(inner.variable)), buffer)
+            done.append(turn)
+            new[load.place] = Load(load.value, layout.at, buffer)
         else:
             done.append(_replaced(step, new))
     return done, made
 
 
-def _known(parts: tuple[Expr, tuple[int, ...]] | None) -> tuple[Expr, tuple[int, ...]]:
-    assert parts is not None, "the load was found to be linear before"
-    return parts
+def layout_of_turned(source: Buffer, inner: Loop, row: Loop, lanes: int) -> Layout:
+    """The layout of a tile that is turned: along the loop that walks across the rows of its source."""
+    return row_major(source.element, [(row.variable, row.extent), (inner.variable, inner.extent)]).with_rows_apart(lanes)
+
+
+def _sides(nest: Nest) -> int:
+    return sum(x.extent > 1 for x in nest.loops)
 
 
 def _replaced(nest: Nest, new: Mapping[Hashable, Load]) -> Nest:

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
-from indexing.expr import Const, Interval, Var, as_expr
+from indexing.expr import Const, Interval, Var
 from tiling.elements.folds import combined_function
 from tiling.loops.affine import address, linear, steps_along
-from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
@@ -31,7 +30,7 @@ from tiling.lower.siblings import last_steps
 from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
-from tiling.passes.turn_tiles import LEAST_SIDE
+from tiling.passes.turn_tiles import LEAST_SIDE, layout_of_turned
 from tiling.planning.cost import Estimate, estimate_phases
 from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
@@ -249,15 +248,12 @@ class _Weighing(Lowering):
                 to = steps_along(store.index, store.buffer.strides, store.variables)
                 if to[work.loops.index(inner)] == 1 and len([x for x in work.loops if x.extent > 1]) == 2:
                     return [Turn(a.load.value, inner, row, block, Block2D(store.buffer, Const(0), 1, 1))], []
-            width = inner.extent + (lanes if inner.extent % 256 == 0 else 0)
-            buffer = make_buffer(
-                "turned", Scope.THREAD, source.element, (row.extent, inner.extent), (row.extent, width), (0, 0)
-            )
+            layout = layout_of_turned(source, inner, row, lanes)
+            buffer = layout.buffer("turned", Scope.THREAD)
             made.append(buffer)
-            done.append(Turn(a.load.value, inner, row, block, Block2D(buffer, Const(0), width, 1)))
-            at = (as_expr(row.variable), as_expr(inner.variable))
+            done.append(Turn(a.load.value, inner, row, block, Block2D(buffer, Const(0), buffer.strides[0], 1)))
             bits = 1 << work.loops.index(inner) | 1 << work.loops.index(row)
-            new[a] = Access(Load(a.load.value, at, buffer), work.variables, bits, True)
+            new[a] = Access(Load(a.load.value, layout.at, buffer), work.variables, bits, True)
         return [*done, replace(work, loads=tuple(new.get(a, a) for a in work.loads))], made
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
+from tiling.contract.table import MICRO_KERNELS
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, element_name, loads, own_expressions, runtimes_of
 from tiling.loops.ir import (
     Block2D,
@@ -275,14 +276,19 @@ class _Forms:
             yield from self._holds(block.buffer, str(c.op.operands[number].tensor.element), "the factor's elements are")
         blocks = -(-c.k // c.k_block)
         masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
-        if c.in_quads and (blocks > 1 or c.levels or c.accumulate or masked or c.k % 4 or c.along_depth):
-            yield "", "bytes are summed four steps of k at a time, over a depth of whole fours, in one block, from zero"
-        if c.along_depth and (c.columns != 1 or c.left.column_stride != 1 or c.right.row_stride != 1):
-            yield "", "along the depth both factors are read one after the other, and each column is a panel"
-        if not c.along_depth and c.out.column_stride != 1:
-            yield "", "the micro-kernel stores whole vectors of columns"
-        if c.in_quads and c.left.column_stride != 1:
-            yield "", "four steps of k lie side by side"
+        kernel = c.kernel
+        if all(kernel != row.kernel for row in MICRO_KERNELS):
+            yield "", f"no micro-kernel is declared as {kernel}"
+        if c.k % kernel.together or (not kernel.adds and (blocks > 1 or c.levels or c.accumulate or masked)):
+            yield "", f"{kernel.routine} sums whole groups of {kernel.together} steps of k{'' if kernel.adds else ', in one go'}"
+        if kernel.needs_runs and c.left.column_stride != 1:
+            yield "", f"{kernel.routine} reads the left factor's steps of k one after the other"
+        if kernel.along and (c.columns != 1 or c.right.row_stride != 1):
+            yield "", f"{kernel.routine} reads the right factor's steps of k one after the other, and each column is a panel"
+        if kernel.together > 1 and c.right.row_stride != kernel.together * c.columns:
+            yield "", f"{kernel.routine} reads rows of {kernel.together} steps of k without gaps"
+        if not kernel.along and c.out.column_stride != 1:
+            yield "", f"{kernel.routine} stores whole vectors of columns"
         if len(c.places) != (len(c.out.buffer.shape) if c.element else 0) or (c.element and len(c.element) != c.value.rank):
             yield "", "sums that are kept apart do not say which elements they are"
         if not c.element and len(c.out.buffer.shape) != c.value.rank:

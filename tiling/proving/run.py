@@ -122,9 +122,10 @@ class _Phase(Nests):
         low, high = one(c.depth_lower), one(c.last_depth)
         start = low // c.k_block * c.k_block if c.k > c.k_block else 0
         rows, columns = np.arange(one(c.rows_upper) + 1), np.arange(one(c.columns_lower), one(c.columns_upper) + 1)
-        if c.in_quads and (c.levels or c.accumulate or c.k > c.k_block or (low, high) != (0, c.k - 1) or c.k % 4):
-            raise Misuse("four steps of k side by side are summed in one go")
-        if c.along_depth and c.columns != 1:
+        cut = c.levels or c.accumulate or c.k > c.k_block or (low, high) != (0, c.k - 1)
+        if c.k % c.kernel.together or (cut and not c.kernel.adds):
+            raise Misuse(f"{c.kernel.routine} sums whole groups of steps of k, in one go")
+        if c.kernel.along and c.columns != 1:
             raise Misuse("along the depth each column is a panel")
         fresh = not c.accumulate
         for k0 in range(start, high + 1, c.k_block) if c.k > c.k_block else (0,):
@@ -138,16 +139,13 @@ class _Phase(Nests):
     def _products(
         self, c: Contract, one: Callable[[Expr], int], rows: Array, columns: Array, k: Array, k0: int, fresh: bool
     ) -> None:
-        left, right = (k - k0), k
-        if not c.along_depth:
-            left, right = left * c.left.column_stride, right * c.right.row_stride
-        if c.in_quads:
-            right = k // 4 * (4 * c.columns) + k % 4
+        kernel = c.kernel
+        left = (k - k0) * (1 if kernel.needs_runs else c.left.column_stride)
+        right = kernel.place(k, 0, c.columns, c.panel_stride, 1 if kernel.along else c.right.row_stride)
         for count, one_left, one_right in reversed(c.levels):
             t = np.arange(count)[:, None]
             left, right = (t * one_left + left).reshape(-1), (t * one_right + right).reshape(-1)
-        inside = (columns % c.columns) * (4 if c.in_quads else 1)
-        panel = columns // c.columns * c.panel_stride + inside
+        panel = kernel.place(0, columns, c.columns, c.panel_stride, 0)
         a = self._matrix(c.left.buffer, one(c.left.base) + rows[:, None] * c.left.row_stride + left)
         b = self._matrix(c.right.buffer, one(c.right.base) + panel[:, None] + right)
         where = one(c.out.base) + rows[:, None] * c.out.row_stride + columns * c.out.column_stride

@@ -1,0 +1,121 @@
+"""The table of micro-kernels: what its rows declare is what their routines take and read, and what is copied for them."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hlo
+import tiling
+from codegen.lib import NAMESPACE
+from codegen.supports import supports
+from hlo.types import element_type
+from indexing.expr import Interval, Var, as_expr, substitute
+from tiling.contract.table import MICRO_KERNELS, Row
+from tiling.loops.ir import Contract, Scope
+from tiling.loops.staging import blocks, panels, row_major
+from tiling.machine import Machine
+
+ROWS = [pytest.param(row, id=row.kernel.routine) for row in MICRO_KERNELS]
+PARAMETERS = {
+    "rows": {"m"}, "columns": {"n"}, "depth": {"k"}, "left": {"a"}, "left_at": {"a_off"}, "left_row": {"a_rs"},
+    "left_step": {"a_cs"}, "right": {"b"}, "right_at": {"b_off"}, "right_panel": {"b_panel_stride", "b_cs"}, "right_row": {"ldb"},
+    "out": {"c"}, "out_at": {"c_off"}, "out_row": {"ldc", "c_rs"}, "out_step": {"c_cs"}, "again": {"accumulate"},
+    "panel": {"panel"},
+}  # fmt: skip
+MACHINE = Machine(cores=2, vector_bytes=64, vector_registers=32)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_routines_take_what_rows_say(row: Row) -> None:
+    taken = list(inspect.signature(NAMESPACE[row.kernel.routine]).parameters.values())
+    named = [p.name for p in taken if p.kind is not p.VAR_POSITIONAL]
+    assert len(named) == len(row.kernel.arguments)
+    assert all(name in PARAMETERS[a] for name, a in zip(named, row.kernel.arguments, strict=True))
+    assert row.kernel.adds == any(p.kind is p.VAR_POSITIONAL for p in taken) == ("again" in row.kernel.arguments)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_staged_factor_lies_where_the_routine_reads_it(row: Row) -> None:
+    """The copy's layout, the declared place and the routine, which runs as it is written, name the same elements."""
+    kernel, (m, n, depth) = row.kernel, (3, 21, 8)
+    width = 1 if kernel.along else 16
+    k, j = Var("k"), Var("j")
+    ranges = {k: Interval(0, depth - 1), j: Interval(0, n - 1)}
+    element = element_type("i8")
+    layout = panels(element, (), *blocks(as_expr(j), n, width), (as_expr(k), depth), ranges, kernel.together)
+    buffer = layout.buffer("right", Scope.SHARED)
+    panel_stride, row_stride = buffer.strides[:2]
+
+    def at(step: int, column: int) -> int:
+        index = [substitute(e, {k: step, j: column}).constant for e in layout.at]
+        assert all(0 <= i < size for i, size in zip(index, layout.shape, strict=True))
+        return sum(i * s for i, s in zip(index, buffer.strides, strict=True))
+
+    rng = np.random.default_rng(5)
+    left, right = (rng.integers(-9, 9, shape).astype(np.int8) for shape in ((m, depth), (depth, n)))
+    kept = np.full(buffer.size_elems, 77, np.int8)
+    for step, column in np.ndindex(depth, n):
+        kept[at(step, column)] = right[step, column]
+        assert kernel.place(step, column, width, panel_stride, row_stride) == at(step, column)
+    out = np.zeros(m * n, np.int32)
+    given = {
+        "rows": m, "columns": n, "depth": depth, "left": left.reshape(-1), "left_at": 0, "left_row": depth, "left_step": 1,
+        "right": kept, "right_at": 0, "right_panel": panel_stride, "right_row": row_stride, "out": out, "out_at": 0, "out_row": n,
+        "out_step": 1, "again": False, "panel": width,
+    }  # fmt: skip
+    NAMESPACE[kernel.routine](*(given[a] for a in kernel.arguments))
+    np.testing.assert_array_equal(out.reshape(m, n), left.astype(np.int32) @ right.astype(np.int32))
+
+
+def _product(kind: str, out: str, m: int, n: int, k: int, right: str) -> tiling.Schedule:
+    shape, dims = (f"{k}x{n}", 0) if right == "kn" else (f"{n}x{k}", 1)
+    (fusion,) = tiling.plan(
+        hlo.parse(
+            f"func.func @main(%a: tensor<{m}x{k}x{kind}>, %b: tensor<{shape}x{kind}>) -> tensor<{m}x{n}x{out}> {{\n"
+            f"  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [{dims}]\n"
+            f"    : (tensor<{m}x{k}x{kind}>, tensor<{shape}x{kind}>) -> tensor<{m}x{n}x{out}>\n"
+            f"  return %0 : tensor<{m}x{n}x{out}>\n}}"
+        ),
+        machine=MACHINE, supports=supports,
+    ).fusions  # fmt: skip
+    return fusion.schedule
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "n", "right", "expected"),
+    [
+        ("f32", "f32", 96, "nk", "gemm_block"),
+        ("f32", "f32", 32, "nk", "gemm_dots"),  # two vectors of columns: as many as are worth it
+        ("f32", "f32", 40, "nk", "gemm_block"),
+        ("bf16", "bf16", 40, "nk", "gemm_dots"),
+        ("i8", "i8", 96, "kn", "gemm_block"),
+        ("i8", "i32", 96, "kn", "gemm_bytes"),
+        ("i8", "i32", 24, "nk", "gemm_dots"),
+        ("i8", "i32", 32, "nk", "gemm_bytes"),
+        ("complex<f32>", "complex<f32>", 96, "kn", "gemm_block"),
+    ],
+)
+def test_the_cheapest_row_is_taken(kind: str, out: str, n: int, right: str, expected: str) -> None:
+    steps = [s for p in _product(kind, out, 128, n, 1024, right).phases for s in p.all_steps]
+    assert [s.kernel.routine for s in steps if isinstance(s, Contract)] == [expected]
+
+
+def test_a_micro_kernel_that_is_not_in_the_table_is_refuted() -> None:
+    """Proofs take for granted that a routine does what is declared: a declaration of something else must not pass."""
+    schedule = _product("f32", "f32", 64, 96, 64, "kn")
+    assert tiling.prove(schedule).holds
+    (c,) = [s for s in schedule.main.steps if isinstance(s, Contract)]
+    for kernel in (replace(c.kernel, routine="gemm_dots"), replace(c.kernel, adds=False), replace(c.kernel, arguments=())):
+        main = replace(schedule.main, steps=tuple(replace(c, kernel=kernel) if s is c else s for s in schedule.main.steps))
+        wrong = replace(schedule, phases=tuple(main if p is schedule.main else p for p in schedule.phases))
+        assert tiling.prove(wrong).refuted
+
+
+def test_rows_a_power_of_two_apart_are_padded() -> None:
+    layout = row_major(element_type("f32"), [(as_expr(0), 4), (as_expr(0), 256)])
+    assert layout.with_rows_apart(8).buffer("x", Scope.THREAD).strides == (264, 1)
+    assert layout.with_rows_of(260).with_rows_apart(8).buffer("x", Scope.THREAD).strides == (260, 1)

@@ -1,0 +1,310 @@
+"""Factors of a sum of products in the layout that the micro-kernel reads: copied by the task, or once before all tasks.
+
+    left[m, k], rows as they are read      right[n // columns, k, n mod columns], in panels (`tiling.loops.staging`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from hlo.access import Condition
+from hlo.types import ElementType
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify, substitute
+from tiling.contract.operands import Place, expressions, in_place
+from tiling.contract.roles import Roles
+from tiling.loops.affine import address, linear, when
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, Scalar, all_nodes, loads, node_variables
+from tiling.loops.ir import Block2D, Loop, LoopKind, Nest, Phase, Scope, Step, Store
+from tiling.loops.staging import Along, Layout, blocks, panels, row_major, stage_into, turn_of
+
+__all__ = ["Packing", "Right"]
+
+SHORT_RUN = 8  # steps of k that are no inner loop
+FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
+LEAST_TURN = 8  # steps of k that are worth a transpose in registers
+LINE_BYTES = 64
+
+
+def _computes(node: Node) -> bool:
+    """True when a node is more than one element moved."""
+    return any(isinstance(n, Apply) for n in all_nodes([node]))
+
+
+@dataclass(frozen=True, eq=False)
+class Right:
+    """A right operand in panels: what must run in the task before all products, and before each block of k."""
+
+    block: Block2D  # without its row stride
+    panel_stride: int
+    steps: Mapping[Var, int]  # a depth loop's step in memory
+    before: tuple[Step, ...] = ()
+    inside: tuple[Nest, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Panels:
+    """Where a right operand lies that is put into panels of columns before all tasks."""
+
+    tiles: tuple[tuple[Var, int], ...]  # the variables that number the panels, and how many values each has
+    columns: Loop  # the columns of one panel
+    index: Mapping[int, Expr]  # the result's dimension -> its index at a panel and a column of it
+    around: tuple[Along, ...]  # there is a matrix for each of these
+    panel: Along
+    column: Along
+    first: tuple[Expr, ...] | None  # the matrix and panel that a task begins with; None where it begins inside of a panel
+
+
+class Packing(Roles):
+    """The copies of a contraction's factors; panels have `nr` columns."""
+
+    nr: int
+
+    def _while_flag(self, loop: Loop) -> tuple[Expr, Expr]:
+        """A loop's ends, those that a mask bounds while the flag is 1."""
+        ends = self.bounded.get(loop.variable)
+        if ends is None or self.c.flag is None:
+            return Const(0), loop.upper
+        lower, upper = when(self.c.flag, ends, loop.extent)
+        return lower, simplify(minimum(loop.upper, upper), self.c.ranges)
+
+    def _staged(self, role: str, scope: Scope, layout: Layout, loops: Sequence[Loop], node: Node, fixed: bool = False) -> Nest:
+        """The copy of a factor in a layout, in scratch of this contraction."""
+        buffer = layout.buffer(self.scratch(role), scope)
+        self.new_buffers.append(buffer)
+        return stage_into(buffer, layout, loops, node, fixed)
+
+    def _kept_element(self, node: Node, side: int) -> ElementType:
+        """The type of an operand's copy: of what is read where the copy only moves it, of the operand where it is computed."""
+        read = next(iter(loads([node])), None)
+        if read is not None and not _computes(node):
+            return self._buffer(read).element
+        element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
+        return element if isinstance(element, ElementType) and not self._is_narrow(element) else self.sums
+
+    def _is_narrow(self, element: ElementType) -> bool:
+        return element.name in ("bf16", "f16")
+
+    def _or_zero(self, node: Node, k: Expr) -> Node:
+        """The node where k is inside of the depth, else zero."""
+        k = simplify(k, self.c.ranges)
+        bounds, element = interval(k, self.c.ranges), self._kept_element(node, 0)
+        if bounds.upper < self.depth:
+            return node
+        zero = Scalar(element.dtype.type(0), element)
+        return zero if bounds.lower >= self.depth else Choose((Condition(k, 0, self.depth - 1),), node, zero)
+
+    # ------------------------------------------------------------ the left operand
+
+    def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
+        c, m, in_groups = self.c, self.m.extent, self.kernel.together > 1
+        element = self._kept_element(self.left, 0)
+        element = self.sums if self._is_narrow(element) else element
+        lanes = c.machine.lanes(element.itemsize_bytes)
+        self.packs_left = self.blocks > 1  # then `left` holds one block
+        row: Along = as_expr(self.m.variable), m
+        loops, flat, node = self._flat_depth(self.left) if in_groups else self._block_of(self.left)
+        across = self._walks_along_rows()
+        if across:
+            layout = row_major(element, [flat, row]).with_rows_of(-(-m // lanes) * lanes).with_rows_apart(lanes, 512)
+        else:
+            room = LINE_BYTES // element.itemsize_bytes if in_groups else lanes
+            layout = row_major(element, [row, flat]).with_rows_of(-(-flat[1] // room) * room + room)
+        nest = self._staged("left", Scope.THREAD, layout, (self.m, *loops), node)
+        buffer = nest.stores[0].buffer
+        unit, step = buffer.strides if across else buffer.strides[::-1]
+        return Place(buffer, Const(0), {self.m.variable: step, **self._row_major(unit, self.k_block)}), (nest,)
+
+    def _flat_depth(self, node: Node) -> tuple[tuple[Loop, ...], Along, Node]:
+        """As `_block_of`, with one loop for all of k: zeros fill up the last group of steps."""
+        c, filled = self.c, self.filled
+        k = Var(f"kf_{self.tag}_left")
+        c.ranges[k] = Interval(0, filled - 1)
+        moved = Renamer(self._depth_index(as_expr(k)), c.ranges, {}).node(node)
+        return (Loop(k, Const(0), Const(filled - 1), filled),), (as_expr(k), filled), self._or_zero(moved, as_expr(k))
+
+    def _block_of(self, node: Node) -> tuple[tuple[Loop, ...], Along, Node]:
+        """(loops, place counted in rows of k, node) of an operand over one block of k."""
+        c = self.c
+        last: Expr = Const(self.k_block - 1)
+        renaming: dict[Var, Expr] = {self.k_loop.variable: as_expr(self.k)}
+        if self.blocks > 1:
+            last = simplify(minimum(last, self.k_loop.extent - 1 - self.k_start), c.ranges)
+            renaming = {self.k_loop.variable: self.k_start + self.k}
+        first: Expr = Const(0)
+        if self.k_loop.variable in self.bounded:
+            lower, upper = self._while_flag(self.k_loop)
+            first = simplify(maximum(0, lower - self.k_start), c.ranges)
+            last = simplify(minimum(last, upper - self.k_start), c.ranges)
+        inner = Loop(self.k, first, last, self.k_block)
+        loops = tuple(
+            inner if x is self.k_loop else replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1
+        )
+        flat = substitute(self._flat(self.k_block), {self.k_loop.variable: self.k})
+        depth = self.depth // self.k_loop.extent * self.k_block
+        return loops, (flat, depth), Renamer(renaming, c.ranges, {}).node(node)
+
+    def _walks_along_rows(self) -> bool:
+        """True when the left operand lies transposed: consecutive along m, and not along any depth loop."""
+        read = next(iter(loads([self.left])), None)
+        if read is None or self.kernel.needs_runs:
+            return False
+        variables = [self.m.variable, *self._depth_variables()]
+        found = linear(address(self._buffer(read), read.index, self.c.ranges), variables)
+        return found is not None and found[1][0] == 1 and 1 not in found[1][1:]
+
+    # ------------------------------------------------------------ the right operand
+
+    def _is_made_inside(self) -> bool:
+        """True when the right operand is computed by the task itself."""
+        return any(self.c.is_member(x.value) for x in loads([self.right]))
+
+    def _expands(self) -> bool:
+        """True when packing for all tasks would make a window's operand much larger than what it is read from."""
+        c = self.c
+        depth = set(self._depth_variables())
+        if not any(depth & {*e.variables} and {*e.variables} - depth for e in expressions(self.right)):
+            return False
+        read = sum(x.value.tensor.size_elems for x in loads([self.right]))
+        shape = self.value.shape
+        moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
+        return moved * self.depth > 2 * read
+
+    def _pack_in_task(self) -> Right | None:
+        """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
+        c = self.c
+        moved = any(x.variable in self.in_right for x in self.around)
+        if self.kernel.together > 1 or (not moved and self.depth > 4 * self.row.window_block):
+            return None
+        element, columns = self._kept_element(self.right, 1), blocks(as_expr(self.n.variable), self.n.extent, self.nr)
+        if not moved:
+            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
+            layout = panels(element, (), *columns, (self._flat(), self.depth), c.ranges)
+            nest = self._staged("right", Scope.THREAD, layout, (*loops, self.n), self.right)
+            return self._right_in(nest, Const(0), self._row_major(self.nr), before=(nest,))
+        loops, flat, node = self._block_of(self.right)
+        # A window's short rows stay outside: the columns make vectors, also where the window moves by several elements.
+        fixed = bool(loops) and loops[-1].extent < SHORT_RUN
+        nest = self._staged("right", Scope.THREAD, panels(element, (), *columns, flat, c.ranges), (*loops, self.n), node, fixed)
+        # The address of a block's first row counts from the block, not from the first k of all.
+        base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
+        return self._right_in(nest, base, self._row_major(self.nr, self.k_block), inside=(nest,))
+
+    def _right_in(self, nest: Nest, base: Expr, steps: Mapping[Var, int], before: tuple[Step, ...] = (),
+                  inside: tuple[Nest, ...] = ()) -> Right:  # fmt: skip
+        """The right operand as a nest has put it into panels."""
+        buffer = nest.stores[0].buffer
+        panel = len(buffer.strides) - (3 if self.kernel.together == 1 else 4)
+        return Right(Block2D(buffer, base, 0, 1), buffer.strides[panel], steps, before, inside)
+
+    def _pack_ahead(self) -> Right | None:
+        """The right operand comes from memory: it is put into panels once, before all tasks."""
+        c, found = self.c, self._panels()
+        runs, steps = self._steps_ahead()
+        stores: list[Store] = []
+        nest: Nest | None = None
+        for flat, renaming in steps:
+            node = self._at(self.right, found.index, renaming)
+            if node is None:
+                return self._pack_in_task()
+            if found.first is None:
+                return None
+            layout = panels(
+                self._kept_element(self.right, 1), found.around, found.panel, found.column, (flat, self.filled), c.ranges,
+                self.kernel.together,
+            )  # fmt: skip
+            node = self._or_zero(node, flat)
+            loops = (*runs, found.columns)
+            nest = stage_into(nest.stores[0].buffer, layout, loops, node) if nest is not None else self._staged(
+                "right", Scope.SHARED, layout, loops, node
+            )
+            stores += nest.stores
+        assert nest is not None and found.first is not None
+        nest = replace(nest, stores=tuple(stores))
+        self.prepass.append(self._turned(found.tiles, runs, nest) or self._copied(found.tiles, runs, nest))
+        buffer = nest.stores[0].buffer
+        first = (*found.first, *(Const(0) for _ in buffer.shape[len(found.first) :]))
+        return self._right_in(nest, address(buffer, first, c.ranges), self._row_major(self.nr))
+
+    def _steps_ahead(self) -> tuple[list[Loop], list[tuple[Expr, Mapping[Var, Expr]]]]:
+        """(loops over k for packing before all tasks, the steps of k of one iteration: place, and the depth loops' values)."""
+        c, together = self.c, self.kernel.together
+        runs: list[Loop] = []
+        if together > 1:
+            q, groups = Var(f"q_{self.tag}"), self.filled // together
+            c.ranges[q] = Interval(0, groups - 1)
+            places = [q * together + part for part in range(together)]
+            return [Loop(q, Const(0), Const(groups - 1), groups)], [(e, self._depth_index(e)) for e in places]
+        renaming: dict[Var, Expr] = {}
+        for number, x in enumerate(self.depth_loops):
+            v = Var(f"kp{number}_{self.tag}")
+            c.ranges[v] = Interval(0, x.extent - 1)
+            renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
+            if x.extent > 1:
+                runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+        return runs, [(substitute(self._flat(), renaming), renaming)]
+
+    def _panels(self) -> _Panels:
+        """The right operand in panels of `nr` columns, for each value of the other indices that move it."""
+        c, shape = self.c, self.value.shape
+        column = next(k for k, x in enumerate(c.loops) if x is self.n)
+        # Dimensions whose index moves the right operand, through a tile number or a loop.
+        moving = [
+            k
+            for k, e in enumerate(c.index)
+            if k != column and any(v in self.in_right for v in e.variables) and shape[k] > 1
+        ]
+        count = -(-shape[column] // self.nr)
+        p, j = Var(f"p_{self.tag}"), Var(f"j_{self.tag}")
+        tiles = (*((Var(f"b{k}_{self.tag}"), shape[k]) for k in moving), (p, count))
+        c.ranges.update({v: Interval(0, extent - 1) for v, extent in (*tiles, (j, self.nr))})
+        index = {k: as_expr(v) for k, (v, _) in zip(moving, tiles, strict=False)}
+        last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
+        begin = simplify(substitute(c.index[column], {self.n.variable: Const(0)}), c.ranges)
+        starts = simplify(begin % self.nr, c.ranges) is Const(0)
+        return _Panels(
+            tiles, Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL), {**index, column: p * self.nr + j},
+            tuple((e, shape[k]) for k, e in index.items()), (as_expr(p), count), (as_expr(j), self.nr),
+            (*(c.index[k] for k in moving), simplify(begin // self.nr, c.ranges)) if starts else None,
+        )  # fmt: skip
+
+    def _at(self, node: Node, wanted: Mapping[int, Expr], renaming: Mapping[Var, Expr]) -> Node | None:
+        """A node, which this task's loops and tile numbers move, where the result's index is `wanted` in these dimensions."""
+        c = self.c
+        loops: dict[Var, Expr] = dict(renaming)
+        divided = dict(renaming)
+        tiles: set[Var] = set()
+        for k, e in wanted.items():
+            here, loop = c.index[k], c.loops[k].variable
+            others = [v for v in here.variables if v is not loop]
+            size = dict(here.terms).get(others[0]) if len(others) == 1 else None
+            if isinstance(here, Var):
+                loops[here] = divided[here] = e
+            elif loop in here.variables and size is not None and here is others[0] * size + loop:
+                loops[loop] = e - others[0] * size
+                divided.update({others[0]: e // size, loop: e % size})
+                tiles.add(others[0])
+            else:
+                return None
+        moved = Renamer(loops, c.ranges, {}).node(node)
+        # A tile number by itself: the index was divided by the tile's size.
+        return Renamer(divided, c.ranges, {}).node(node) if tiles & node_variables(moved, {}) else moved
+
+    def _turned(self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], nest: Nest) -> Phase | None:
+        """A copy as transposes in registers, where memory is consecutive along k and not along the columns."""
+        node, columns = nest.stores[0].node, nest.loops[-1]
+        if len(nest.stores) > 1 or not isinstance(node, Load):
+            return None
+        source = self._buffer(node)
+        place = in_place(node, source, [columns.variable, *(x.variable for x in runs)], self.c.ranges)
+        run = None if place is None else next((x for x in runs if place.steps[x.variable] == 1), None)
+        turn = turn_of(nest, columns, run, source, self.c.ranges) if run is not None and run.extent >= LEAST_TURN else None
+        return None if turn is None else Phase((*tiles, *((x.variable, x.extent) for x in runs if x is not run)), (turn,))
+
+    def _copied(self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], nest: Nest) -> Phase:
+        """A copy row by row."""
+        few = prod(n for _, n in tiles) < FEW_PANELS and len(runs) > 1
+        shared = runs[: int(few)]
+        loops = tuple(x for x in nest.loops if x not in shared)
+        return Phase((*tiles, *((x.variable, x.extent) for x in shared)), (replace(nest, loops=loops),))
