@@ -17,9 +17,9 @@ from tests.threads import needs_fork
 from tiling.loops.ir import Contract, Nest, Schedule, Turn
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
+from tiling.planning import garbage
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
-from tiling.planning import garbage
 from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
 from tiling.planning.weigh import Sketch
 
@@ -118,7 +118,7 @@ def test_what_was_made_counts_as_old_afterwards(frozen: int, monkeypatch: pytest
     """The next collection of new objects need not walk what is kept; what somebody has frozen stays so, and is counted once."""
     called: list[str] = []
     monkeypatch.setattr(garbage, "_ENTERED", garbage._Entered())
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: called.append("count") or frozen)
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: (called.append("count"), frozen)[1])
     monkeypatch.setattr(gc, "freeze", lambda: called.append("freeze"))
     monkeypatch.setattr(gc, "unfreeze", lambda: called.append("unfreeze"))
     for _ in range(2):
