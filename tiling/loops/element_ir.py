@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
@@ -70,6 +71,7 @@ class Load:
         return self.value, self.index, self.buffer, self.runtimes
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Apply:
     """A scalar function of other nodes: the op names it and carries its attributes."""
@@ -89,6 +91,7 @@ class Choose:
     runtimes: tuple[Runtime, ...] = ()
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
     """The truth of conditions on indices: all of them hold."""
@@ -105,6 +108,7 @@ class IndexNode:
     runtimes: tuple[Runtime, ...] = ()
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
     """A constant of an element type."""
