@@ -1,7 +1,7 @@
 """Every distribution of `jax.random` in every implementation against JAX: first results and warm calls, results checked first.
 
     python -m benchmarks.random_numbers [--only gamma,poisson] [--implementations threefry2x32,rbg,unsafe_rbg]
-                                        [--sizes small,large] [--seconds 0.3]
+                                        [--sizes small,large,1000] [--seconds 0.3]
     python -m benchmarks.random_numbers --program 10        # one program with all of them
 
 One row for each distribution, implementation and size, each measured in a process of its own with an empty cache. `first` is
@@ -298,7 +298,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="distributions, separated by commas")
     parser.add_argument("--implementations", default=",".join(IMPLEMENTATIONS))
-    parser.add_argument("--sizes", default="small,large")
+    parser.add_argument("--sizes", default="small,large", help="small (10), large (100,000 or a million), or numbers")
     parser.add_argument("--seconds", type=float, default=0.3, help="of warm calls for each row")
     parser.add_argument("--program", type=int, help="one program with all distributions, each of about so many numbers")
     options = parser.parse_args()
@@ -321,7 +321,7 @@ def main() -> None:
         for size in options.sizes.split(","):
             for name in (x for x in names if not declined(x, implementation)):
                 make, large = CASES[name]
-                n = SMALL if size == "small" else large
+                n = SMALL if size == "small" else large if size == "large" else int(size)
                 add(f"{name}, {n}", make(n), implementation, n)
     print(summary(rows))
 

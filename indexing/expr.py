@@ -145,6 +145,14 @@ def substitute(e: Expr, replacements: Mapping[Var, ExprLike], known: dict[Expr, 
     """
     if all(v not in replacements for v in e.variables):
         return e
+    if all(type(atom) is Var for atom, _ in e.terms):  # a sum of variables: their sums, without those in between
+        constant, total = e.constant, dict[Expr, int]()
+        for atom, k in e.terms:
+            new = as_expr(replacements.get(atom, atom))  # type: ignore[call-overload]
+            constant += k * new.constant
+            for part, times in new.terms:
+                total[part] = total.get(part, 0) + k * times
+        return from_terms(constant, total)
     result: Expr = fold(e, lambda v: as_expr(replacements.get(v, v)), Const, minimum, maximum, known)
     return result
 

@@ -50,6 +50,7 @@ from tiling.program.fourier_halves import fourier
 from tiling.program.in_place_updates import mark_updates
 from tiling.program.promotion import promoted
 from tiling.program.random_bits import random_bits
+from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
 from tiling.program.unroll_short_loops import times_written_out
@@ -98,6 +99,10 @@ PIPELINE = (
     Pass(
         "unroll_short_loops", MODULE, PROGRAM, times_written_out, True,
         "a short loop over large tensors, element by element, is one expression when it is written out", within="inline",
+    ),
+    Pass(
+        "spread_inside", MODULE, PROGRAM, spread_inside, True,
+        "a loop's tensor that never changes and is one element everywhere is that element, spread inside", within="inline",
     ),
     Pass(
         "merge_equal_ops", MODULE, PROGRAM, None, True,

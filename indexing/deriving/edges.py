@@ -61,6 +61,11 @@ class OpEdges:
         return tuple([v.var for v in self.dims])
 
     @cached_property
+    def is_elementwise(self) -> bool:
+        """Whether each operand is read at the result's own index and nothing else is."""
+        return not self.runtimes and not self.ranges and all(e.is_identity for e in self.reads)
+
+    @cached_property
     def by_operand(self) -> tuple[tuple[IndexingMap, ...], ...]:
         """The maps of each operand's reads; a constraint on a dimension alone is part of its interval."""
         found: list[list[IndexingMap]] = [[] for _ in range(self.operands)]

@@ -379,6 +379,8 @@ def simplify(e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
     >>> str(simplify(8 * (i // 8) + i % 8, {}))
     'd0'
     """
+    if not e.terms:
+        return e
     key = (e, tuple([ranges.get(v, EVERYTHING) for v in e.variables]))
     known = _MEMO.get(key)
     if known is None:

@@ -153,6 +153,25 @@ FORMULA = """
   return %0 : tensor<8xf32>"""
 
 
+GIVEN_ALIKE = """
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %c = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<4096xf32>
+  %rate = stablehlo.sqrt %c : tensor<4096xf32>
+  %y, %same = stablehlo.while(%a = %x, %b = %rate) : tensor<4096xf32>, tensor<4096xf32>
+  cond {
+    %most = stablehlo.reduce(%a init: %zero) applies stablehlo.maximum across dimensions = [0]
+      : (tensor<4096xf32>, tensor<f32>) -> tensor<f32>
+    %go = stablehlo.compare GT, %most, %s : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %l = stablehlo.log %b : tensor<4096xf32>
+    %d = stablehlo.subtract %a, %l : tensor<4096xf32>
+    stablehlo.return %d, %b : tensor<4096xf32>, tensor<4096xf32>
+  }
+  %r = stablehlo.add %y, %same : tensor<4096xf32>
+  return %r : tensor<4096xf32>"""
+
+
 def masked() -> hlo.Module:
     return hlo.parse(attention("causal", "select", "0xFF800000", 256, 256, d=64, heads=1))
 
@@ -163,6 +182,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "unroll_short_loops": text(
         "%x: tensor<16384xf32>", "tensor<16384xf32>", _loop("tensor<16384xf32>", 3, "%b = stablehlo.sine %a : tensor<16384xf32>")
     ),
+    "spread_inside": text("%x: tensor<4096xf32>, %s: tensor<f32>", "tensor<4096xf32>", GIVEN_ALIKE),
     "merge_equal_ops": text("%x: tensor<8x8xf32>", "tensor<8xf32>", TWICE),
     "quantized": text(f"%x: {Q}", Q, f"  %0 = stablehlo.add %x, %x : {Q}\n  return %0 : {Q}"),
     "promote_bodies": text("%x: tensor<2x64xi8>", "tensor<64xi32>", WIDER),

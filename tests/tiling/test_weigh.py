@@ -17,6 +17,7 @@ from tests.threads import needs_fork
 from tiling.loops.ir import Contract, Nest, Schedule, Turn
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
+from tiling.planning import garbage
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
@@ -110,6 +111,21 @@ def test_collections_are_few_while_planning_and_as_before_afterwards() -> None:
     with pytest.raises(ZeroDivisionError), few_collections():
         raise ZeroDivisionError
     assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("frozen", [0, 7])
+def test_what_was_made_counts_as_old_afterwards(frozen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next collection of new objects need not walk what is kept; what somebody has frozen stays so, and is counted once."""
+    called: list[str] = []
+    monkeypatch.setattr(garbage, "_ENTERED", garbage._Entered())
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: (called.append("count"), frozen)[1])
+    monkeypatch.setattr(gc, "freeze", lambda: called.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: called.append("unfreeze"))
+    for _ in range(2):
+        with few_collections(), few_collections():
+            called.append("inside")
+    once = ["inside", "count", "freeze", "unfreeze"]
+    assert called == (["inside", "count", "inside"] if frozen else 2 * once)
 
 
 def test_a_collector_that_is_off_stays_off() -> None:

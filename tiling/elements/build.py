@@ -124,6 +124,7 @@ class ElementBuilder:
         self.table = RuntimeTable(ranges)
         self.is_in_memory = is_in_memory
         self._nodes: dict[tuple[Value, tuple[Expr, ...]], Node] = {}
+        self._settled: dict[tuple[Expr, ...], tuple[Expr, ...]] = {}  # an index, simplified
         self._waiting: dict[tuple[Value, tuple[Expr, ...]], Reads] = {}  # what is read for nodes whose operands are not there yet
 
     def at(self, value: Value, index: tuple[Expr, ...]) -> Node:
@@ -182,6 +183,10 @@ class ElementBuilder:
             return self._put(v, where, IndexNode(number, element, self.table.of((number,))))
         if not isinstance(semantics, (Elementwise, Move)):
             raise LookupError(f"{op.name} is not computed where it is read")
+        if isinstance(semantics, Elementwise):
+            edges = self.edges.of(op, v.index)
+            if not isinstance(edges, Declined) and edges.is_elementwise:
+                return self._elementwise(v, where, op, semantics.function, edges)
         found = self._waiting.pop((v, where), None) or self._reads(op, v.index, where, _no_ranges)
         needed = [(op.operands[k], at) for _, k, at in found.runtimes if (op.operands[k], at) not in self._nodes]
         if needed:
@@ -207,6 +212,20 @@ class ElementBuilder:
         for read, node in reversed(list(zip(taken[:-1], nodes[:-1], strict=True))):
             result = self._choose(read.conditions, node, result) if read.conditions else node
         return self._put(v, where, result)
+
+    def _elementwise(
+        self, v: Value, where: tuple[Expr, ...], op: Op, function: str, edges: OpEdges
+    ) -> list[tuple[Value, tuple[Expr, ...]]]:
+        """The same for an op that reads all of its operands at its own index, as most do."""
+        here = self._settled.get(where)
+        if here is None:
+            here = self._settled[where] = tuple([simplify(e, self.ranges) for e in where])
+        keys = [(op.operands[e.operand], here) for e in edges.reads]
+        missing = [k for k in keys if k not in self._nodes]
+        if missing:
+            return missing
+        made = Apply(op, function, tuple([self._nodes[k] for k in keys]))
+        return self._put(v, where, simplify_node(made, self.ranges))
 
     def _reads(self, op: Op, output: int, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> Reads:
         edges = self.edges.of(op, output)

@@ -20,6 +20,8 @@ class Scope(enum.Enum):
     SHARED = "shared"  # scratch of the whole fusion (packed operands)
     THREAD = "thread"  # scratch of one thread, reused by each of its tasks
 
+    __hash__ = object.__hash__  # each member is one object; a hash of its name is made anew each time
+
 
 @dataclass(frozen=True, eq=False)
 class Buffer:

@@ -9,8 +9,9 @@ A node equals itself alone, and is a key of the tables about a graph; two loads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
@@ -35,6 +36,7 @@ __all__ = [
     "element_name",
     "has_runtimes",
     "loads",
+    "loads_among",
     "node_variables",
     "operands_first",
     "own_expressions",
@@ -69,6 +71,7 @@ class Load:
         return self.value, self.index, self.buffer, self.runtimes
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Apply:
     """A scalar function of other nodes: the op names it and carries its attributes."""
@@ -88,6 +91,7 @@ class Choose:
     runtimes: tuple[Runtime, ...] = ()
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
     """The truth of conditions on indices: all of them hold."""
@@ -104,6 +108,7 @@ class IndexNode:
     runtimes: tuple[Runtime, ...] = ()
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
     """A constant of an element type."""
@@ -124,14 +129,21 @@ def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:
         if n not in seen:
             seen.add(n)
             yield n
-            stack.extend(reversed(children(n)))
+            below = children(n)
+            if below:
+                stack.extend(reversed(below))
 
 
 def loads(roots: Sequence[Node]) -> list[Load]:
     """The loads below some nodes, the first one of each element, in the order of `all_nodes`."""
+    return loads_among(all_nodes(roots))
+
+
+def loads_among(nodes: Iterable[Node]) -> list[Load]:
+    """The loads among some nodes, the first one of each element."""
     found: dict[Hashable, Load] = {}
-    for n in all_nodes(roots):
-        if isinstance(n, Load):
+    for n in nodes:
+        if type(n) is Load:
             found.setdefault(n.place, n)
     return list(found.values())
 
@@ -171,12 +183,12 @@ def operands_first(root: Node, memo: Mapping[Node, object]) -> Iterator[Node]:
 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed from, those of its runtime variables first."""
-    if isinstance(node, Apply):
+    if type(node) is Apply:  # asked for millions of times: of these classes there are no subclasses
         return node.arguments
-    if isinstance(node, (Scalar, Test)) or not node.runtimes:
-        return (node.then, node.otherwise) if isinstance(node, Choose) else ()
-    of_runtimes = tuple([r.node for r in node.runtimes])
-    return (*of_runtimes, node.then, node.otherwise) if isinstance(node, Choose) else of_runtimes
+    if type(node) is Scalar or type(node) is Test:
+        return ()
+    of_runtimes = tuple([r.node for r in node.runtimes]) if node.runtimes else ()
+    return (*of_runtimes, node.then, node.otherwise) if type(node) is Choose else of_runtimes
 
 
 def runtimes_of(node: Node) -> tuple[Runtime, ...]:

@@ -69,6 +69,8 @@ class LoopKind(enum.Enum):
     REDUCTION = "reduction"
     SCAN = "scan"  # ascending: an iteration's result starts from the one before
 
+    __hash__ = object.__hash__  # each member is one object; a hash of its name is made anew each time
+
 
 @dataclass(frozen=True)
 class Loop:

@@ -29,6 +29,7 @@ from tiling.loops.element_ir import (
     all_nodes,
     children,
     loads,
+    loads_among,
     operands_first,
     own_expressions,
     runtimes_of,
@@ -134,7 +135,7 @@ def work_of(nest: Nest) -> Work:
     for f in nest.folds:
         roots += [*f.nodes, *f.inits]
     nodes = list(all_nodes(roots))
-    read = loads(roots)
+    read = loads_among(nodes)
     place = {x.place: k for k, x in enumerate(read)}
     # Of each node: the loops that it depends on, those that it depends on but for loads, and the loads below it.
     known: dict[Node, tuple[int, int, int]] = {}
@@ -149,10 +150,11 @@ def work_of(nest: Nest) -> Work:
                 a, o, b = known[c]
                 all_of, own, below = all_of | a, own | o, below | b
             known[n] = (all_of, 0, 1 << place[n.place]) if isinstance(n, Load) else (all_of, own, below)
-    taken = {x.place for x in unconditional_loads(roots)}
+    chosen = any(type(n) is Choose or (type(n) is Load and n.runtimes) for n in nodes)
+    taken = {x.place for x in unconditional_loads(roots)} if chosen else place.keys()
     starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
     each = loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]) if starts else read
-    steps = {x.place for x in each}
+    steps = {x.place for x in each} if starts else place.keys()
     accesses = tuple([Access(x, variables, known[x][0], x.place in taken, x.place in steps) for x in read])
 
     def operation(n: Node, cost: float) -> Operation:
@@ -160,8 +162,8 @@ def work_of(nest: Nest) -> Work:
 
     parts, operations = [], []
     for n in nodes:
-        if isinstance(n, (Apply, Choose)):
-            cost = scalar_function(n.function).cost if isinstance(n, Apply) else CHOICE
+        if type(n) is Apply or type(n) is Choose:
+            cost = scalar_function(n.function).cost if type(n) is Apply else CHOICE
             parts.append(operation(n, cost))
             operations.append((cost, known[n][0]))
     stores = [Stored(s.value, s.buffer, s.index, variables, operation(s.node, 0.0), known[s.node][0]) for s in nest.stores]

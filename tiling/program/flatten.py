@@ -6,6 +6,7 @@
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
+    loops given spread scalars ->  are given the scalars (tiling.program.spread_inside)
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
     tuples                     ->  their parts, also around control flow (tiling.program.untuple)
     XLA's fusions              ->  what is in them
@@ -32,6 +33,7 @@ from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType, with_layout
 from tiling.passing import runs
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
+from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import has_tuples, part_of, without_tuples
@@ -141,6 +143,7 @@ class _Builder:
         self.ops: list[Op] = []
         self.known: dict[Hashable, Op] = {}
         self.merges = on("merge_equal_ops")
+        self.scalars = Scalars(self._appended)
 
     def inline(self, block: Block, environment: dict[Value, Value]) -> list[Value]:
         """Appends the ops of a block with its calls; an explicit stack, so that call depth is no limit."""
@@ -229,25 +232,32 @@ class _Builder:
             return
         attributes = op.attributes
         name = op.name
+        source, before = op, operands
+        if op.definition.structure is Structure.LOOP and self.on("spread_inside"):
+            source, operands = spread_inside(op, operands, self.scalars) or (op, operands)
         if isinstance(folded, DenseArray):
             name, operands, attributes = "stablehlo.constant", [], {"value": folded}
         key: Hashable = None
-        regions = op.regions if op.definition.is_control else [self._without_calls(b) for b in op.regions]
+        regions = source.regions if op.definition.is_control else [self._without_calls(b) for b in op.regions]
         if self.merges and op.definition.is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
-            types = tuple(with_layout(r.type) for r in op.results)
+            types = tuple(with_layout(r.type) for r in source.results)
             key = (name, tuple(operands), freeze_attributes(attributes), types, bodies_key)
             twin = self.known.get(key)
             if twin is not None:
-                env.update(zip(op.results, twin.results, strict=True))
+                self._told(op, before, twin, env)
                 return
         bodies = [clone_block(b, env) if captured_values(b) else b for b in regions]
         made = op.definition if name == op.name else definition(name)
-        new = Op(made, operands, attributes, bodies, [r.type for r in op.results], op.location, op.extra,
+        new = Op(made, operands, attributes, bodies, [r.type for r in source.results], op.location, op.extra,
                  [r.name for r in op.results])  # fmt: skip
         self.ops.append(new)
         if key is not None:
             self.known[key] = new
+        self._told(op, before, new, env)
+
+    def _told(self, op: Op, operands: Sequence[Value], new: Op, env: dict[Value, Value]) -> None:
+        """Enters the results of an op that stands for `op` on these operands."""
         env.update(zip(op.results, new.results, strict=True))
         if op.definition.structure is Structure.LOOP:
             # What the body hands on as it is comes out as it went in.
@@ -255,6 +265,11 @@ class _Builder:
             rows = zip(op.results, operands, body.arguments, body.results, strict=True)
             env.update((r, v) for r, v, a, b in rows if a is b)
 
+    def _appended(self, op: Op) -> Sequence[Value]:
+        """The results of an op of values that are known here."""
+        env: dict[Value, Value] = {}
+        self.copy(op, env)
+        return [env[r] for r in op.results]
 
     def _without_calls(self, block: Block) -> Block:
         """A region with the bodies of the functions that it calls in place of the calls; the region itself where it has none."""
