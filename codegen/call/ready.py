@@ -1,15 +1,15 @@
 """What every program needs beside its own kernels, there before the first one is called.
 
-Importing this file imports all that compiles but numba and LLVM's front end; `get_ready` loads the launcher and the function of
-small calls. Whoever decorates a function with `tilewright.jit` wants to call it: the first call then pays for its own program
-alone.
+Importing this file imports all that compiles but numba and LLVM's front end; `get_ready` loads the launcher and the functions of
+small calls and of calls from XLA. Whoever decorates a function with `tilewright.jit` wants to call it: the first call then pays
+for its own program alone.
 """
 
 from __future__ import annotations
 
 import functools
 
-from codegen.call import direct
+from codegen.call import direct, xla_call
 from codegen.launcher import native_threads
 from codegen.native import workers
 from codegen.remembered.machine import calibrated_machine
@@ -39,3 +39,4 @@ def _get_ready() -> None:
     planner_digest()
     native_threads.prepare()
     direct.prepare()
+    xla_call.prepare()

@@ -300,7 +300,8 @@ def _start() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        # NumPy's BLAS would start a thread for each core, which takes as long as the rest of NumPy, for no product at all
+        env={**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,  # an interrupt at the terminal is the caller's to handle
     )
 
