@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "2")
     monkeypatch.setattr(first_call, "_OP_SECONDS", 10.0)
+    monkeypatch.setattr(first_call, "_SMALL_SECONDS", 0.0)
     monkeypatch.setattr(library_objects, "_loaded", dict(library_objects._loaded))
     return tmp_path
+
+
+@pytest.fixture
+def small(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, but every program is small, and no call comes late."""
+    monkeypatch.setattr(first_call, "_SMALL_SECONDS", 1e6)
+    monkeypatch.setattr(first_call, "_PATIENCE_SECONDS", 1e6)
+    return cache
 
 
 def helper_that_runs(program: str) -> Callable[[], subprocess.Popen[bytes]]:
@@ -74,6 +84,62 @@ def test_the_first_call_is_evaluated_and_later_ones_run_kernels_that_another_pro
     agree(again(jnp.array(x)), f(x))
     assert again.evaluated_calls == 0, "what the cache has need not be evaluated"
     assert not [p for p in cache.rglob("*") if p.name.startswith(".new-")]
+
+
+@pytest.mark.jax
+def test_who_calls_a_small_program_again_at_once_compiles_it(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*request: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(first_call.Ahead, "__init__", start)
+    f, x = own_function(235)
+    g = tilewright.jit(f)
+    for _ in range(3):
+        agree(g(x), f(x))
+    assert g.evaluated_calls == 1 and g.executable(x).stats.compiled
+    agree(tilewright.jit(f)(x), f(x))
+
+
+@pytest.mark.jax
+def test_a_small_program_that_is_not_called_again_is_compiled_by_another_process(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[threading.Timer] = []
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: timers.append(timer))
+    f, x = own_function(236)
+    g = tilewright.jit(f)
+    agree(g(x), f(x))
+    (timer,) = timers  # the time has passed when this test says so
+    timer.function()
+    agree(g(x), f(x))
+    stats = g.executable(x).stats
+    assert g.evaluated_calls == 1 and stats.compiled == 0 and stats.cache_hits, "the other process compiled nothing"
+    timer.function()  # nobody's turn any more
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_small_program_whose_process_cannot_be_started_is_compiled_by_the_next_call(is_late: bool) -> None:
+    def start() -> first_call.Ahead:
+        raise OSError("no more processes")
+
+    later = first_call.Later(start, 1)
+    if is_late:
+        later.start()
+    for _ in range(2):  # the second time where compiling failed
+        later.wait()
+    assert not later.has_ended()
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+@needs_fork
+def test_a_child_of_a_fork_does_not_wait_for_its_parents_timer() -> None:
+    later = first_call.Later(lambda: pytest.fail("not the child's"), 1)
+    later._turn.clear()  # as the timer does, just before the fork
+    child = os.fork()
+    if child == 0:
+        later.wait()
+        os._exit(0)
+    assert status_of(child, 30) == 0
 
 
 @pytest.mark.jax

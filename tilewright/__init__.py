@@ -6,12 +6,15 @@ they are first used, so that `import tilewright` costs next to nothing.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import importlib.util
 import logging  # noqa: F401 (its handler of forks is registered before the one below)
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -131,12 +134,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_importing.release, after_in_child=_importing.release)
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector, which would find nothing: what is imported stays, and beside JAX each walk is a long one."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def __getattr__(name: str) -> Any:
     """Imports a public name from its home when it is first asked for (PEP 562). Raises AttributeError for any other."""
     if name not in _HOME:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
     home, _, inner = _HOME[name].partition(":")
-    with _importing:
+    with _importing, _uncollected():
         value = getattr(importlib.import_module(home), inner or name)
     globals()[name] = value
     return value

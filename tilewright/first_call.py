@@ -4,6 +4,9 @@
     evaluated(…)      ->  the results of the first call, unless the kernels are there before
     Ahead.wait()      ->  the kernels are in the cache: every later call runs them
 
+Another process loads again all that this one has loaded, as much work as a small program is. So the process of a small program
+starts when nobody has called for a while (`Later`): who calls again at once compiles here.
+
 So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute
 agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
 evaluation that is given up, as the kernels are there first, has done nothing.
@@ -20,8 +23,10 @@ import os
 import pickle
 import select
 import subprocess
+import threading
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
@@ -39,13 +44,15 @@ from tilewright.kept_programs import keep
 from tilewright.lapack import CUSTOM_CALLS
 from tilewright.windows import as_xla_takes_windows
 
-__all__ = ["Ahead", "begin", "compile_ahead", "evaluated", "parsed"]
+__all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
 
 _log = logging.getLogger("tilewright")
 
 _PROGRAM_SECONDS, _OP_SECONDS = 0.38, 0.0018  # what compiling takes in a process of its own, roughly
 _LEAST_SECONDS = 0.45  # what compiles faster is compiled
 _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
+_SMALL_SECONDS = 3.0  # what compiles here as soon as in another process, which has to load what compiles before
+_PATIENCE_SECONDS = 0.25  # that pass between two calls before another process is worth its start
 _SHARE = 0.5  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
@@ -69,8 +76,8 @@ def parsed(text: str) -> Module:
 # ---------------------------------------------------------------- which programs
 
 
-def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
-    """Starts compiling a program ahead; Declined where its first call had better wait for its kernels."""
+def begin(module: Module, entry: str, threads: int | None) -> Ahead | Later | Declined:
+    """Starts compiling a program ahead, or will do so; Declined where its first call had better wait for its kernels."""
     reason = _obstacle() or _effect(module)
     if reason is not None:
         return Declined(reason)
@@ -83,8 +90,12 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Declined:
         return Declined("the evaluator would take about as long as the compiler")
     if module.source is None:
         return Declined("it has no text")
+    request, steps = _Request(module.source.text, entry, threads), int(_SHARE * seconds / _STEP_SECONDS)
+    if seconds < _SMALL_SECONDS:
+        _log.info("the evaluator runs the first call of @%s; its kernels are compiled for the second", entry)
+        return Later(lambda: Ahead(request, steps), steps)
     try:
-        ahead = Ahead(_Request(module.source.text, entry, threads), int(_SHARE * seconds / _STEP_SECONDS))
+        ahead = Ahead(request, steps)
     except OSError as error:
         return Declined(f"no process to compile in: {error}")
     _log.info("the evaluator runs the first call of @%s; its kernels are compiled meanwhile, for all later calls", entry)
@@ -148,7 +159,7 @@ def _products(op: Op) -> float:
 # ---------------------------------------------------------------- the call
 
 
-def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead) -> tuple[Any, ...] | Declined:
+def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead | Later) -> tuple[Any, ...] | Declined:
     """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results.
 
     How often loops turn is known when they have: more steps than `ahead` allows are not made. Steps, not seconds: where these
@@ -156,9 +167,12 @@ def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead) -
     """
     limits = Limits(steps=ahead.steps, is_over=ahead.has_ended)
     try:
-        return evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
+        results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
     except hlo.TilewrightError as error:
         return Declined(str(error))
+    if isinstance(ahead, Later):
+        ahead.await_a_call()
+    return results
 
 
 # ---------------------------------------------------------------- the process
@@ -211,6 +225,65 @@ class Ahead:
         if answer is not None:
             _log.info("the process that compiled ahead failed, the program is compiled here: %s", answer)
         self._end()
+
+
+class Later:
+    """A program that the next call compiles, or another process, where no call comes for `_PATIENCE_SECONDS`.
+
+    `start` gives the process; where it raises OSError the next call compiles. An evaluation of more than `steps` ops is worth
+    less than it costs.
+    """
+
+    def __init__(self, start: Callable[[], Ahead], steps: int) -> None:
+        self.steps = steps
+        self._owner = os.getpid()
+        self._start = start
+        self._turn = deque([None])  # who takes it compiles: the next call, or the timer
+        self._has_started = threading.Event()
+        self._ahead: Ahead | None = None
+
+    def await_a_call(self) -> None:
+        """From now on the time counts."""
+        own = weakref.ref(self)  # nobody's program is compiled for nobody
+
+        def start() -> None:
+            later = own()
+            if later is not None:
+                later.start()
+
+        timer = threading.Timer(_PATIENCE_SECONDS, start)
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # no more threads: the next call compiles, whenever it comes
+            timer.start()
+
+    def start(self) -> None:
+        """Starts the process, unless a call has come before."""
+        try:
+            self._turn.pop()
+        except IndexError:  # a call came before
+            return
+        try:
+            self._ahead = self._start()
+        except OSError as error:
+            _log.info("no process to compile in: %s", error)
+        finally:
+            self._has_started.set()
+
+    def has_ended(self) -> bool:
+        """Whether `wait` would return at once after another process has compiled."""
+        return self._ahead is not None and self._ahead.has_ended()
+
+    def wait(self) -> None:
+        """Returns at once, for the caller to compile, or when the process that was started has done so."""
+        with contextlib.suppress(IndexError):
+            self._turn.pop()
+            self._has_started.set()  # nothing has: should compiling fail, who calls again is not to wait for it
+            return
+        if os.getpid() != self._owner:  # the child of a fork: the timer is the parent's, and may have been about to start
+            return
+        self._has_started.wait()
+        if self._ahead is not None:
+            self._ahead.wait()
 
 
 def _end(process: subprocess.Popen[bytes], path: str, owner: int) -> None:

@@ -137,7 +137,7 @@ class _Waiting:
 
     lowered: Lowered
     results: Results
-    ahead: first_call.Ahead | None = None
+    ahead: first_call.Ahead | first_call.Later | None = None
 
 
 class Jitted:

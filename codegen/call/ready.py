@@ -1,20 +1,20 @@
 """What every program needs beside its own kernels, there before the first one is called.
 
-Importing this file imports all that compiles but numba and LLVM's front end; `get_ready` loads the launcher and the function of
-small calls. Whoever decorates a function with `tilewright.jit` wants to call it: the first call then pays for its own program
-alone.
+Importing this file imports all that compiles but numba and LLVM's front end; `get_ready` loads the launcher and the functions of
+small calls and of calls from XLA. Whoever decorates a function with `tilewright.jit` wants to call it: the first call then pays
+for its own program alone.
 """
 
 from __future__ import annotations
 
 import functools
 
-from codegen.call import direct
+from codegen.call import direct, xla_call
 from codegen.launcher import native_threads
-from codegen.native import workers
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import planner_digest
 from hlo.errors import SettingError
+from tiling.planning.garbage import few_collections
 
 __all__ = ["get_ready"]
 
@@ -22,8 +22,7 @@ __all__ = ["get_ready"]
 def get_ready() -> None:
     """Loads, or compiles into an empty cache, what is the same for all programs. Only the first call of a process costs anything.
 
-    Where the cache is empty, a process to compile in is started first: it loads numba meanwhile. Settings that are wrong are not
-    complained about here: the call that they count in does.
+    Settings that are wrong are not complained about here: the call that they count in does.
     """
     try:
         _get_ready()
@@ -33,9 +32,9 @@ def get_ready() -> None:
 
 @functools.cache
 def _get_ready() -> None:
-    if not native_threads.is_kept():
-        workers.start_early()
     calibrated_machine()
     planner_digest()
-    native_threads.prepare()
-    direct.prepare()
+    with few_collections():
+        native_threads.prepare()
+        direct.prepare()
+        xla_call.prepare()

@@ -26,7 +26,7 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 
-__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "expect_memory", "handler_address"]
+__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "expect_memory", "handler_address", "prepare"]
 
 TARGET = "tilewright_call"
 ATTRIBUTE = "record"
@@ -254,6 +254,12 @@ def kernel(begin, end):
 
 _HOST_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _NO_BUFFERS = KernelSignature(())
+
+
+def prepare() -> None:
+    """Has the code that every call from XLA runs loaded."""
+    handler_address()
+    compile_kernel(_BODY_SOURCE, _NO_BUFFERS)
 
 
 def handler_address() -> int:

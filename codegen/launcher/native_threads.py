@@ -18,7 +18,6 @@ import numpy as np
 
 from codegen.launcher import run_source, words
 from codegen.native.jit import CompiledKernel, compile_kernel
-from codegen.native.jit import is_kept as is_kernel_kept
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 from codegen.waiting import wake_all
@@ -71,11 +70,6 @@ def _get_worker() -> CompiledKernel:
     if _worker is None:
         _worker = compile_kernel(run_source.WORKER_SOURCE, NO_BUFFERS)
     return _worker
-
-
-def is_kept() -> bool:
-    """Whether the launcher's own machine code is there: where it is not, nothing was ever compiled into this cache."""
-    return _runner is not None or is_kernel_kept(run_source.RUN_SOURCE, NO_BUFFERS)
 
 
 def prepare(with_workers: bool = True) -> None:

@@ -8,6 +8,7 @@ The file of `codegen` itself is not run: it would import planner and launcher, t
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -25,6 +26,7 @@ def _main(root: str, folders: list[str]) -> None:
     origin = os.path.abspath(found.origin) if found is not None and found.origin is not None else None
     if found is None or origin is None or os.path.dirname(origin) != here or os.path.dirname(here) != os.path.abspath(root):
         sys.exit(f"`codegen` is at {origin} for a helper of {here}")
+    gc.disable()  # what is imported stays: nothing to collect before `serve` says how often
     sys.modules["codegen"] = importlib.util.module_from_spec(found)
     importlib.import_module("codegen.native.serve").serve()
 

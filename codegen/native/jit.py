@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from codegen.native.lower import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
-GENERATOR_VERSION = "5"
+GENERATOR_VERSION = "6"
 
 
 @dataclass
@@ -212,12 +212,6 @@ def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Tar
     return CompiledKernel(key, text, path, signature, target, loaded.address(_symbol(key)), loaded)
 
 
-def is_kept(source: str | Kernel, signature: KernelSignature, target: Target | None = None) -> bool:
-    """Whether a kernel is in memory or in the disk cache."""
-    key = kernel_key(source, signature, target or default_target())
-    return key in _kernels or object_cache.has(key)
-
-
 def kept_kernel(key: str, signature: KernelSignature, target: Target) -> CompiledKernel | None:
     """A kernel by its key alone, without its source, where it is in memory or in the disk cache."""
     with _lock:
@@ -321,10 +315,7 @@ def _obtain_alone(job: workers.Job) -> LoadedObject:
     found = _unpack(object_cache.read(job.key))
     hit = found is not None and library_objects.recall(found[0], job.target, stamp())
     if found is None or not hit:
-        made = None if workers.is_prepared() else workers.elsewhere(job)
-        if made is not None:
-            library_objects.deliver(made.library, job.target, stamp())
-        found = build_object(job) if made is None else (made.functions, made.code)
+        found = build_object(job)
         object_cache.write(job.key, _pack(*found))
     loaded = LoadedObject(found[1], job.target)
     seconds = time.perf_counter() - started

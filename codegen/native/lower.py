@@ -302,12 +302,17 @@ def build(
 ) -> Any:
     """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
     module = lower(source, filename, signature, symbol, target, functions, kernel)
-    optimise(module, target, kernel is not None and is_straight(kernel))
+    optimise(module, target, _has_nothing_to_vectorise(signature, kernel))
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
         module = mark_streams(module, streams)
     ahead = [p.scope or p.name for p in signature.params if p.ahead]
     return ask_ahead(module, ahead) if ahead else module
+
+
+def _has_nothing_to_vectorise(signature: KernelSignature, kernel: Kernel | None) -> bool:
+    """True for code without loops, and for the launcher's own, which has no buffers: its loops wait and dispatch."""
+    return not (signature.params or signature.scratch) or (kernel is not None and is_straight(kernel))
 
 
 def provide_interrupts() -> None:

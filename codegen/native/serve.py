@@ -30,6 +30,7 @@ def serve() -> None:
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     idle = _idle()
     lower.prepare()
+    gc.enable()
     while True:
         try:
             job: Job | Errand | Ping = pickle.load(sys.stdin.buffer)

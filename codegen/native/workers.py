@@ -6,8 +6,7 @@ do not matter. Helpers live as long as one call. A helper takes no kernel before
 for its start. Whatever becomes of one (it cannot be started, it is killed), its kernel is compiled by the caller.
 
 Where it is known before that kernels are going to be compiled, helpers are started early (`start_early`): they load numba while
-this process still plans, and the next call takes them. One that nobody takes ends by itself (`IDLE_SECONDS`). As long as this
-process has not loaded what compiles, a helper that was started early makes single kernels (`elsewhere`): it may never load it.
+this process still plans, and the next call takes them. One that nobody takes ends by itself (`IDLE_SECONDS`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ __all__ = [
     "Ping",
     "command",
     "compile_jobs",
-    "elsewhere",
     "end",
     "helpers_for",
     "is_prepared",
@@ -50,8 +48,8 @@ __all__ = [
 _log = logging.getLogger("tilewright.codegen")
 
 # What compiling takes, seconds, roughly: it only decides whether a helper's start pays.
-_KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.016, 0.001, 0.1
-_START_SECONDS = 0.4
+_KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.008, 0.0006, 0.04
+_START_SECONDS = 0.5
 _LITTLE_SECONDS = 0.3  # of work that one process does alone: another one has to load what compiles first
 _MOST_HELPERS = 7
 IDLE_SECONDS = 30  # what a helper waits for its first kernel
@@ -153,25 +151,6 @@ def next_helper() -> subprocess.Popen[bytes]:
     with _spare_lock:
         _drop_stale()
         return _spare.popitem()[0] if _spare else _start()
-
-
-def elsewhere(job: Job) -> Made | None:
-    """A job done by a helper that was started early and then waits for the next one; None where there is none, or it failed."""
-    with _spare_lock:
-        _drop_stale()
-        if not _spare:
-            return None
-        process, around = _spare.popitem()
-    made: object = None
-    try:
-        made = _asked(process, job)
-    finally:  # one that was interrupted would give its answer to the next question
-        if made is None:
-            end(process)
-        else:
-            with _spare_lock:
-                _spare[process] = around
-    return made if isinstance(made, Made) else None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -300,7 +279,8 @@ def _start() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        # NumPy's BLAS would start a thread for each core, which takes as long as the rest of NumPy, for no product at all
+        env={**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,  # an interrupt at the terminal is the caller's to handle
     )
 

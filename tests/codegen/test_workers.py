@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -115,32 +114,6 @@ def test_a_helper_imports_what_compiles_kernels_alone() -> None:
     assert not names & {"hlo", "indexing", "tiling", "tilewright", "islpy", "sympy"}
 
 
-FIRST = """
-import sys
-import numpy as np
-from codegen.call.ready import get_ready
-from codegen.native import jit, workers
-from tests.codegen.test_workers import SIGNATURE, run, source
-
-get_ready()
-x, y = np.ones(64 * 64, np.float32), np.zeros(64 * 64, np.float32)
-run(jit.compile_kernel(source(0), SIGNATURE), 0, 1, x, y)
-assert y[0] == 1 and y[1] == 16, y
-(helper,) = workers._spare
-assert helper.poll() is None, "it waits for the next kernel"
-assert jit.stats.compiled >= 2 and "numba" not in sys.modules
-helper.kill()
-helper.wait()
-run(jit.compile_kernel(source(1), SIGNATURE), 0, 1, x, y)
-assert y[1] == 24 and "numba" in sys.modules, y
-"""
-
-
-def test_a_process_that_has_not_loaded_what_compiles_leaves_it_to_its_helper(tmp_path: Path) -> None:
-    settings = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path), "TILEWRIGHT_COMPILE_PROCESSES": "2"}
-    subprocess.run([sys.executable, "-c", FIRST], env=settings, cwd=ROOT, check=True, timeout=120)
-
-
 def test_a_process_that_cannot_be_started(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start() -> subprocess.Popen[bytes]:
         raise OSError("no more processes")
@@ -165,6 +138,8 @@ def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers.helpers_for(jobs) == 0
     monkeypatch.setattr(workers.os, "sched_getaffinity", lambda pid: set(range(4)), raising=False)
     assert workers.helpers_for(jobs) == 3
+    few = [workers.Job(str(k), source(k), "", SIGNATURE, jit.default_target()) for k in range(6)]
+    assert workers.helpers_for(few) == 0, "another process's start takes as long"
     assert workers.helpers_for(jobs[:1]) == 0
     assert workers.helpers_for([]) == 0
     monkeypatch.setattr(workers.sys, "executable", "/opt/painter/painter")
