@@ -131,7 +131,8 @@ class _Compiled:
         run = self.executable
         if isinstance(run, codegen.Executable) and len(leaves) == len(arrays):
             return run.call_owned(arrays, self._owner_in(jax, leaves))[self.token_results :]
-        return run(*arrays)[self.token_results :]
+        results: Sequence[np.ndarray] = run(*arrays)
+        return results[self.token_results :]
 
     def _owner_in(self, jax: Any, leaves: Sequence[Any]) -> Callable[[int], Any]:
         def owner(k: int) -> Any:
