@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +281,51 @@ def test_a_loop_that_turns_too_often_for_the_evaluator_waits_for_kernels(cache: 
     found = first_call.evaluated(module, "main", [np.int32(1)], ahead)
     assert isinstance(found, Declined) and f"more than {ahead.steps} steps" in found.reason
     assert not ahead.has_ended(), "the kernels are still to come"
+
+
+def convolutions(sizes: Sequence[int], channels: int = 8) -> str:
+    """A row of 3 x 3 convolutions on images of these sizes, each a program's kernel of its own."""
+    x, kernel = f"1x{{n}}x{{n}}x{channels}xf32", f"tensor<3x3x{channels}x{channels}xf32>"
+    arguments = ", ".join(f"%x{k}: tensor<{x.format(n=n)}>" for k, n in enumerate(sizes))
+    types = [f"tensor<{x.format(n=n)}>" for n in sizes]
+    lines = [
+        f"%y{k} = stablehlo.convolution(%x{k}, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],"
+        f" window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}"
+        f" : ({t}, {kernel}) -> {t}"
+        for k, t in enumerate(types)
+    ]
+    results = ", ".join(f"%y{k}" for k in range(len(sizes)))
+    return (
+        f"func.func @main({arguments}, %w: {kernel}) -> ({', '.join(types)}) {{\n" + "\n".join(lines)
+        + f"\nreturn {results} : {', '.join(types)} }}"
+    )  # fmt: skip
+
+
+def test_a_network_of_different_convolutions_takes_long_to_compile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_FIRST_CALL", "auto")
+    monkeypatch.setattr(first_call, "_OP_SECONDS", 0.0018)
+    monkeypatch.setattr(workers, "next_helper", helper_that_runs("pass"))
+    different = hlo.parse(convolutions([8, 10, 12, 14]))
+    assert isinstance(first_call.begin(different, "main", None), first_call.Ahead)
+    equal = hlo.parse(convolutions([8]))
+    assert first_call._compile_seconds(hlo.parse(convolutions([8, 8, 8, 8]))) < first_call._compile_seconds(equal) + 0.1
+    # Each of 56 x 56 results in 64 channels sums 9 x 64 products.
+    assert first_call._products(hlo.parse(convolutions([56], 64)).function().body.ops[0]) == 56 * 56 * 64 * 9 * 64
+    slow = first_call.begin(hlo.parse(convolutions([512], 64)), "main", None)
+    assert isinstance(slow, Declined) and "about as long" in slow.reason
+
+
+def test_an_evaluation_that_holds_too_much_waits_for_kernels(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = helper_that_runs(SLEEPING)()
+    monkeypatch.setattr(workers, "next_helper", lambda: process)
+    module = hlo.parse(program(ADD))
+    ahead = first_call.begin(module, "main", None)
+    assert isinstance(ahead, first_call.Ahead)
+    x = np.ones(4, np.float32)
+    assert not isinstance(first_call.evaluated(module, "main", [x], ahead), Declined)
+    monkeypatch.setattr(first_call, "_MOST_BYTES", 20)
+    found = first_call.evaluated(module, "main", [x], ahead)
+    assert isinstance(found, Declined) and "bytes" in found.reason
 
 
 def test_the_evaluator_stops_when_nobody_waits() -> None:

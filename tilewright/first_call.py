@@ -34,6 +34,7 @@ from typing import Any
 import hlo
 from codegen import compile as compile_module
 from codegen.native import object_cache, workers
+from hlo.attributes import ConvDimensions
 from hlo.errors import Declined
 from hlo.module import Module, Op, walk
 from hlo.registry import SumOfProducts
@@ -49,6 +50,7 @@ __all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
 _log = logging.getLogger("tilewright")
 
 _PROGRAM_SECONDS, _OP_SECONDS = 0.38, 0.0018  # what compiling takes in a process of its own, roughly
+_WINDOW_SECONDS = 0.25  # and each kernel of a convolution beside that: tiles are sought for it, its borders are code of their own
 _LEAST_SECONDS = 0.45  # what compiles faster is compiled
 _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
 _SMALL_SECONDS = 3.0  # what compiles here as soon as in another process, which has to load what compiles before
@@ -56,7 +58,7 @@ _PATIENCE_SECONDS = 0.25  # that pass between two calls before another process i
 _SHARE = 0.5  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
-_MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 30  # of values alive at once: an evaluation that needs more is given up
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
 _EFFECTS = frozenset(
     f"stablehlo.{name}"
@@ -136,24 +138,39 @@ def _effect(module: Module) -> str | None:
 
 
 def _compile_seconds(module: Module) -> float:
-    return _PROGRAM_SECONDS + _OP_SECONDS * sum(1 for f in module.functions.values() for _ in walk(f.body))
+    """About what compiling takes; equal convolutions, as those of equal layers, are one kernel."""
+    ops = [op for f in module.functions.values() for op in walk(f.body)]
+    windows = {_window(op) for op in ops} - {None}
+    return _PROGRAM_SECONDS + _OP_SECONDS * len(ops) + _WINDOW_SECONDS * len(windows)
+
+
+def _window(op: Op) -> tuple[Any, ...] | None:
+    """What tells a convolution from others of other sizes; None for any other op, and for one that is a product."""
+    d = op.attributes.get("dimension_numbers")
+    if not isinstance(d, ConvDimensions) or all(op.operands[1].shape[k] == 1 for k in d.kernel_spatial):
+        return None
+    return (*(v.type for v in (*op.operands, *op.results)), *map(op.attributes.get, ("window_strides", "lhs_dilation")))
 
 
 def _evaluator_seconds(module: Module) -> float:
     """About what a run takes in which each op runs once: how often loops turn is not known, and is limited as they run."""
     ops = [op for f in module.functions.values() for op in walk(f.body)]
     size_bytes = sum(r.tensor.size_bytes for op in ops for r in op.results if isinstance(r.type, TensorType) and r.type.is_static)
-    if size_bytes > _MOST_BYTES:
-        return float("inf")
     return len(ops) * _RULE_SECONDS + size_bytes / _BYTES_A_SECOND + sum(map(_products, ops)) / _PRODUCTS_A_SECOND
 
 
 def _products(op: Op) -> float:
-    """About how many products an op sums up: m·k, k·n and m·n numbers make m·k·n."""
+    """About how many products an op sums up.
+
+    m·k, k·n and m·n numbers make m·k·n; a result of a convolution has as many terms as its output feature has weights.
+    """
     if not isinstance(op.definition.semantics, SumOfProducts):
         return 0.0
-    tensors = [v.tensor for v in (*op.operands[:2], op.results[0])]
-    return sqrt(prod(prod(n or 1 for n in t.shape) for t in tensors))
+    left, right, made = (prod(n or 1 for n in v.tensor.shape) for v in (*op.operands[:2], op.results[0]))
+    d = op.attributes.get("dimension_numbers")
+    if isinstance(d, ConvDimensions):
+        return made * right / (op.operands[1].shape[d.kernel_output_feature] or 1)
+    return sqrt(left * right * made)
 
 
 # ---------------------------------------------------------------- the call
@@ -163,9 +180,9 @@ def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead | 
     """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results.
 
     How often loops turn is known when they have: more steps than `ahead` allows are not made. Steps, not seconds: where these
-    take long, so does compiling.
+    take long, so does compiling. Nor are more bytes held at once than such a program may.
     """
-    limits = Limits(steps=ahead.steps, is_over=ahead.has_ended)
+    limits = Limits(steps=ahead.steps, memory_bytes=_MOST_BYTES, is_over=ahead.has_ended)
     try:
         results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
     except hlo.TilewrightError as error:

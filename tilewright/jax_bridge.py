@@ -124,6 +124,24 @@ class _Compiled:
         donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
         return cls(lowered, executable, dtypes, tokens, donated, results)
 
+    def results_of(self, jax: Any, leaves: Sequence[Any]) -> Sequence[np.ndarray]:
+        """The program's results but for tokens. JAX's arrays are immutable: what is packed of one is packed once."""
+        given = iter(leaves)
+        arrays = [None if t is None else array(jax, next(given), t) for t in self.dtypes]
+        run = self.executable
+        if isinstance(run, codegen.Executable) and len(leaves) == len(arrays):
+            return run.call_owned(arrays, self._owner_in(jax, leaves))[self.token_results :]
+        results: Sequence[np.ndarray] = run(*arrays)
+        return results[self.token_results :]
+
+    def _owner_in(self, jax: Any, leaves: Sequence[Any]) -> Callable[[int], Any]:
+        def owner(k: int) -> Any:
+            leaf = leaves[k]
+            is_lasting = isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype) and k not in self.donated
+            return leaf if is_lasting else None
+
+        return owner
+
     def delete_donated(self, leaves: Sequence[Any]) -> None:
         """Deletes the arrays of JAX among a call's leaves that JAX could have reused for its results."""
         for k in self.donated:
@@ -310,9 +328,7 @@ class Jitted:
             elif found is not ELSEWHERE:
                 made.delete_donated(leaves)
                 return found
-        given = iter(leaves)
-        arrays = [None if t is None else array(jax, next(given), t) for t in made.dtypes]
-        results = made.executable(*arrays)[made.token_results :]
+        results = made.results_of(jax, leaves)
         made.delete_donated(leaves)
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
 

@@ -17,6 +17,8 @@ from codegen.source.emit import PhaseSource, emit_phase
 from hlo.errors import Declined
 from hlo.module import Value
 from tiling import Buffer, ControlStep, EvaluatorStep, Fusion, Plan, Scope
+from tiling.loops import element_ir
+from tiling.loops.ir import Nest, Phase, Turn
 from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
 from tiling.program.in_place_updates import is_update
@@ -132,7 +134,7 @@ class Assembly:
                 s for s, b in zip(slots, made.buffers, strict=True) if b.scope is not Scope.ARGUMENT and stores_to(phase, b)
             )
             name = fusion.name if k == len(phases) - 1 else f"{fusion.name}_pack{k}"
-            nodes.append(Compute(name, fusion, *_one_name_each(made, slots), writes))
+            nodes.append(Compute(name, fusion, *_one_name_each(made, slots), writes, _only_moves(phase)))
         return nodes
 
     def _copy(self, source: Value, target: Value) -> list[Node]:
@@ -269,6 +271,30 @@ def _written(n: Node) -> Iterable[int]:
     if isinstance(n, Copy):
         return (n.target,)
     return (n.first, n.second) if isinstance(n, Exchange) else ()
+
+
+def _only_moves(phase: Phase) -> bool:
+    """Whether a phase puts elements of values into memory between phases, as they are, and does nothing else."""
+    for step in (*phase.before, *phase.all_steps):
+        if isinstance(step, Turn):
+            if step.target.buffer.scope is not Scope.SHARED:
+                return False
+        elif isinstance(step, Nest):
+            stores = [*step.stores, *(s for piece in step.segments for s in piece.stores)]
+            if step.folds or any(piece.folds for piece in step.segments):
+                return False
+            if not all(s.buffer.scope is Scope.SHARED and _is_moved(s.node) for s in stores):
+                return False
+        else:
+            return False
+    return True
+
+
+def _is_moved(node: element_ir.Node) -> bool:
+    """Whether a node is an element of a value, or a constant where there is none."""
+    if isinstance(node, element_ir.Choose):
+        return not node.runtimes and _is_moved(node.then) and _is_moved(node.otherwise)
+    return isinstance(node, element_ir.Scalar) or (isinstance(node, element_ir.Load) and not node.runtimes)
 
 
 def _value(b: Buffer) -> Value:

@@ -16,6 +16,7 @@ from codegen.call import signatures
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced
 from codegen.call.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
+from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.layout import LINE_BYTES, laid_out
 from codegen.call.linearise import linearise
@@ -85,6 +86,7 @@ class Executable:
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
+        self._nodes: list[Compute] = []  # of `_kernels`
         modes = debug_modes()
         self._debug = "guard-before" if "guard-before" in modes else "guard" if "guard" in modes else ""
         self._gap_bytes = SCRATCH_GAP_BYTES if self._debug else 0
@@ -129,7 +131,15 @@ class Executable:
         self._launch = launch.Plan(instructions)
         self._layout = laid_out(self.plan, self._assembly, linear.lives, computes)
         self._check_places(computes)
+        self._packs = KeptPacks(self._found_packs(instructions))
         self._prepare(self.plan.machine.cores)
+
+    def _found_packs(self, instructions: Sequence[launch.Instruction]) -> tuple[Pack, ...]:
+        numbers = dict(zip(self._launch.kernels, self._nodes, strict=True))
+        return packs_of(
+            instructions, {k: n.writes for k, n in numbers.items()}, [k for k, n in numbers.items() if n.moves],
+            [slot for slot, _ in self._layout.given], self._layout.offsets.keys(), self._assembly.sizes,
+        )  # fmt: skip
 
     def _prepare(self, cores: int) -> None:
         """All that a call would find out of the layout again and again."""
@@ -196,6 +206,7 @@ class Executable:
         self._uses.append(StepUse(node.name, scratch_bytes, tuple(inner)))
         for slot, b, param in zip(node.slots, source.buffers, compiled.signature.params, strict=True):
             self._told[slot] = self._told.get(slot, (b.name, 1))[0], max(param.align, self._told.get(slot, ("", 1))[1])
+        self._nodes.append(node)
         self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled, source.kernel))
         chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
         return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
@@ -245,6 +256,13 @@ class Executable:
             if results is not None:
                 return results
         return self._run(arrays, None)
+
+    def call_owned(self, arrays: Sequence[Any], owner: Callable[[int], Any]) -> tuple[np.ndarray, ...]:
+        """Runs the program. The elements of argument k stay the same for as long as the object `owner(k)` is there.
+
+        What is only packed of them is packed once (`codegen.call.kept_packs`); None owns elements that may change.
+        """
+        return self._run(arrays, None, owner) if self.whole is None and self._packs.packs else self(*arrays)
 
     def for_xla(self, done: int, failures: Failures) -> XlaCall | Declined:
         """The program as XLA calls it (`codegen.call.xla_call`), or why it cannot be called so."""
@@ -303,7 +321,9 @@ class Executable:
                 rows.append(StepTime("copy", "copy", nanoseconds * 1e-9))
         return results, rows
 
-    def _run(self, arrays: Sequence[Any], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    def _run(
+        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None
+    ) -> tuple[np.ndarray, ...]:
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls)
@@ -311,11 +331,13 @@ class Executable:
             return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)
         try:
-            return self._run_kernels(given, spent)
+            return self._run_kernels(given, spent, owner)
         finally:
             memory.pool.end(self._need_bytes)
 
-    def _run_kernels(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    def _run_kernels(
+        self, given: Sequence[np.ndarray], spent: np.ndarray | None, owner: Callable[[int], Any] | None
+    ) -> tuple[np.ndarray, ...]:
         layout = self._layout
         addresses = self._addresses.copy()
         for (slot, _, _), a in zip(self._given, given, strict=True):
@@ -352,12 +374,26 @@ class Executable:
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
-        self._launch.run(addresses, self.threads, spent, self._evaluate)
+        if owner is None:
+            self._launch.run(addresses, self.threads, spent, self._evaluate)
+        else:
+            self._run_owned(addresses, owner)
         for number, known in again:  # each result is the caller's own: writing to one changes no other
             outputs[number] = made[known].copy()
         if arena is not None:
             arena.release()
         return tuple(outputs)
+
+    def _run_owned(self, addresses: np.ndarray, owner: Callable[[int], Any]) -> None:
+        taken = self._packs.begin(owner)
+        for slot, address in taken.places.items():
+            addresses[slot] = address
+        if taken.out:
+            plan, numbers = self._packs.plan_without(taken.out, self._launch)
+            plan.run(addresses, self.threads, None, lambda number, places: self._evaluate(numbers[number], places))
+        else:
+            self._launch.run(addresses, self.threads, None, self._evaluate)
+        taken.end()
 
     def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """The same run with every array between pages without access, looked at between any two steps (`launcher.guard`)."""
@@ -433,8 +469,6 @@ class Executable:
                 a = np.array(a, order="C")
             given.append(a)
         return given
-
-
 
 
 def _literal(v: Value) -> np.ndarray:

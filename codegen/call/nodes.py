@@ -17,13 +17,17 @@ __all__ = ["Choice", "Compute", "Copy", "Evaluate", "Exchange", "Loop", "Node"]
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """A kernel: `slots` are the memories of its source's buffers, `writes` those that it stores to."""
+    """A kernel: `slots` are the memories of its source's buffers, `writes` those that it stores to.
+
+    One that only `moves` puts elements elsewhere, as they are: it packs operands of the kernels after it.
+    """
 
     name: str
     fusion: Fusion
     source: PhaseSource
     slots: tuple[int, ...]
     writes: frozenset[int]
+    moves: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from codegen.call.executable import Executable
+from codegen.call.kept_packs import KeptPacks, Pack
 from codegen.call.kernels import RunStats
 from codegen.call.layout import Layout
 from codegen.launcher import launch, memory
@@ -60,6 +61,7 @@ def recorded(executable: Executable) -> bytes | Declined:
         "copies": layout.copies,
         "arena_bytes": layout.arena_bytes,
         "memories": layout.count,
+        "packs": [[p.step, p.arguments, p.slots] for p in executable._packs.packs],
         "cores": executable.plan.machine.cores,
     }
     if any(np.dtype(str(a.dtype)) != a.dtype for _, a in fixed):
@@ -115,6 +117,8 @@ def _restored(
         tuple((slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]),
         document["arena_bytes"],
     )
+    packs = [Pack(step, tuple(arguments), tuple(map(tuple, slots))) for step, arguments, slots in document["packs"]]
+    made._packs = KeptPacks(packs)
     made._prepare(document["cores"])
     return made
 

@@ -1,0 +1,182 @@
+"""Operands that are packed once: the arrays of one owner are put into panels at one call and are there at the next ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import tilewright
+import tiling
+from codegen.call.kept_packs import KIND, KeptPacks, packs_of
+from codegen.call.recorded import recorded, restored
+from codegen.launcher import launch, memory
+
+if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
+    import jax
+    import jax.numpy as jnp
+
+LAYERS = """
+func.func @main(%x: tensor<64x512xf32>, %w: tensor<512x512xf32>, %v: tensor<256x512xf32>) -> tensor<64x256xf32> {
+  %a = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1]
+       : (tensor<64x512xf32>, tensor<512x512xf32>) -> tensor<64x512xf32>
+  %t = stablehlo.tanh %a : tensor<64x512xf32>
+  %y = stablehlo.dot_general %t, %v, contracting_dims = [1] x [1]
+       : (tensor<64x512xf32>, tensor<256x512xf32>) -> tensor<64x256xf32>
+  return %y : tensor<64x256xf32>
+}"""
+
+
+class Owner:
+    """An object that owns an array's elements."""
+
+
+@pytest.fixture(scope="module")
+def layers() -> codegen.Executable:
+    machine = tiling.Machine(cores=2, vector_bytes=32, vector_registers=16)
+    return codegen.Executable(tiling.plan(hlo.parse(LAYERS), machine=machine), threads=2)
+
+
+@pytest.fixture
+def arrays() -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in ((64, 512), (512, 512), (256, 512))]
+
+
+@pytest.fixture
+def steps_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps each run of the launcher has."""
+    counts: list[int] = []
+    run: Callable[..., None] = launch.Plan.run
+
+    def counted(plan: launch.Plan, *args: Any, **kwargs: Any) -> None:
+        counts.append(len(plan.steps))
+        run(plan, *args, **kwargs)
+
+    monkeypatch.setattr(launch.Plan, "run", counted)
+    return counts
+
+
+def kept_bytes() -> int:
+    return memory.pool.count(KIND).live_bytes
+
+
+def test_what_lasts_is_packed_at_the_second_call_and_left_out_of_later_ones(
+    layers: codegen.Executable, arrays: list[np.ndarray], steps_run: list[int]
+) -> None:
+    before, count = kept_bytes(), len(layers.kernels)
+    packs = layers._packs.packs
+    assert [p.arguments for p in packs] == [(1,), (2,)]
+    owners: list[Any] = [None, Owner(), Owner()]
+    (wanted,) = layers(*arrays)
+    for _ in range(3):
+        np.testing.assert_array_equal(layers.call_owned(arrays, owners.__getitem__)[0], wanted)
+    assert steps_run == [count, count, count, count - len(packs)]
+    assert kept_bytes() - before == (512 + 256) * 512 * 4
+
+    # Other elements have another owner: what was packed is not theirs.
+    owners[1], arrays[1] = Owner(), -arrays[1]
+    (wanted,) = layers(*arrays)
+    steps_run.clear()
+    for _ in range(3):
+        np.testing.assert_array_equal(layers.call_owned(arrays, owners.__getitem__)[0], wanted)
+    assert steps_run == [count - 1, count - 1, count - 2]
+    owners.clear()
+    assert kept_bytes() == before, "no owner is left"
+
+
+def test_nothing_is_kept_of_what_may_change_nor_beyond_the_pools_bound(
+    layers: codegen.Executable, arrays: list[np.ndarray], steps_run: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(layers.kernels)
+    for _ in range(3):
+        layers.call_owned(arrays, lambda k: None)
+    monkeypatch.setattr(memory.pool, "_limit", 0)
+    owners = [None, Owner(), Owner()]
+    before = kept_bytes()
+    for _ in range(3):
+        layers.call_owned(arrays, owners.__getitem__)
+    assert steps_run == [count] * 6 and kept_bytes() == before
+
+
+def test_what_a_failed_call_has_packed_is_not_kept(
+    layers: codegen.Executable, arrays: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = [None, Owner(), Owner()]
+    (wanted,) = layers(*arrays)
+    layers.call_owned(arrays, owners.__getitem__)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(launch.Plan, "run", fail)
+        with pytest.raises(KeyboardInterrupt):
+            layers.call_owned(arrays, owners.__getitem__)
+    for _ in range(2):
+        np.testing.assert_array_equal(layers.call_owned(arrays, owners.__getitem__)[0], wanted)
+
+
+def test_a_restored_call_keeps_packs_too(
+    layers: codegen.Executable, arrays: list[np.ndarray], steps_run: list[int], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    made = codegen.compile(hlo.parse(LAYERS), threads=2)
+    record = recorded(made)
+    assert isinstance(record, bytes)
+    again = restored(record, lambda: made, threads=2)
+    assert isinstance(again, codegen.Executable) and again._packs.packs == made._packs.packs != ()
+    owners = [None, Owner(), Owner()]
+    (wanted,) = again(*arrays)
+    for _ in range(3):
+        np.testing.assert_array_equal(again.call_owned(arrays, owners.__getitem__)[0], wanted)
+    assert steps_run[-1] == steps_run[0] - len(made._packs.packs)
+
+
+def test_which_steps_are_packs() -> None:
+    """Only what reads arguments, and what nothing else stores to; nothing where steps may run twice or not at all."""
+
+    def packs(copies: list[tuple[int, int]], *more: launch.Instruction) -> list[int]:
+        instructions = [*(launch.Copy(c, 64) for c in copies), *more]
+        stores = {k: frozenset({target}) for k, (_, target) in enumerate(copies)}
+        found = packs_of(instructions, stores, range(len(copies)), [0, None, 1], {5, 6, 7}, {5: 64, 6: 64, 7: 64})
+        return [p.step for p in found]
+
+    assert packs([(0, 5), (1, 6)]) == [0, 1]
+    assert packs([(0, 5), (5, 6)]) == [0], "the second reads what the first has made"
+    assert packs([(0, 5), (1, 5)]) == [], "both store to one memory"
+    assert packs([(0, 9), (1, 6)]) == [1], "memory 9 is a result"
+    assert packs([(6, 0), (0, 5), (1, 7)]) == [2], "an argument's memory is stored to"
+    assert packs([(0, 5)], launch.Jump(0)) == []
+    assert packs([(0, 5)], launch.Host((5,))) == [], "the evaluator may store to it"
+    assert KeptPacks(()).begin(lambda k: None).out == []
+
+
+@pytest.mark.jax
+def test_jax_arrays_own_their_elements_and_others_do_not(steps_run: list[int]) -> None:
+    rng = np.random.default_rng(7)
+    w = rng.standard_normal((2048, 2048)).astype(np.float32) / 32  # more than what is called through XLA
+    x = rng.standard_normal((64, 2048)).astype(np.float32)
+
+    def f(x: Any, *ws: Any) -> Any:
+        for w in ws:
+            x = jnp.tanh(x @ w.T)
+        return x
+
+    own = tilewright.jit(f)
+    given = [jnp.asarray(x), jnp.asarray(w), jnp.asarray(-w)]
+    wanted = np.asarray(jax.jit(f)(*given))
+    for _ in range(4):
+        np.testing.assert_allclose(own(*given), wanted, rtol=2e-4, atol=2e-5)
+    count = steps_run[0]
+    assert steps_run[-1] < count
+    steps_run.clear()
+    for _ in range(3):  # the same array of NumPy, with other elements each time
+        w *= 0.5
+        np.testing.assert_allclose(own(x, w, w), jax.jit(f)(x, w, w), rtol=2e-3, atol=2e-4)
+    assert steps_run == [count] * 3
