@@ -19,6 +19,7 @@ from hlo.registry import Fold
 from indexing.expr import Const, Interval, Var
 from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
+from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.monoid import Monoid
@@ -48,7 +49,7 @@ def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[
     parts = [replace(nest, loops=(*around, main, along))]
     if rows.upper is not whole - 1:
         last = replace(rows, lower=whole)
-        folds = tuple(replace(f, carried=True) for f in nest.folds)
+        folds = tuple(map(going_on, nest.folds))
         parts.append(replace(nest, loops=(*around, last, along), folds=folds))
     return parts
 

@@ -131,7 +131,7 @@ def factors(op: Op, a: Value, b: Value) -> islpy.Map:
 def _renamed(
     made: Access, inner: Access, element: tuple[Expr, ...], around: Mapping[Var, Var], tag: str
 ) -> tuple[Access, Access, tuple[Expr, ...], dict[Var, Var]]:
-    """The accesses of a copy with variables of their own, but for those `around` its reader too; with the names that they have."""
+    """The accesses of a copy with variables of their own, but for those `around` its reader too; their names."""
     names = {v: around.get(v) or Var(v.name + tag) for a in (made, inner) for v, _ in a.domain.variables}
     return with_names(made, names), with_names(inner, names), tuple(substitute(e, names) for e in element), names
 

@@ -16,6 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, substitute
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import monoid_of
 from tiling.loops.accesses import Domain
+from tiling.loops.carry import starts_from_state
 from tiling.loops.element_ir import (
     Choose,
     Load,
@@ -173,7 +174,7 @@ class Folds(PartsOfLowered):
                 x not in place.domain.ranges for e in (*q, *taken.at) for x in e.variables
             ):
                 raise Assumed("which elements of its range an iteration folds does not follow from what it loads")
-            goes_on = f.carried or any(x.buffer in self.states for x in loads(f.inits))
+            goes_on = starts_from_state(f)
             shared = place.domain.shared if self._put_into(v, f.buffers[0]).scope is Scope.THREAD else 0
             blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
             key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
