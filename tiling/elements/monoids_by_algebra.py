@@ -357,7 +357,7 @@ def _run(body: Block, way: Way, a: Sequence[_Number], b: Sequence[_Number]) -> l
         if function is None or any(isinstance(v, bool) != (k < truths) or v is None for k, v in enumerate(x)):
             raise _Beyond(op.name)
         known[op.results[0]] = function(way, *x)
-    found = [x for v in body.results if isinstance(x := known.get(v), _Number)]
+    found = [n for v in body.results if isinstance(n := known.get(v), _Number)]
     if len(found) < len(body.results):
         raise _Beyond("a result that is no number")
     return found
