@@ -205,8 +205,6 @@ def _parts(lowering: Lowering, folds: Sequence[Member], shared: Sequence[Load]) 
     parts = parts_of(extent, max(x.value.tensor.size_bytes for x in shared) // extent)
     for m in folds:
         (m.part,) = part_buffers(_fold(m), lowering.names, "part", Scope.SHARED, (parts.pieces, *m.stage.values[0].shape))
-        if m.part.element.is_float and m.stage.values[0].tensor.element is not m.part.element:
-            raise LookupError(f"parts of {m.stage.values[0].tensor.element} would round twice")
         if m.part.size_bytes > PART_BYTES:
             raise LookupError(f"the parts of {m.stage.op.name} take more than {PART_BYTES} bytes")
         lowering.extra_buffers.append(m.part)

@@ -41,7 +41,8 @@ def rfactor(
     """The two folds, where parts lie in `buffers` at `at`, which names the part and the result.
 
     `share` puts a part's iterations in place of all; None for loops that run over shares already. Each part starts from the
-    initial value; where several steps make up a share the later ones are `going_on` from the first.
+    initial value; where several steps make up a share the later ones are `going_on` from the first. Raises ValueError where
+    parts cannot start from it.
     """
     if not monoid.starts_parts:
         raise ValueError(f"the parts of {f.op.name} cannot start from its initial value")
