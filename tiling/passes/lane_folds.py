@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from hlo.errors import Declined
 from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.elements.folds import has_own_body
 from tiling.elements.monoids import monoid_of
 from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Load, Renamer
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Step
+from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
 from tiling.passes.rfactor import Factored, part_buffers, rfactor
@@ -73,8 +74,8 @@ def _in_lanes(
 def _lane_nests(
     f: FoldStep, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
 ) -> list[Step] | None:
-    monoid = Declined("a fold that goes on from another") if f.carried else monoid_of(f, (r,), ranges, names.monoids)
-    if isinstance(monoid, Declined) or monoid.function is not None or not (monoid.starts_parts and monoid.for_nan):
+    monoid = monoid_of(f, (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
+    if not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
         return None
     tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
