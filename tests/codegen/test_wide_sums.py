@@ -60,6 +60,7 @@ def test_sums_in_parts(element: str) -> None:
     executable = codegen.compile(module, threads=2)
     assert "part: shared f32" in "".join(k.source for k in executable.kernels)
     _once(x.astype(np.float64).sum(0), executable(x)[0], 6000)
+    assert tiling.prove(executable.plan).holds  # shared parts, put together in scratch of one task
 
 
 @pytest.mark.parametrize("element", ["bf16", "f16"])

@@ -8,6 +8,7 @@ import pytest
 import codegen
 import hlo
 import interp
+from hlo.types import ELEMENT_TYPES
 from tests.mutations.programs import in_form
 from tests.mutations.running import given_values, outputs
 from tiling import prove
@@ -144,3 +145,40 @@ def test_a_tile_that_is_cut_off_adds_to_what_the_tiles_before_it_left() -> None:
     small, large = sorted(outputs(schedule, {given_values(schedule)[0]: x}).values(), key=lambda a: a.size)
     assert np.array_equal(small, x.max(1)) and np.array_equal(large, x.sum(0))
     assert prove(schedule).holds
+
+
+@pytest.mark.machine("avx512")
+@pytest.mark.parametrize("element", ["bf16", "f16"])
+def test_sums_of_narrow_floats_are_rounded_once(element: str) -> None:
+    """Parts are kept in the type that running results are."""
+    text = program((2048, 96), [(SUM, (1,)), (SUM, (0,))]).replace("0xFF800000", "-1.0").replace("f32", element)
+    x = np.random.default_rng(3).uniform(0, 0.25, (2048, 96)).astype(ELEMENT_TYPES[element].dtype)
+    executable = codegen.compile(hlo.parse(text))
+    assert len(executable.kernels) == 2 and "part: shared f32" in executable.kernels[0].source
+    exact = x.astype(np.float64).sum(0)
+    off = np.abs(executable(x)[1].astype(np.float64) - exact)
+    half = np.exp2(np.floor(np.log2(exact))) * (2.0**-8 if element == "bf16" else 2.0**-11)
+    assert (off <= half * 1.001).all()
+    assert prove(executable.plan).holds
+
+
+@pytest.mark.machine("avx512")
+def test_a_body_of_its_own_in_parts() -> None:
+    """a + b + a b of integers, which wrap around: shown to be a monoid by algebra, and put together by its own body."""
+    text = """func.func @main(%x: tensor<2048x96xi32>) -> (tensor<2048xi32>, tensor<96xi32>) {
+      %low = stablehlo.constant dense<-2147483648> : tensor<i32>
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1]
+        : (tensor<2048x96xi32>, tensor<i32>) -> tensor<2048xi32>
+      %1 = stablehlo.reduce(%x init: %zero) across dimensions = [0] : (tensor<2048x96xi32>, tensor<i32>) -> tensor<96xi32>
+        reducer(%a: tensor<i32>, %b: tensor<i32>) {
+          %s = stablehlo.add %a, %b : tensor<i32>
+          %p = stablehlo.multiply %a, %b : tensor<i32>
+          %t = stablehlo.add %s, %p : tensor<i32>
+          stablehlo.return %t : tensor<i32>
+        }
+      return %0, %1 : tensor<2048xi32>, tensor<96xi32> }"""
+    executable = run(text, np.random.default_rng(5).integers(-9, 9, (2048, 96), np.int32))
+    (fusion,) = executable.plan.fusions
+    assert len(fusion.schedule.buffers_in(Scope.SHARED)) == 1
+    assert prove(executable.plan).holds

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo.module import Block
-from hlo.registry import Elementwise
+from hlo.module import Block, Op
+from hlo.registry import Elementwise, Fold
 from hlo.types import ElementType
 from tiling.elements.scalar_functions import Neutral, scalar_function
 
-__all__ = ["combined_function", "is_idempotent", "is_neutral"]
+__all__ = ["combined_function", "has_own_body", "is_idempotent", "is_neutral"]
 
 
 def combined_function(body: Block) -> str | None:
@@ -22,6 +22,11 @@ def combined_function(body: Block) -> str | None:
         return None
     reads_both = set(op.operands) == set(body.arguments)
     return semantics.function if reads_both and body.results == op.results else None
+
+
+def has_own_body(op: Op) -> bool:
+    """Whether an op folds by a body that is no associative scalar function: no vector instruction folds by it."""
+    return isinstance(op.definition.semantics, Fold) and combined_function(op.regions[0]) is None
 
 
 def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:

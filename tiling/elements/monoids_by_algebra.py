@@ -15,6 +15,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +68,7 @@ def by_algebra(body: Block, inits: Sequence[np.generic]) -> Monoid | Declined:
         return Declined(f"a body of more than {MOST_VALUES} values that depend on each other")
     a, b, c = (tuple(_variable(k * count + i, 3 * count) for i in range(count)) for k in range(3))
     start = tuple(_number(x, 3 * count) for x in inits)
-    run = _Body(body)
+    run = partial(_run, body)
     try:
         if not _always(lambda way: _alike(run(way, a, b), run(way, b, a))):
             return Declined("the order of a body's arguments counts")
@@ -116,6 +118,11 @@ class _Beyond(LookupError):
 class _Quotient:
     top: Poly
     bottom: Poly
+
+    @property
+    def size(self) -> int:
+        """How many variables there are."""
+        return len(next(iter(self.bottom))) // 2
 
     def __add__(self, other: _Quotient) -> _Quotient:
         if self.bottom == other.bottom:
@@ -173,7 +180,7 @@ class _Number:
     @property
     def size(self) -> int:
         """How many variables there are."""
-        return len(next(iter(self.plain.bottom))) // 2
+        return self.plain.size
 
     @property
     def infinity(self) -> int:
@@ -181,12 +188,11 @@ class _Number:
         return 1 if not self.inside.bottom else -1 if not self.inside.top else 0
 
     def __add__(self, other: _Number) -> _Number:
-        inside = self.inside * other.inside
-        if not inside.top and not inside.bottom:
+        if self.infinity * other.infinity < 0:
             raise _Beyond("infinity less infinity")
-        return _Number(self.plain + other.plain, inside)
+        return _Number(self.plain + other.plain, self.inside * other.inside)
 
-    def negated(self) -> _Number:
+    def __neg__(self) -> _Number:
         return _Number(-self.plain, self.inside.inverse())
 
     def is_same(self, other: _Number) -> bool:
@@ -211,8 +217,9 @@ def _one(n: int) -> Poly:
     return {(0,) * (2 * n): 1}
 
 
-def _normal(q: _Quotient, n: int) -> _Number:
+def _normal(q: _Quotient) -> _Number:
     """A quotient with whole multiples of variables taken into the logarithm."""
+    n = q.size
     top, inside = dict(q.top), _Quotient(_one(n), _one(n))
     for i in range(n if q.bottom == _one(n) else 0):
         k = top.get(_power(i, 2 * n), 0)
@@ -224,7 +231,7 @@ def _normal(q: _Quotient, n: int) -> _Number:
 
 
 def _variable(i: int, n: int) -> _Number:
-    return _normal(_Quotient({_power(i, 2 * n): 1}, _one(n)), n)
+    return _normal(_Quotient({_power(i, 2 * n): 1}, _one(n)))
 
 
 def _number(x: np.generic, n: int) -> _Number:
@@ -234,7 +241,7 @@ def _number(x: np.generic, n: int) -> _Number:
     if value in (np.inf, -np.inf):
         log = _Quotient({}, _one(n))
         return _Number(_Quotient({}, _one(n)), log if value < 0 else log.inverse())
-    return _normal(_Quotient({(0,) * (2 * n): Fraction(value)} if value else {}, _one(n)), n)
+    return _normal(_Quotient({(0,) * (2 * n): Fraction(value)} if value else {}, _one(n)))
 
 
 # ---------------------------------------------------------------- bodies
@@ -273,7 +280,7 @@ def _order(a: _Number, b: _Number, way: Way) -> int:
     """The sign of a - b."""
     if a.infinity and a.infinity == b.infinity:
         return 0
-    return _sign(a + b.negated(), way)
+    return _sign(a + -b, way)
 
 
 def _sign(difference: _Number, way: Way) -> int:
@@ -287,15 +294,9 @@ def _sign(difference: _Number, way: Way) -> int:
     for known, sign in way:
         if known.is_same(difference):
             return sign
-        if known.is_same(difference.negated()):
+        if known.is_same(-difference):
             return -sign
     raise _Undecided(difference)
-
-
-_COMPARED: dict[str, Callable[[int], bool]] = {
-    "EQ": lambda s: s == 0, "NE": lambda s: s != 0, "LT": lambda s: s < 0, "LE": lambda s: s <= 0, "GT": lambda s: s > 0,
-    "GE": lambda s: s >= 0,
-}  # fmt: skip
 
 
 def _exponential(x: _Number) -> _Quotient:
@@ -304,70 +305,59 @@ def _exponential(x: _Number) -> _Quotient:
     return x.inside
 
 
-def _logarithm(q: _Quotient, n: int) -> _Number:
+def _logarithm(q: _Quotient) -> _Number:
     if (q.top and not _is_positive(q.top)) or not _is_positive(q.bottom):
         raise _Beyond("a logarithm of what may be negative")
-    return _Number(_Quotient({}, _one(n)), q)
+    return _Number(_Quotient({}, _one(q.size)), q)
 
 
-class _Body:
-    """A fold's body on such numbers; raises `_Undecided` for a sign that `way` does not tell, `_Beyond` for other ops."""
+def _one_like(x: _Number) -> _Quotient:
+    return _Quotient(_one(x.size), _one(x.size))
 
-    def __init__(self, body: Block) -> None:
-        self.body = body
 
-    def __call__(self, way: Way, a: Sequence[_Number], b: Sequence[_Number]) -> tuple[_Number, ...]:
-        known: dict[Value, _Number | bool] = dict(zip(self.body.arguments, (*a, *b), strict=True))
-        n = a[0].size
-        for op in self.body.ops[:-1]:
-            semantics = op.definition.semantics
-            if isinstance(semantics, Literal):
-                dense: DenseArray = op.attr("value")
-                known[op.results[0]] = _number(dense.array.reshape(-1)[0], n)
-                continue
-            if not isinstance(semantics, Elementwise) or any(v not in known for v in op.operands):
-                raise _Beyond(op.name)
-            operands = [known[v] for v in op.operands]
-            truths = [x for x in operands if isinstance(x, bool)]
-            numbers = [x for x in operands if isinstance(x, _Number)]
-            direction = op.attr("comparison_direction") if semantics.function == "compare" else ""
-            known[op.results[0]] = self._value(semantics.function, direction, truths, numbers, way, n)
-        found = [known.get(v) for v in self.body.results]
-        if not all(isinstance(x, _Number) for x in found):
-            raise _Beyond("a result that is no number")
-        return tuple(x for x in found if isinstance(x, _Number))
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda way, x, y: x + y,
+    "subtract": lambda way, x, y: x + -y,
+    "negate": lambda way, x: -x,
+    "multiply": lambda way, x, y: _normal(x.as_quotient() * y.as_quotient()),
+    "maximum": lambda way, x, y: x if _order(x, y, way) >= 0 else y,
+    "minimum": lambda way, x, y: x if _order(x, y, way) <= 0 else y,
+    "abs": lambda way, x: x if _sign(x, way) >= 0 else -x,
+    "exponential": lambda way, x: _normal(_exponential(x)),
+    "exponential_minus_one": lambda way, x: _normal(_exponential(x) + -_one_like(x)),
+    "log": lambda way, x: _logarithm(x.as_quotient()),
+    "log_plus_one": lambda way, x: _logarithm(x.as_quotient() + _one_like(x)),
+    "select": lambda way, p, x, y: x if p else y,
+    "and": lambda way, *p: all(p),
+    "or": lambda way, *p: any(p),
+    "not": lambda way, p: not p,
+    "EQ": lambda way, x, y: _order(x, y, way) == 0,
+    "NE": lambda way, x, y: _order(x, y, way) != 0,
+    "LT": lambda way, x, y: _order(x, y, way) < 0,
+    "LE": lambda way, x, y: _order(x, y, way) <= 0,
+    "GT": lambda way, x, y: _order(x, y, way) > 0,
+    "GE": lambda way, x, y: _order(x, y, way) >= 0,
+}
+"""Scalar functions, and directions of comparisons, of such numbers and of truth values."""
 
-    def _value(
-        self, function: str, direction: str, truths: Sequence[bool], x: Sequence[_Number], way: Way, n: int
-    ) -> _Number | bool:
-        if truths and function != "select":
-            if x or function not in ("and", "or", "not"):
-                raise _Beyond(function)
-            return not truths[0] if function == "not" else all(truths) if function == "and" else any(truths)
-        if function == "select" and len(x) == 2:
-            return x[0] if truths[0] else x[1]
-        if function == "add":
-            return x[0] + x[1]
-        if function == "subtract":
-            return x[0] + x[1].negated()
-        if function == "negate":
-            return x[0].negated()
-        if function == "multiply":
-            return _normal(x[0].as_quotient() * x[1].as_quotient(), n)
-        if function == "compare" and direction in _COMPARED:
-            return _COMPARED[direction](_order(x[0], x[1], way))
-        if function in ("maximum", "minimum"):
-            first = _order(x[0], x[1], way) * (1 if function == "maximum" else -1) >= 0
-            return x[0] if first else x[1]
-        if function == "abs":
-            return x[0] if _sign(x[0], way) >= 0 else x[0].negated()
-        one = _Quotient(_one(n), _one(n))
-        if function == "exponential":
-            return _normal(_exponential(x[0]), n)
-        if function == "exponential_minus_one":
-            return _normal(_exponential(x[0]) + -one, n)
-        if function == "log":
-            return _logarithm(x[0].as_quotient(), n)
-        if function == "log_plus_one":
-            return _logarithm(x[0].as_quotient() + one, n)
-        raise _Beyond(function)
+
+def _run(body: Block, way: Way, a: Sequence[_Number], b: Sequence[_Number]) -> list[_Number]:
+    """A fold's body; raises `_Undecided` for a sign that `way` does not tell, `_Beyond` for what these forms do not express."""
+    known: dict[Value, Any] = dict(zip(body.arguments, (*a, *b), strict=True))
+    for op in body.ops[:-1]:
+        semantics = op.definition.semantics
+        if isinstance(semantics, Literal):
+            dense: DenseArray = op.attr("value")
+            known[op.results[0]] = _number(dense.array.reshape(-1)[0], a[0].size)
+            continue
+        name = semantics.function if isinstance(semantics, Elementwise) else op.name
+        function = _FUNCTIONS.get(op.attr("comparison_direction") if name == "compare" else name)
+        x = [known.get(v) for v in op.operands]
+        truths = len(x) if name in ("and", "or", "not") else 1 if name == "select" else 0
+        if function is None or any(isinstance(v, bool) != (k < truths) or v is None for k, v in enumerate(x)):
+            raise _Beyond(op.name)
+        known[op.results[0]] = function(way, *x)
+    found = [n for v in body.results if isinstance(n := known.get(v), _Number)]
+    if len(found) < len(body.results):
+        raise _Beyond("a result that is no number")
+    return found

@@ -84,7 +84,7 @@ def _only_chooses(body: Block) -> bool:
         semantics = op.definition.semantics
         name = semantics.function if isinstance(semantics, Elementwise) else ""
         if name == "compare":
-            if op.attr("comparison_direction") not in COMPARED or "TOTAL" in str(op.attr("compare_type") or ""):
+            if op.attr("comparison_direction") not in COMPARED or _is_total(op):
                 return False
         elif name == "select":
             pass
@@ -92,6 +92,11 @@ def _only_chooses(body: Block) -> bool:
             return False
     known = set(body.arguments) | {r for op in body.ops[:-1] for r in op.results}
     return all(v in known for op in body.ops for v in op.operands)
+
+
+def _is_total(op: Op) -> bool:
+    """Whether a comparison orders NaN and zeros by their signs, as the functions on arrays do not."""
+    return "TOTAL" in str(op.attributes.get("compare_type") or "")
 
 
 def _is_boolean(v: Value) -> bool:
@@ -128,7 +133,7 @@ def on_cases(body: Block, a: Columns, b: Columns) -> Columns:
             dense: DenseArray = op.attr("value")
             known[op.results[0]] = dense.array.reshape(())[()]
             continue
-        function = on_arrays(op, semantics.function) if isinstance(semantics, Elementwise) else NOT_ORDERED
+        function = on_arrays(op, semantics.function) if isinstance(semantics, Elementwise) and not _is_total(op) else NOT_ORDERED
         if isinstance(function, Declined) or any(v not in known for v in op.operands):
             raise LookupError(f"{op.name} is not tried on arrays")
         known[op.results[0]] = function(*(known[v] for v in op.operands))

@@ -30,6 +30,7 @@ from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.affine import when
 from tiling.loops.box import Span
 from tiling.loops.buffers import make_buffer
+from tiling.loops.carry import Carry, going_on
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.loops.names import Names
@@ -283,14 +284,13 @@ class OnlineLowering(Lowering):
         self._allocate()
         top = self.plan_of[self.like]
         self.state = {name: self._rows(top, name) for name in ("running", "next", "reference", "scale")}
-        before: list[Step] = [self._filled(top, self.state["running"], float("-inf"))]
-        inside: list[Step] = []
-        after: list[Step] = [self._final_maximum(top)]
-        self.results: dict[Value, Buffer] = {}
+        self.carries = {self.like: self._carry(top, self.state["running"], float("-inf"))}
         for plan in self.plans:
             if plan.stage in self.online.sums or plan.stage in self.online.divided:
-                self.results[plan.stage.values[0]] = made = self._rows(plan, "running")
-                before.append(self._filled(plan, made, 0.0))
+                self.carries[plan.stage.values[0]] = self._carry(plan, self._rows(plan, "running"), 0.0)
+        before: list[Step] = [c.begun(self.plan_of[v].loops) for v, c in self.carries.items()]
+        inside: list[Step] = []
+        after: list[Step] = [self._final_maximum(top)]
         later = self._later()
         for plan in self.plans:
             if plan is top:
@@ -355,9 +355,9 @@ class OnlineLowering(Lowering):
 
     # ------------------------------------------------------------ steps
 
-    def _filled(self, plan: Member, buffer: Buffer, value: float) -> Nest:
+    def _carry(self, plan: Member, buffer: Buffer, start: float) -> Carry:
         (v,) = plan.stage.values
-        return Nest(plan.loops, stores=(Store(None, buffer, plan.index, constant(value, v)),))
+        return Carry(v, buffer, plan.index, constant(start, v))
 
     def _maximum(self, top: Member) -> list[Step]:
         old, new = (Load(self.like, top.index, self.state[k]) for k in ("running", "next"))
@@ -416,65 +416,65 @@ class OnlineLowering(Lowering):
 
     def _sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        running = self.results[v]
-        start = apply("multiply", v, self._scale_at(plan), Load(v, plan.index, running))
+        running = self.carries[v]
+        start = apply("multiply", v, self._scale_at(plan), running.now())
         node = self._at_reference(plan.nodes[0])
         if self.online.scale != 1.0 and any(load.value is self.like for load in plan.reads):
             node = apply("multiply", v, node, constant(self.online.scale, v))
-        fold = FoldStep(plan.stage.values, (running,), plan.index, (node,), (start,), plan.stage.op)
+        fold = FoldStep(plan.stage.values, (running.buffer,), plan.index, (node,), (start,), plan.stage.op)
         return Nest((*plan.loops, *plan.reduction), folds=(fold,))
 
     def _product(self, plan: Member) -> list[Step]:
         (v,) = plan.stage.values
-        running = self.results[v]
+        running = self.carries[v]
         node = plan.nodes[0]
         if isinstance(node, Apply) and node.function == "divide":
             node = node.arguments[0]
         if not isinstance(node, Load):
             raise LookupError("a contraction's operand is not in memory")
-        scaled = apply("multiply", v, self._scale_at(plan), Load(v, plan.index, running))
-        shrunk = Nest(plan.loops, stores=(Store(None, running, plan.index, scaled),))
+        scaled = apply("multiply", v, self._scale_at(plan), running.now())
+        shrunk = Nest(plan.loops, stores=(Store(None, running.buffer, plan.index, scaled),))
         lowered = lower_contraction(
             ContractionContext(
-                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, v: running},
+                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, v: running.buffer},
                 self.ranges, self.machine, self.names, lambda x: x in self.plan_of,
             )
         )  # fmt: skip
         last = lowered.steps[-1] if lowered is not None and lowered.steps else None
-        if lowered is None or lowered.prepass or not isinstance(last, Contract) or last.out.buffer is not running:
+        if lowered is None or lowered.prepass or not isinstance(last, Contract) or last.out.buffer is not running.buffer:
             raise LookupError("a contraction does not run block by block over the micro-kernel")
         if not all(isinstance(s, Nest) for s in lowered.steps[:-1]):
             raise LookupError("a contraction's operand is turned first")
         self.contractions[plan] = (lowered,)
-        return [shrunk, *lowered.steps[:-1], replace(last, accumulate=True)]
+        return [shrunk, *lowered.steps[:-1], going_on(last)]
 
     def _final_maximum(self, top: Member) -> Nest:
-        node = Load(self.like, top.index, self.state["running"])
+        node = self.carries[self.like].now()
         return Nest(top.loops, stores=(Store(self.like, self.buffers[self.like], top.index, node),))
 
     def _final_sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        total: Node = Load(v, plan.index, self.results[v])
+        total: Node = self.carries[v].now()
         if self.online.scale != 1.0:
             total = apply("multiply", v, total, constant(1.0 / self.online.scale, v))
         return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, self._settled(plan, total)),))
 
     def _settled(self, plan: Member, node: Node) -> Node:
         """A result times g(m, m): 1, or NaN where the maximum is no number."""
-        last = Load(self.like, self._scale_at(plan).index, self.state["running"])
+        last = self.carries[self.like].now(self._scale_at(plan).index)
         (v,) = plan.stage.values
         form = self.online.sums.get(plan.stage, next(iter(self.online.sums.values())))
         return apply("multiply", v, node, form.make(last, last, v))
 
     def _final_product(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        node: Node = Load(v, plan.index, self.results[v])
+        node: Node = self.carries[v].now()
         divisor = self.online.divided[plan.stage]
         if divisor is None:
             node = self._settled(plan, node)
         else:
             below = next(load for load in plan.reads if load.value is divisor)
-            node = apply("divide", v, node, Load(divisor, below.index, self.results[divisor]))
+            node = apply("divide", v, node, self.carries[divisor].now(below.index))
         return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
 
 

@@ -21,8 +21,9 @@ from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.elements.monoids import monoid_of
 from tiling.loops.box import Box, Span, full_box, hull
+from tiling.loops.carry import Carry, going_on
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step, Store
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names, StageMaps
 from tiling.loops.stage import Stage
@@ -204,8 +205,6 @@ def _parts(lowering: Lowering, folds: Sequence[Member], shared: Sequence[Load]) 
     parts = parts_of(extent, max(x.value.tensor.size_bytes for x in shared) // extent)
     for m in folds:
         (m.part,) = part_buffers(_fold(m), lowering.names, "part", Scope.SHARED, (parts.pieces, *m.stage.values[0].shape))
-        if m.part.element.is_float and m.stage.values[0].tensor.element is not m.part.element:
-            raise LookupError(f"parts of {m.stage.values[0].tensor.element} would round twice")
         if m.part.size_bytes > PART_BYTES:
             raise LookupError(f"the parts of {m.stage.op.name} take more than {PART_BYTES} bytes")
         lowering.extra_buffers.append(m.part)
@@ -230,21 +229,21 @@ def _fold(m: Member, into: tuple[Buffer, ...] = ()) -> FoldStep:
 
 
 def _factored(lowering: Lowering, m: Member, number: Expr, into: tuple[Buffer, ...]) -> Factored:
-    """A member's fold in the part of that number, which goes on from tile to tile, and the fold of all parts."""
+    """A member's fold in the part of that number, and the fold of all parts."""
     assert m.part is not None and m.monoid is not None
-    return rfactor(_fold(m, into), m.monoid, (m.part,), (number, *m.index), carried=True)
+    return rfactor(_fold(m, into), m.monoid, (m.part,), (number, *m.index))
 
 
 def start_steps(lowering: Lowering, m: Member) -> list[Step]:
     """part[c, …] = the initial value."""
     if m.part is None:
         return []
-    return [Nest(m.loops, stores=(Store(None, m.part, (_piece(lowering), *m.index), m.inits[0]),))]
+    return [Carry(m.stage.values[0], m.part, (_piece(lowering), *m.index), m.inits[0]).begun(m.loops)]
 
 
 def carried_fold(lowering: Lowering, m: Member) -> FoldStep:
     """part[c, …] folded with what the tile has."""
-    return _factored(lowering, m, _piece(lowering), ()).part
+    return going_on(_factored(lowering, m, _piece(lowering), ()).part)
 
 
 def last_steps(lowering: Lowering, m: Member) -> list[Step]:

@@ -17,11 +17,12 @@ from math import gcd
 
 from hlo.registry import Fold
 from indexing.expr import Const, Interval, Var
+from tiling.elements.folds import has_own_body
 from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
+from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
-from tiling.loops.monoid import Monoid
 
 __all__ = ["group_rows", "scan_rows_together"]
 
@@ -48,7 +49,7 @@ def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[
     parts = [replace(nest, loops=(*around, main, along))]
     if rows.upper is not whole - 1:
         last = replace(rows, lower=whole)
-        folds = tuple(replace(f, carried=True) for f in nest.folds)
+        folds = tuple(map(going_on, nest.folds))
         parts.append(replace(nest, loops=(*around, last, along), folds=folds))
     return parts
 
@@ -72,8 +73,9 @@ def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mappi
     computed = [n.function for n in inside if isinstance(n, Apply)]
     if len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
         return False
-    monoids = [monoid_of(f, (rows,), ranges, {}) for f in nest.folds if isinstance(f.op.definition.semantics, Fold)]
-    return sum(isinstance(m, Monoid) and m.function is not None for m in monoids) == len(nest.folds)
+    if not all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds):
+        return False
+    return all(bool(monoid_of(f, (rows,), ranges, {})) for f in nest.folds)
 
 
 def _lies_in_short_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:

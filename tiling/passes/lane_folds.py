@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from hlo.errors import Declined
 from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.elements.folds import has_own_body
 from tiling.elements.monoids import monoid_of
+from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Load, Renamer
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Step
+from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
 from tiling.passes.order_loops import order_loops
 from tiling.passes.rfactor import Factored, part_buffers, rfactor
@@ -72,8 +74,8 @@ def _in_lanes(
 def _lane_nests(
     f: FoldStep, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
 ) -> list[Step] | None:
-    monoid = Declined("a fold that goes on from another") if f.carried else monoid_of(f, (r,), ranges, names.monoids)
-    if isinstance(monoid, Declined) or monoid.function is not None or not (monoid.starts_parts and monoid.for_nan):
+    monoid = monoid_of(f, (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
+    if not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
         return None
     tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
@@ -91,10 +93,10 @@ def _lane_nests(
     over = Loop(block, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
     along = Loop(lane, Const(0), Const(lanes - 1), lanes)
 
-    def laned(place: Expr, number: Expr, carried: bool) -> Factored:
-        return rfactor(f, monoid, parts, (*at[:-1], number), Renamer({r.variable: place}, ranges, {}), carried)
+    def laned(place: Expr, number: Expr) -> Factored:
+        return rfactor(f, monoid, parts, (*at[:-1], number), Renamer({r.variable: place}, ranges, {}))
 
-    first = laned(block * lanes + lane, as_expr(lane), False)
+    first = laned(block * lanes + lane, as_expr(lane))
     steps: list[Step] = [Nest((*around, over, along), folds=(first.part,), order_is_fixed=True)]
     if left:
         last = Var(f"e{tag}")
@@ -103,8 +105,8 @@ def _lane_nests(
         ranges[one] = Interval(0, 0)
         once = Loop(one, Const(0), Const(0), 1, LoopKind.REDUCTION)
         few = Loop(last, Const(0), Const(left - 1), left)
-        rest = laned(last + count * lanes, as_expr(last), True)
-        steps.append(Nest((*around, once, few), folds=(rest.part,), order_is_fixed=True))
+        rest = laned(last + count * lanes, as_expr(last))
+        steps.append(Nest((*around, once, few), folds=(going_on(rest.part),), order_is_fixed=True))
     ends = Loop(lane, Const(0), Const(lanes - 1), lanes, LoopKind.REDUCTION)
     steps.append(Nest((*around, ends), folds=(first.whole,), order_is_fixed=True))
     return steps

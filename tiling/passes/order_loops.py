@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hlo.registry import Fold
 from indexing.expr import Var
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import has_own_body
 from tiling.loops.affine import step_along, steps_along
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
@@ -93,7 +92,7 @@ def _beside(nest: Nest, movable: Sequence[Loop]) -> Loop | None:
     """
     if nest.stores or not nest.folds:
         return None
-    if not all(isinstance(f.op.definition.semantics, Fold) and combined_function(f.op.regions[0]) is None for f in nest.folds):
+    if not all(has_own_body(f.op) for f in nest.folds):
         return None
     for x in movable:
         if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_BESIDE and all(

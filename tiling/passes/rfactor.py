@@ -36,18 +36,18 @@ class Factored:
 
 
 def rfactor(
-    f: FoldStep, monoid: Monoid, buffers: Sequence[Buffer], at: tuple[Expr, ...], share: Renamer | None = None,
-    carried: bool = False,
+    f: FoldStep, monoid: Monoid, buffers: Sequence[Buffer], at: tuple[Expr, ...], share: Renamer | None = None
 ) -> Factored:
     """The two folds, where parts lie in `buffers` at `at`, which names the part and the result.
 
-    `share` puts a part's iterations in place of all; None for loops that run over shares already. A part that is `carried` goes
-    on from what is there: the initial value, or another step's share.
+    `share` puts a part's iterations in place of all; None for loops that run over shares already. Each part starts from the
+    initial value; where several steps make up a share the later ones are `going_on` from the first. Raises ValueError where
+    parts cannot start from it.
     """
     if not monoid.starts_parts:
         raise ValueError(f"the parts of {f.op.name} cannot start from its initial value")
     nodes = f.nodes if share is None else tuple(map(share.node, f.nodes))
-    part = replace(f, buffers=tuple(buffers), index=at, nodes=nodes, carried=carried)
+    part = replace(f, buffers=tuple(buffers), index=at, nodes=nodes)
     loaded: tuple[Node, ...] = tuple(Load(v, at, b) for v, b in zip(f.values, buffers, strict=True))
     if isinstance(f.op.definition.semantics, SumOfProducts):
         element = f.values[0].tensor.element

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from hlo.module import Value
 from indexing.expr import Expr, Var
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import has_own_body
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import steps_along
 from tiling.loops.element_ir import loads
@@ -181,11 +181,6 @@ def _steps_of(f: FoldStep) -> int:
     return max(len(f.nodes), len(f.op.regions[0].ops) - 1 if f.op.regions else 1)
 
 
-def _runs_in_order(f: FoldStep) -> bool:
-    """True where a fold along the innermost loop does not become vectors."""
-    return bool(f.op.regions) and combined_function(f.op.regions[0]) is None
-
-
 class _Phase:
     def __init__(
         self, phase: Phase, steps: Sequence[Step | Work], schedule: Schedule, machine: Machine, by_value: Mapping[Value, Buffer]
@@ -346,7 +341,8 @@ class _Phase:
         inner_extent = 1 if inner is None else max(extents[inner], 1)
         rows = iterations // inner_extent
         seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
-        if inner is not None and work.loops[inner].kind is LoopKind.REDUCTION and any(_runs_in_order(f.step) for f in work.folds):
+        in_order = inner is not None and work.loops[inner].kind is LoopKind.REDUCTION
+        if in_order and any(has_own_body(f.step.op) for f in work.folds):
             seconds += iterations * IN_ORDER_CYCLES / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Interval, Var
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import has_own_body
 from tiling.loops.affine import address, linear, steps_along
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
@@ -276,7 +276,7 @@ def _copies(work: Work) -> bool:
 def _is_plain(work: Work) -> bool:
     """Whether a nest's folds are left as they are: no lanes, no sums in another type."""
     for f in work.folds:
-        if isinstance(f.step.op.definition.semantics, Fold) and combined_function(f.step.op.regions[0]) is None:
+        if has_own_body(f.step.op):
             return False
         if any(sums_element(f.step, b.element) is not b.element for b in f.step.buffers):
             return False

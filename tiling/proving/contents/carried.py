@@ -15,8 +15,9 @@ from hlo.module import Value
 from hlo.registry import Fold
 from tiling.elements.build import ElementBuilder
 from tiling.loops.accesses import Access, Domain, Kind
+from tiling.loops.carry import added_to, is_changed, taken_on
 from tiling.loops.element_ir import Node, Scalar, loads
-from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step, Store
+from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step
 from tiling.proving.contents.computed import Question
 from tiling.proving.contents.same_expression import same_expression
 from tiling.proving.relations import IN, Questions, coordinates, points_of
@@ -33,20 +34,13 @@ def carried_questions(schedule: Schedule, accesses: Sequence[Access], ask: Quest
             if isinstance(step, Sequential):
                 mine = [a for a in accesses if a.order[0] == number]
                 yield "goes on", f"phase {number} step {k}", partial(_protocol, step, (*phase.before, *phase.steps)[:k])
-                for b in _running(step):
+                for b in taken_on(step.steps):
                     yield "goes on", f"phase {number} step {k} {b.name}", partial(ask.ask, partial(_goes_on, mine, k, b, ask))
 
 
 def _going_on(phase: Phase) -> list[tuple[Value, Buffer]]:
     """The values, with their buffers, of folds that are carried and contractions that add to what is there."""
-    found: dict[tuple[Value, Buffer], None] = {}
-    for step in (*phase.before, *phase.all_steps):
-        if isinstance(step, Contract) and step.accumulate:
-            found[step.value, step.out.buffer] = None
-        elif isinstance(step, Nest):
-            for f in step.folds:
-                found.update(dict.fromkeys(zip(f.values, f.buffers, strict=True)) if f.carried else {})
-    return list(found)
+    return list(dict.fromkeys(x for step in (*phase.before, *phase.all_steps) for x in added_to(step)))
 
 
 def _start(schedule: Schedule, v: Value, b: Buffer) -> str | None:
@@ -60,7 +54,7 @@ def _start(schedule: Schedule, v: Value, b: Buffer) -> str | None:
         if not isinstance(step, Nest):
             continue
         for s in step.stores:
-            if s.buffer is b and not _is_rescaled(s):
+            if s.buffer is b and not is_changed(s):
                 begun = True
                 if not _is_initial(s.node, v):
                     return "it starts from something other than the initial value"
@@ -70,11 +64,6 @@ def _start(schedule: Schedule, v: Value, b: Buffer) -> str | None:
                 if v not in f.values:
                     return f"%{f.values[0].name or '?'} is folded in its place"
     return None if begun else "nothing is there to go on from"
-
-
-def _is_rescaled(s: Store) -> bool:
-    """Whether a store changes what is there: it reads it."""
-    return any(x.buffer is s.buffer for x in loads([s.node]))
 
 
 def _is_initial(n: Node, v: Value) -> bool:
@@ -87,27 +76,6 @@ def _is_initial(n: Node, v: Value) -> bool:
     return same_expression(n, wanted, {})
 
 
-def _running(s: Sequential) -> list[Buffer]:
-    """The buffers that a block finds as the one before left them."""
-    found: dict[Buffer, None] = {}
-    for step in s.steps:
-        if isinstance(step, Contract) and step.accumulate:
-            found[step.out.buffer] = None
-        elif isinstance(step, Nest):
-            for f in step.folds:
-                taken = {x.buffer for x in loads(f.inits)}
-                found.update(dict.fromkeys(b for b in f.buffers if f.carried or b in taken))
-            found.update(dict.fromkeys(x.buffer for x in step.stores if _is_rescaled(x)))
-    earlier: set[Buffer] = set()
-    for step in s.steps:
-        if isinstance(step, Nest):
-            goes = {x.buffer for f in step.folds for x in loads(f.inits) if x.buffer is not None} - earlier
-            stored = {x.buffer for later in s.steps if isinstance(later, Nest) for x in later.stores}
-            found.update(dict.fromkeys(b for b in goes if b in stored))
-            earlier |= {x.buffer for x in step.stores}
-    return list(found)
-
-
 def _protocol(s: Sequential, before: Sequence[Step]) -> str | None:
     """What a block of an online form does not do: take each running number along, and rescale what it adds to."""
     begun = {x.buffer for step in before if isinstance(step, Nest) for x in step.stores if x.value is None}
@@ -116,7 +84,7 @@ def _protocol(s: Sequential, before: Sequence[Step]) -> str | None:
     read = {x.buffer for x in loads(roots) if x.buffer is not None}
     written = {x.buffer for n in nests for x in n.stores} | {b for n in nests for f in n.folds for b in f.buffers}
     written |= {x.out.buffer for x in s.steps if isinstance(x, Contract)}
-    rescales = any(_is_rescaled(x) or x.value is None for n in nests for x in n.stores)
+    rescales = any(is_changed(x) or x.value is None for n in nests for x in n.stores)
     for b in begun & read - written:
         return f"{b.name} is read in every block and changed in none"
     done: set[Buffer] = set()
@@ -124,7 +92,7 @@ def _protocol(s: Sequential, before: Sequence[Step]) -> str | None:
         if isinstance(step, Contract) and step.accumulate and rescales and step.out.buffer not in done:
             return f"{step.out.buffer.name} is added to before it is rescaled"
         if isinstance(step, Nest):
-            done |= {x.buffer for x in step.stores if _is_rescaled(x)}
+            done |= {x.buffer for x in step.stores if is_changed(x)}
     return None
 
 

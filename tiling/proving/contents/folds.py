@@ -16,6 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, substitute
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import monoid_of
 from tiling.loops.accesses import Domain
+from tiling.loops.carry import starts_from_state
 from tiling.loops.element_ir import (
     Choose,
     Load,
@@ -173,8 +174,8 @@ class Folds(PartsOfLowered):
                 x not in place.domain.ranges for e in (*q, *taken.at) for x in e.variables
             ):
                 raise Assumed("which elements of its range an iteration folds does not follow from what it loads")
-            goes_on = f.carried or any(x.buffer in self.states for x in loads(f.inits))
-            shared = place.domain.shared if self._put_into(v, f.buffers[0]).scope is Scope.THREAD else 0
+            goes_on = starts_from_state(f)
+            shared = place.domain.shared if self._stays_in_task(v, f.buffers[0]) else 0
             blocks = (place.domain.variables[place.domain.shared][0],) if is_block and not goes_on else ()
             key = (*(x for x, _ in place.domain.variables[:shared]), *blocks)
             shape = tuple(taken.ranges[x].size for x in taken.made)
@@ -274,13 +275,13 @@ class Folds(PartsOfLowered):
             reasons += [m.reason for m in found if isinstance(m, Declined)]
         raise Undecided("; ".join(["whether its parts may be folded by themselves is not known", *dict.fromkeys(reasons)]))
 
-    def _put_into(self, v: Value, b: Buffer) -> Buffer:
-        """Where the parts of a fold in a buffer are put together at last; the buffer itself where it holds no parts."""
+    def _stays_in_task(self, v: Value, b: Buffer) -> bool:
+        """Whether each task folds all of a value for itself; where parts in its own memory become a shared part it does not."""
         seen = [b]
         for f, *_ in self.folds[v]:
             if self._are_parts(f) and f.buffers[0] not in seen and any(x.buffer is seen[-1] for x in loads(f.nodes)):
                 seen.append(f.buffers[0])
-        return seen[-1]
+        return all(x.scope is Scope.THREAD for x in seen)
 
     def _are_parts(self, f: FoldStep) -> bool:
         """Whether a fold puts together what an earlier step folded in parts (a product's parts times one)."""

@@ -9,7 +9,8 @@ from hlo.access import Condition
 from hlo.module import Value
 from indexing.expr import Expr, Var, as_expr, substitute
 from tiling.loops.accesses import Access, Kind, Reader, Unmodelled, buffers_by_value
-from tiling.loops.element_ir import Load, loads
+from tiling.loops.carry import starts_from_state
+from tiling.loops.element_ir import Load
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Sequential, Turn
 
 __all__ = ["Flow", "Statement", "index_of", "statements_of", "sums_apart", "with_names"]
@@ -82,7 +83,7 @@ def _of_blocks(step: Sequential, reader: Reader) -> Iterator[Statement]:
         for s in step.steps:
             for made in _of_nest(s, reader) if isinstance(s, Nest) else _of_contract(s, reader):
                 f = made.fold
-                goes_on = made.goes_on or (f is not None and (f.carried or any(x.buffer is not None for x in loads(f.inits))))
+                goes_on = made.goes_on or (f is not None and starts_from_state(f))
                 yield replace(made, in_blocks=True, loops=(step.loop, *made.loops), goes_on=goes_on)
 
 
