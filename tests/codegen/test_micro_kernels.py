@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import codegen
 import hlo
 import tiling
 from codegen.lib import NAMESPACE
@@ -102,6 +103,21 @@ def _text(kind: str, out: str, m: int, n: int, k: int, left: str, right: str) ->
 def test_the_cheapest_row_is_taken(kind: str, out: str, n: int, right: str, expected: str) -> None:
     steps = [s for p in _schedule(_text(kind, out, 128, n, 1024, "mk", right)).phases for s in p.all_steps]
     assert [s.kernel.routine for s in steps if isinstance(s, Contract)] == [expected]
+
+
+def test_a_row_is_all_that_a_micro_kernel_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is cheaper for some types is taken for those, proved, and run; all others stay as they were."""
+    (plain,) = [row for row in MICRO_KERNELS if row.kernel.routine == "gemm_block"]
+    f64 = element_type("f64")
+    flat = replace(plain, sums=lambda t: f64 if set(t) == {"f64"} else None, block=lambda *_: (2, 8), cost=lambda p: 0.5)
+    monkeypatch.setattr("tiling.contract.micro_kernels.MICRO_KERNELS", (*MICRO_KERNELS, flat))
+    for kind, block in (("f64", (2, 8)), ("f32", MACHINE.micro_tile(4, 48))):
+        made = tiling.plan(hlo.parse(_text(kind, kind, 12, 48, 20, "mk", "kn")), machine=MACHINE, supports=supports)
+        (c,) = [s for s in made.fusions[0].schedule.main.steps if isinstance(s, Contract)]
+        assert (c.rows, c.columns) == block and tiling.prove(made.fusions[0]).holds
+        rng, dtype = np.random.default_rng(3), c.out.buffer.element.dtype
+        a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in ((12, 20), (20, 48)))
+        np.testing.assert_array_equal(codegen.compile(made)(a, b)[0], a @ b)
 
 
 def test_a_micro_kernel_that_is_not_in_the_table_is_refuted() -> None:

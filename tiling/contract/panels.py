@@ -61,7 +61,7 @@ class Contraction(Packing):
         k_block = self.k_block if self.blocks > 1 else k
         start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
-        rounds = self.blocks > 1 and self.sums is not self.value.tensor.element
+        rounds = self.blocks > 1 and self.sums != self.value.tensor.element
         if rounds or (out.column_stride != 1 and not kernel.along):
             apart = self._apart(rows, m)
             out = apart.out
