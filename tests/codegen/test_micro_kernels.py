@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import codegen
 import hlo
 import tiling
 from codegen.lib import NAMESPACE
@@ -15,7 +16,7 @@ from codegen.supports import supports
 from hlo.types import element_type
 from indexing.expr import Interval, Var, as_expr, substitute
 from tiling.contract.table import MICRO_KERNELS, Row
-from tiling.loops.ir import Contract, Scope
+from tiling.loops.ir import Contract, Nest, Scope, Step, Turn
 from tiling.loops.staging import blocks, panels, row_major
 from tiling.machine import Machine
 
@@ -71,18 +72,18 @@ def test_a_staged_factor_lies_where_the_routine_reads_it(row: Row) -> None:
     np.testing.assert_array_equal(out.reshape(m, n), left.astype(np.int32) @ right.astype(np.int32))
 
 
-def _product(kind: str, out: str, m: int, n: int, k: int, right: str) -> tiling.Schedule:
-    shape, dims = (f"{k}x{n}", 0) if right == "kn" else (f"{n}x{k}", 1)
-    (fusion,) = tiling.plan(
-        hlo.parse(
-            f"func.func @main(%a: tensor<{m}x{k}x{kind}>, %b: tensor<{shape}x{kind}>) -> tensor<{m}x{n}x{out}> {{\n"
-            f"  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [{dims}]\n"
-            f"    : (tensor<{m}x{k}x{kind}>, tensor<{shape}x{kind}>) -> tensor<{m}x{n}x{out}>\n"
-            f"  return %0 : tensor<{m}x{n}x{out}>\n}}"
-        ),
-        machine=MACHINE, supports=supports,
-    ).fusions  # fmt: skip
+def _schedule(text: str) -> tiling.Schedule:
+    (fusion,) = tiling.plan(hlo.parse(text), machine=MACHINE, supports=supports).fusions
     return fusion.schedule
+
+
+def _text(kind: str, out: str, m: int, n: int, k: int, left: str, right: str) -> str:
+    shapes = [f"{m}x{k}" if left == "mk" else f"{k}x{m}", f"{k}x{n}" if right == "kn" else f"{n}x{k}"]
+    a, b, c = (f"tensor<{x}>" for x in (f"{shapes[0]}x{kind}", f"{shapes[1]}x{kind}", f"{m}x{n}x{out}"))
+    return (
+        f"func.func @main(%a: {a}, %b: {b}) -> {c} {{\n  %0 = stablehlo.dot_general %a, %b, "
+        f"contracting_dims = [{left.index('k')}] x [{right.index('k')}] : ({a}, {b}) -> {c}\n  return %0 : {c}\n}}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,19 +101,76 @@ def _product(kind: str, out: str, m: int, n: int, k: int, right: str) -> tiling.
     ],
 )
 def test_the_cheapest_row_is_taken(kind: str, out: str, n: int, right: str, expected: str) -> None:
-    steps = [s for p in _product(kind, out, 128, n, 1024, right).phases for s in p.all_steps]
+    steps = [s for p in _schedule(_text(kind, out, 128, n, 1024, "mk", right)).phases for s in p.all_steps]
     assert [s.kernel.routine for s in steps if isinstance(s, Contract)] == [expected]
+
+
+def test_a_row_is_all_that_a_micro_kernel_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is cheaper for some types is taken for those, proved, and run; all others stay as they were."""
+    (plain,) = [row for row in MICRO_KERNELS if row.kernel.routine == "gemm_block"]
+    f64 = element_type("f64")
+    flat = replace(plain, sums=lambda t: f64 if set(t) == {"f64"} else None, block=lambda *_: (2, 8), cost=lambda p: 0.5)
+    monkeypatch.setattr("tiling.contract.micro_kernels.MICRO_KERNELS", (*MICRO_KERNELS, flat))
+    for kind, block in (("f64", (2, 8)), ("f32", MACHINE.micro_tile(4, 48))):
+        made = tiling.plan(hlo.parse(_text(kind, kind, 12, 48, 20, "mk", "kn")), machine=MACHINE, supports=supports)
+        (c,) = [s for s in made.fusions[0].schedule.main.steps if isinstance(s, Contract)]
+        assert (c.rows, c.columns) == block and tiling.prove(made.fusions[0]).holds
+        rng, dtype = np.random.default_rng(3), c.out.buffer.element.dtype
+        a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in ((12, 20), (20, 48)))
+        np.testing.assert_array_equal(codegen.compile(made)(a, b)[0], a @ b)
 
 
 def test_a_micro_kernel_that_is_not_in_the_table_is_refuted() -> None:
     """Proofs take for granted that a routine does what is declared: a declaration of something else must not pass."""
-    schedule = _product("f32", "f32", 64, 96, 64, "kn")
+    schedule = _schedule(_text("f32", "f32", 64, 96, 64, "mk", "kn"))
     assert tiling.prove(schedule).holds
     (c,) = [s for s in schedule.main.steps if isinstance(s, Contract)]
     for kernel in (replace(c.kernel, routine="gemm_dots"), replace(c.kernel, adds=False), replace(c.kernel, arguments=())):
         main = replace(schedule.main, steps=tuple(replace(c, kernel=kernel) if s is c else s for s in schedule.main.steps))
         wrong = replace(schedule, phases=tuple(main if p is schedule.main else p for p in schedule.phases))
         assert tiling.prove(wrong).refuted
+
+
+WINDOW = """func.func @main(%x: tensor<1x14x14x32xf32>, %w: tensor<3x3x32x32xf32>) -> tensor<1x14x14x32xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<1x14x14x32xf32>, tensor<3x3x32x32xf32>) -> tensor<1x14x14x32xf32>
+  return %0 : tensor<1x14x14x32xf32> }"""
+COPIED = {
+    "groups of bytes": (_text("i8", "i32", 48, 64, 34, "mk", "kn"), {"right", "left"}),
+    "panels turned in registers": (_text("f32", "f32", 64, 96, 64, "mk", "nk"), {"right"}),
+    "rows in another type": (_text("bf16", "bf16", 48, 64, 48, "mk", "kn"), {"left"}),
+    "columns for sums in lanes": (_text("f32", "f32", 96, 16, 512, "mk", "kn"), {"right"}),
+    "a window's tile": (WINDOW, {"left"}),
+}
+
+
+def _moved(step: Step) -> Step | None:
+    """A copy that puts each element one place further; None for a step that copies nothing."""
+    if isinstance(step, Turn):
+        return replace(step, target=replace(step.target, base=step.target.base + 1))
+    if not isinstance(step, Nest) or not step.stores or any(s.value is not None for s in step.stores):
+        return None
+    return replace(step, stores=tuple(replace(s, index=(*s.index[:-2], s.index[-2] + 1, s.index[-1])) for s in step.stores))
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_a_copy_in_another_place_is_refuted(name: str) -> None:
+    """Whatever the layout: what the micro-kernel finds in a copy is what the op reads, or the proof says so."""
+    text, expected = COPIED[name]
+    schedule = _schedule(text)
+    assert tiling.prove(schedule).holds
+    copied = set()
+    for at, phase in enumerate(schedule.phases):
+        for k, step in enumerate(phase.steps):
+            wrong = _moved(step)
+            if wrong is None:
+                continue
+            buffer = step.target.buffer if isinstance(step, Turn) else step.stores[0].buffer  # type: ignore[union-attr]
+            copied.add(buffer.name.rpartition("_")[2])
+            changed = replace(phase, steps=(*phase.steps[:k], wrong, *phase.steps[k + 1 :]))
+            assert tiling.prove(replace(schedule, phases=(*schedule.phases[:at], changed, *schedule.phases[at + 1 :]))).refuted
+    assert copied == expected
 
 
 def test_rows_a_power_of_two_apart_are_padded() -> None:

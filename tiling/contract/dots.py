@@ -12,12 +12,11 @@ from math import inf, prod
 
 from hlo.types import ElementType
 from indexing.expr import Interval, Var
-from tiling.contract.operands import Place, in_place
-from tiling.contract.packing import Right
+from tiling.contract.operands import in_place
 from tiling.contract.panels import Contraction
 from tiling.contract.table import LEAST_RUN_VECTORS, Problem
 from tiling.loops.element_ir import Load, Node, loads
-from tiling.loops.ir import Block2D, Loop
+from tiling.loops.ir import Loop
 
 __all__ = ["AlongDepth"]
 
@@ -93,22 +92,3 @@ class AlongDepth(Contraction):
         """As above, not merged: in which lane a product is summed must not depend on where a copy was made."""
         found = [(x.extent, left[x.variable], right[x.variable]) for x in self.depth_loops if x.extent > 1]
         return tuple(found[:-1]), found[-1]
-
-    # ------------------------------------------------------------ places
-
-    def _left_in_place(self) -> Place | None:
-        if not isinstance(self.left, Load):
-            return None
-        wanted = [*(x.variable for x in self.row_loops), *self._depth_variables()]
-        place = in_place(self.left, self._buffer(self.left), wanted, self.c.ranges)
-        return place if place is not None and place.steps[self.k_loop.variable] == 1 else None
-
-    def _right(self) -> Right | None:
-        c, node = self.c, self.right
-        if isinstance(node, Load):
-            place = in_place(node, self._buffer(node), [self.n.variable, *self._depth_variables()], c.ranges)
-            if place is not None and place.steps[self.k_loop.variable] == 1:
-                return Right(Block2D(place.buffer, place.base, 0, 1), place.steps[self.n.variable], place.steps)
-        if not any(x is self.n for x in c.loops) or self._is_made_inside() or self._expands():
-            return self._pack_in_task()
-        return self._pack_ahead()

@@ -10,7 +10,7 @@ A window's tile keeps each element of a convolution's input once, its padding as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 
 from hlo.module import Value
@@ -18,7 +18,7 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
-from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope
+from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 
 __all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "window_tile"]
@@ -26,13 +26,18 @@ __all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "wind
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """An operand in memory: element at `base` + sum of variable * steps[variable]; `fill` puts it there."""
+    """An operand in memory: element at `base` + sum of variable * steps[variable].
+
+    `fill` puts it there, in the task before all products; `fill_block` before each block of k. A right operand lies in panels of
+    columns, `panel_stride` apart.
+    """
 
     buffer: Buffer
     base: Expr
     steps: Mapping[Var, int]
-    fill: tuple[Nest, ...] = ()
-    made: tuple[Buffer, ...] = field(default=())
+    fill: tuple[Step, ...] = ()
+    fill_block: tuple[Nest, ...] = ()
+    panel_stride: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +138,7 @@ def window_tile(
     fill = stage_into(buffer, layout, loops, Renamer(renaming, ranges, {}).node(node))
     steps = {v: k * buffer.strides[d] for d, i in enumerate(order) for v, k in groups[i].items()}
     everywhere = {x.variable: steps.get(x.variable, 0) for x in local}
-    return Place(buffer, Const(0), everywhere, (fill,), (buffer,))
+    return Place(buffer, Const(0), everywhere, (fill,))
 
 
 def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:

@@ -16,10 +16,10 @@ from tiling.contract.operands import Place, expressions, in_place
 from tiling.contract.roles import Roles
 from tiling.loops.affine import address, linear, when
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, Scalar, all_nodes, loads, node_variables
-from tiling.loops.ir import Block2D, Loop, LoopKind, Nest, Phase, Scope, Step, Store
+from tiling.loops.ir import Loop, LoopKind, Nest, Phase, Scope, Store
 from tiling.loops.staging import Along, Layout, blocks, panels, row_major, stage_into, turn_of
 
-__all__ = ["Packing", "Right"]
+__all__ = ["Packing"]
 
 SHORT_RUN = 8  # steps of k that are no inner loop
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
@@ -30,17 +30,6 @@ LINE_BYTES = 64
 def _computes(node: Node) -> bool:
     """True when a node is more than one element moved."""
     return any(isinstance(n, Apply) for n in all_nodes([node]))
-
-
-@dataclass(frozen=True, eq=False)
-class Right:
-    """A right operand in panels: what must run in the task before all products, and before each block of k."""
-
-    block: Block2D  # without its row stride
-    panel_stride: int
-    steps: Mapping[Var, int]  # a depth loop's step in memory
-    before: tuple[Step, ...] = ()
-    inside: tuple[Nest, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +160,7 @@ class Packing(Roles):
         moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
         return moved * self.depth > 2 * read
 
-    def _pack_in_task(self) -> Right | None:
+    def _pack_in_task(self) -> Place | None:
         """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
         c = self.c
         moved = any(x.variable in self.in_right for x in self.around)
@@ -182,23 +171,22 @@ class Packing(Roles):
             loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
             layout = panels(element, (), *columns, (self._flat(), self.depth), c.ranges)
             nest = self._staged("right", Scope.THREAD, layout, (*loops, self.n), self.right)
-            return self._right_in(nest, Const(0), self._row_major(self.nr), before=(nest,))
+            return replace(self._in_panels(nest, Const(0), self._row_major(self.nr)), fill=(nest,))
         loops, flat, node = self._block_of(self.right)
         # A window's short rows stay outside: the columns make vectors, also where the window moves by several elements.
         fixed = bool(loops) and loops[-1].extent < SHORT_RUN
         nest = self._staged("right", Scope.THREAD, panels(element, (), *columns, flat, c.ranges), (*loops, self.n), node, fixed)
         # The address of a block's first row counts from the block, not from the first k of all.
         base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
-        return self._right_in(nest, base, self._row_major(self.nr, self.k_block), inside=(nest,))
+        return replace(self._in_panels(nest, base, self._row_major(self.nr, self.k_block)), fill_block=(nest,))
 
-    def _right_in(self, nest: Nest, base: Expr, steps: Mapping[Var, int], before: tuple[Step, ...] = (),
-                  inside: tuple[Nest, ...] = ()) -> Right:  # fmt: skip
+    def _in_panels(self, nest: Nest, base: Expr, steps: Mapping[Var, int]) -> Place:
         """The right operand as a nest has put it into panels."""
         buffer = nest.stores[0].buffer
         panel = len(buffer.strides) - (3 if self.kernel.together == 1 else 4)
-        return Right(Block2D(buffer, base, 0, 1), buffer.strides[panel], steps, before, inside)
+        return Place(buffer, base, steps, panel_stride=buffer.strides[panel])
 
-    def _pack_ahead(self) -> Right | None:
+    def _pack_ahead(self) -> Place | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c, found = self.c, self._panels()
         runs, steps = self._steps_ahead()
@@ -225,7 +213,7 @@ class Packing(Roles):
         self.prepass.append(self._turned(found.tiles, runs, nest) or self._copied(found.tiles, runs, nest))
         buffer = nest.stores[0].buffer
         first = (*found.first, *(Const(0) for _ in buffer.shape[len(found.first) :]))
-        return self._right_in(nest, address(buffer, first, c.ranges), self._row_major(self.nr))
+        return self._in_panels(nest, address(buffer, first, c.ranges), self._row_major(self.nr))
 
     def _steps_ahead(self) -> tuple[list[Loop], list[tuple[Expr, Mapping[Var, Expr]]]]:
         """(loops over k for packing before all tasks, the steps of k of one iteration: place, and the depth loops' values)."""

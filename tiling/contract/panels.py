@@ -15,12 +15,12 @@ from math import gcd, inf, prod
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
 from tiling.contract.operands import Apart, Place, in_place, window_tile
-from tiling.contract.packing import Packing, Right
+from tiling.contract.packing import Packing
 from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction
 from tiling.contract.table import Problem
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, loads, node_variables
-from tiling.loops.ir import Block2D, Buffer, Contract, Loop, Nest, Scope, Step, Store
+from tiling.loops.ir import Block2D, Buffer, Contract, Loop, Nest, Scope, Store
 
 __all__ = ["Contraction"]
 
@@ -50,37 +50,39 @@ class Contraction(Packing):
         found = self._placed() if out is not None else None
         if found is None or out is None:
             return None
-        left, before, inside, right = found
+        left, right = found
         columns_lower, columns_upper = self._while_flag(self.n)
         first_depth, last_depth = self._while_flag(self.k_loop)
         rows, row_step = self._rows(left, out)
         levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
+        if kernel.needs_runs and left_step != 1:
+            return None
         k = k if kernel.together == 1 else self.filled
         k_block = self.k_block if self.blocks > 1 else k
         start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
-        rounds = self.blocks > 1 and self.sums is not self.value.tensor.element
+        rounds = self.blocks > 1 and self.sums != self.value.tensor.element
         if rounds or (out.column_stride != 1 and not kernel.along):
             apart = self._apart(rows, m)
             out = apart.out
         around = tuple(x for x in self.around if x not in rows)
         out = self._from_first_row(out, rows)
         # Where rows are heads that share their keys, panels are counted by heads: one head's are every row's.
-        beside = simplify(substitute(right.block.base, {x.variable: Const(0) for x in rows}), c.ranges)
+        beside = simplify(substitute(right.base, {x.variable: Const(0) for x in rows}), c.ranges)
         step = Contract(
             c.stage.op, self.value, kernel, around, upper, columns_upper, m, self.n.extent, k, k_block,
             Block2D(left.buffer, simplify(start, c.ranges), row_step, left_step),
-            replace(right.block, base=beside, row_stride=right_step * kernel.together), right.panel_stride, out, self.mr, self.nr,
-            self.k_start, inside, columns_lower, first_depth, last_depth if self.k_loop.variable in self.bounded else None,
+            Block2D(right.buffer, beside, right_step * kernel.together, 1), right.panel_stride, out, self.mr, self.nr,
+            self.k_start, (*left.fill_block, *right.fill_block), columns_lower, first_depth,
+            last_depth if self.k_loop.variable in self.bounded else None,
             levels=levels, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self.column_dimensions or self._dimensions(self.n),
             places=apart.places if apart else (), element=apart.element if apart else (),
         )  # fmt: skip
         after = (apart.store,) if apart else ()
-        whole = (self.given.nodes[0 if self.swapped else 1],) if right.before or right.inside else ()
-        return LoweredContraction(
-            (*before, step, *after), tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole
-        )
+        whole = (self.given.nodes[0 if self.swapped else 1],) if right.fill or right.fill_block else ()
+        steps = (*right.fill, *left.fill, step, *after)
+        return LoweredContraction(steps, tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole)
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""
@@ -98,12 +100,12 @@ class Contraction(Packing):
 
     # ------------------------------------------------------------ bounds
 
-    def _find_bounds(self, right: Right) -> None:
+    def _find_bounds(self, right: Place) -> None:
         """Which of the columns' and the depth's ends are taken: whole panels of columns, and a depth of one loop."""
         c = self.c
         if not self.kernel.adds:
             return
-        if self.n.variable in c.ends and not right.before and not right.inside:
+        if self.n.variable in c.ends and not right.fill and not right.fill_block:
             lower, upper = c.ends[self.n.variable]
             last = minimum(upper // self.nr * self.nr + (self.nr - 1), self.n.extent - 1)
             self.bounded[self.n.variable] = simplify(lower // self.nr * self.nr, c.ranges), simplify(last, c.ranges)
@@ -171,22 +173,21 @@ class Contraction(Packing):
 
     # ------------------------------------------------------------ operands
 
-    def _placed(self) -> tuple[Place, tuple[Step, ...], tuple[Nest, ...], Right] | None:
-        """(left, steps before, packs before each block of k, right)."""
+    def _placed(self) -> tuple[Place, Place] | None:
+        """(left, right)."""
         right = self._right()
         if right is None:
             return None
         self._find_bounds(right)
         left = self._left_in_place()
-        if left is None and self.kernel.together == 1 and self.k_loop.variable not in self.bounded:
+        if left is None and not self.kernel.needs_runs and self.k_loop.variable not in self.bounded:
             left = self._tile(self.left, "left", self.m.variable)
         if left is not None:
-            return left, (*right.before, *left.fill), right.inside, right
+            return left, right
         left, packs = self._left_packed()
-        around = {x.variable for x in self.around}
-        if self.blocks == 1 and not around & node_variables(self.left, {}):
-            return left, (*right.before, *packs), right.inside, right
-        return left, right.before, (*packs, *right.inside), right
+        moved = {x.variable for x in self.around} & node_variables(self.left, {})
+        once = self.blocks == 1 and not moved
+        return (replace(left, fill=packs) if once else replace(left, fill_block=packs)), right
 
     def _left_in_place(self) -> Place | None:
         c, node = self.c, self.left
@@ -194,11 +195,11 @@ class Contraction(Packing):
             return None
         buffer = self._buffer(node)
         place = in_place(node, buffer, [*(x.variable for x in self.row_loops), *self._depth_variables()], c.ranges)
+        if place is not None and self.kernel.needs_runs:
+            levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
+            return place if step == 1 and (self.kernel.adds or not levels) and self.depth == self.filled else None
         if place is None or self._is_narrow(buffer.element):
             return None
-        if self.kernel.together > 1:
-            levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
-            return place if not levels and step == 1 and self.depth == self.filled else None
         row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
         last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
         if last == 1:
@@ -206,9 +207,7 @@ class Contraction(Packing):
             keeps = self.mr <= FEW_ROWS or row * item % 2048 != 0 or buffer.scope is Scope.THREAD or self.depth * item <= 1024
         else:
             keeps = row == 1 and (buffer.scope is Scope.THREAD or self.m.extent <= 4 * self.mr)
-        if not keeps:
-            return None
-        return place
+        return place if keeps else None
 
     def _tile(self, node: Node, role: str, other: Var) -> Place | None:
         """The operand as a window's tile, whose innermost dimension a right operand's columns must run along."""
@@ -238,31 +237,29 @@ class Contraction(Packing):
                 base = base + x.variable * place.steps.get(x.variable, 0)
         if role == "right" and place.steps.get(other) != 1:
             return None
-        self.new_buffers.extend(place.made)
-        return Place(place.buffer, base, steps, place.fill, place.made)
+        self.new_buffers.append(place.buffer)
+        return replace(place, base=base, steps=steps)
 
     # ------------------------------------------------------------ the right operand
 
-    def _right(self) -> Right | None:
+    def _right(self) -> Place | None:
         c, node = self.c, self.right
-        if self.kernel.together > 1:
-            kept = self.is_split or self._expands() or self._is_made_inside()
-            return None if kept else self._pack_ahead()
-        wanted = [self.n.variable, *self._depth_variables()]
         if isinstance(node, Load):
             buffer = self._buffer(node)
-            place = in_place(node, buffer, wanted, c.ranges)
-            if place is not None and place.steps[self.n.variable] == 1:
+            place = in_place(node, buffer, [self.n.variable, *self._depth_variables()], c.ranges)
+            if place is not None and self.kernel.along and place.steps[self.k_loop.variable] == 1:
+                return replace(place, panel_stride=place.steps[self.n.variable])
+            if place is not None and not self.kernel.needs_runs and place.steps[self.n.variable] == 1:
                 steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
                 item = buffer.element.itemsize_bytes
                 near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES and self._stays_cached(abs(steps[-1]) * item, item)
                 made = buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
                 if made or near or self.depth <= SHALLOW or self._is_read_once():
-                    return Right(Block2D(buffer, place.base, 0, 1), self.nr, place.steps)
-        tile = self._tile(node, "right", self.n.variable)
+                    return replace(place, panel_stride=self.nr)
+        tile = None if self.kernel.needs_runs else self._tile(node, "right", self.n.variable)
         if tile is not None:
-            return Right(Block2D(tile.buffer, tile.base, 0, 1), self.nr, tile.steps, tile.fill)
-        if self._is_made_inside() or self.is_split or self._expands():
+            return replace(tile, panel_stride=self.nr)
+        if self._is_made_inside() or self.is_split or self._expands() or not any(x is self.n for x in c.loops):
             return self._pack_in_task()
         return self._pack_ahead()
 
