@@ -210,7 +210,7 @@ PIPELINE = (
         "an iteration does a whole turn of residues, and nothing asks whose it is",
     ),
     Pass(
-        "group_rows", LOOPS, LOOPS, _nests(lambda n, a: group_rows(n, a.buffer_of)), True,
+        "group_rows", LOOPS, LOOPS, _nests(lambda n, a: group_rows(n, a.buffer_of, a.ranges)), True,
         "folds across rows read and write their running results once for four rows",
     ),
     Pass(

@@ -11,16 +11,17 @@ eight rows that were read and eight written drove each other out (6 times as slo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import gcd
 
 from hlo.registry import Fold
-from indexing.expr import Const
+from indexing.expr import Const, Interval, Var
 from tiling.elements.folds import combined_function
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.split_domain import split_whole_groups
 
 __all__ = ["group_rows", "scan_rows_together"]
 
@@ -37,18 +38,18 @@ CHEAP = frozenset(
 )
 
 
-def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Nest]:
+def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> list[Nest]:
     """The nest as one over whole groups of rows and one over the rest."""
     if not _goes_in_rows(nest, buffer_of):
         return [nest]
     *around, rows, along = nest.loops
-    whole = (rows.upper + 1) // ROWS * ROWS
-    main = replace(rows, upper=whole - 1, together=ROWS)
-    parts = [replace(nest, loops=(*around, main, along))]
-    if rows.upper is not whole - 1:
-        last = replace(rows, lower=whole)
-        folds = tuple(replace(f, carried=True) for f in nest.folds)
-        parts.append(replace(nest, loops=(*around, last, along), folds=folds))
+    groups, rest = split_whole_groups(rows, ROWS, ranges)
+    parts = []
+    if groups is not None:
+        parts.append(replace(nest, loops=(*around, replace(groups.loops[0], together=ROWS), along)))
+    if rest is not None:
+        folds = tuple(replace(f, carried=f.carried or bool(parts)) for f in nest.folds)
+        parts.append(replace(nest, loops=(*around, *rest.loops, along), folds=folds))
     return parts
 
 
