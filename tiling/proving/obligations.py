@@ -36,7 +36,8 @@ from typing import Any
 
 from hlo.registry import Literal
 from indexing.expr import Expr
-from tiling.loops.accesses import Access, AlikeSteps, Kind, accesses_of, flag_values
+from tiling.loops.accesses import AlikeSteps, accesses_of, flag_values
+from tiling.loops.domains import Access, Kind
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan

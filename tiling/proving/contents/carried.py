@@ -14,7 +14,7 @@ import islpy
 from hlo.module import Value
 from hlo.registry import Fold
 from tiling.elements.build import ElementBuilder
-from tiling.loops.accesses import Access, Domain, Kind
+from tiling.loops.domains import Access, Domain, Kind
 from tiling.loops.element_ir import Node, Scalar, loads
 from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step, Store
 from tiling.proving.contents.computed import Question

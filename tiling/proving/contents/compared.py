@@ -20,7 +20,7 @@ from indexing.deriving.edges import EdgeMaps
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
-from tiling.loops.accesses import Domain
+from tiling.loops.domains import Domain
 from tiling.loops.element_ir import (
     Choose,
     Load,
