@@ -24,8 +24,9 @@ import hlo
 import tiling
 from codegen.supports import supports
 from indexing.expr import Expr, Var, fold
-from tiling.loops.accesses import Access, accesses_of
+from tiling.loops.accesses import accesses_of
 from tiling.loops.affine import step_along
+from tiling.loops.domains import Access
 from tiling.loops.element_ir import Node, all_nodes, runtimes_of
 from tiling.loops.ir import Contract, Nest, Phase, Scatter, Schedule, Scope
 from tiling.machine import Machine

@@ -7,29 +7,27 @@ Positions count from a buffer's first element along each of its dimensions, so t
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from hlo.access import Condition
-from hlo.lazy import cached_property
 from hlo.module import Op, Value
 from indexing.expr import (
-    Bounds,
     Const,
     Expr,
     Interval,
     Var,
     as_expr,
     interval,
-    maximum,
     minimum,
     simplify,
     substitute,
 )
-from tiling.loops.element_ir import Choose, IndexNode, Load, Node, children, runtimes_of
+from tiling.loops.domains import Access, Domain, Kind, Unmodelled
+from tiling.loops.element_ir import Node
+from tiling.loops.guards import guarded_loads
 from tiling.loops.inside import linear_parts
 from tiling.loops.ir import (
     Block2D,
@@ -54,102 +52,10 @@ from tiling.loops.ir import (
 )
 from tiling.loops.positions import positions
 
-__all__ = [
-    "Access",
-    "Domain",
-    "Kind",
-    "Reader",
-    "Unmodelled",
-    "accesses_of",
-    "buffers_by_value",
-    "flag_values",
-    "guarded_loads",
-]
+__all__ = ["AlikeSteps", "Reader", "accesses_of", "buffers_by_value", "flag_values"]
 
 AlikeSteps = dict[tuple[int, int], "list[Access | tuple[str, str]]"]
 """What was found of a step, by its phase's number and its own."""
-
-GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
-
-
-class Kind(enum.Enum):
-    READ = "reads"
-    WRITE = "writes"
-    UPDATE = "updates"  # changes what is there, any number of times
-
-
-class Unmodelled(Exception):
-    """Carries the reason why a step's accesses are not known."""
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Iterations: `variables` in their intervals, where all of `held` hold and not all of any group in `failed`.
-
-    The first `shared` variables are the phase's tile numbers.
-    """
-
-    variables: tuple[tuple[Var, Interval], ...]
-    held: tuple[Condition, ...]
-    failed: tuple[tuple[Condition, ...], ...] = ()
-    shared: int = 0
-    blocks: int = 0  # how many variables after those are sequential loops around several steps
-
-    @cached_property
-    def ranges(self) -> Mapping[Var, Interval]:
-        return dict(self.variables)
-
-    @cached_property
-    def bounds(self) -> Bounds:
-        """The intervals of expressions of the variables, the conditions not looked at."""
-        return Bounds(self.ranges)
-
-    @cached_property
-    def known(self) -> tuple[Condition, ...]:
-        """`held`, and what follows from groups of one condition that fails: it is on the other side of its interval."""
-        found = list(self.held)
-        for c in (group[0] for group in self.failed if len(group) == 1):
-            span = self.bounds(as_expr(c.expression))
-            if span.lower >= c.lower:
-                found.append(Condition(c.expression, c.upper + 1, span.upper))
-            elif span.upper <= c.upper:
-                found.append(Condition(c.expression, span.lower, c.lower - 1))
-        return tuple(found)
-
-    def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
-        if not held and not failed:
-            return self
-        return Domain(self.variables, (*self.held, *held), (*self.failed, *failed), self.shared, self.blocks)
-
-    def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
-        """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
-        have = self.ranges
-        new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
-        return Domain((*self.variables, *new), self.held, self.failed, self.shared, self.blocks) if new else self
-
-
-@dataclass(frozen=True, eq=False)
-class Access:
-    """One access in one step. `order` is (phase, step, part, store): what happens earlier compares less.
-
-    `index` is the element of `value` where the schedule says so; `at` the position in the buffer. `around` is how many of the
-    domain's variables stand for loops around all parts of a step (blocks of a contraction) after the tile numbers.
-    """
-
-    kind: Kind
-    buffer: Buffer
-    at: tuple[Expr, ...]
-    domain: Domain
-    order: tuple[int, int, int, int]
-    value: Value | None
-    index: tuple[Expr, ...] | None
-    label: str
-    around: int = 0
-    is_fold: bool = False
-
-    def __str__(self) -> str:
-        where = self.index if self.index is not None else self.at
-        return f"{self.label} {self.kind.value} {self.buffer.name}[{', '.join(map(str, where))}]"
 
 
 def flag_values(schedule: Schedule) -> list[Schedule]:
@@ -381,13 +287,7 @@ class Reader:
 
     def _filled(self, nest: Nest, skip: Skip, context: Domain | None) -> Domain:
         """Where a nest stores zeros in place of what it leaves out."""
-        assert skip.fill is not None
-        first, last = skip.fill
-        loops = [
-            replace(x, lower=maximum(x.lower, first), upper=minimum(x.upper, last)) if x.variable is skip.variable else x
-            for x in nest.loops
-        ]
-        return self.domain(loops, context).with_guard((), [skip.conditions])
+        return self.domain(skip.filled(nest.loops), context).with_guard((), [skip.conditions])
 
     def _folded(self, f: FoldStep, outer: Domain, part: int, place: int, around: int) -> Iterator[Access]:
         for v, b in zip(f.values, f.buffers, strict=True):
@@ -574,62 +474,3 @@ _MODELS: dict[type, Callable[..., Iterator[Access]]] = {
     Measure: Reader.measure, Sequential: Reader.sequential, Transform: Reader.transform, Selection: Reader.selection,
     MatrixStep: Reader.matrices,
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------- guards
-
-
-Guard = tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]
-ALWAYS: Guard = ((), ())
-
-
-def guarded_loads(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
-    """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
-    ways: dict[Node, dict[Guard, None]] = {}
-    order = _topological(roots)
-    if not any(isinstance(n, Choose) for n in order):
-        return [(n, [ALWAYS]) for n in order if isinstance(n, Load)]
-    for n in roots:
-        ways.setdefault(n, {})[ALWAYS] = None
-    found: list[tuple[Load, list[Guard]]] = []
-    for n in order:
-        mine = ways[n]
-        if ALWAYS in mine or len(mine) > GUARDS_LIMIT:
-            mine = {ALWAYS: None}
-        if isinstance(n, Load):
-            found.append((n, list(mine)))
-        inner = {r.node for r in runtimes_of(n)}
-        for c in children(n):
-            target = ways.setdefault(c, {})
-            for held, failed in mine:
-                way: Guard = (held, failed)
-                if isinstance(n, Choose) and c not in inner:
-                    if c is n.then:
-                        target[tuple(dict.fromkeys((*held, *n.conditions))), failed] = None
-                    if c is n.otherwise:
-                        target[held, tuple(dict.fromkeys((*failed, n.conditions)))] = None
-                else:
-                    target[way] = None
-    return found
-
-
-def _topological(roots: Sequence[Node]) -> list[Node]:
-    """Nodes before what they are computed from, without those that are an index alone."""
-    order: list[Node] = []
-    done: set[Node | None] = {None}
-    stack: list[Node | None] = [*roots]
-    ready: list[Node] = []  # nodes whose operands are in work: a mark None on the stack for each
-    while stack:
-        n = stack.pop()
-        if n is None:
-            order.append(ready.pop())
-        elif n not in done:
-            done.add(n)
-            below = [c for c in children(n) if c not in done]
-            if below:
-                ready.append(n)
-                stack.append(None)
-                stack += below
-            elif not (isinstance(n, IndexNode) and not n.runtimes):
-                order.append(n)
-    return order[::-1]

@@ -19,14 +19,14 @@ All bounds are closed intervals. Index expressions are in the loops' variables a
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from hlo.access import Condition
 from hlo.display import as_html, as_text
 from hlo.module import Op, Value
-from indexing.expr import Const, Expr, Interval, Var
+from indexing.expr import Const, Expr, Interval, Var, maximum, minimum
 from tiling.loops.buffers import Buffer, Scope
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.micro_kernels import MicroKernel
@@ -145,6 +145,15 @@ class Skip:
     variable: Var
     conditions: tuple[Condition, ...]
     fill: tuple[Expr, Expr] | None = None
+
+    def filled(self, loops: Sequence[Loop]) -> list[Loop]:
+        """A nest's loops over all that zeros are stored for, where nothing else is; there have to be zeros."""
+        assert self.fill is not None
+        first, last = self.fill
+        return [
+            replace(x, lower=maximum(x.lower, first), upper=minimum(x.upper, last)) if x.variable is self.variable else x
+            for x in loops
+        ]
 
     def __str__(self) -> str:
         where = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in self.conditions)

@@ -238,6 +238,7 @@ class Rewriting:
     def __init__(self, part: Part, ranges: Mapping[Var, Interval]) -> None:
         self.part, self.ranges = part, ranges
         self.truth = {translated(c, part.at, ranges): t for c, t in part.truth.items()} if part.at else part.truth
+        self.inside = {**ranges, **{x.variable: b for x in part.loops if not (b := _reach(x, ranges)).is_empty}}
         self.memo: dict[Node, Node] = {}
 
     def index(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -279,4 +280,11 @@ class Rewriting:
     def decide(self, c: Condition) -> Condition | bool:
         """What is known of a condition in the part's own variables."""
         known = self.truth.get(c)
-        return known if known is not None else within(c, self.ranges) if self.part.at else c
+        return known if known is not None else within(c, self.inside)
+
+
+def _reach(x: Loop, ranges: Mapping[Var, Interval]) -> Interval:
+    """All that a loop's variable can be, as its ends and the variable's own range say."""
+    first, last = interval(x.lower, ranges).lower, interval(x.upper, ranges).upper
+    own = ranges.get(x.variable, EVERYTHING)
+    return Interval(max(first, own.lower), min(last, own.upper))

@@ -20,7 +20,7 @@ from hlo.access import Condition
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
-from indexing.expr import Const, Expr, Interval, Var, maximum, minimum
+from indexing.expr import Const, Expr, Interval, Var
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.ranges import Order, Span, hull, rounded, span_of, span_of_sum
 from tiling.loops.affine import never_empty
@@ -39,6 +39,8 @@ from tiling.loops.element_ir import (
     loads,
     node_variables,
 )
+from tiling.loops.ir import Loop
+from tiling.loops.split_domain import where_all_hold
 from tiling.lower.member import Member
 
 __all__ = [
@@ -70,15 +72,10 @@ NOTHING = Knowledge(None)
 
 def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, ranges: Mapping[Var, Interval]) -> bool:
     """True when, wherever the other variables are, some value of the variable in [0, extent - 1] meets all conditions."""
-    lowers: list[Expr] = [Const(0)]
-    uppers: list[Expr] = [Const(extent - 1)]
-    for c in conditions:
-        ends = bounds_by(c, variable)
-        if ends is None:
-            return False
-        lowers += [ends[0]] if ends[0] is not None else []
-        uppers += [ends[1]] if ends[1] is not None else []
-    return never_empty(maximum(*lowers), minimum(*uppers), ranges)
+    if any(bounds_by(c, variable) is None for c in conditions):
+        return False
+    (inside,) = where_all_hold([Loop(variable, Const(0), Const(extent - 1), extent)], conditions, ranges).loops
+    return never_empty(inside.lower, inside.upper, ranges)
 
 
 def inputs_of(members: Sequence[Member]) -> list[Value]:

@@ -23,6 +23,7 @@ from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.split_domain import split_whole_groups
 
 __all__ = ["group_rows", "scan_rows_together"]
 
@@ -44,13 +45,13 @@ def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[
     if not _goes_in_rows(nest, buffer_of, ranges):
         return [nest]
     *around, rows, along = nest.loops
-    whole = (rows.upper + 1) // ROWS * ROWS
-    main = replace(rows, upper=whole - 1, together=ROWS)
-    parts = [replace(nest, loops=(*around, main, along))]
-    if rows.upper is not whole - 1:
-        last = replace(rows, lower=whole)
-        folds = tuple(map(going_on, nest.folds))
-        parts.append(replace(nest, loops=(*around, last, along), folds=folds))
+    groups, rest = split_whole_groups(rows, ROWS, ranges)
+    parts = []
+    if groups is not None:
+        parts.append(replace(nest, loops=(*around, replace(groups.loops[0], together=ROWS), along)))
+    if rest is not None:
+        folds = tuple(map(going_on, nest.folds)) if parts else nest.folds
+        parts.append(replace(nest, loops=(*around, *rest.loops, along), folds=folds))
     return parts
 
 

@@ -18,7 +18,19 @@ from hlo.types import ElementType
 from indexing.expr import Const, Var
 from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.accesses import buffers_by_value
-from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, children, has_runtimes, loads, node_variables, rebuild
+from tiling.loops.element_ir import (
+    Apply,
+    Choose,
+    Load,
+    Node,
+    all_nodes,
+    children,
+    loads,
+    node_variables,
+    operands_first,
+    rebuild,
+    runtimes_of,
+)
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Schedule, Scope, Step
 from tiling.loops.staging import Layout, row_major, stage_into
 
@@ -86,6 +98,7 @@ def _with_tables(
 def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple[Apply, tuple[Loop, ...]]]:
     """The largest factors worth a table that every iteration computes, each with the loops that it depends on."""
     variables: dict[Node, frozenset[Var]] = {}
+    worth = _worth(roots)
     seen: set[Node] = set()
     stack = list(reversed(roots))
     while stack:
@@ -94,10 +107,31 @@ def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple
             continue
         seen.add(n)
         own = _loops(loops, node_variables(n, variables)) if isinstance(n, Apply) else ()
-        if isinstance(n, Apply) and own and sum(map(_cost, all_nodes((n,)))) >= LEAST_COST and not has_runtimes((n,)):
+        if isinstance(n, Apply) and own and n in worth:
             yield n, own
         else:
             stack.extend(reversed(children(n)))
+
+
+def _worth(roots: tuple[Node, ...]) -> set[Node]:
+    """The nodes that, with all that they are computed from, cost enough and depend on nothing found out at run time.
+
+    One walk: of each node the costly ones below it are kept, up to those that are enough.
+    """
+    below: dict[Node, frozenset[Node] | None] = {}  # None below what depends on values at run time
+    found: set[Node] = set()
+    for root in roots:
+        for n in operands_first(root, below):
+            parts = [below[c] for c in children(n)]
+            if runtimes_of(n) or None in parts:
+                below[n] = None
+                continue
+            costly = frozenset((n,) if _cost(n) else ()).union(*(p for p in parts if p is not None))
+            if any(c in found for c in children(n)) or sum(map(_cost, costly)) >= LEAST_COST:
+                found.add(n)
+                costly = frozenset()
+            below[n] = costly
+    return found
 
 
 def _loops(loops: tuple[Loop, ...], variables: frozenset[Var]) -> tuple[Loop, ...]:

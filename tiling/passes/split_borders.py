@@ -45,7 +45,10 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
         return [nest]  # also where no window is whole
     edges = [Rewriting(p, ranges).nest(nest) for p in parts if not p.is_inside]
     made = Rewriting(replace(inside[0], truth=dict.fromkeys(conditions, True)), ranges).nest(nest)
-    made = replace(made, loops=tuple(_whole(x) if x.kind is LoopKind.REDUCTION else x for x in made.loops))
+    # Extents stay the nest's: reads walk on through memory over what the edges leave out.
+    extents = {x.variable: x.extent for x in around}
+    loops = (_whole(x) if x.kind is LoopKind.REDUCTION else replace(x, extent=extents.get(x.variable, 1)) for x in made.loops)
+    made = replace(made, loops=tuple(loops))
     return [*edges, written_out(made, ranges) or made]
 
 

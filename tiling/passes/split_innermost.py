@@ -14,7 +14,7 @@ from indexing.expr import Interval, Var, interval, maximum, minimum, simplify
 from tiling.loops.conditions import range_of
 from tiling.loops.element_ir import Choose, Node, Scalar, Test, all_nodes, has_runtimes
 from tiling.loops.ir import Loop, LoopKind, Nest, Segment, Store
-from tiling.loops.split_domain import Part, Rewriting, split_domain
+from tiling.loops.split_domain import Part, Rewriting, split_domain, where_all_hold
 
 __all__ = ["cut_at_masks", "split_innermost"]
 
@@ -49,11 +49,9 @@ def _roots(nest: Nest) -> list[Node]:
 
 def _mostly_hold(conditions: Sequence[Condition], loop: Loop, ranges: Mapping[Var, Interval]) -> bool:
     """Whether all conditions hold in most of a loop: then a part without any is worth it, where they are too many."""
-    ends = [e for c in conditions if (e := range_of(c, loop.variable)) is not None]
-    lower = maximum(loop.lower, *(first for first, _ in ends if first is not None))
-    upper = minimum(loop.upper, *(last for _, last in ends if last is not None))
-    whole = interval(simplify(loop.upper - loop.lower, ranges), ranges)
-    return 2 * interval(simplify(upper - lower, ranges), ranges).lower >= whole.upper
+    (inside,) = where_all_hold([loop], conditions, ranges).loops
+    least, whole = (interval(simplify(x.upper - x.lower, ranges), ranges) for x in (inside, loop))
+    return 2 * least.lower >= whole.upper
 
 
 def _cut(nest: Nest, cuts: Sequence[Sequence[Condition]], ranges: Mapping[Var, Interval]) -> Nest:

@@ -16,8 +16,9 @@ from math import prod
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes
+from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.split_domain import Part, Rewriting
 
 __all__ = ["write_out_sums"]
 
@@ -46,7 +47,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         nodes: list[Node] = []
         for point in points:
             at: dict[Var, Expr] = {x.variable: Const(k) for x, k in zip(loops, point, strict=True)}
-            nodes += map(Renamer(at, ranges, {}).node, f.nodes)
+            nodes += map(Rewriting(Part((), {}, at), ranges).node, f.nodes)
         folds.append(replace(f, nodes=tuple(nodes), products=count))
     rest = tuple(x for x in nest.loops if not any(x is y for y in loops))
     return replace(nest, loops=rest, folds=tuple(folds))

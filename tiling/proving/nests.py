@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from hlo.access import Condition
 from hlo.module import Op
 from indexing.expr import Interval
-from tiling.loops.accesses import Domain, Reader
+from tiling.loops.accesses import Reader
+from tiling.loops.domains import Domain
 from tiling.loops.ir import Contract, Loop, Nest, Schedule, Sequential
 
 __all__ = ["Located", "nests_of"]

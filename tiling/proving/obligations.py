@@ -35,7 +35,8 @@ from functools import cache, partial
 from typing import Any
 
 from hlo.registry import Literal
-from tiling.loops.accesses import Access, AlikeSteps, Kind, accesses_of, flag_values
+from tiling.loops.accesses import AlikeSteps, accesses_of, flag_values
+from tiling.loops.domains import Access, Kind
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan

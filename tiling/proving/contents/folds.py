@@ -15,8 +15,8 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, substitute
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import monoid_of
-from tiling.loops.accesses import Domain
 from tiling.loops.carry import starts_from_state
+from tiling.loops.domains import Domain
 from tiling.loops.element_ir import (
     Choose,
     Load,

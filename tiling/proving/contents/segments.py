@@ -12,8 +12,8 @@ from functools import partial
 
 import islpy
 
-from indexing.expr import Interval, maximum, minimum
-from tiling.loops.accesses import Domain
+from indexing.expr import Interval
+from tiling.loops.domains import Domain
 from tiling.loops.element_ir import Node, Scalar
 from tiling.loops.ir import FoldStep, Nest, Schedule, Segment, Skip
 from tiling.proving.contents.same_expression import NOWHERE, Comparison
@@ -80,11 +80,7 @@ def _filled(located: Located, skip: Skip, every: islpy.Set) -> islpy.Set:
     """Where zeros are stored in place of what is left out."""
     if skip.fill is None:
         return islpy.Set.empty(every.get_space())
-    first, last = skip.fill
-    loops = [
-        replace(x, lower=maximum(x.lower, first), upper=minimum(x.upper, last)) if x.variable is skip.variable else x
-        for x in located.nest.loops
-    ]
+    loops = skip.filled(located.nest.loops)
     return points_of(located.domain(loops, ())).subtract(points_of(located.domain(loops, skip.conditions)))
 
 

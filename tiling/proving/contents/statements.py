@@ -10,8 +10,8 @@ from hlo.access import Condition
 from hlo.module import Value
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
 from tiling.elements.folds import is_neutral
-from tiling.loops.accesses import Domain
 from tiling.loops.affine import linear
+from tiling.loops.domains import Domain
 from tiling.loops.element_ir import (
     Apply,
     Choose,
