@@ -1,11 +1,11 @@
-"""The first call of a program that takes long to compile: the evaluator runs it, while another process compiles.
+"""The first call of a program that takes long to compile: the evaluator runs it, and its kernels are for all later ones.
 
-    begin(module, …)  ->  Ahead, a process that compiles the program into the disk cache; or why there is none
+    begin(module, …)  ->  Later, a program whose first call is evaluated; or why it is not
     evaluated(…)      ->  the results of the first call, unless the kernels are there before
-    Ahead.wait()      ->  the kernels are in the cache: every later call runs them
+    Later.wait()      ->  the next call compiles; or another process has put the kernels into the cache (`Ahead`)
 
-Another process loads again all that this one has loaded, as much work as a small program is. So the process of a small program
-starts when nobody has called for a while (`Later`): who calls again at once compiles here.
+Another process loads again all that this one has loaded: half a second of work, which takes as long as most evaluations do. So
+who calls again at once compiles here. The other process starts where no call comes for a while, or an evaluation takes long.
 
 So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute
 agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
@@ -53,8 +53,7 @@ _PROGRAM_SECONDS, _OP_SECONDS = 0.38, 0.0018  # what compiling takes in a proces
 _WINDOW_SECONDS = 0.25  # and each kernel of a convolution beside that: tiles are sought for it, its borders are code of their own
 _LEAST_SECONDS = 0.45  # what compiles faster is compiled
 _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
-_SMALL_SECONDS = 3.0  # what compiles here as soon as in another process, which has to load what compiles before
-_PATIENCE_SECONDS = 0.25  # that pass between two calls before another process is worth its start
+_PATIENCE_SECONDS = 0.25  # that pass after the first call before another process is worth its start
 _SHARE = 0.5  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
@@ -78,8 +77,8 @@ def parsed(text: str) -> Module:
 # ---------------------------------------------------------------- which programs
 
 
-def begin(module: Module, entry: str, threads: int | None) -> Ahead | Later | Declined:
-    """Starts compiling a program ahead, or will do so; Declined where its first call had better wait for its kernels."""
+def begin(module: Module, entry: str, threads: int | None) -> Later | Declined:
+    """A program whose first call is to be evaluated; Declined where that had better wait for its kernels."""
     reason = _obstacle() or _effect(module)
     if reason is not None:
         return Declined(reason)
@@ -93,15 +92,8 @@ def begin(module: Module, entry: str, threads: int | None) -> Ahead | Later | De
     if module.source is None:
         return Declined("it has no text")
     request, steps = _Request(module.source.text, entry, threads), int(_SHARE * seconds / _STEP_SECONDS)
-    if seconds < _SMALL_SECONDS:
-        _log.info("the evaluator runs the first call of @%s; its kernels are compiled for the second", entry)
-        return Later(lambda: Ahead(request, steps), steps)
-    try:
-        ahead = Ahead(request, steps)
-    except OSError as error:
-        return Declined(f"no process to compile in: {error}")
-    _log.info("the evaluator runs the first call of @%s; its kernels are compiled meanwhile, for all later calls", entry)
-    return ahead
+    _log.info("the evaluator runs the first call of @%s; its kernels are compiled for all later calls", entry)
+    return Later(lambda: Ahead(request), steps, _SHARE * seconds)
 
 
 def _setting() -> str:
@@ -176,19 +168,18 @@ def _products(op: Op) -> float:
 # ---------------------------------------------------------------- the call
 
 
-def evaluated(module: Module, entry: str, arrays: Sequence[Any], ahead: Ahead | Later) -> tuple[Any, ...] | Declined:
+def evaluated(module: Module, entry: str, arrays: Sequence[Any], later: Later) -> tuple[Any, ...] | Declined:
     """The results of a program without effects; Declined where its kernels are there before, or the evaluator has no results.
 
-    How often loops turn is known when they have: more steps than `ahead` allows are not made. Steps, not seconds: where these
+    How often loops turn is known when they have: more steps than `later` allows are not made. Steps, not seconds: where these
     take long, so does compiling. Nor are more bytes held at once than such a program may.
     """
-    limits = Limits(steps=ahead.steps, memory_bytes=_MOST_BYTES, is_over=ahead.has_ended)
+    limits = Limits(steps=later.steps, memory_bytes=_MOST_BYTES, is_over=later.has_ended)
     try:
         results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
     except hlo.TilewrightError as error:
         return Declined(str(error))
-    if isinstance(ahead, Later):
-        ahead.await_a_call()
+    later.start_in(_PATIENCE_SECONDS)
     return results
 
 
@@ -205,11 +196,10 @@ class _Request:
 class Ahead:
     """A process that compiles a program into the disk cache. It ends with this object at the latest.
 
-    An evaluation of more than `steps` ops is worth less than it costs. Raises OSError where no process can be started.
+    Raises OSError where no process can be started.
     """
 
-    def __init__(self, request: _Request, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, request: _Request) -> None:
         self._owner = os.getpid()
         path = object_cache.hand_over(pickle.dumps(request))  # a long text would fill the pipe before the process reads it
         try:
@@ -245,22 +235,24 @@ class Ahead:
 
 
 class Later:
-    """A program that the next call compiles, or another process, where no call comes for `_PATIENCE_SECONDS`.
+    """A program that the next call compiles; or another process, where none has come before its time (`start_in`).
 
-    `start` gives the process; where it raises OSError the next call compiles. An evaluation of more than `steps` ops is worth
-    less than it costs.
+    `start` gives the process; where it raises OSError the next call compiles. An evaluation of more than `steps` ops, or of more
+    than `seconds`, is worth less than it costs: the process starts then, and they race.
     """
 
-    def __init__(self, start: Callable[[], Ahead], steps: int) -> None:
+    def __init__(self, start: Callable[[], Ahead], steps: int, seconds: float) -> None:
         self.steps = steps
         self._owner = os.getpid()
         self._start = start
-        self._turn = deque([None])  # who takes it compiles: the next call, or the timer
+        self._turn = deque([None])  # who takes it compiles: the next call, or a timer
         self._has_started = threading.Event()
         self._ahead: Ahead | None = None
+        self._timer: threading.Timer | None = None
+        self.start_in(seconds)
 
-    def await_a_call(self) -> None:
-        """From now on the time counts."""
+    def start_in(self, seconds: float) -> None:
+        """Starts the process so many seconds from now, instead of when it was to start before."""
         own = weakref.ref(self)  # nobody's program is compiled for nobody
 
         def start() -> None:
@@ -268,16 +260,18 @@ class Later:
             if later is not None:
                 later.start()
 
-        timer = threading.Timer(_PATIENCE_SECONDS, start)
-        timer.daemon = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(seconds, start)
+        self._timer.daemon = True
         with contextlib.suppress(RuntimeError):  # no more threads: the next call compiles, whenever it comes
-            timer.start()
+            self._timer.start()
 
     def start(self) -> None:
         """Starts the process, unless a call has come before."""
         try:
             self._turn.pop()
-        except IndexError:  # a call came before
+        except IndexError:
             return
         try:
             self._ahead = self._start()
@@ -287,16 +281,18 @@ class Later:
             self._has_started.set()
 
     def has_ended(self) -> bool:
-        """Whether `wait` would return at once after another process has compiled."""
+        """Whether another process has compiled, or has failed to."""
         return self._ahead is not None and self._ahead.has_ended()
 
     def wait(self) -> None:
         """Returns at once, for the caller to compile, or when the process that was started has done so."""
+        if os.getpid() != self._owner:  # the child of a fork: timer and process are the parent's
+            return
+        if self._timer is not None:
+            self._timer.cancel()
         with contextlib.suppress(IndexError):
             self._turn.pop()
             self._has_started.set()  # nothing has: should compiling fail, who calls again is not to wait for it
-            return
-        if os.getpid() != self._owner:  # the child of a fork: the timer is the parent's, and may have been about to start
             return
         self._has_started.wait()
         if self._ahead is not None:

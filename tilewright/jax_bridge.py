@@ -151,11 +151,11 @@ class _Compiled:
 
 @dataclass(eq=False)
 class _Waiting:
-    """A program that is lowered and not compiled here yet; `ahead` is the process that compiles it, if any."""
+    """A program that is lowered and not compiled here yet; `later` where its first call was evaluated."""
 
     lowered: Lowered
     results: Results
-    ahead: first_call.Ahead | first_call.Later | None = None
+    later: first_call.Later | None = None
 
 
 class Jitted:
@@ -246,7 +246,7 @@ class Jitted:
         return found
 
     def _begun(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> _Compiled | None:
-        """The evaluator as a signature's program, while another process compiles it; None where it is to be compiled now."""
+        """The evaluator as a signature's program, which is compiled later; None where it is to be compiled now."""
         if self._custom_calls or key in self._waiting:
             return None
         lowered = self._lowered(args, kwargs)
@@ -254,13 +254,13 @@ class Jitted:
         if lowered.has_callbacks or lowered.kept is not None:
             return None
         name = lowered.module.function().name
-        ahead = first_call.begin(lowered.module, name, self._threads)
-        if isinstance(ahead, Declined):
+        later = first_call.begin(lowered.module, name, self._threads)
+        if isinstance(later, Declined):
             return None
-        waiting.ahead = ahead
+        waiting.later = later
 
         def run(*arrays: Any) -> tuple[Any, ...]:
-            results = first_call.evaluated(lowered.module, name, arrays, ahead)
+            results = first_call.evaluated(lowered.module, name, arrays, later)
             if not isinstance(results, Declined):
                 self._evaluated += 1
                 return results
@@ -281,16 +281,16 @@ class Jitted:
             lowered = self._lowered(args, kwargs)
             waiting = _Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
         lowered = waiting.lowered
-        if waiting.ahead is None:
+        if waiting.later is None:
             self._waiting.pop(key, None)  # what fails from here on begins anew
         else:
-            waiting.ahead.wait()
+            waiting.later.wait()
 
         def make() -> Any:
             calls = {**lowered.custom_calls, **self._custom_calls}
             return codegen.compile(lowered.module, lowered.module.function().name, threads=self._threads, custom_calls=calls)
 
-        kept = lowered.kept or (find(lowered.text, self._threads) if waiting.ahead is not None else None)
+        kept = lowered.kept or (find(lowered.text, self._threads) if waiting.later is not None else None)
         executable = kept.executable(make, self._threads) if kept is not None else Declined("it is not kept")
         if isinstance(executable, Declined):
             executable = make()

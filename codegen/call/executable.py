@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -45,6 +45,7 @@ __all__ = ["ArgumentError", "Executable"]
 
 
 SHORT_SECONDS = 4e-6
+BRIEF_SECONDS = 1e-5  # of a kernel that no loop repeats: less than a thousandth of what compiling it takes
 XLA_MOST_BYTES = 1 << 25
 
 
@@ -115,7 +116,7 @@ class Executable:
     def _build(self) -> None:
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
-        kept = self._kept_signatures(computes)
+        kept = self._kept_signatures(computes, {n for n in self._assembly.nodes if isinstance(n, Compute)})
         target = self.target or MachineCode()
         with few_collections():
             compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, kept, strict=True)])
@@ -163,8 +164,11 @@ class Executable:
         """The number of the memory of a value; None for a value that no step touches."""
         return self._assembly.known_slot(v)
 
-    def _kept_signatures(self, computes: Sequence[Compute]) -> list[KernelSignature]:
-        """The kernels' signatures, none of which declares an address to be more aligned than it is; one that did is reported."""
+    def _kept_signatures(self, computes: Sequence[Compute], once: Collection[Compute]) -> list[KernelSignature]:
+        """The kernels' signatures, none of which declares an address to be more aligned than it is; one that did is reported.
+
+        A call runs those of `once` once.
+        """
         program = self.plan.program
         given, results = ([(self._slot(v), v) for v in vs] for vs in (program.arguments, program.results))
         alignments = given_alignments(given, results, self._assembly.exchanges)
@@ -173,7 +177,7 @@ class Executable:
             signature = signatures.kernel_signature(n.source, self.plan.machine.l3_bytes, self._gap_bytes)
             signature, refuted = kept_alignments(n.name, signature, n.slots, alignments)
             self._report(n.name, "the same with less alignment", refuted)
-            kept.append(signature)
+            kept.append(replace(signature, is_brief=n in once and _seconds(n.fusion) < BRIEF_SECONDS))
         return kept
 
     def _check_places(self, computes: Sequence[Compute]) -> None:
@@ -479,8 +483,13 @@ def _literal(v: Value) -> np.ndarray:
 
 def _is_short(fusion: Fusion) -> bool:
     """True for a kernel that one thread has done by the time that another has heard of it."""
+    return _seconds(fusion) < SHORT_SECONDS
+
+
+def _seconds(fusion: Fusion) -> float:
+    """What one thread takes for a fusion, by the machine's model."""
     e = fusion.estimate
-    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds < SHORT_SECONDS
+    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds
 
 
 def _chunk(tasks: int, threads: int) -> int:

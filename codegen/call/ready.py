@@ -35,6 +35,6 @@ def _get_ready() -> None:
     calibrated_machine()
     planner_digest()
     with few_collections():
-        native_threads.prepare()
+        native_threads.prepare(with_workers=False)  # these are for programs that have work for several threads
         direct.prepare()
         xla_call.prepare()

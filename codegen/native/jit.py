@@ -173,7 +173,8 @@ def _nameless(signature: KernelSignature) -> str:
         return scopes.setdefault(buffer.scope or buffer.name, len(scopes))
 
     params = [(p.dtype, p.align, number(p), p.stream, p.ahead) for p in signature.params]
-    return repr((params, [(s.dtype, s.offset_bytes, number(s), s.stack_bytes) for s in signature.scratch]))
+    scratch = [(s.dtype, s.offset_bytes, number(s), s.stack_bytes) for s in signature.scratch]
+    return repr((params, scratch, signature.is_brief))
 
 
 def _symbol(key: str) -> str:

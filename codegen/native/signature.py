@@ -41,10 +41,14 @@ class Scratch:
 
 @dataclass(frozen=True)
 class KernelSignature:
-    """The arguments of a kernel after ``begin`` and ``end``."""
+    """The arguments of a kernel after ``begin`` and ``end``; one that ``is_brief`` runs for microseconds.
+
+    A brief kernel takes longer to compile than thousands of its calls take: its loops are not written out more than once.
+    """
 
     params: tuple[Param, ...]
     scratch: tuple[Scratch, ...] = ()
+    is_brief: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

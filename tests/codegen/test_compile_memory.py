@@ -83,7 +83,8 @@ print(mapped == 0, libc.mallinfo2().fordblks >= 3 << 20)
     assert said.split() == ["True", "True"]
 
 
-def test_llvm_keeps_nothing_of_a_kernel() -> None:
+@pytest.mark.parametrize("is_brief", [False, True])
+def test_llvm_keeps_nothing_of_a_kernel(is_brief: bool) -> None:
     """Pass managers, builders, contexts: 110 KB stayed for each kernel that was compiled."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
@@ -96,7 +97,7 @@ def test_llvm_keeps_nothing_of_a_kernel() -> None:
         return int(info.uordblks + info.hblkhd)
 
     source = "def kernel(begin, end, x, r):\n    for i in range(begin, end):\n        r[i] = x[i] + float32(1)\n"
-    signature = KernelSignature((Param("x", "float32"), Param("r", "float32")))
+    signature = KernelSignature((Param("x", "float32"), Param("r", "float32")), is_brief=is_brief)
 
     def build(k: int) -> None:
         native.build(source, "<kernel>", signature, f"kernel_{k}", default_target())

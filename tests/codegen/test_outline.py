@@ -226,3 +226,32 @@ def test_code_without_loops_takes_one_pipeline_and_gives_the_same_bits(line: str
             kind(entry.address("entry"))(0, 1, table.ctypes.data, None)
             found.append(y.view(np.int32))
         np.testing.assert_array_equal(*found)
+
+
+def test_a_brief_kernel_is_vectorised_as_any_other_and_its_loops_are_written_out_once() -> None:
+    source = (
+        "def kernel(begin, end, x, y):\n    for t in range(begin, end):\n        y[t] = divide(x[t], y[t])\n"
+        "    for i in range(begin + 1, end):\n        y[i] = multiply(y[i - 1], x[i])\n"
+    )
+    params, target = (Param("x", "float32", 4), Param("y", "float32", 4)), Target.named("avx2")
+    usual, brief = KernelSignature(params), KernelSignature(params, is_brief=True)
+    assert jit.kernel_key(source, usual, target) != jit.kernel_key(source, brief, target)
+    texts = [kernel_ir(source, s, target) for s in (usual, brief)]
+    assert all("store <8 x float>" in text for text in texts)
+    several, few = (text.count("store float") for text in texts)
+    assert several > few == 2  # what the vectors leave over, and the chain
+    x = np.linspace(0.5, 1.5, 101, dtype=np.float32)
+    made = [np.ones_like(x), np.ones_like(x)]
+    for signature, y in zip((usual, brief), made, strict=True):
+        run(compile_kernel(source, signature), 0, x.size, x, y)
+    np.testing.assert_array_equal(*made)
+    np.testing.assert_allclose(made[0], x[0] * np.cumprod(np.append(1, x[1:])), rtol=1e-5)
+
+
+def test_what_a_call_runs_once_for_microseconds_is_brief() -> None:
+    text = """func.func @main(%x: tensor<64xf32>, %y: tensor<2048x4096xf32>) -> (tensor<64xf32>, tensor<2048x4096xf32>) {
+      %0 = stablehlo.exponential %x : tensor<64xf32>
+      %1 = stablehlo.exponential %y : tensor<2048x4096xf32>
+      return %0, %1 : tensor<64xf32>, tensor<2048x4096xf32> }"""
+    made = codegen.compile(hlo.parse(text))
+    assert {k.buffers[0].size_bytes > 1000: k.compiled.signature.is_brief for k in made.kernels} == {False: True, True: False}
