@@ -59,6 +59,8 @@ class RuntimeTable:
 
     def of(self, expressions: Sequence[Expr]) -> tuple[Runtime, ...]:
         """The runtime variables in some index expressions."""
+        if not self.nodes:
+            return ()
         found = dict.fromkeys(v for e in expressions for v in e.variables if v in self.nodes)
         return tuple(Runtime(v, self.nodes[v], *self.ranges[v]) for v in found)
 

@@ -56,6 +56,7 @@ class Runtime:
     upper: int
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
     """An element of a value in memory: in the buffer that the fusion keeps the value in, or in `buffer` where one is named."""
@@ -81,6 +82,7 @@ class Apply:
     arguments: tuple[Node, ...]
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Choose:
     """`then` where all conditions hold, else `otherwise`. `then` is evaluated only there (its loads may be out of bounds)."""
@@ -99,6 +101,7 @@ class Test:
     conditions: tuple[Condition, ...]
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexNode:
     """An index expression as a number of an element type."""
@@ -193,16 +196,18 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def runtimes_of(node: Node) -> tuple[Runtime, ...]:
     """The runtime variables in a node's own index expressions."""
-    return node.runtimes if isinstance(node, (Load, Choose, IndexNode)) else ()
+    return () if type(node) is Apply or type(node) is Scalar or type(node) is Test else node.runtimes
 
 
 def own_expressions(node: Node) -> tuple[Expr, ...]:
     """The index expressions of a node itself: a load's index, an index as a number, the sides of conditions."""
-    if isinstance(node, Load):
+    if type(node) is Apply or type(node) is Scalar:
+        return ()
+    if type(node) is Load:
         return node.index
-    if isinstance(node, IndexNode):
+    if type(node) is IndexNode:
         return (node.expression,)
-    return tuple(c.expression for c in node.conditions) if isinstance(node, (Choose, Test)) else ()
+    return tuple([c.expression for c in node.conditions])
 
 
 def node_variables(node: Node, memo: dict[Node, frozenset[Var]]) -> frozenset[Var]:

@@ -29,7 +29,7 @@ from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, 
 from tiling.planning.plain_joins import is_plain, joins_plainly
 from tiling.planning.reuse import PlanStep, resolve_reuses
 from tiling.planning.same_structure import Structures
-from tiling.planning.search import Candidate, Kernel, Weighed, best_tiles
+from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages
 from tiling.program.expand import Supports
@@ -133,7 +133,7 @@ class Planner:
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[Op, Declined] = field(default_factory=dict)
     known_tiles: dict[tuple[int, bool], Weighed | Declined] = field(default_factory=dict)
-    tried_tiles: dict[int, dict[tuple[int, ...], Weighed | None]] = field(default_factory=dict)
+    tried: dict[int, Tried] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
@@ -206,7 +206,7 @@ class Planner:
         known = self.known_tiles.get(key)
         if known is not None:
             return known
-        found = best_tiles(stages, stored, self.machine, self.names, thorough, self.tried_tiles.setdefault(structure, {}))
+        found = best_tiles(stages, stored, self.machine, self.names, thorough, self.tried.setdefault(structure, Tried()))
         self.known_tiles[key] = found.without_schedule if isinstance(found, Candidate) else found
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -34,7 +34,7 @@ from tiling.planning.cost import Estimate, estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch
 
-__all__ = ["Candidate", "Kernel", "Weighed", "best_tiles", "ranked_tiles"]
+__all__ = ["Candidate", "Kernel", "Tried", "Weighed", "best_tiles", "ranked_tiles"]
 
 TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
@@ -95,17 +95,27 @@ class Kernel:
     pinned: bool = False
 
 
+@dataclass(eq=False)
+class Tried:
+    """What searches before found of a structure: sizes, with None for those without a schedule; the figures of one task, where
+    maps tell them; and the dimensions that may be cut."""
+
+    sizes: dict[tuple[int, ...], Weighed | None] = field(default_factory=dict)
+    whole: Sketch | None = None
+    free: list[int] | None = None
+
+
 def best_tiles(
     stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool = False,
-    weighed: dict[tuple[int, ...], Weighed | None] | None = None,
+    tried: Tried | None = None,
 ) -> Candidate | Weighed | Declined:  # fmt: skip
     """The cheapest tiles of a fusion over the sizes worth trying, or why it has no schedule.
 
     Few sizes are tried while fusions are compared, more (`thorough`) for the ones that stay. They are weighed by what maps say
-    (`tiling.planning.weigh`), and lowered only where that does not tell. `weighed` are sizes that were tried for a fusion of this
-    structure, None for those without a schedule: they are not looked at again.
+    (`tiling.planning.weigh`), and lowered only where that does not tell. What was `tried` for a fusion of this structure is not
+    looked at again.
     """
-    ranked = _ranked(stages, stored, machine, names, thorough, {} if weighed is None else weighed, weigh)
+    ranked = _ranked(stages, stored, machine, names, thorough, Tried() if tried is None else tried, weigh)
     return ranked if isinstance(ranked, Declined) else replace(ranked[0], looked_at=len(ranked))
 
 
@@ -113,7 +123,7 @@ def ranked_tiles(
     stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool = True
 ) -> list[Candidate] | Declined:
     """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
-    found = _ranked(stages, stored, machine, names, thorough, {}, lower)
+    found = _ranked(stages, stored, machine, names, thorough, Tried(), lower)
     return found if isinstance(found, Declined) else [c for c in found if isinstance(c, Candidate)]
 
 
@@ -128,12 +138,14 @@ def _made(found: Sketch | Schedule, machine: Machine) -> Candidate | Weighed:
 
 def _ranked(
     stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool,
-    weighed: dict[tuple[int, ...], Weighed | None], judge: Judge,
+    tried: Tried, judge: Judge,
 ) -> list[Candidate | Weighed] | Declined:  # fmt: skip
     shape = stages[-1].values[0].shape
-    whole = judge(FusionRequest(tuple(stages), stored, shape), machine, names)
+    whole = tried.whole or judge(FusionRequest(tuple(stages), stored, shape), machine, names)
     if isinstance(whole, Declined):
         return whole
+    if isinstance(whole, Sketch):
+        tried.whole = whole
     found = [_made(whole, machine)]
     if isinstance(whole, Sketch) and whole.is_split:
         return found
@@ -145,20 +157,21 @@ def _ranked(
     contractions = any(isinstance(s.op.definition.semantics, SumOfProducts) for s in stages)
     if not contractions and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
         return found  # less than the least task: nothing to cut
-    free = _free_dimensions(stages, stored, machine, names)
-    tried = [*_candidates(whole, stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
-    for sizes in dict.fromkeys(tried):
+    free = tried.free if tried.free is not None else _free_dimensions(stages, stored, machine, names)
+    tried.free = free
+    worth = [*_candidates(whole, stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
+    for sizes in dict.fromkeys(worth):
         if sizes == tuple(shape):
             continue  # that is the whole, which was the first
-        if sizes in weighed:
-            known = weighed[sizes]
+        if sizes in tried.sizes:
+            known = tried.sizes[sizes]
             found += [] if known is None else [known]
             continue
-        weighed[sizes] = None
+        tried.sizes[sizes] = None
         judged = judge(FusionRequest(tuple(stages), stored, sizes), machine, names)
         if not isinstance(judged, Declined):
             made = _made(judged, machine)
-            weighed[sizes] = made.without_schedule
+            tried.sizes[sizes] = made.without_schedule
             found.append(made)
     return sorted(found, key=lambda c: c.estimate.seconds)
 
