@@ -9,10 +9,11 @@ import codegen
 import hlo
 import interp
 from hlo.types import element_type
-from tiling.loops.ir import Contract, Nest, Schedule
+from tiling.loops.ir import Contract, LoopKind, Nest, Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest
 from tiling.machine import Machine
+from tiling.pipeline import finished
 from tiling.planning.forms import lower
 from tiling.planning.model import Fusion
 from tiling.planning.planner import plan
@@ -102,3 +103,34 @@ def test_small_images_are_one_row_of_columns(side: int) -> None:
     module = hlo.parse(convolution((40, 72), side, window=1))
     (product,) = (s for s in fusion_of(module).schedule.main.steps if isinstance(s, Contract))
     assert product.n > side and prove(plan(module)).holds
+
+
+def depthwise(channels: int, side: int, stride: int, window: int) -> str:
+    pad = window // 2
+    n = (side + 2 * pad - window) // stride + 1
+    shapes = (1, channels, side, side), (channels, 1, window, window), (1, channels, n, n)
+    x, w, r = (f"tensor<{'x'.join(map(str, s))}xf32>" for s in shapes)
+    return f"""func.func @main(%a: {x}, %b: {w}) -> {r} {{
+      %r = stablehlo.convolution(%a, %b) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+        window = {{stride = [{stride}, {stride}], pad = [[{pad}, {pad}], [{pad}, {pad}]]}}
+        {{batch_group_count = 1 : i64, feature_group_count = {channels} : i64}} : ({x}, {w}) -> {r}
+      return %r : {r} }}"""
+
+
+@pytest.mark.parametrize(("channels", "side", "stride", "window"), [(40, 7, 1, 5), (24, 14, 1, 3), (24, 30, 2, 5)])
+def test_a_channels_window_over_an_edge_has_no_loop_and_no_mask(channels: int, side: int, stride: int, window: int) -> None:
+    """Its few products are one expression in each piece of a row; padding by an infinite weight is NaN there, too."""
+    module, rng = hlo.parse(depthwise(channels, side, stride, window)), np.random.default_rng(3)
+    made = plan(module, machine=Machine(cores=2, vector_bytes=32, vector_registers=16))
+    (fusion,) = (s for s in made.steps if isinstance(s, Fusion))
+    final = finished(fusion.schedule)
+    assert len(final.phases) == 1 and not final.main.flags
+    nests = [s for s in final.main.steps if isinstance(s, Nest)]
+    assert {f.products for n in nests for f in n.folds} == {window * window}
+    assert all(x.kind is LoopKind.PARALLEL for n in nests for x in n.loops)
+    assert prove(made).holds
+    x, w = (rng.standard_normal(v.shape).astype(np.float32) for v in module.entry.arguments)
+    w[1, 0, 0, 0] = np.inf
+    found, expected = (f(x, w)[0] for f in (codegen.Executable(made), lambda *a: interp.evaluate(module, *a)))
+    assert np.isnan(expected[0, 1]).any()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

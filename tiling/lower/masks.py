@@ -19,6 +19,7 @@ from operator import eq
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Value
+from hlo.registry import SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
 from tiling.elements.ranges import greatest_of
@@ -30,6 +31,8 @@ from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, 
 from tiling.loops.names import Names
 from tiling.lower.member import Member
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, Sheet, inputs_of
+from tiling.passes.write_out_sums import is_window_over_an_edge
+from tiling.passing import runs
 
 __all__ = ["Masks", "Note", "find_limits", "may_be_masked"]
 
@@ -43,10 +46,20 @@ Note = tuple[Mapping[Var, Ends], Sequence[Condition], Sequence[Load]]
 
 
 def may_be_masked(members: Sequence[Member]) -> bool:
-    """True when some reduction reads what a condition on indices chooses: a cheap test before the analysis."""
+    """True when some reduction reads what a condition on indices chooses: a cheap test before the analysis.
+
+    What a window reads over an edge is no mask: its few products are written out, and bounds would make loops of them.
+    """
     if not any(m.reduction for m in members) or any(len(m.stage.values) != 1 for m in members):
         return False
-    return any(isinstance(n, (Choose, Test)) for m in members for n in all_nodes(m.nodes))
+    return any(isinstance(n, (Choose, Test)) for m in members if not _is_window(m) for n in all_nodes(m.nodes))
+
+
+def _is_window(m: Member) -> bool:
+    shape = m.stage.values[0].shape
+    if not m.reduction or not isinstance(m.stage.op.definition.semantics, SumOfProducts) or not shape or shape[-1] < 2:
+        return False
+    return runs("write_out_sums") and is_window_over_an_edge(m.index[-1].variables, m.reduction, m.nodes)
 
 
 def find_limits(

@@ -3,27 +3,29 @@
     for r in [0, 2]: out[i] += a[i, r] * b[r]   ->   out[i] = ((0 + a[i, 0] b[0]) + a[i, 1] b[1]) + a[i, 2] b[2]
 
 Of a longer sum whose factors lie side by side, as many of its inner loops as make few products: its accumulators are in memory,
-and are read and written once for all of these.
+and are read and written once for all of these. A window over the edge of an operand, of each channel for itself, is written out
+as a whole: a row is a few vectors long, and a loop over it for each of its products, cut at both edges, took ten times as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var
-from tiling.loops.affine import step_along
+from tiling.loops.affine import linear, step_along
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.split_domain import Part, Rewriting
 
-__all__ = ["write_out_sums"]
+__all__ = ["is_window_over_an_edge", "write_out_sums"]
 
 MOST_PRODUCTS = 4
 MOST_SIDE_BY_SIDE = 9  # products of whole vectors
+MOST_OF_WINDOW = 25  # products, in each piece of a row
 LEAST_ROW = 8
 
 
@@ -36,7 +38,9 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         return nest
     if has_runtimes([n for f in nest.folds for n in (*f.nodes, *f.inits)]) or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return nest
-    if prod(x.extent for x in loops) > MOST_PRODUCTS:
+    rows = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent > 1 and _steps_of_results(nest, x) == {1}]
+    is_window = is_window_over_an_edge(rows, loops, [n for f in nest.folds for n in f.nodes])
+    if prod(x.extent for x in loops) > MOST_PRODUCTS and not is_window:
         loops = _inner(loops) if _lies_side_by_side(nest, buffer_of) else []
     count = prod(x.extent for x in loops)
     if not loops or not all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in loops) or count < 1:
@@ -61,6 +65,24 @@ def _inner(loops: list[Loop]) -> list[Loop]:
             break
         taken.insert(0, x)
     return taken
+
+
+def is_window_over_an_edge(along: Collection[Var], reduction: Sequence[Loop], factors: Sequence[Node]) -> bool:
+    """Whether few products, some of them padding, are summed up for each element of a row of results, which `along` walk.
+
+    Padding between elements is no edge: it is left out by residues (`tiling.contract.residues`) or as a mask.
+    """
+    if prod(x.extent for x in reduction) > MOST_OF_WINDOW:
+        return False
+    window, row = {x.variable for x in reduction}, set(along)
+    tests = [c.expression for n in all_nodes(factors) if isinstance(n, Choose) for c in n.conditions]
+    if any(linear(e, tuple(window)) is None for e in tests):
+        return False
+    return any(window.intersection(e.variables) and row.intersection(e.variables) for e in tests)
+
+
+def _steps_of_results(nest: Nest, x: Loop) -> set[int | None]:
+    return {step_along(f.index, f.buffers[0].strides, x.variable) for f in nest.folds}
 
 
 def _lies_side_by_side(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
