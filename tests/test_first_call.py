@@ -308,7 +308,7 @@ def test_a_network_of_different_convolutions_takes_long_to_compile(cache: Path, 
     monkeypatch.setattr(first_call, "_OP_SECONDS", 0.0018)
     monkeypatch.setattr(workers, "next_helper", helper_that_runs("pass"))
     different = hlo.parse(convolutions([8, 10, 12, 14]))
-    assert isinstance(first_call.begin(different, "main", None), first_call.Ahead)
+    assert isinstance(first_call.begin(different, "main", None), first_call.Later)
     equal = hlo.parse(convolutions([8]))
     assert first_call._compile_seconds(hlo.parse(convolutions([8, 8, 8, 8]))) < first_call._compile_seconds(equal) + 0.1
     # Each of 56 x 56 results in 64 channels sums 9 x 64 products.
@@ -321,12 +321,12 @@ def test_an_evaluation_that_holds_too_much_waits_for_kernels(cache: Path, monkey
     process = helper_that_runs(SLEEPING)()
     monkeypatch.setattr(workers, "next_helper", lambda: process)
     module = hlo.parse(program(ADD))
-    ahead = first_call.begin(module, "main", None)
-    assert isinstance(ahead, first_call.Ahead)
+    later = first_call.begin(module, "main", None)
+    assert isinstance(later, first_call.Later)
     x = np.ones(4, np.float32)
-    assert not isinstance(first_call.evaluated(module, "main", [x], ahead), Declined)
+    assert not isinstance(first_call.evaluated(module, "main", [x], later), Declined)
     monkeypatch.setattr(first_call, "_MOST_BYTES", 20)
-    found = first_call.evaluated(module, "main", [x], ahead)
+    found = first_call.evaluated(module, "main", [x], later)
     assert isinstance(found, Declined) and "bytes" in found.reason
 
 
