@@ -120,8 +120,8 @@ def residue_class(loop: Loop, step: int, residue: int, variable: Var, ranges: Ma
 def pinned(part: Part, loops: Sequence[Loop]) -> Part:
     """A part without those of its loops that run once and are not among `loops`, the domain's: their variables are known.
 
-    Nothing is written for a loop over [0, 0], and the ranges of a schedule say that its variable is 0. They do not for one that was
-    cut down to that: it may not stay a loop of a nest.
+    Nothing is written for a loop over [0, 0]: the schedule's ranges say that its variable is 0. They do not for one that was cut
+    down to that, which may not stay a loop of a nest.
     """
     once = [x for x in part.loops if x.runs_once and not any(x is y for y in loops)]
     at = {x.variable: x.lower for x in once}
