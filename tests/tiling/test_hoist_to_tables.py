@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -61,6 +63,33 @@ def test_every_row_reads_one_computation() -> None:
     """The cosine of a column's number was computed for each row."""
     source = codegen.compile(planned("stablehlo.cosine %n")).source
     assert source.count("cos(") == 1 and "for i1 in range(40):\n            table0[i1] = cos(" in source
+
+
+def deep(depth: int) -> tiling.Plan:
+    """A factor of so many additions to what is looked up at run time, none of which may be a table."""
+    steps = "\n".join(f"  %{k + 1} = stablehlo.add %{k}, %w : tensor<40xf32>" for k in range(depth))
+    text = f"""func.func @main(%x: tensor<48x40xf32>, %w: tensor<40xf32>, %p: tensor<40x1xi32>) -> tensor<48x40xf32> {{
+  %g = "stablehlo.gather"(%w, %p) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+    index_vector_dim = 1>, slice_sizes = array<i64: 1>, indices_are_sorted = false}}>
+    : (tensor<40xf32>, tensor<40x1xi32>) -> tensor<40xf32>
+  %0 = stablehlo.exponential %g : tensor<40xf32>
+{steps}
+  %b = stablehlo.broadcast_in_dim %{depth}, dims = [1] : (tensor<40xf32>) -> tensor<48x40xf32>
+  %y = stablehlo.multiply %x, %b : tensor<48x40xf32>
+  return %y : tensor<48x40xf32>
+}}"""
+    return tiling.plan(hlo.parse(text), supports=codegen.supports, machine=MACHINE)
+
+
+def test_a_deep_factor_is_walked_once() -> None:
+    """Four times the depth is about four times the calls; each node's own walk would make it sixteen."""
+    calls = []
+    for depth in (20, 80):
+        (fusion,) = deep(depth).fusions
+        profile = cProfile.Profile()
+        assert profile.runcall(hoist_to_tables, fusion.schedule) is fusion.schedule
+        calls.append(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+    assert calls[1] < 6 * calls[0]
 
 
 def _changed(schedule: Schedule, reads: Callable[[Load], Node], stores: Callable[[Store], Store]) -> Schedule:

@@ -28,21 +28,25 @@ def range_of(c: Condition, variable: Var) -> Ends | None:
     ['t floordiv 2 - 2', 't floordiv 2']
     """
     parts = linear(c.expression, (variable,))
-    if parts is None or parts[1][0] == 0:
-        return None
-    rest, (step,) = parts
-    low = None if c.lower <= EVERYTHING.lower else c.lower - rest
-    high = None if c.upper >= EVERYTHING.upper else c.upper - rest
-    if step < 0:
-        low, high = None if high is None else -high, None if low is None else -low
-    step = abs(step)
-    return None if low is None else (low + (step - 1)) // step, None if high is None else high // step
+    return None if parts is None or parts[1][0] == 0 else _ends(c, parts[0], parts[1][0])
 
 
 def bounds_by(c: Condition, variable: Var) -> Ends | None:
     """`range_of` a condition that counts a variable one by one: its ends are linear where the condition is."""
     parts = linear(c.expression, (variable,))
-    return range_of(c, variable) if parts is not None and abs(parts[1][0]) == 1 else None
+    return None if parts is None or parts[1][0] not in (1, -1) else _ends(c, parts[0], parts[1][0])
+
+
+def _ends(c: Condition, rest: Expr, step: int) -> Ends:
+    """Where c.lower <= step v + rest <= c.upper."""
+    low = None if c.lower <= EVERYTHING.lower else c.lower - rest
+    high = None if c.upper >= EVERYTHING.upper else c.upper - rest
+    if step < 0:
+        low, high = None if high is None else -high, None if low is None else -low
+    n = abs(step)
+    if n == 1:
+        return low, high
+    return None if low is None else (low + (n - 1)) // n, None if high is None else high // n
 
 
 def for_all(c: Condition, loops: Sequence[Loop]) -> Condition | None:

@@ -120,7 +120,8 @@ def residue_class(loop: Loop, step: int, residue: int, variable: Var, ranges: Ma
 def pinned(part: Part, loops: Sequence[Loop]) -> Part:
     """A part without those of its loops that run once and are not among `loops`, the domain's: their variables are known.
 
-    A loop of one iteration that stays stands for the index 0; whoever puts parts into a schedule leaves none that was cut.
+    Nothing is written for a loop over [0, 0]: the schedule's ranges say that its variable is 0. They do not for one that was cut
+    down to that, which may not stay a loop of a nest.
     """
     once = [x for x in part.loops if x.runs_once and not any(x is y for y in loops)]
     at = {x.variable: x.lower for x in once}
@@ -141,8 +142,7 @@ def where_all_hold(loops: Sequence[Loop], conditions: Conjunction, ranges: Mappi
         raise ValueError("expected conditions on one loop each; found one on two, or one that is no range")
     narrowed = tuple(loops)
     for x, along in ends.items():
-        _, inside, _ = _three(x, along, ranges)
-        narrowed = _with(narrowed, x, inside)
+        narrowed = _with(narrowed, x, _inside(x, along, ranges))
     return Part(narrowed, dict.fromkeys(conditions, True))
 
 
@@ -153,18 +153,22 @@ def _cut(part: Part, conjunction: Conjunction, ranges: Mapping[Var, Interval]) -
     outside = {**part.truth, conjunction[0]: False} if len(conjunction) == 1 else part.truth
     loops, found, behind = part.loops, list[Part](), 0
     for x, along in ends.items():
-        before, inside, after = _three(x, along, ranges)
+        before, after = _outside(x, along, ranges)
         found += [Part(_with(loops, x, y), outside, part.at, False) for y in (before, after) if y is not None]
-        loops = _with(loops, x, inside)
+        loops = _with(loops, x, _inside(x, along, ranges))
         behind = int(before is not None) if len(ends) == 1 else len(found)
     found.insert(behind, replace(part, loops=loops, truth={**part.truth, **dict.fromkeys(conjunction, True)}))
     return [p for p in found if all(x.extent for x in p.loops)]
 
 
-def _three(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> tuple[Loop | None, Loop, Loop | None]:
-    """A loop before, within and after these ends; None where there is no such end."""
+def _inside(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> Loop:
     firsts, lasts = ends
-    inside = _over(loop, _greatest((loop.lower, *firsts), ranges), _least((loop.upper, *lasts), ranges), ranges)
+    return _over(loop, _greatest((loop.lower, *firsts), ranges), _least((loop.upper, *lasts), ranges), ranges)
+
+
+def _outside(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> tuple[Loop | None, Loop | None]:
+    """A loop before and after these ends; None where there is no such end."""
+    firsts, lasts = ends
     before = after = None
     if firsts:
         before = _over(loop, loop.lower, _least((loop.upper, maximum(*firsts) - 1), ranges), ranges)
@@ -172,7 +176,7 @@ def _three(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> tuple[
         last = minimum(*lasts)
         apart = [e for e in firsts if not is_at_most(Bounds(ranges), e - last, 1)]  # nothing between `before` and here
         after = _over(loop, _greatest((loop.lower, last + 1, *apart), ranges), loop.upper, ranges)
-    return before, inside, after
+    return before, after
 
 
 def _with(loops: tuple[Loop, ...], x: Loop, made: Loop) -> tuple[Loop, ...]:

@@ -13,6 +13,7 @@ from hlo.registry import Fold
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.folds import combined_function
+from tiling.loops.conditions import reduced
 from tiling.loops.domains import Domain
 from tiling.loops.element_ir import (
     Apply,
@@ -148,8 +149,10 @@ class Comparison:
         return not left
 
     def _condition(self, c: Condition, d: Condition) -> bool:
-        """The same condition, its expression perhaps shifted by a number, or turned around."""
-        x, y = self.index(c.expression), substitute(self.index(d.expression), self.names)
+        """The same condition, its expression perhaps shifted by a number, turned around, or without a common factor."""
+        c = reduced(Condition(self.index(c.expression), c.lower, c.upper))
+        d = reduced(Condition(substitute(self.index(d.expression), self.names), d.lower, d.upper))
+        x, y = as_expr(c.expression), as_expr(d.expression)
         by = simplify(x - y, self.ranges)
         span = interval(x, self.ranges)
         mine = Interval(c.lower, c.upper).intersect(span)
