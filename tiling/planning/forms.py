@@ -88,7 +88,7 @@ def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Sc
             notes.append(f"online form: {_compared(figures, made)} by whole rows{'' if taken else ': not taken'}")
             if taken:
                 return replace(online, notes=(*online.notes, *notes), form="online")
-    return replace(made, notes=(*made.notes, *notes))
+    return replace(made, notes=(*made.notes, *notes)) if notes else made
 
 
 def _without(online: Declined) -> list[str]:
