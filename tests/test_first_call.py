@@ -27,7 +27,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
 
-START_IN = first_call.Later.start_in
+IN = first_call.Later._in
 SLEEPING = "import time; time.sleep(60)"
 ADD = "%0 = stablehlo.add %x, %x : tensor<4xf32>"
 
@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "2")
     monkeypatch.setattr(first_call, "_OP_SECONDS", 10.0)
-    monkeypatch.setattr(first_call.Later, "start_in", lambda later, seconds: later.start())
+    monkeypatch.setattr(first_call.Later, "_in", lambda later, seconds, then: later.start())
     monkeypatch.setattr(library_objects, "_loaded", dict(library_objects._loaded))
     return tmp_path
 
@@ -52,7 +52,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def timers(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[threading.Timer]:
     """The same, but the second process begins when a test says so: the timers that were started."""
     found: list[threading.Timer] = []
-    monkeypatch.setattr(first_call.Later, "start_in", START_IN)
+    monkeypatch.setattr(first_call.Later, "_in", IN)
     monkeypatch.setattr(threading.Timer, "start", lambda timer: found.append(timer))
     return found
 
@@ -116,6 +116,31 @@ def test_what_is_not_called_again_is_compiled_by_another_process(timers: list[th
     assert g.evaluated_calls == 1 and stats.compiled == 0 and stats.cache_hits, "the other process compiled nothing"
     assert second.finished.is_set()
     second.function()  # nobody's turn any more
+
+
+def test_an_evaluation_that_has_had_its_time_is_raced(timers: list[threading.Timer], monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[None] = []
+
+    def start() -> first_call.Ahead:
+        started.append(None)
+        raise OSError("no more processes")
+
+    now = [100.0]  # what this process has worked
+    monkeypatch.setattr("time.process_time", lambda: now[0])
+    later = first_call.Later(start, 1, 5)
+    now[0] = 103.0
+    timers[-1].function()
+    assert not started and [t.interval for t in timers] == [5, 2], "time that passes without work does not count"
+    now[0] = 105.5
+    timers[-1].function()
+    assert len(started) == 1 and len(timers) == 2
+    done = first_call.Later(start, 1, 5)
+    done.await_a_call()
+    now[0] = 200.0
+    timers[2].function()
+    assert len(started) == 1, "an evaluation that is over is not raced"
+    timers[3].function()
+    assert len(started) == 2 and not later.has_ended() and not done.has_ended()
 
 
 @pytest.mark.parametrize("is_late", [False, True])

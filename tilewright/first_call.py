@@ -24,6 +24,7 @@ import pickle
 import select
 import subprocess
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -53,7 +54,8 @@ _PROGRAM_SECONDS, _OP_SECONDS = 0.38, 0.0018  # what compiling takes in a proces
 _WINDOW_SECONDS = 0.25  # and each kernel of a convolution beside that: tiles are sought for it, its borders are code of their own
 _LEAST_SECONDS = 0.45  # what compiles faster is compiled
 _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
-_PATIENCE_SECONDS = 0.25  # that pass after the first call before another process is worth its start
+_PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
+_LEAST_LOOK_SECONDS = 0.01
 _SHARE = 0.5  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
@@ -179,7 +181,7 @@ def evaluated(module: Module, entry: str, arrays: Sequence[Any], later: Later) -
         results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
     except hlo.TilewrightError as error:
         return Declined(str(error))
-    later.start_in(_PATIENCE_SECONDS)
+    later.await_a_call()
     return results
 
 
@@ -235,10 +237,11 @@ class Ahead:
 
 
 class Later:
-    """A program that the next call compiles; or another process, where none has come before its time (`start_in`).
+    """A program that the next call compiles; or another process, where none comes for a while (`await_a_call`).
 
-    `start` gives the process; where it raises OSError the next call compiles. An evaluation of more than `steps` ops, or of more
-    than `seconds`, is worth less than it costs: the process starts then, and they race.
+    `start` gives the process; where it raises OSError the next call compiles. An evaluation of more than `steps` ops is worth
+    less than it costs. After `seconds` of this process's work the other one starts, and they race. (Not of time: where that
+    passes without work, compiling takes longer, too.)
     """
 
     def __init__(self, start: Callable[[], Ahead], steps: int, seconds: float) -> None:
@@ -249,20 +252,37 @@ class Later:
         self._has_started = threading.Event()
         self._ahead: Ahead | None = None
         self._timer: threading.Timer | None = None
-        self.start_in(seconds)
+        self._end = time.process_time() + seconds
+        self._is_evaluated = False
+        self._in(seconds, Later.look)
 
-    def start_in(self, seconds: float) -> None:
-        """Starts the process so many seconds from now, instead of when it was to start before."""
+    def await_a_call(self) -> None:
+        """The first call is over: the process starts where no other one comes for `_PATIENCE_SECONDS`."""
+        self._is_evaluated = True
+        self._in(_PATIENCE_SECONDS, Later.start)
+
+    def look(self) -> None:
+        """Starts the process where the evaluation has had its time; looks again when it may have had it."""
+        left = self._end - time.process_time()
+        if self._is_evaluated:
+            return
+        if left > _LEAST_LOOK_SECONDS:
+            self._in(left, Later.look)
+        else:
+            self.start()
+
+    def _in(self, seconds: float, then: Callable[[Later], None]) -> None:
+        """Has `then` called so many seconds from now, instead of what was to be called before."""
         own = weakref.ref(self)  # nobody's program is compiled for nobody
 
-        def start() -> None:
+        def call() -> None:
             later = own()
             if later is not None:
-                later.start()
+                then(later)
 
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = threading.Timer(seconds, start)
+        self._timer = threading.Timer(seconds, call)
         self._timer.daemon = True
         with contextlib.suppress(RuntimeError):  # no more threads: the next call compiles, whenever it comes
             self._timer.start()
