@@ -85,12 +85,14 @@ class DotContraction(Contraction):
             alone.append([d for d in own if not any(v in reads[1 - k] for v in c.index[d].variables)])
         sizes = [prod(shape[d] for d in a) for a in alone]
         depth = prod(x.extent for x in c.depth)
-        lies = [self._lies_along_depth(n) for n in c.nodes]
         lanes = c.machine.lanes(max(self.sums.itemsize_bytes, 4))
         longer = 0 if sizes[0] >= sizes[1] else 1
-        run = min((x for x in lies if x), default=0)
         least = LEAST_DEPTH_VECTORS if sizes[1 - longer] > 1 else LEAST_ALONE_VECTORS
-        if run < LEAST_RUN_VECTORS * lanes or depth < least * lanes or not lies[longer]:
+        if depth < least * lanes or sizes[1 - longer] > lanes * max(FEW_VECTORS, *FEW_NARROW_VECTORS.values()):
+            return False  # as most are, however the factors lie
+        lies = [self._lies_along_depth(n) for n in c.nodes]
+        run = min((x for x in lies if x), default=0)
+        if run < LEAST_RUN_VECTORS * lanes or not lies[longer]:
             return False
         if sizes[longer] < 2 or sizes[1 - longer] > self._few(lanes, c.nodes[longer], lies[1 - longer] > 0):
             return False
