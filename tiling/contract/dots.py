@@ -8,6 +8,7 @@ Neither factor is turned or packed where k is consecutive in it already; a small
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf, prod
 
 from hlo.types import ElementType
@@ -38,14 +39,17 @@ class AlongDepth(Contraction):
             alone.append([d for d in own if not any(v in reads[1 - k] for v in c.index[d].variables)])
         sizes = [prod(shape[d] for d in a) for a in alone]
         depth = prod(x.extent for x in c.depth)
-        lies = [self._lies_along_depth(n) for n in c.nodes]
         lanes = c.machine.lanes(max(self.sums.itemsize_bytes, 4))
         longer = 0 if sizes[0] >= sizes[1] else 1
+        item = max(v.tensor.element.itemsize_bytes for v in c.stage.op.operands if isinstance(v.tensor.element, ElementType))
+        best = Problem(self.types, sizes[longer], sizes[1 - longer], depth, depth, lanes, item)
+        if self.row.cost(best) == inf:
+            return inf  # as for most, however the factors lie
+        lies = [self._lies_along_depth(n) for n in c.nodes]
         run = min((x for x in lies if x), default=0) if lies[longer] else 0
         # What is copied is copied before all tasks; the longer factor may be what a task computes.
         copy = not lies[1 - longer] and any(c.is_member(x.value) for x in loads([c.nodes[longer]]))
-        item = max(v.tensor.element.itemsize_bytes for v in c.stage.op.operands if isinstance(v.tensor.element, ElementType))
-        cost = self.row.cost(Problem(self.types, sizes[longer], sizes[1 - longer], depth, run, lanes, item, copy))
+        cost = self.row.cost(replace(best, run=run, copy=copy))
         if cost == inf or (any(len(a) > 1 for a in alone) and not all(lies)):
             return inf
         # What has to be copied is the right factor: it can be, once for all tasks.
