@@ -164,8 +164,9 @@ GIVEN_ALIKE = """
     %go = stablehlo.compare GT, %most, %s : (tensor<f32>, tensor<f32>) -> tensor<i1>
     stablehlo.return %go : tensor<i1>
   } do {
-    %l = stablehlo.log %b : tensor<4096xf32>
-    %d = stablehlo.subtract %a, %l : tensor<4096xf32>
+    %e = stablehlo.exponential %b : tensor<4096xf32>
+    %l = stablehlo.add %e, %e : tensor<4096xf32>
+    %d = stablehlo.divide %a, %l : tensor<4096xf32>
     stablehlo.return %d, %b : tensor<4096xf32>, tensor<4096xf32>
   }
   %r = stablehlo.add %y, %same : tensor<4096xf32>
