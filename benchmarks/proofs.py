@@ -71,7 +71,6 @@ def cost(module: hlo.Module) -> Cost:
     kernels = [(f, fusion_source(f, excess)) for p in plan.nested() for f in p.fusions]
     for source in (s for _, sources in kernels for s in sources):
         _ = source.source  # printed for the compiler, with or without a proof
-    gc.collect()
     start = time.process_time()
     faults = [(f, memory_fault(f, sources)) for f, sources in kernels]
     proof = time.process_time() - start

@@ -81,8 +81,8 @@ def _key(loops: Schedule, sources: Sequence[PhaseSource]) -> str:
     number = {b.name: f"#{k}" for k, b in enumerate(loops.buffers)}  # no name in the source looks so
     parts = [f"memory {planner_digest()}"]
     for b in loops.buffers:
-        origin = [*map(str, b.origin)]
-        parts.append(f"{b.scope} {b.element.name} {b.shape} {b.strides} {origin} {b.size_elems}")
+        origin = [*map(str, b.origin)] if any(b.origin) else ""
+        parts.append(f"{b.scope.value} {b.element.name} {b.shape} {b.strides} {origin} {b.size_elems}")
     for s in sources:
         head, _, rest = s.source.partition('"""')
         words = _WORD.split(head + rest.partition('"""')[2])  # each second piece is a word

@@ -446,10 +446,9 @@ class _Prover:
         return None if tasks_apart(accesses) else self.ask.not_apart(accesses, group)
 
     def _apart(self) -> Iterator[Obligation]:
+        shared = [b for b in self.schedule.buffers if b.scope is not Scope.THREAD and b.scope is not Scope.ARGUMENT]
         for number, phase in enumerate(self.schedule.phases):
-            for b in self.schedule.buffers:
-                if b.scope in (Scope.THREAD, Scope.ARGUMENT) or phase.tasks < 2:
-                    continue
+            for b in shared if phase.tasks > 1 else ():
                 inside = [a for a in self.accesses if a.buffer is b and a.order[0] == number]
                 if any(a.kind is not Kind.READ for a in inside):
                     question = partial(self._meeting, inside, phase.group)
