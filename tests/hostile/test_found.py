@@ -21,6 +21,7 @@ from codegen.launcher import native_threads, run_source
 from codegen.native import jit
 from tests.threads import needs_fork
 from tiling.machine import Machine
+from tiling.planning.sizes import takes_turns
 
 CUT_AWAY = {
     "convolution": """func.func @main(%x: tensor<3x1x3x2xi32>, %k: tensor<5x4x2x8xi32>) -> tensor<3x0x0x8xi32> {
@@ -295,3 +296,29 @@ def test_a_fork_beside_a_compile_that_logs() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_COMPILE]
     done = subprocess.run(command, timeout=30, capture_output=True, text=True, check=True)
     assert done.stdout == "ended\n"
+
+
+GATHERS = {
+    "an element of one": """func.func @main(%x: tensor<1xi32>) -> tensor<i32> {
+      %v = "stablehlo.gather"(%x, %x) {dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0],
+        start_index_map = [0], index_vector_dim = 0>, slice_sizes = array<i64: 1>, indices_are_sorted = false}
+        : (tensor<1xi32>, tensor<1xi32>) -> tensor<i32>
+      return %v : tensor<i32>
+    }""",
+    "pairs of rows": """func.func @main(%x: tensor<5000x1xi32>) -> tensor<5000x2xi32> {
+      %v = "stablehlo.gather"(%x, %x) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [1],
+        start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 2, 1>, indices_are_sorted = false}
+        : (tensor<5000x1xi32>, tensor<5000x1xi32>) -> tensor<5000x2xi32>
+      return %v : tensor<5000x2xi32>
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_operand_and_places_of_one_type_are_no_columns_side_by_side(name: str) -> None:
+    """Two operands of one type and a result of their rows: a gather looks like a concatenation of columns."""
+    module = hlo.parse(GATHERS[name])
+    assert not any(takes_turns(op) for op in module.function().body.ops)
+    shape = module.function().body.arguments[0].tensor.shape
+    x = np.arange(-3, np.prod(shape) - 3, dtype=np.int32).reshape(shape)
+    np.testing.assert_array_equal(codegen.compile(module)(x)[0], interp.evaluate(module, x)[0])

@@ -16,6 +16,7 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import TensorType
+from indexing.deriving.derive import reads_of
 from tiling.program.flatten import Program
 
 __all__ = ["CONTRACTION_NODES", "MOST_KERNEL_NODES", "MOST_NODES", "InPlace", "below_moves", "weight_nodes"]
@@ -46,14 +47,22 @@ def takes_turns(op: Op) -> bool:
     if not isinstance(op.definition.semantics, Move) or not 2 <= len(op.operands) <= MOST_TURNS:
         return False
     column, whole = op.operands[0].type, op.results[0].type
-    if not isinstance(column, TensorType) or not isinstance(whole, TensorType) or not whole.is_static or not column.rank:
+    if not isinstance(column, TensorType) or not isinstance(whole, TensorType) or not whole.is_static:
         return False
     return (
-        all(v.type == column for v in op.operands)
+        column.rank == whole.rank > 0
+        and all(v.type == column for v in op.operands)
         and column.shape == (*whole.shape[:-1], 1)
         and whole.shape[-1] == len(op.operands)
         and whole.size_elems >= LEAST_TURNS_ELEMS
+        and not _is_read_at_places(op)
     )
+
+
+def _is_read_at_places(op: Op) -> bool:
+    """Whether elements are taken from places that are known at run time only."""
+    reads = reads_of(op)
+    return isinstance(reads, Declined) or any(m.runtimes for maps in reads for m in maps)
 
 
 def below_moves(v: Value) -> Value:
