@@ -2,8 +2,7 @@
 
 At Python's own threshold of 700 new objects a collection walks what was made since the last one, and now and then all that
 there is, a program's ops and all imported modules included: a third of the time of planning, with next to nothing found. At a
-threshold of 100,000 it was still a sixth. So the threshold grows with the program, and what was made counts as old afterwards
-without a walk.
+threshold of 100,000 it was still a sixth. So the threshold grows with the program.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ class _Entered:
         self.lock = threading.Lock()
         self.count = 0
         self.before = gc.get_threshold()
-        self.others_freeze = False
 
     def enter(self, ops: int) -> None:
         with self.lock:
@@ -42,16 +40,7 @@ class _Entered:
         with self.lock:
             self.count -= 1
             if self.count == 0:
-                if self.before[0] and not self._others_freeze():
-                    gc.freeze()
-                    gc.unfreeze()  # to the oldest generation: the next collection of new objects does not walk all of them
                 gc.set_threshold(*self.before)
-
-    def _others_freeze(self) -> bool:
-        """Whether somebody has ever frozen objects, which have to stay so. Counting none takes no time, counting many does:
-        once they were seen they are not counted again."""
-        self.others_freeze = self.others_freeze or gc.get_freeze_count() > 0
-        return self.others_freeze
 
 
 _ENTERED = _Entered()
@@ -77,11 +66,9 @@ def few_collections(ops: int = 0) -> Iterator[None]:
 def _after_fork() -> None:
     """Other threads' plans are not made in the child, and what holds the lock is not there."""
     global _ENTERED
-    before = _ENTERED
-    if before.count:
-        gc.set_threshold(*before.before)
+    if _ENTERED.count:
+        gc.set_threshold(*_ENTERED.before)
     _ENTERED = _Entered()
-    _ENTERED.others_freeze = before.others_freeze
 
 
 if hasattr(os, "register_at_fork"):
