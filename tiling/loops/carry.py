@@ -21,6 +21,7 @@ from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Step, Store
 
 __all__ = ["Carry", "added_to", "going_on", "is_changed", "starts_from_state", "taken_on"]
 
+
 @dataclass(frozen=True)
 class Carry:
     """The state of a value: one number for each `index`, `start` before the first iteration."""

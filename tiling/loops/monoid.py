@@ -24,7 +24,7 @@ class Monoid:
 
     `body` puts results of parts together (None for a sum of products); `function` is the scalar function that it is of its two
     arguments, where it is one. `starts_parts`: each part may start from the initial value. `is_neutral`: folding the initial
-    value in changes nothing, so elements that equal it may be left out.
+    value in changes nothing, so elements that equal it may be left out. `for_nan`: all of it holds for NaN, too.
     """
 
     body: Block | None
