@@ -26,7 +26,7 @@ from codegen.supports import supports
 from indexing.expr import Expr, Var, fold
 from tiling.loops.accesses import accesses_of
 from tiling.loops.affine import step_along
-from tiling.loops.domains import Access
+from tiling.loops.domains.iterations import Access
 from tiling.loops.element_ir import Node, all_nodes, runtimes_of
 from tiling.loops.ir import Contract, Nest, Phase, Scatter, Schedule, Scope
 from tiling.machine import Machine

@@ -9,7 +9,7 @@ import pytest
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
 from indexing.map import IndexingMap
-from tiling.loops.box import Box, Span, covers, hull, image
+from tiling.loops.domains.box import Box, Span, covers, hull, image
 
 
 def spans(box: Box, tiles: dict[Var, int]) -> list[tuple[int, int]]:

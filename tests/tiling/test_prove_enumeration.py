@@ -17,7 +17,7 @@ from indexing.expr import Expr, as_expr, evaluate
 from tests.random_programs import random_program
 from tiling import Loop, Machine, Nest, Phase, Schedule, Scope, prove
 from tiling.loops.accesses import accesses_of
-from tiling.loops.domains import Access, Kind
+from tiling.loops.domains.iterations import Access, Kind
 
 MACHINE = Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=1 << 10, l2_bytes=1 << 12, l3_bytes=1 << 14)
 MOST_POINTS = 400_000

@@ -19,7 +19,7 @@ from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, evalu
 from tiling.loops.element_ir import Choose, IndexNode, Node, Scalar
 from tiling.loops.element_ir import Test as Truth
 from tiling.loops.ir import Loop
-from tiling.loops.split_domain import Part, Rewriting, pinned, residue_class, split_domain, split_whole_groups, where_all_hold
+from tiling.loops.domains.split_domain import Part, Rewriting, pinned, residue_class, split_domain, split_whole_groups, where_all_hold
 
 T, U = Var("t"), Var("u")
 RANGES = {T: Interval(0, 3), U: Interval(-2, 2)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from indexing.expr import Expr, Interval, Var
-from tiling.loops.box import Box
+from tiling.loops.domains.box import Box
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Loop
 

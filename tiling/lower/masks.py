@@ -25,7 +25,7 @@ from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximu
 from tiling.elements.ranges import greatest_of
 from tiling.loops.affine import linear, never_empty, when
 from tiling.loops.buffers import make_buffer
-from tiling.loops.conditions import bounds_by, translated
+from tiling.loops.domains.conditions import bounds_by, translated
 from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.loops.names import Names

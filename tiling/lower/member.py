@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from indexing.expr import Expr, Interval, Var, simplify
-from tiling.loops.box import Box, Span
+from tiling.loops.domains.box import Box, Span
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Buffer, Loop
 from tiling.loops.monoid import Monoid

@@ -28,7 +28,7 @@ from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.affine import when
-from tiling.loops.box import Span
+from tiling.loops.domains.box import Span
 from tiling.loops.buffers import make_buffer
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild

@@ -23,7 +23,7 @@ from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
-from tiling.loops.split_domain import split_whole_groups
+from tiling.loops.domains.split_domain import split_whole_groups
 
 __all__ = ["group_rows", "scan_rows_together"]
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
-from tiling.loops.conditions import translated
+from tiling.loops.domains.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
 from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step, Store
 

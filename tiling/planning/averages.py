@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from indexing.expr import Const, Expr, Interval, Var, evaluate
-from tiling.loops.conditions import bounds_by
+from tiling.loops.domains.conditions import bounds_by
 from tiling.loops.ir import Loop, Phase
 from tiling.passes.merge_nests import Skipping
 

@@ -9,7 +9,7 @@ from hlo.access import Condition
 from hlo.module import Op
 from indexing.expr import Interval
 from tiling.loops.accesses import Reader
-from tiling.loops.domains import Domain
+from tiling.loops.domains.iterations import Domain
 from tiling.loops.ir import Contract, Loop, Nest, Schedule, Sequential
 
 __all__ = ["Located", "nests_of"]

@@ -36,7 +36,7 @@ from typing import Any
 
 from hlo.registry import Literal
 from tiling.loops.accesses import AlikeSteps, accesses_of, flag_values
-from tiling.loops.domains import Access, Kind
+from tiling.loops.domains.iterations import Access, Kind
 from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan

@@ -15,8 +15,8 @@ from itertools import combinations
 from math import gcd, prod
 
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, simplify, substitute
-from tiling.loops import inside
-from tiling.loops.domains import Access, Domain
+from tiling.loops.domains import inside
+from tiling.loops.domains.iterations import Access, Domain
 from tiling.loops.ir import Buffer
 
 __all__ = ["covers", "stays_inside", "tasks_apart", "writes_once"]

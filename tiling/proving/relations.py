@@ -14,7 +14,7 @@ from indexing.exact.isl import bounded, domain_set, set_of_boxes, to_isl
 from indexing.expr import Expr, Var, interval
 from indexing.expressions.bounds import Interval
 from indexing.map import Constraint, IndexingMap, Variable
-from tiling.loops.domains import Access, Domain
+from tiling.loops.domains.iterations import Access, Domain
 
 __all__ = ["Questions", "Undecided", "coordinates", "guard_set", "named", "points_of", "points_where", "relation_of"]
 

@@ -15,7 +15,7 @@ from hlo.module import Value
 from hlo.registry import Fold
 from tiling.elements.build import ElementBuilder
 from tiling.loops.carry import added_to, is_changed, taken_on
-from tiling.loops.domains import Access, Domain, Kind
+from tiling.loops.domains.iterations import Access, Domain, Kind
 from tiling.loops.element_ir import Node, Scalar, loads
 from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step
 from tiling.proving.contents.computed import Question

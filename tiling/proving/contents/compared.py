@@ -21,7 +21,7 @@ from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplif
 from tiling.elements.build import ElementBuilder
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import Known
-from tiling.loops.domains import Domain
+from tiling.loops.domains.iterations import Domain
 from tiling.loops.element_ir import (
     Choose,
     Load,

@@ -17,7 +17,7 @@ from indexing.exact.isl import context, full_relation, to_isl
 from indexing.expr import Expr, Interval, Var, as_expr, interval, substitute
 from indexing.map import Constraint, IndexingMap, Variable, compose
 from indexing.program import maps_from
-from tiling.loops.domains import Access
+from tiling.loops.domains.iterations import Access
 from tiling.loops.ir import Scope
 from tiling.proving.contents.written_and_read import Flow, index_of, with_names
 from tiling.proving.relations import guard_set, named

@@ -16,7 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var, substitute
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import monoid_of
 from tiling.loops.carry import starts_from_state
-from tiling.loops.domains import Domain
+from tiling.loops.domains.iterations import Domain
 from tiling.loops.element_ir import (
     Choose,
     Load,

@@ -28,7 +28,7 @@ from indexing.deriving.derive import Reads
 from indexing.exact.isl import context, full_relation
 from indexing.expr import Expr, Interval, substitute
 from indexing.transform import merge_runtimes
-from tiling.loops.domains import Access, Domain
+from tiling.loops.domains.iterations import Access, Domain
 from tiling.loops.element_ir import loads
 from tiling.loops.ir import Buffer, Contract, Nest, Schedule, Scope, Sequential
 from tiling.proving.contents.element_relations import (

@@ -13,8 +13,8 @@ from hlo.registry import Fold
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.folds import combined_function
-from tiling.loops.conditions import reduced
-from tiling.loops.domains import Domain
+from tiling.loops.domains.conditions import reduced
+from tiling.loops.domains.iterations import Domain
 from tiling.loops.element_ir import (
     Apply,
     Choose,

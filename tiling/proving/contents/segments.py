@@ -13,7 +13,7 @@ from functools import partial
 import islpy
 
 from indexing.expr import Interval
-from tiling.loops.domains import Domain
+from tiling.loops.domains.iterations import Domain
 from tiling.loops.element_ir import Node, Scalar
 from tiling.loops.ir import FoldStep, Nest, Schedule, Segment, Skip
 from tiling.proving.contents.same_expression import NOWHERE, Comparison

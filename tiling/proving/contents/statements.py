@@ -11,7 +11,7 @@ from hlo.module import Value
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, from_terms, interval, simplify, substitute
 from tiling.elements.folds import is_neutral
 from tiling.loops.affine import linear
-from tiling.loops.domains import Domain
+from tiling.loops.domains.iterations import Domain
 from tiling.loops.element_ir import (
     Apply,
     Choose,

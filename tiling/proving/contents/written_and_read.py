@@ -10,7 +10,7 @@ from hlo.module import Value
 from indexing.expr import Expr, Var, as_expr, substitute
 from tiling.loops.accesses import Reader, buffers_by_value
 from tiling.loops.carry import starts_from_state
-from tiling.loops.domains import Access, Kind, Unmodelled
+from tiling.loops.domains.iterations import Access, Kind, Unmodelled
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Schedule, Sequential, Turn
 

@@ -34,9 +34,9 @@ from indexing.expr import (
     simplify,
     substitute,
 )  # fmt: skip
-from tiling.loops.conditions import range_of, settled, translated, within
+from tiling.loops.domains.conditions import range_of, settled, translated, within
 from tiling.loops.element_ir import Load, Node, rebuild
-from tiling.loops.inside import is_at_most
+from tiling.loops.domains.inside import is_at_most
 from tiling.loops.ir import FoldStep, Loop, Nest, Store
 
 __all__ = ["Part", "Rewriting", "pinned", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]

@@ -12,7 +12,7 @@ from hlo.access import Condition
 from indexing.exact.isl import bounded, domain_set
 from indexing.expr import Bounds, Const, Expr, Interval, Var, as_expr, from_terms, simplify
 from indexing.map import Constraint, IndexingMap, Variable
-from tiling.loops.inside import stays_inside
+from tiling.loops.domains.inside import stays_inside
 from tiling.loops.ir import Buffer
 
 __all__ = ["positions"]
