@@ -192,7 +192,7 @@ def measure(workload: Workload, turns: int, min_seconds: float, seed: int) -> Re
 
 def show(results: Sequence[Result]) -> None:
     """The table for people: medians with half the interquartile range, and the ratio."""
-    from tilewright.report import bytes_text
+    from tilewright.commands.report import bytes_text
 
     def text(t: Timing | None) -> str:
         return "-" if t is None else f"{t.median * 1e3:9.3f} ±{(t.upper_quartile - t.lower_quartile) / 2e-3:.3f}"

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilewright
-from tilewright.jax_signatures import array
+from tilewright.jax.signatures import array
 
 HEAD = ("JAX", "own", "own / JAX", "the call alone", "kernels", "Python's steps", "thorough call", "leaves", "steps")
 

@@ -13,7 +13,8 @@ import hlo
 import interp
 import tiling
 from tests.command_line import SOFTMAX
-from tilewright import cli, commands
+from tilewright import cli
+from tilewright.commands import programs
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def raising(error: BaseException) -> Any:
 
 
 def test_an_interruption(program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(commands.COMMANDS, "plan", raising(KeyboardInterrupt()))
+    monkeypatch.setitem(programs.COMMANDS, "plan", raising(KeyboardInterrupt()))
     assert cli.main(["plan", program]) == cli.INTERRUPTED
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -72,7 +73,7 @@ def test_an_interruption(program: str, monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_an_error_inside_shows_its_traceback(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(commands.COMMANDS, "plan", raising(ZeroDivisionError("oh")))
+    monkeypatch.setitem(programs.COMMANDS, "plan", raising(ZeroDivisionError("oh")))
     assert cli.main(["plan", program]) == cli.INTERNAL_ERROR
     shown = capsys.readouterr().err
     assert "ZeroDivisionError: oh" in shown
@@ -82,6 +83,6 @@ def test_an_error_inside_shows_its_traceback(
 def test_too_little_memory_is_the_users_to_know(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(commands.COMMANDS, "plan", raising(MemoryError("7 TiB")))
+    monkeypatch.setitem(programs.COMMANDS, "plan", raising(MemoryError("7 TiB")))
     assert cli.main(["plan", program]) == cli.USAGE
     assert capsys.readouterr().err == f"{program}: error: not enough memory: 7 TiB\n"

@@ -21,7 +21,7 @@ from hlo.errors import Declined
 from interp import LimitError, Limits, evaluate, machine
 from tests.safety.test_forks import status_of
 from tests.threads import needs_fork
-from tilewright import first_call
+from tilewright.jax import first_call
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax

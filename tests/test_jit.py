@@ -67,7 +67,7 @@ def test_donated_arrays_are_gone_where_jax_can_reuse_them() -> None:
 
 
 def test_arrays_come_in_without_a_copy() -> None:
-    from tilewright.jax_signatures import array
+    from tilewright.jax.signatures import array
 
     x = jnp.arange(1024.0)
     assert array(jax, x, np.dtype(np.float32)).ctypes.data == x.unsafe_buffer_pointer()
@@ -263,17 +263,17 @@ def test_a_choice_by_platform_is_the_cpus() -> None:
 def test_buffers_come_in_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     import array
 
-    from tilewright import jax_bridge
+    from tilewright.jax import bridge
 
     seen: list[int] = []
-    kept = jax_bridge.array
+    kept = bridge.array
 
     def spied(jax_: Any, leaf: Any, dtype: Any) -> np.ndarray:
         a = kept(jax_, leaf, dtype)
         seen.append(a.ctypes.data)
         return a
 
-    monkeypatch.setattr(jax_bridge, "array", spied)
+    monkeypatch.setattr(bridge, "array", spied)
     f = tilewright.jit(lambda x: x * 2, output="numpy")
     a = np.arange(1024, dtype=np.float32)
     buffer = array.array("f", range(1024))
@@ -321,7 +321,7 @@ def test_a_program_with_types_that_uses_the_public_names(tmp_path: pathlib.Path)
         """
 import numpy as np
 import codegen, hlo, indexing, interp, tilewright, tiling
-from tilewright.jax_bridge import Jitted
+from tilewright.jax.bridge import Jitted
 
 def total(text: str) -> float:
     module = tilewright.parse(text)

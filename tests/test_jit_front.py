@@ -17,8 +17,8 @@ import pytest
 
 import tilewright
 from tests.threads import exit_code_of, needs_fork
-from tilewright import inherited
-from tilewright.jax_bridge import JaxError
+from tilewright.jax import inherited
+from tilewright.jax.bridge import JaxError
 
 pytestmark = pytest.mark.jax
 
@@ -27,7 +27,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
 
     from codegen.call import xla_call
-    from tilewright import jax_bridge, jax_front
+    from tilewright.jax import bridge, front
 
 
 def _served(f: Any) -> int:
@@ -165,14 +165,14 @@ def test_a_signature_that_jax_does_not_take_leaves_the_others_their_warm_calls(
     small = np.ones(7, np.float32)
     unusual: Any = {"declined": np.ones(1 << 17, np.float32), "refused": Foreign(small), "missed": jnp.asarray(small)}[other]
     if other == "missed":
-        right = jax_front.bound
+        right = front.bound
 
         def bound(jax: Any, made: Any, call: Any, leaves: Any) -> Any:
             if leaves[0].shape == (7,):
-                raise jax_front.NotReadyError
+                raise front.NotReadyError
             return right(jax, made, call, leaves)
 
-        monkeypatch.setattr("tilewright.jax_bridge.bound", bound)
+        monkeypatch.setattr("tilewright.jax.bridge.bound", bound)
     wanted = [np.asarray(f(X)), np.asarray(f(unusual))]
     for k in range(4):
         np.testing.assert_array_equal(np.asarray(f(unusual)), wanted[1])
@@ -180,7 +180,7 @@ def test_a_signature_that_jax_does_not_take_leaves_the_others_their_warm_calls(
         assert _served(f) == k + 1
     g = tilewright.jit(lambda x, n: x, static_argnums=1)
     assert [g(unusual, 1).shape for _ in range(3)] == [unusual.a.shape if other == "refused" else unusual.shape] * 3
-    with pytest.raises(jax_bridge.JaxError, match="hashable"):
+    with pytest.raises(bridge.JaxError, match="hashable"):
         g(unusual, [1])
 
 
@@ -331,8 +331,8 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
     del f
     gc.collect()
     np.testing.assert_array_equal(np.asarray(found), wanted[1])
-    jax_front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
-    assert not jax_front._on_their_way
+    front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
+    assert not front._on_their_way
 
 
 def test_a_call_without_memory_has_ended_too() -> None:
@@ -340,16 +340,16 @@ def test_a_call_without_memory_has_ended_too() -> None:
     f = tilewright.jit(lambda x: jnp.tanh(x) * 3)
     x = jnp.ones(5)
     wanted = [np.asarray(f(x)) for _ in range(3)]
-    front = f._front
-    served = front.served
-    (call,) = front._programs.values()
+    taken = f._front
+    served = taken.served
+    (call,) = taken._programs.values()
     call.words[xla_call._BYTES] = 1 << 60
     np.testing.assert_array_equal(np.asarray(f(x)), wanted[0])  # the thorough call
-    assert front.served > served
-    before = len(jax_front._on_their_way)
-    del f, front, call
+    assert taken.served > served
+    before = len(front._on_their_way)
+    del f, taken, call
     gc.collect()
-    assert len(jax_front._on_their_way) == before
+    assert len(front._on_their_way) == before
 
 
 def test_numbers_below_the_normal_ones_are_kept_in_warm_calls() -> None:

@@ -17,8 +17,8 @@ from codegen.call.recorded import recorded, restored
 from codegen.native import jit, library_objects
 from codegen.remembered import plans
 from hlo.errors import Declined
-from tilewright import kept_programs
-from tilewright.first_call import parsed
+from tilewright.jax import kept_programs
+from tilewright.jax.first_call import parsed
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax.numpy as jnp

@@ -14,8 +14,8 @@ import indexing
 import tiling
 from tilewright import pictures
 from tilewright.cli import main
-from tilewright.graph import Graph
-from tilewright.panels import Panel, panels
+from tilewright.drawing.graph import Graph
+from tilewright.drawing.panels import Panel, panels
 
 TEXT = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x5xf32> {
   %e = stablehlo.exponential %x : tensor<6x8xf32>

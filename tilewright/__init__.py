@@ -52,7 +52,7 @@ def _is_same(found: str, ours: str) -> bool:
 
 _check_packages()
 
-from tilewright import inherited  # noqa: E402, F401 (asks at each fork, whether or not the JAX front end is there yet)
+from tilewright.jax import inherited  # noqa: E402, F401 (asks at each fork, whether or not the JAX front end is there yet)
 
 if TYPE_CHECKING:
     from codegen import Executable, compile
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
-    from tilewright.jax_bridge import from_jax, jit
+    from tilewright.jax.bridge import from_jax, jit
     from tilewright.stepping import passes, stages
     from tiling import Plan, plan
 
@@ -76,9 +76,9 @@ _HOME = {
     "compile": "codegen",
     "compose": "indexing",
     "evaluate": "interp",
-    "from_jax": "tilewright.jax_bridge",
+    "from_jax": "tilewright.jax.bridge",
     "input_to_output": "indexing",
-    "jit": "tilewright.jax_bridge",
+    "jit": "tilewright.jax.bridge",
     "load": "hlo",
     "memory_pool": "codegen.launcher.memory:pool",
     "output_to_input": "indexing",

@@ -13,7 +13,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from tilewright import __version__, tool_options
+from tilewright import __version__
+from tilewright.commands import tool_options
 
 __all__ = ["DECLINED", "FAILED_CHECK", "INTERNAL_ERROR", "OK", "USAGE", "main", "parser"]
 
@@ -150,20 +151,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(args: argparse.Namespace) -> int:
-    from tilewright import commands, report, tools
+    from tilewright.commands import programs, report, tools
 
     try:
-        return {**commands.COMMANDS, **tools.COMMANDS}[args.command](args)
+        return {**programs.COMMANDS, **tools.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise
-    except commands.DeclinedError as e:
+    except programs.DeclinedError as e:
         print(report.printable(f"{args.file}: {e}"), file=sys.stderr)
         return DECLINED
-    except commands.declined_errors() as e:
+    except programs.declined_errors() as e:
         print(report.printable(e.render()), file=sys.stderr)
         return DECLINED
-    except commands.USER_ERRORS as e:
-        print(report.printable(commands.explain_error(e, args.file)), file=sys.stderr)
+    except programs.USER_ERRORS as e:
+        print(report.printable(programs.explain_error(e, args.file)), file=sys.stderr)
         return USAGE
     except Exception:  # noqa: BLE001 (the outermost frame: anything else is a bug, and says so)
         traceback.print_exc()

@@ -16,9 +16,9 @@ import numpy as np
 from hlo.errors import Declined
 from hlo.module import Function, Module, Op
 from hlo.types import TensorType
-from tilewright.figures import PictureError, figure
-from tilewright.graph import fusion_graph
-from tilewright.panels import Panel, panels
+from tilewright.drawing.figures import PictureError, figure
+from tilewright.drawing.graph import fusion_graph
+from tilewright.drawing.panels import Panel, panels
 
 if TYPE_CHECKING:
     from indexing import IndexingMap
@@ -323,7 +323,7 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
 def from_program(kind: str, module: Module, function: Function, op: str | None = None, at: Sequence[int] | None = None) -> Any:
     """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines") of a program. Raises PictureError."""
     if kind in ("reads", "lines"):
-        from tilewright.commands import chosen_ops
+        from tilewright.commands.programs import chosen_ops
 
         chosen = [o for _, o in chosen_ops(function, op)]
         tensors = [o for o in chosen if o.operands and not isinstance(o.definition.access, Declined)]

@@ -14,7 +14,7 @@ import hlo
 from codegen.launcher import launch
 from codegen.supports import supports
 from tests.pairs import fast_cover
-from tilewright.lapack import CUSTOM_CALLS
+from tilewright.jax.lapack import CUSTOM_CALLS
 from tiling import EvaluatorStep, plan
 from tiling.proving.obligations import prove
 

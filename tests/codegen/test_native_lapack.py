@@ -11,7 +11,7 @@ import codegen
 import hlo
 from codegen.launcher import launch
 from tests.codegen.test_matrices import close, numbers, positive, program, typed
-from tilewright.lapack import CUSTOM_CALLS
+from tilewright.jax.lapack import CUSTOM_CALLS
 
 VECTORS = "{mhlo.backend_config = {mode = 86 : ui8, uplo = 76 : ui8}}"
 UPPER = "{mhlo.backend_config = {mode = 86 : ui8, uplo = 85 : ui8}}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo.module import Module, walk
 from hlo.types import TokenType
-from tilewright.lapack import CUSTOM_CALLS
+from tilewright.jax.lapack import CUSTOM_CALLS
 
 __all__ = ["Callback", "CallbackList", "functions_of", "targets"]
 

@@ -18,8 +18,8 @@ import codegen
 from codegen.native import interrupts
 from hlo.text.bytecode import MAGIC, text_of
 from hlo.types import TensorType, TokenType, element_type
-from tilewright.first_call import parsed
-from tilewright.kept_programs import donated
+from tilewright.jax.first_call import parsed
+from tilewright.jax.kept_programs import donated
 from tilewright.pjrt.buffers import Buffer
 from tilewright.pjrt.callbacks import functions_of, targets
 from tilewright.pjrt.client import MEMORY_KIND, Named, check_device, client, int64s, serial

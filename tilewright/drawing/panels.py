@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.figures import figure
+from tilewright.drawing.figures import figure
 
 __all__ = ["Panel", "panels"]
 

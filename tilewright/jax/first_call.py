@@ -42,9 +42,9 @@ from hlo.registry import SumOfProducts
 from hlo.settings import choice_setting, debug_modes
 from hlo.types import TensorType
 from interp import Limits, evaluate
-from tilewright.kept_programs import keep
-from tilewright.lapack import CUSTOM_CALLS
-from tilewright.windows import as_xla_takes_windows
+from tilewright.jax.kept_programs import keep
+from tilewright.jax.lapack import CUSTOM_CALLS
+from tilewright.jax.windows import as_xla_takes_windows
 
 __all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hlo.errors import Location
-from tilewright import __version__, report
+from tilewright import __version__
+from tilewright.commands import report
 from tilewright.inputs import InputError
 
 __all__ = ["COMMANDS"]
@@ -210,7 +211,7 @@ def cache(args: argparse.Namespace) -> int:
 
 def _plan_text(path: str, entry: str | None) -> tuple[list[dict[str, Any]], str]:
     """(fusions, explanation) of a program, or of what `tilewright plan --json` wrote. Raises InputError."""
-    from tilewright import commands
+    from tilewright.commands import programs
 
     if path.endswith(".json"):
         try:
@@ -223,8 +224,8 @@ def _plan_text(path: str, entry: str | None) -> tuple[list[dict[str, Any]], str]
     import codegen
     import tiling
 
-    module = commands.load(path)
-    function = commands.entry_of(module, entry, path)
+    module = programs.load(path)
+    function = programs.entry_of(module, entry, path)
     made = tiling.plan(module, entry=function.name, supports=codegen.supports)
     return report.fusions(made), str(made.explain())
 
@@ -261,7 +262,7 @@ def diff(args: argparse.Namespace) -> int:
 
 def completion(args: argparse.Namespace) -> int:
     """`tilewright completion bash|zsh|fish`: a script for the shell, made from the options themselves."""
-    from tilewright.completion import script
+    from tilewright.commands.completion import script
 
     print(script(args.shell, args.parser))
     return 0
@@ -272,10 +273,11 @@ def completion(args: argparse.Namespace) -> int:
 
 def picture(args: argparse.Namespace) -> int:
     """`tilewright picture KIND FILE -o OUT.png`: one of the pictures of `tilewright.pictures` as a file."""
-    from tilewright import commands, pictures
+    from tilewright import pictures
+    from tilewright.commands import programs
 
-    module = commands.load(args.file)
-    function = commands.entry_of(module, args.entry, args.file)
+    module = programs.load(args.file)
+    function = programs.entry_of(module, args.entry, args.file)
     figure = pictures.from_program(args.kind, module, function, op=args.op, at=args.at)
     known = figure.canvas.get_supported_filetypes()
     if Path(args.output).suffix.lower().lstrip(".") not in known:

@@ -3,7 +3,7 @@
 JAX traces and lowers; everything after the StableHLO text is this project's. JAX's lowering for the CPU hides linear algebra
 and random bits behind custom calls and loops, so functions are lowered for a neutral target, where `cholesky` and
 `triangular_solve` stay ops and the random bits are plain arithmetic; what only the CPU's lowering knows (eigenvalues, singular
-values, callbacks) is lowered for it, and its LAPACK calls run through SciPy (`tilewright.lapack`).
+values, callbacks) is lowered for it, and its LAPACK calls run through SciPy (`tilewright.jax.lapack`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from codegen.call.ready import get_ready
 from hlo.errors import Declined, TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
-from tilewright import first_call
-from tilewright.inherited import started_in
-from tilewright.jax_front import ELSEWHERE, MISSED, Front, NotReadyError, bound
-from tilewright.jax_lowering import Lowered, lower_all
-from tilewright.jax_results import Results
-from tilewright.jax_signatures import array, foreign, signature, static_arguments
-from tilewright.kept_programs import find, keep, own_digest
+from tilewright.jax import first_call
+from tilewright.jax.inherited import started_in
+from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
+from tilewright.jax.lowering import Lowered, lower_all
+from tilewright.jax.results import Results
+from tilewright.jax.signatures import array, foreign, signature, static_arguments
+from tilewright.jax.kept_programs import find, keep, own_digest
 from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]

@@ -17,9 +17,9 @@ import numpy as np
 
 from hlo.module import Module
 from hlo.types import TokenType
-from tilewright import first_call
-from tilewright.kept_programs import Kept, donated
-from tilewright.lapack import CUSTOM_CALLS
+from tilewright.jax import first_call
+from tilewright.jax.kept_programs import Kept, donated
+from tilewright.jax.lapack import CUSTOM_CALLS
 
 __all__ = ["Lowered", "lower_all"]
 

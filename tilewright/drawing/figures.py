@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from hlo.errors import TilewrightError
-from tilewright.report import bytes_text
+from tilewright.commands.report import bytes_text
 
 __all__ = ["PictureError", "bytes_label", "figure"]
 

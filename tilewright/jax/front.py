@@ -91,7 +91,7 @@ class Front:
             on_their_way.append((lambda: done.value == begun, self._programs))
 
     def add(self, made: Any, leaves: Sequence[Any]) -> XlaCall | Declined:
-        """Takes the program of a signature (`jax_bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""
+        """Takes the program of a signature (`bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""
         jax = self._jax
         reason = _reason(jax, made, leaves)
         if reason is not None:

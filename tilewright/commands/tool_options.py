@@ -1,4 +1,4 @@
-"""The options of the commands in `tilewright.tools`, which imports what they need only when one is called."""
+"""The options of the commands in `tilewright.commands.tools`, which imports what they need only when one is called."""
 
 from __future__ import annotations
 

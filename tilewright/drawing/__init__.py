@@ -1,0 +1,1 @@
+"""What `tilewright.pictures` is drawn with: figures, graphs, panels."""
