@@ -116,7 +116,7 @@ def einsum(name: str, equation: str, *shapes: Shape, dtype: str = "float32", res
 
 
 def cases() -> list[Case]:
-    """Every shape of the table, and the layers of `benchmarks/convolution_cases.py`."""
+    """Every shape of the table, and the layers of `benchmarks/cases/convolutions.py`."""
     found = [product(f"mm_{n}", n, n, n) for n in (127, 256, 512, 513, 1000, 1024, 2048)]
     for ta, tb in ((False, True), (True, False), (True, True)):
         tag = ("t" if ta else "n") + ("t" if tb else "n")
@@ -415,7 +415,7 @@ def cases() -> list[Case]:
         convolution("grad_w_g4_nchw", (2, 64, 28, 28), (64, 16, 3, 3), "NCHW", groups=4, grad=1),
         convolution("grad_w_g4", (4, 28, 28, 64), (3, 3, 16, 64), groups=4, grad=1),
     ]
-    from benchmarks.convolution_cases import layers
+    from benchmarks.cases.convolutions import layers
 
     return [*found, *layers(convolution)]
 

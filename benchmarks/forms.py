@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole forms of models and numerical codes against JAX on the CPU: attention, norms, blocks, losses, updates, solvers.
 
-    python benchmarks/forms.py                             all of `form_cases.py`, some minutes
+    python benchmarks/forms.py                             all of `cases/forms.py`, some minutes
     python benchmarks/forms.py --only 'attention;LSTM*'
     python benchmarks/forms.py --keep-memory --json > forms.json
 
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.compare_jax import interleave  # noqa: E402
-from benchmarks.form_cases import cases  # noqa: E402
+from benchmarks.cases.forms import cases  # noqa: E402
 from benchmarks.tables import Case, Outcome, chosen, finish, options, show_ratios, started  # noqa: E402
 
 

@@ -227,10 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.page:
         PAGE.write_text(page(json.loads(args.page.read_text("utf-8"))), "utf-8")
         return 0
-    here = str(ROOT / "benchmarks")  # a script's own folder comes first, and `indexing.py` in it is not the package
-    sys.path[:] = [str(ROOT), *(folder for folder in sys.path if folder != here)]
+    sys.path.insert(0, str(ROOT))
     from benchmarks.compare_jax import KEEP_MEMORY, limit_threads, machine
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.cases.workloads import WORKLOADS
 
     names = args.only.split(",") if args.only else [w.name for w in WORKLOADS]
     unknown = sorted(set(names) - {w.name for w in WORKLOADS})

@@ -43,7 +43,7 @@ SUITES = ("forms", "streams", "contractions", "performance")
 def serve() -> int:
     """Answers lines of JSON: `load` compiles a program, runs it and writes its results; `time` gives the seconds of calls.
 
-    It is started with -P, as files beside this one are named like packages of the project.
+    It is started with -P: all that it imports is of its own revision.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the project prints is no answer
@@ -143,7 +143,7 @@ def programs(suites: Sequence[str], only: str | None) -> Iterator[Program]:
         return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
     if "performance" in suites:
-        from benchmarks.workloads import WORKLOADS
+        from benchmarks.cases.workloads import WORKLOADS
 
         for w in WORKLOADS:
             if wanted("performance", w.name):
@@ -157,9 +157,9 @@ def programs(suites: Sequence[str], only: str | None) -> Iterator[Program]:
                 yield Program("contractions", c.name, c.function, [_operand(rng, *o) for o in c.operands], True)
     for suite in ("streams", "forms"):
         if suite in suites:
-            from benchmarks import form_cases, stream_cases
+            from benchmarks.cases import forms, streams
 
-            for case in {"streams": stream_cases, "forms": form_cases}[suite].cases():
+            for case in {"streams": streams, "forms": forms}[suite].cases():
                 if wanted(suite, case.group, case.name):
                     arrays = [g.make(7 + k) for k, g in enumerate(case.arguments)]
                     wide = any("64" in a.dtype.name for a in arrays)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Everything that is no contraction, against JAX on the CPU: element by element, reduced, moved, scanned, looked up, sorted.
 
-    python benchmarks/streams.py                             all of `stream_cases.py`, some minutes
+    python benchmarks/streams.py                             all of `cases/streams.py`, some minutes
     python benchmarks/streams.py --only 'reductions,x + x.T'
     python benchmarks/streams.py --keep-memory --json > streams.json
 
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.compare_jax import interleave  # noqa: E402
-from benchmarks.stream_cases import cases  # noqa: E402
+from benchmarks.cases.streams import cases  # noqa: E402
 from benchmarks.tables import Case, Outcome, chosen, finish, options, show_ratios, started  # noqa: E402
 
 

@@ -49,9 +49,10 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 @pytest.mark.jax
 def test_a_form_is_compared_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks import form_cases, forms
+    from benchmarks import forms
+    from benchmarks.cases.forms import cases
 
-    case = next(c for c in form_cases.cases() if c.name == "L2 rows")
+    case = next(c for c in cases() if c.name == "L2 rows")
     small = replace(case, arguments=(replace(case.arguments[0], shape=(16, 32)),))
     row = forms.measure(small, 2, 0.0)
     assert (row.problem, row.fallbacks) == (None, ())
@@ -132,7 +133,7 @@ def test_the_limit_is_the_larger_one() -> None:
 def test_every_workload_can_be_traced() -> None:
     import jax
 
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.cases.workloads import WORKLOADS
 
     assert len({w.name for w in WORKLOADS}) == len(WORKLOADS) >= 25
     for w in WORKLOADS:

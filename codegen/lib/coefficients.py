@@ -1,7 +1,7 @@
-"""Polynomial coefficients (ascending powers) of the scalar functions, fitted by ``benchmarks/minimax.py``.
+"""Polynomial coefficients (ascending powers) of the scalar functions, fitted by ``benchmarks/functions/minimax.py``.
 
-Each comment states the weighted error of the fit in exact arithmetic; ``benchmarks/ulp.py`` measures what is left of it
-after rounding.  The function that a table approximates stands beside its name in ``benchmarks/minimax.py``.
+Each comment states the weighted error of the fit in exact arithmetic; ``benchmarks/functions/ulp.py`` measures what is left of it
+after rounding.  The function that a table approximates stands beside its name in ``benchmarks/functions/minimax.py``.
 """
 
 # weighted error 3.13e-9

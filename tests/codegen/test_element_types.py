@@ -16,7 +16,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from benchmarks.element_types import ELEMENTS, survey_elementwise
+from benchmarks.functions.element_types import ELEMENTS, survey_elementwise
 from codegen.lib.narrow import NARROW_FLOATS, NARROW_INTEGERS, POWER_OF_TWO
 from codegen.native.jit import kernel_assembly
 from codegen.native.signature import KernelSignature, Param
@@ -301,7 +301,7 @@ def _assembly(expression: str, name: str, target: str, result: str | None = None
 def test_every_elementwise_op_is_right_on_other_targets(target: str) -> None:
     names = ["i4", "ui16", "f8E4M3FN", "f16", "bf16", "f32", "f64", "complex<f32>"]
     environment = {**os.environ, "TILEWRIGHT_TARGET": target, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.element_types", *names]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.functions.element_types", *names]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert sum(line.endswith("native and right") for line in printed.splitlines()) == len(names)
     assert not [x for x in printed.splitlines() if " differ" in x and "atan2" not in x], printed

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.ulp import HAS_LONG, LONG, TABLE, WORST, reference, ulp_errors, worst_error
+from benchmarks.functions.ulp import HAS_LONG, LONG, TABLE, WORST, reference, ulp_errors, worst_error
 from codegen.native.jit import kernel_assembly
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target, default_target, host_target
@@ -15,7 +15,7 @@ from codegen.tune.probe import apply, elementwise_kernel, elementwise_source
 from tests.machines import narrower_targets
 
 # the error in ulp that each function stays under on every target, f32 and f64: some five parts in a hundred above the largest
-# that searches of millions found (benchmarks/ulp.py holds where); a correctly rounded result is off by 1/2 at most
+# that searches of millions found (benchmarks/functions/ulp.py holds where); a correctly rounded result is off by 1/2 at most
 BOUNDS = {
     "exp": (1.1, 1.1),
     "exp2": (1.1, 1.1),

@@ -53,14 +53,14 @@ def _contractions() -> dict[str, Make]:
 
 def _forms() -> dict[str, Make]:
     """A third of the table of benchmarks/forms.py."""
-    from benchmarks.form_cases import cases
+    from benchmarks.cases.forms import cases
 
     return _sample(3, ((f"{c.group}/{c.name}", c.function, tuple((g.shape, g.dtype) for g in c.arguments)) for c in cases()))
 
 
 def _streams() -> dict[str, Make]:
     """A third of the table of benchmarks/streams.py."""
-    from benchmarks.stream_cases import cases
+    from benchmarks.cases.streams import cases
 
     return _sample(3, ((f"{c.group}/{c.name}", c.function, tuple((g.shape, g.dtype) for g in c.arguments)) for c in cases()))
 

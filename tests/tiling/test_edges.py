@@ -13,7 +13,7 @@ import pytest
 
 import hlo
 import tiling
-from benchmarks.what_runs import called
+from benchmarks.compiling.what_runs import called
 from hlo import Declined
 from hlo.access import Condition
 from hlo.registry import definitions

@@ -63,7 +63,7 @@ def test_attention_with_rotary_positions_keeps_no_scores() -> None:
     """The scores would take 33 MB: the angles of the positions, computed for each head, made it look cheaper to keep them."""
     import jax
 
-    from benchmarks.form_cases import cases
+    from benchmarks.cases.forms import cases
 
     case = next(c for c in cases() if c.name == "rotary")
     shapes = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in case.arguments]  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ import pytest
 
 import hlo
 import tiling
-from benchmarks.traffic import simulate
+from benchmarks.compiling.traffic import simulate
 from codegen.supports import supports
 from tiling.machine import Machine
 from tiling.planning.cost import estimate

@@ -1,7 +1,7 @@
 """Each elementwise function on 4M elements, f32 and f64, against JAX: milliseconds, and JAX's time over own time.
 
 Runs of the two alternate, so that a machine that slows down slows both; the figure is the median. Needs JAX.
-Usage: ``python -m benchmarks.elementwise [function ...] [--types f32,f64] [--elements N] [--rounds N]``.
+Usage: ``python -m benchmarks.functions.elementwise [function ...] [--types f32,f64] [--elements N] [--rounds N]``.
 """
 
 from __future__ import annotations

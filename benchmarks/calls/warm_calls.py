@@ -1,4 +1,4 @@
-"""Where a warm call of `tilewright.jit` spends its time, beside JAX's: `python -m benchmarks.warm_calls`.
+"""Where a warm call of `tilewright.jit` spends its time, beside JAX's: `python -m benchmarks.calls.warm_calls`.
 
 `where(f, *arguments)` measures any function of JAX's; the command, a few of the kinds that whole programs consist of.
 """

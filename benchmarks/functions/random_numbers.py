@@ -1,8 +1,8 @@
 """Every distribution of `jax.random` in every implementation against JAX: first results and warm calls, results checked first.
 
-    python -m benchmarks.random_numbers [--only gamma,poisson] [--implementations threefry2x32,rbg,unsafe_rbg]
+    python -m benchmarks.functions.random_numbers [--only gamma,poisson] [--implementations threefry2x32,rbg,unsafe_rbg]
                                         [--sizes small,large,1000] [--seconds 0.3]
-    python -m benchmarks.random_numbers --program 10        # one program with all of them
+    python -m benchmarks.functions.random_numbers --program 10        # one program with all of them
 
 One row for each distribution, implementation and size, each measured in a process of its own with an empty cache. `first` is
 the seconds from the function to its first result (tracing, planning, compiling, the call), `cpu` the processor seconds of that

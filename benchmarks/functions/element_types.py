@@ -3,7 +3,7 @@
 Every elementwise op on every element type that its constraints allow, on all codes of the types of a byte and less and on edge
 values and random numbers of the wider ones; then reductions, contractions, moves and the other small examples of the tests.
 Prints one line for each op and type that a kernel does not compute, or computes otherwise.
-Usage: ``python -m benchmarks.element_types [type ...] [--all]``.
+Usage: ``python -m benchmarks.functions.element_types [type ...] [--all]``.
 """
 
 from __future__ import annotations

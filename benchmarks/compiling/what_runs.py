@@ -1,8 +1,8 @@
 """Which functions of the index maps and of the tile algebra run while programs are compiled.
 
-    python -m benchmarks.what_runs                    # the examples and five of tests/programs
-    python -m benchmarks.what_runs step.mlir ...      # programs in files
-    python -m benchmarks.what_runs --functions        # their names, too
+    python -m benchmarks.compiling.what_runs                    # the examples and five of tests/programs
+    python -m benchmarks.compiling.what_runs step.mlir ...      # programs in files
+    python -m benchmarks.compiling.what_runs --functions        # their names, too
 
 Counted are functions that are called at least once between a module and its kernels' sources: flattening, planning, proofs of
 memory, printing. Machine code is made without any of them. What is remembered of earlier programs is forgotten first.
@@ -27,7 +27,7 @@ from indexing import clear_caches
 
 __all__ = ["PROGRAMS", "Ran", "called", "functions_of", "table"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("indexing", "tiling/tiles")
 PROGRAMS = (
     *sorted((ROOT / "examples").glob("*.mlir")),
@@ -110,7 +110,7 @@ def table(ran: Ran, names: bool = False) -> str:
 
 def main() -> None:
     about = "which functions of the index maps and of the tile algebra run while programs are compiled"
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.what_runs", description=about)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compiling.what_runs", description=about)
     parser.add_argument("files", nargs="*", type=Path, help="programs; the examples and five of tests/programs by default")
     parser.add_argument("--functions", action="store_true", help="print the functions' names")
     given = parser.parse_args()

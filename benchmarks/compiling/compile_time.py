@@ -1,6 +1,6 @@
 """How long the first result takes, from nothing and from the disk cache, and how that grows with a program's ops.
 
-    python -m benchmarks.compile_time [FILE.mlir ...] [--ops 500,1000,2000,5000]
+    python -m benchmarks.compiling.compile_time [FILE.mlir ...] [--ops 500,1000,2000,5000]
 
 Each figure is of a fresh process, its imports apart, with an empty cache folder (cold) and once more with the same (warm).
 Without files: the examples, a chain of elementwise ops and a stack of equal blocks of each size, the latter as `same-N`.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 FIRST_RESULT = """
 import sys, time

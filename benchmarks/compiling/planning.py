@@ -1,11 +1,11 @@
 """How long planning takes, and how it grows with the program: seconds against ops, in series of programs.
 
-    python -m benchmarks.planning                                    # an encoder block stacked n times, no JAX needed
-    python -m benchmarks.planning --series transformer --sizes 1,2,4,8,12,24,48
-    python -m benchmarks.planning --series ssm --sizes 64,128,256,512,1024
-    python -m benchmarks.planning --series resnet --sizes 50
-    python -m benchmarks.planning --series nuts                      # needs blackjax
-    python -m benchmarks.planning step.mlir ...                      # programs in files
+    python -m benchmarks.compiling.planning                                    # an encoder block stacked n times, no JAX needed
+    python -m benchmarks.compiling.planning --series transformer --sizes 1,2,4,8,12,24,48
+    python -m benchmarks.compiling.planning --series ssm --sizes 64,128,256,512,1024
+    python -m benchmarks.compiling.planning --series resnet --sizes 50
+    python -m benchmarks.compiling.planning --series nuts                      # needs blackjax
+    python -m benchmarks.compiling.planning step.mlir ...                      # programs in files
 
 `transformer` are n layers with loss, gradient, clipping and AdamW; `resnet` is a training step; `ssm` a state space model by
 `associative_scan` over n steps, with its gradient. Printed are the ops of the flattened program and of its regions, the kernels,
@@ -27,7 +27,7 @@ import hlo
 import tiling
 from tiling.lower.fusion import Lowering
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "encoder_block.mlir"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "encoder_block.mlir"
 
 
 def stacked(layers: int) -> hlo.Module:

@@ -1,6 +1,6 @@
 """Predicted against simulated traffic: what a kernel's own accesses fetch from beyond each core's caches, and from memory.
 
-    python -m benchmarks.traffic [--only NAMES]
+    python -m benchmarks.compiling.traffic [--only NAMES]
 
 Hardware counters are not to be had everywhere, so each schedule's accesses (the ones that the proofs are about) are replayed
 line by line through caches of the machine's sizes: one of its own for each core, and a shared one behind them, least recently
@@ -32,7 +32,7 @@ from tiling.loops.ir import Contract, Nest, Phase, Scatter, Schedule, Scope
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LINE_BYTES = 64
 WAYS = 16
 TOUCHES = 30_000_000  # lines replayed for a phase, at most

@@ -1,6 +1,6 @@
 """What calling costs: a program of three ops on 64 elements, beside NumPy and a bare numba function of the same kernel.
 
-    python -m benchmarks.small_calls
+    python -m benchmarks.calls.small_calls
 
 Prints nanoseconds a call, the least of several rounds taken in turns. The numba function writes into an array that is there
 already; a second one also makes the result, as the program does.

@@ -1,6 +1,6 @@
 """The cost model against measurements: does it choose tile sizes that are nearly the best?
 
-    python -m benchmarks.model [--candidates N] [--repeat N] [--only NAMES]
+    python -m benchmarks.compiling.model [--candidates N] [--repeat N] [--only NAMES]
 
 For each workload every fusion's most promising tile sizes are compiled and timed in turns (results checked against the
 evaluator first); the model's choice and the fastest one are then timed again, alone, so that the winner is not the luckiest.
@@ -32,7 +32,7 @@ from tilewright.inputs import random_arrays
 from tiling.machine import Machine
 from tiling.planning.search import ranked_tiles
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NEAR = 1.1
 
 

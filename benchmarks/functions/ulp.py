@@ -4,7 +4,7 @@ Prints, for f32 and f64, the largest |computed - exact| / ulp(exact) over a dens
 nanoseconds an element costs in a vectorised loop that stays in L1.  f32 is compared with f64 (NumPy, math, or the library's
 own f64 function, which is compared with mpmath itself), f64 with NumPy's long double where that has 64 bits or more and the
 function, with mpmath otherwise.  Every sample holds the arguments of WORST, too: a sample alone finds the largest error by
-luck.  Usage: ``python -m benchmarks.ulp [function ...] [--target avx2] [--samples N]``.
+luck.  Usage: ``python -m benchmarks.functions.ulp [function ...] [--target avx2] [--samples N]``.
 """
 
 from __future__ import annotations

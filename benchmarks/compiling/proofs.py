@@ -1,9 +1,9 @@
 """What the proofs about memory cost: CPU seconds of the proof beside CPU seconds of planning, program by program.
 
-    python -m benchmarks.proofs                               # examples, tests/programs, transposed convolutions; no JAX needed
-    python -m benchmarks.proofs examples transposed --rows    # some classes, a row for each program
-    python -m benchmarks.proofs convolutions contractions families training --every 4    # programs lowered by JAX
-    python -m benchmarks.proofs step.mlir ...                 # programs in files
+    python -m benchmarks.compiling.proofs                               # examples, tests/programs, transposed convolutions; no JAX needed
+    python -m benchmarks.compiling.proofs examples transposed --rows    # some classes, a row for each program
+    python -m benchmarks.compiling.proofs convolutions contractions families training --every 4    # programs lowered by JAX
+    python -m benchmarks.compiling.proofs step.mlir ...                 # programs in files
 
 Planning is `tiling.plan`, the proof all of `memory_fault`: the key, and where it is not known what `prove_memory` shows. Sources
 are printed before: the compiler needs them. Times are CPU seconds of the process: what else runs does not count. Each
@@ -30,7 +30,7 @@ from codegen.call import memory_safety
 from codegen.call.assembly import fusion_source
 from codegen.call.memory_safety import memory_fault
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CLASSES = ("examples", "programs", "transposed", "convolutions", "contractions", "families", "training")
 WITHOUT_JAX = CLASSES[:3]
 FAMILIES = ("structured", "library", "transforms", "algorithms", "special", "numpy_api", "elementwise", "large")
@@ -122,7 +122,7 @@ def _families() -> Iterator[Program]:
 
 
 def _training() -> Iterator[Program]:
-    planning = importlib.import_module("benchmarks.planning")
+    planning = importlib.import_module("benchmarks.compiling.planning")
     yield "transformer 2, AdamW", lambda: planning.transformer(2)
     yield "ResNet-26, AdamW", lambda: planning.resnet(26)
     yield "state space model 256", lambda: planning.ssm(256)

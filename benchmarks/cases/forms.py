@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks import convolution_cases
+from benchmarks.cases import convolutions
 from benchmarks.tables import Case, Given, cases_of
 
 __all__ = ["cases"]
@@ -663,7 +663,7 @@ GROUPS: dict[str, Callable[[], Table]] = {
     "attention": attention,
     "norms": normalised,
     "blocks": blocks,
-    "convolutions": convolution_cases.blocks,
+    "convolutions": convolutions.blocks,
     "losses": losses,
     "updates": updates,
     "numerical": numerical,

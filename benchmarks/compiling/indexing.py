@@ -1,6 +1,6 @@
 """Speed of the index analysis, on a transformer of a given number of ops.
 
-python benchmarks/indexing.py [--ops 2000]
+python benchmarks/compiling/indexing.py [--ops 2000]
 
 one op       output-to-input maps of one op, median over the ops
 all maps     every op's maps in both directions, and every consumer's maps composed with its producer's, simplified
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import hlo
 import indexing

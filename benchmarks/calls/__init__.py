@@ -1,0 +1,1 @@
+"""What a warm call costs beside what it computes."""

@@ -1,0 +1,1 @@
+"""What is measured: programs with their arguments, by suite."""

@@ -1,0 +1,1 @@
+"""What maps, planning, proofs and compiling cost, and how good the planner's predictions are."""
