@@ -172,9 +172,9 @@ LAYERS = {
     "tilewright": ["tilewright", *(f"tests/test_{n}.py" for n in ("cli*", "bisect", "examples", "pictures", "goldens", "ends"))],
     "safety": ["tests/safety", "tests/hostile"],
     "jax": [f"tests/test_{n}.py" for n in ("jit*", "pjrt*", "first_call", "kept_programs", "models")],
-    "docs": ["tests/test_docs.py", "tests/test_readme.py", "tests/test_op_*.py", "tests/test_notebooks.py"],
+    "docs": ["tests/documents/test_docs.py", "tests/documents/test_readme.py", "tests/test_op_*.py", "tests/documents/test_notebooks.py"],
     "machines": ["tests/test_machines.py"],
-    "project": ["tests/test_benchmark.py", "tests/test_imports.py", "tests/test_pairs.py", "tests/test_suite.py"],
+    "project": ["tests/project/test_benchmark.py", "tests/project/test_imports.py", "tests/project/test_pairs.py", "tests/project/test_suite.py"],
 }
 
 

@@ -21,7 +21,7 @@ if IS_WORKER:
 else:
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tilewright-tests-")
 _CACHE = os.environ["XDG_CACHE_HOME"]
-# Kernels are what is tested: no first call is the evaluator's, but in the tests of just that (tests/test_first_call.py).
+# Kernels are what is tested: no first call is the evaluator's, but in the tests of just that (tests/jax/test_first_call.py).
 os.environ["TILEWRIGHT_FIRST_CALL"] = "compiled"
 
 # Two shared cores make any deadline a matter of luck; the examples are the same on every run.

@@ -11,7 +11,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from tests.command_line import ROOT
+from tests.commands.command_line import ROOT
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
 

@@ -33,13 +33,13 @@ def _random(seed: int) -> Module:
 
 
 def _jax() -> dict[str, Make]:
-    from tests.jax_programs import PROGRAMS
+    from tests.jax.jax_programs import PROGRAMS
 
     return {name: functools.partial(_trace, function, arguments) for name, (function, arguments) in PROGRAMS.items()}
 
 
 def _more() -> dict[str, Make]:
-    from tests.jax_programs_more import P
+    from tests.jax.jax_programs_more import P
 
     return {name: functools.partial(_trace, function, arguments) for name, (function, arguments) in P.items()}
 

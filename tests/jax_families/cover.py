@@ -19,7 +19,7 @@ import tilewright
 from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise
 from hlo.types import TensorType
-from tests import jax_programs
+from tests.jax import jax_programs
 from tests.jax_families.common import Program
 from tests.jax_families.slow import SLOW
 from tiling.program.flatten import flatten

@@ -386,7 +386,7 @@ SLOW: dict[str, frozenset[str]] = {
             "reductions without NaN of integers",
         )
     ),
-    # tests/test_jit_programs.py: long to trace and to compile; what they are made of is in others, too.
+    # tests/jax/test_jit_programs.py: long to trace and to compile; what they are made of is in others, too.
     "programs": frozenset((
         "random_distributions",
         "random_integers",

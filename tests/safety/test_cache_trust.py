@@ -11,7 +11,7 @@ import pytest
 from codegen.native import object_cache
 from codegen.native.object_cache import read, untrusted_reason, write, write_source
 from codegen.remembered.machine import calibrated_machine, remember_machine
-from tests.command_line import called
+from tests.commands.command_line import called
 from tiling.machine import Machine
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="the system has no owners")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from tests.command_line import ROOT
+from tests.commands.command_line import ROOT
 from tests.machines import MACHINES
 
 PAGE = (ROOT / "docs" / "platforms.md").read_text("utf-8")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 MAY_IMPORT = {
     "hlo": set(),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.docs

@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.cli import main, parser
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SOFTMAX, NORM = str(ROOT / "examples" / "softmax.mlir"), str(ROOT / "examples" / "layer_norm.mlir")
 
 

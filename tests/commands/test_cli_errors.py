@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.command_line import TWO, called
+from tests.commands.command_line import TWO, called
 
 GOOD = """\
 func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {

@@ -11,7 +11,7 @@ import sys
 
 from tilewright import cli
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 SOFTMAX = """\
 func.func @main(%x: tensor<6x10xf32>) -> tensor<6x10xf32> {

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.command_line import called
+from tests.commands.command_line import called
 from tilewright.check import Tolerance, compare, first_difference, float_info, tolerance
 
 FLOATS = [np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16)] + [

@@ -11,7 +11,7 @@ import tomllib
 import pytest
 
 import dev
-from tests.command_line import ROOT
+from tests.commands.command_line import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 

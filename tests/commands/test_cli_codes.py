@@ -12,7 +12,7 @@ import codegen
 import hlo
 import interp
 import tiling
-from tests.command_line import SOFTMAX
+from tests.commands.command_line import SOFTMAX
 from tilewright import cli
 from tilewright.commands import programs
 

@@ -13,7 +13,7 @@ import hlo
 import tiling
 from hlo.registry import definitions
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ MORE: dict[str, Any] = {}
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
 
-    from tests import jax_programs, jax_programs_more
+    from tests.jax import jax_programs, jax_programs_more
     from tests.jax_families.covered import COVERED
     from tests.jax_families.slow import SLOW
 

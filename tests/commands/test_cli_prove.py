@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tiling
-from tests.command_line import SOFTMAX
+from tests.commands.command_line import SOFTMAX
 from tilewright import cli
 from tiling import Obligation, Proof
 from tiling.proving.obligations import Verdict

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 import dev
-from tests.command_line import ROOT
+from tests.commands.command_line import ROOT
 from tilewright import cli
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -69,7 +69,7 @@ def pages_with_code() -> list[object]:
 @pytest.fixture(scope="module")
 def pages() -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.page_server"]
+    command = [sys.executable, "-m", "tests.documents.page_server"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
         yield server
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from codegen.lib import NAMESPACE
-from tests.command_line import ROOT, SOFTMAX, TWO, called, tilewright
+from tests.commands.command_line import ROOT, SOFTMAX, TWO, called, tilewright
 
 
 def document(*arguments: str, **environment: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.scipy.special
     from jax import lax
 
-    from tests.test_jit_programs import ROUNDED, same
+    from tests.jax.test_jit_programs import ROUNDED, same
 
 
 def agrees(f: Any, *args: Any, bound: float | None = None) -> None:

@@ -15,7 +15,7 @@ import hlo
 import tilewright
 
 pytestmark = pytest.mark.jax
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax

@@ -13,7 +13,7 @@ import pytest
 import codegen
 import hlo
 from benchmarks import compare_jax
-from tests.command_line import ROOT
+from tests.commands.command_line import ROOT
 from tests.test_examples import make_examples
 from tilewright.inputs import random_arrays
 

@@ -1,4 +1,4 @@
-"""What `tests/test_pjrt.py` checks of the platform `tilewright`, in a process of its own: `python -m tests.pjrt_checks NAME...`.
+"""What `tests/jax/test_pjrt.py` checks of the platform `tilewright`, in a process of its own: `python -m tests.jax.pjrt_checks NAME...`.
 
 The process prints a JSON object: each check's name, and null or what it raised. JAX finds the platform by its entry point.
 """

@@ -11,12 +11,12 @@ import tomllib
 
 import pytest
 
-from tests.pjrt_checks import CHECKS, SLOW
+from tests.jax.pjrt_checks import CHECKS, SLOW
 from tilewright.pjrt import layout
 
 pytestmark = pytest.mark.jax
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def run(
@@ -39,7 +39,7 @@ def outcomes(names: list[str], folder: pathlib.Path) -> dict[str, str | None]:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tilewright\nVersion: 0\n", "utf-8")
     lines = ["[jax_plugins]", *(f"{name} = {module}" for name, module in entries.items()), ""]
     (metadata / "entry_points.txt").write_text("\n".join(lines), "utf-8")
-    done = run("-m", "tests.pjrt_checks", *names, paths=(folder,))
+    done = run("-m", "tests.jax.pjrt_checks", *names, paths=(folder,))
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found

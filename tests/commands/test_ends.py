@@ -13,7 +13,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from tests.command_line import called
+from tests.commands.command_line import called
 from tilewright.check import compare, float_info
 from tilewright.ends import end_arrays, takes_ends
 from tilewright.inputs import random_arrays

@@ -1,0 +1,1 @@
+"""The documentation, the notebooks and the table of ops say what is so."""
