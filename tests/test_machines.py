@@ -13,8 +13,8 @@ import interp
 import tiling
 from codegen.target import Target, default_target, host_target
 from hlo.errors import SettingError
-from tests.codegen.test_contractions import convolution, dot
-from tests.codegen.test_transposed_convolutions import CASES
+from tests.codegen.contract.test_contractions import convolution, dot
+from tests.codegen.contract.test_transposed_convolutions import CASES
 from tests.machines import MACHINES
 from tests.random_programs import random_program
 from tilewright.check import compare

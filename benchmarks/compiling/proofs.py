@@ -87,7 +87,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Program]:
 
 
 def _transposed() -> Iterator[Program]:
-    table = importlib.import_module("tests.codegen.test_transposed_convolutions").CASES
+    table = importlib.import_module("tests.codegen.contract.test_transposed_convolutions").CASES
     for name, case in table.items():
         yield name, lambda c=case: hlo.parse(c.text)  # type: ignore[misc]
 

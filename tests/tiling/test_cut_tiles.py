@@ -13,7 +13,7 @@ import interp
 import tiling
 from codegen.supports import supports
 from indexing.expr import Const, Var, minimum
-from tests.codegen.test_transposed_convolutions import CASES, Transposed, arrays_for
+from tests.codegen.contract.test_transposed_convolutions import CASES, Transposed, arrays_for
 from tests.pairs import fast_cover
 from tiling import Contract, Loop, Machine, Plan
 

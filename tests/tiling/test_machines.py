@@ -17,8 +17,8 @@ import pytest
 import hlo
 import tiling
 from codegen.supports import supports
-from tests.codegen.test_transposed_convolutions import CASES as TRANSPOSED
-from tests.codegen.test_transposed_convolutions import Transposed
+from tests.codegen.contract.test_transposed_convolutions import CASES as TRANSPOSED
+from tests.codegen.contract.test_transposed_convolutions import Transposed
 from tests.random_programs import random_program
 from tiling import Machine
 from tiling.pipeline import finished

@@ -17,7 +17,7 @@ from codegen.supports import supports
 from hlo.access import Condition
 from hlo.types import element_type
 from indexing.expr import EVERYTHING, Interval, Var, as_expr, evaluate, maximum, minimum
-from tests.codegen.test_transposed_convolutions import CASES
+from tests.codegen.contract.test_transposed_convolutions import CASES
 from tests.random_programs import random_program
 from tests.tiling.test_prove_enumeration import spoiled
 from tiling import Buffer, Machine, Schedule, Scope

@@ -29,7 +29,7 @@ from codegen.target import Target
 from codegen.tune.probe import run
 from tiling.planning.garbage import NEW_OBJECTS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def product(n: int, extra: str = "") -> tuple[str, KernelSignature]:

@@ -24,7 +24,7 @@ from codegen.tune.probe import run
 
 SOURCE = "def kernel(begin, end, x):\n    for i in range(begin, end):\n        x[i] = x[i] + float32(1)\n"
 SIGNATURE = KernelSignature((Param("x", "float32", 4),))
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from tests.codegen.test_contractions import arrays_for, check, dot, tensor
+from tests.codegen.contract.test_contractions import arrays_for, check, dot, tensor
 from tiling.proving.obligations import prove
 
 

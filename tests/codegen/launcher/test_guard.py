@@ -27,7 +27,7 @@ TEXT = """func.func @main(%x: tensor<{n}xf32>) -> tensor<{n}xf32> {{
   %0 = stablehlo.multiply %x, %x : tensor<{n}xf32>
   return %0 : tensor<{n}xf32>
 }}"""
-PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAMS = Path(__file__).parents[2] / "programs"
 SLICE = """
 import sys
 from pathlib import Path
@@ -50,7 +50,7 @@ for path in sys.argv[1:]:
 def run(code: str, mode: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", code, *arguments], env={**os.environ, "TILEWRIGHT_DEBUG": mode, **more},
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300, check=False,
+        cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_a_kernel_that_writes_outside_is_named(
 
 CRASH = """
 import numpy as np, pytest
-from tests.codegen.test_guard import overrunning
+from tests.codegen.launcher.test_guard import overrunning
 mode, n, place = __import__("sys").argv[1:]
 exe = overrunning(pytest.MonkeyPatch(), mode, int(n), int(place))
 exe(np.ones(int(n), np.float32))

@@ -24,7 +24,7 @@ from tests.machines import narrower_targets
 from tests.threads import in_threads
 from tilewright.inputs import random_arrays
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAMS = sorted([*(ROOT / "tests" / "programs").glob("*.mlir"), *(ROOT / "examples").glob("*.mlir")])
 
 SOFTMAX = """func.func @main(%x: tensor<512x300xf32>) -> tensor<512x300xf32> {

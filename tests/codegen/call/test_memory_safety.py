@@ -21,14 +21,14 @@ from codegen.call.assembly import fusion_source
 from codegen.call.memory_safety import MemorySafetyWarning, memory_fault
 from codegen.supports import supports
 from indexing.expr import Const
-from tests.codegen.test_transposed_convolutions import CASES, Transposed, arrays_for
+from tests.codegen.contract.test_transposed_convolutions import CASES, Transposed, arrays_for
 from tiling import Buffer, Contract, Fusion, Loop, Machine, Nest, Plan, Schedule, Scope, with_schedule
 from tiling.pipeline import finished
 from tiling.planning.replacement import with_step
 from tiling.proving.obligations import Obligation, Verdict, prove_memory
 
 MACHINE = Machine(vector_bytes=32, vector_registers=16, l2_bytes=512 << 10, cores=2)
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 ADD = """func.func @main(%x: tensor<64x48xf32>, %y: tensor<64x48xf32>) -> tensor<64x48xf32> {
   %0 = stablehlo.add %x, %y : tensor<64x48xf32>

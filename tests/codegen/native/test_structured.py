@@ -19,7 +19,7 @@ from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.signature import KernelSignature, Param
 from tilewright.inputs import random_arrays
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.mlir"))
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.mlir"))
 FAST = {"softmax", "layer_norm", "gelu_mlp", "causal_attention"}
 
 BODIES = {

@@ -20,7 +20,7 @@ from codegen.native import lower as native
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def program(k: int) -> hlo.Module:

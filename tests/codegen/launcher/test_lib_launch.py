@@ -18,7 +18,7 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param, Scratch
 from tests.threads import needs_fork
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SQUARE = compile_kernel(
     "def kernel(begin, end, x, y):\n    for i in range(begin, end):\n        y[i] = x[i] * x[i]\n",
     KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))),

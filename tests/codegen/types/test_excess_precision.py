@@ -15,7 +15,7 @@ from codegen.tune.probe import apply
 from hlo.errors import SettingError
 from hlo.types import ELEMENT_TYPES
 from interp.numbers import convert
-from tests.codegen.test_wider_bodies import agrees
+from tests.codegen.types.test_wider_bodies import agrees
 from tiling.machine import Machine
 
 NARROW = ["bf16", "f16", "f8E4M3FN", "f8E5M2"]

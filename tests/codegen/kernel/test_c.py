@@ -24,7 +24,7 @@ from hlo import Declined
 from tests.random_programs import random_program
 from tilewright.inputs import random_arrays
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAMS = {p.stem: p for folder in ("examples", "tests/programs") for p in sorted((ROOT / folder).glob("*.mlir"))}
 FAST = ("rms_norm_residual", "top_k", "cumulative_sum", "embedding_gradient")
 # What folds numbers takes them in order in C, where machine code takes as many at once as a vector has lanes.

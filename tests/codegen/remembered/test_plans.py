@@ -14,7 +14,7 @@ from codegen.native import jit, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.remembered import plans
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture

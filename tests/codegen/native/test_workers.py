@@ -14,7 +14,7 @@ from codegen.native.jit import compile_kernels
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SLEEPING = "import time; time.sleep(60)"
 SIGNATURE = KernelSignature((Param("x", "float32"), Param("y", "float32")))
 

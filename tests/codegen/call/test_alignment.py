@@ -25,12 +25,12 @@ from codegen.native.jit import compile_kernel, kernel_ir
 from codegen.native.signature import KernelSignature, Param
 from codegen.tune.probe import run
 from hlo.types import element_type
-from tests.codegen.test_transposed_convolutions import CASES
+from tests.codegen.contract.test_transposed_convolutions import CASES
 from tests.hostile.test_found import HANDED_ON
 from tests.machines import x86_targets
 from tiling import Buffer, Scope
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def program(n: int, element: str) -> hlo.Module:
@@ -212,7 +212,7 @@ def test_arguments_in_the_middle_of_an_element_are_copied(element: str, offset: 
 
 EVERYWHERE = """
 import numpy as np, codegen, hlo, interp
-from tests.codegen.test_alignment import at_offset
+from tests.codegen.call.test_alignment import at_offset
 for part, size in ((8, 16), (4, 8)):
     square, turned, small = (f"tensor<{n}xcomplex<f{8 * part}>>" for n in ("33x40", "40x33", "33x33"))
     turn = f"%t = stablehlo.transpose %x, dims = [1, 0] : ({square}) -> {turned}"

@@ -16,7 +16,7 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target
 from codegen.tune.probe import run
-from tests.codegen.test_contractions import arrays_for, check, dot, tensor
+from tests.codegen.contract.test_contractions import arrays_for, check, dot, tensor
 from tests.machines import narrower_targets
 from tests.pairs import fast_cover
 from tiling.loops.ir import Contract

@@ -10,7 +10,7 @@ import pytest
 import codegen
 import hlo
 from codegen.launcher import launch
-from tests.codegen.test_matrices import close, numbers, positive, program, typed
+from tests.codegen.routines.test_matrices import close, numbers, positive, program, typed
 from tilewright.jax.lapack import CUSTOM_CALLS
 
 VECTORS = "{mhlo.backend_config = {mode = 86 : ui8, uplo = 76 : ui8}}"

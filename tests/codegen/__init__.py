@@ -1,0 +1,1 @@
+"""Tests of the code generator: kernels, their compilation, their calls."""

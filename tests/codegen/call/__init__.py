@@ -1,0 +1,1 @@
+"""Calls of compiled programs: arguments, results, what stays between calls, what is refused."""

@@ -1,0 +1,1 @@
+"""Contractions and convolutions, and the table of their micro-kernels."""

@@ -1,0 +1,1 @@
+"""Kernels as data, and their print as C."""

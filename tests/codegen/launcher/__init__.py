@@ -1,0 +1,1 @@
+"""What runs the steps of a call: threads, memory, guards."""

@@ -1,0 +1,1 @@
+"""From kernels to machine code, and its cache."""

@@ -1,0 +1,1 @@
+"""Random programs and loops of every kind against the evaluator."""

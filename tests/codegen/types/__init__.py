@@ -1,0 +1,1 @@
+"""Element types: narrow floats, complex numbers, quantized ones, bits."""
