@@ -9,7 +9,7 @@ from functools import cache
 import hlo
 import tests.mutations.more_programs as more
 import tiling
-from tests.tiling.attention_programs import attention
+from tests.tiling.lower.attention_programs import attention
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest

@@ -1,4 +1,4 @@
-"""Lowers the workloads of `tests/tiling/test_workloads.py` with JAX: `python tests/programs/make_programs.py`.
+"""Lowers the workloads of `tests/tiling/planning/test_workloads.py` with JAX: `python tests/programs/make_programs.py`.
 
 The texts are checked in, so that the tests need no JAX; running this again with the same JAX gives the same files.
 """

@@ -23,7 +23,7 @@ from tiling.planning.forms import lower, weigh
 from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
 from tiling.planning.weigh import Sketch
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = {p.stem: p for folder in ("examples", "tests/programs") for p in sorted((ROOT / folder).glob("*.mlir"))}
 MACHINE = Machine(vector_bytes=32)
 SEEDS = 12

@@ -15,7 +15,7 @@ import indexing
 from hlo.errors import Declined
 from indexing import IndexingMap, Var, evaluate, parse_map
 from tests.indexing.op_examples import EXAMPLES
-from tests.tiling.tile_checks import check
+from tests.tiling.tiles.tile_checks import check
 from tiling import SymbolicTile, exact_tile, symbolic_tile
 
 

@@ -12,7 +12,7 @@ import pytest
 import hlo
 import interp
 from hlo.errors import Declined
-from tests.tiling.tile_checks import elements
+from tests.tiling.tiles.tile_checks import elements
 from tiling import ConcreteTile, DimensionKind, Tile, tile_analysis, tiled
 
 REGIONS = """max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT m = f32[] maximum(a, b) }

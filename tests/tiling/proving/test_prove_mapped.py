@@ -17,7 +17,7 @@ import interp
 import tiling
 from hlo.module import Value
 from indexing.expr import Const, Expr, Var, as_expr, maximum, substitute
-from tests.tiling.test_prove import (
+from tests.tiling.proving.test_prove import (
     MACHINE,
     MATMUL,
     PROGRAMS,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import hlo
 from tests.random_programs import random_program
-from tests.tiling.attention_programs import attention
-from tests.tiling.test_lane_folds import program as rows_with_places
+from tests.tiling.lower.attention_programs import attention
+from tests.tiling.passes.test_lane_folds import program as rows_with_places
 
 __all__ = ["EXAMPLES", "FILES"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FILES = {f.stem: f for folder in ("examples", "tests/programs") for f in sorted((ROOT / folder).glob("*.mlir"))}
 
 

@@ -28,7 +28,7 @@ from tiling.pipeline import finished
 from tiling.tiles.covers import cover_of
 
 D = Var("d0")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAMS = [ROOT / f"{p}.mlir" for p in ("examples/softmax", "tests/programs/embedding_gradient", "tests/programs/max_pooling")]
 BUILT = [n for n in EXAMPLES if not isinstance(op_of(*EXAMPLES[n]).definition.access, Declined)]
 

@@ -12,7 +12,7 @@ import hlo
 import interp
 from tests.shipped_plans import MACHINE, planned
 
-PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAMS = Path(__file__).parents[2] / "programs"
 
 EXPECTED: dict[str, tuple[int, int, str]] = {
     # name: (kernels at most, evaluator steps at most, reason)

@@ -24,7 +24,7 @@ from tiling import Machine
 from tiling.pipeline import finished
 from tiling.proving.obligations import prove_memory
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 K, M = 1 << 10, 1 << 20
 
 MACHINES: dict[str, Machine] = {

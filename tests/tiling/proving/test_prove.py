@@ -20,7 +20,7 @@ from tiling import Buffer, Contract, Loop, Machine, Nest, Phase, Schedule, Scope
 from tiling.proving.contents.trial import Trial
 from tiling.proving.obligations import Obligation, Proof, Verdict
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MACHINE = Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
 
 

@@ -13,13 +13,13 @@ from hlo.identity import IdentityDict
 from hlo.module import Block
 from hlo.types import TensorType, element_type
 from indexing.expr import Interval, Var, as_expr
-from tests.tiling.test_lane_folds import program as places_of_maxima
+from tests.tiling.passes.test_lane_folds import program as places_of_maxima
 from tiling.loops.element_ir import Apply, IndexNode, Load, Node, Renamer, loads, rebuild
 from tiling.loops.ir import Schedule
 from tiling.passing import Pass
 from tiling.pipeline import finished, observed
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 LARGE_SUM = """func.func @main(%x: tensor<512x1024xf32>) -> tensor<f32> {
   %z = stablehlo.constant dense<0.0> : tensor<f32>

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def test_examples_of_the_page() -> None:
-    page = Path(__file__).parents[2] / "docs" / "tiles-and-proofs.md"
+    page = Path(__file__).parents[3] / "docs" / "tiles-and-proofs.md"
     result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted > 10
     assert result.failed == 0

@@ -21,7 +21,7 @@ from tests.random_programs import random_program
 from tests.shipped_plans import MACHINE, planned
 from tiling import Edge, EvaluatorStep, Fusion, Pin, Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = [*sorted((ROOT / "examples").glob("*.mlir")), *sorted((ROOT / "tests" / "programs").glob("*.mlir"))]
 KINDS = {"evaluator", "control", "rule", "order", "estimate", "untried"}
 
@@ -201,7 +201,7 @@ def test_formats() -> None:
 
 
 def test_shared_elements_are_shared() -> None:
-    from tests.tiling.tile_checks import elements
+    from tests.tiling.tiles.tile_checks import elements
     from tiling.planning.reasons import shared_element
 
     module = hlo.parse("""HloModule m

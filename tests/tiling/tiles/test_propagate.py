@@ -16,7 +16,7 @@ from hlo.errors import Declined
 from hlo.types import TensorType
 from indexing import IndexingMap
 from tests.indexing.op_examples import EXAMPLES
-from tests.tiling.tile_checks import elements
+from tests.tiling.tiles.tile_checks import elements
 from tiling import DimensionKind, Tile, operand_tiles, result_tiles, symbolic_tile
 from tiling.tiles.reads_of_fusion import Walk
 

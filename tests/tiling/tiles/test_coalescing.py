@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 import hlo
-from tests.tiling.test_tiled import fused
+from tests.tiling.tiles.test_tiled import fused
 from tiling import coalesced, coalescing
 
 ROWS, COLUMNS = "f32[100,200]{1,0}", "f32[100,200]{0,1}"

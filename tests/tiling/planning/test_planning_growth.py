@@ -17,7 +17,7 @@ from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis
 from tiling.machine import Machine
 from tiling.planning import forms, weigh
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = {p.stem: p for folder in ("examples", "tests/programs") for p in sorted((ROOT / folder).glob("*.mlir"))}
 
 
@@ -169,7 +169,7 @@ def test_joins_element_by_element_are_not_weighed(monkeypatch: pytest.MonkeyPatc
     assert runs[0] <= plan.fusions[0].candidates + 1
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.parametrize(

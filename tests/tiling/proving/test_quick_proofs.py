@@ -19,7 +19,7 @@ from hlo.types import element_type
 from indexing.expr import EVERYTHING, Interval, Var, as_expr, evaluate, maximum, minimum
 from tests.codegen.contract.test_transposed_convolutions import CASES
 from tests.random_programs import random_program
-from tests.tiling.test_prove_enumeration import spoiled
+from tests.tiling.proving.test_prove_enumeration import spoiled
 from tiling import Buffer, Machine, Schedule, Scope
 from tiling.loops.buffers import make_buffer
 from tiling.loops.domains.iterations import Access, Domain, Kind

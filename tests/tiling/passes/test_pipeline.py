@@ -18,7 +18,7 @@ from codegen.supports import supports
 from hlo.errors import SettingError
 from indexing.expr import Const, Var
 from tests.goldens.prints import MACHINES, printed
-from tests.tiling.pass_programs import EXAMPLES, FILES, random
+from tests.tiling.passes.pass_programs import EXAMPLES, FILES, random
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
 from tiling import Loop, Nest, Plan, Schedule

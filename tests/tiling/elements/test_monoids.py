@@ -13,7 +13,7 @@ import hlo
 import interp
 import tiling
 from hlo.types import ElementType
-from tests.tiling.test_growing import LARGER, LOG_ADD_EXP, MEAN
+from tests.tiling.passes.test_growing import LARGER, LOG_ADD_EXP, MEAN
 from tiling.elements.monoids import monoid_of
 from tiling.loops.element_ir import Load, Scalar
 from tiling.loops.ir import FoldStep, Nest

@@ -9,7 +9,7 @@ from hlo.errors import Declined
 from indexing import IndexingMap
 from indexing.regions import Region
 from tests.random_programs import random_program
-from tests.tiling.tile_checks import elements
+from tests.tiling.tiles.tile_checks import elements
 from tiling import SymbolicTile, TileAnalysis, reached_tiles, tile_analysis
 from tiling.tiles.concrete import ConcreteTile
 

@@ -12,7 +12,7 @@ import hlo
 import interp
 import tiling
 from tests.pairs import fast_cover
-from tests.tiling.attention_programs import attention, bits, inputs
+from tests.tiling.lower.attention_programs import attention, bits, inputs
 from tiling.elements.ranges import greatest_of
 from tiling.loops.ir import Contract, Nest
 from tiling.lower.fusion import FusionRequest, Lowering

@@ -18,7 +18,7 @@ from tiling import Machine, Pin
 
 pytestmark = pytest.mark.machine("avx512")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def shape_of(plan: tiling.Plan) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:

@@ -11,7 +11,7 @@ import interp
 import tiling
 from hlo.errors import Declined
 from tests.pairs import fast_cover
-from tests.tiling.attention_programs import attention, bits, inputs
+from tests.tiling.lower.attention_programs import attention, bits, inputs
 from tiling.loops.ir import Sequential
 from tiling.loops.names import Names
 from tiling.lower.fusion import FusionRequest

@@ -14,7 +14,7 @@ from tests import shipped_plans
 from tests.shipped_plans import MACHINE as SMALL
 from tiling import Scope
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def planned(name: str) -> tiling.Plan:

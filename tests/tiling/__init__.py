@@ -1,0 +1,1 @@
+"""Tests of tiles, the planner, loops and their proofs."""

@@ -1,0 +1,1 @@
+"""The loops as data: boxes, cut domains, names."""

@@ -1,0 +1,1 @@
+"""From tiled fusions to loops: masks, online forms, panels, siblings."""

@@ -1,0 +1,1 @@
+"""Rewrites of loops: the list of passes, and what each of them makes."""

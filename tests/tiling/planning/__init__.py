@@ -1,0 +1,1 @@
+"""The planner: stages, fusions, machines, costs, and the reasons for each decision."""

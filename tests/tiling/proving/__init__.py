@@ -1,0 +1,1 @@
+"""Proofs of schedules, and schedules that are wrong on purpose."""
