@@ -16,7 +16,7 @@ models = pytest.mark.models
 @models
 def test_magika_classifies_as_its_package_does(capsys: pytest.CaptureFixture[str]) -> None:
     here = pathlib.Path(__file__)
-    assert magika_file_types.main([str(here), str(here.parent.parent / "pyproject.toml"), "--turns", "1"]) == 0
+    assert magika_file_types.main([str(here), str(here.parents[2] / "pyproject.toml"), "--turns", "1"]) == 0
     shown = capsys.readouterr().out
     assert "python" in shown and "toml" in shown
     assert shown.count("agrees     with") == 2
