@@ -15,7 +15,7 @@ import numpy as np
 from codegen.launcher import memory
 from codegen.launcher.launch import Plan, Step
 from codegen.launcher.native_threads import default_threads
-from codegen.lib.contract import micro_shape
+from codegen.lib.micro_kernels.contract import micro_shape
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.target import Target

@@ -27,7 +27,7 @@ import codegen
 import hlo
 import tiling
 from codegen.call import memory_safety
-from codegen.call.assembly import fusion_source
+from codegen.call.program.assembly import fusion_source
 from codegen.call.memory_safety import memory_fault
 
 ROOT = Path(__file__).parents[2]

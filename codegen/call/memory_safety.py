@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from codegen.call.assembly import Assembly, fusion_source
+from codegen.call.program.assembly import Assembly, fusion_source
 from codegen.native import object_cache
 from codegen.remembered.plans import planner_digest
 from codegen.source.emit import PhaseSource

@@ -20,7 +20,7 @@ import numpy as np
 from codegen.call.executable import Executable
 from codegen.call.kept_packs import KeptPacks, Pack
 from codegen.call.kernels import RunStats
-from codegen.call.layout import Layout
+from codegen.call.program.layout import Layout
 from codegen.launcher import launch, memory
 from codegen.native.jit import CompiledKernel, kept_kernel
 from codegen.native.signature import KernelSignature, Param

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codegen.call.alignment import declared_alignment
-from codegen.call.layout import in_lines
+from codegen.call.program.layout import in_lines
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.source.emit import PhaseSource
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.lib import buffer, contract, contract_bytes, contract_dots, narrow, representation, scalar, scalar_bits, transpose
+from codegen.lib import buffer, narrow, representation, scalar, scalar_bits
+from codegen.lib.micro_kernels import contract, contract_bytes, contract_dots, transpose
 
 _TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 

@@ -12,7 +12,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call import assembly
+from codegen.call.program import assembly
 from codegen.kernel.ir import For, Number
 from codegen.kernel.print_numba import statement_lines
 from codegen.source import emit, nest, scalars

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from codegen.call.assembly import Assembly, below
-from codegen.call.nodes import Compute
-from codegen.call.whole_loops import with_whole_loops
+from codegen.call.program.assembly import Assembly, below
+from codegen.call.program.nodes import Compute
+from codegen.call.program.whole_loops import with_whole_loops
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from hlo import Module

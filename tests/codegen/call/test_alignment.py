@@ -16,8 +16,9 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.call import layout as layout_module
-from codegen.call import signatures, whole_loops
+from codegen.call.program import layout as layout_module
+from codegen.call import signatures
+from codegen.call.program import whole_loops
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced, own_alignment
 from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.launcher import launch

@@ -17,7 +17,7 @@ import hlo
 import interp
 import tiling
 from codegen.call import memory_safety
-from codegen.call.assembly import fusion_source
+from codegen.call.program.assembly import fusion_source
 from codegen.call.memory_safety import MemorySafetyWarning, memory_fault
 from codegen.supports import supports
 from indexing.expr import Const

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.lib.contract import micro_shape
+from codegen.lib.micro_kernels.contract import micro_shape
 from codegen.native.jit import compile_kernel, kernel_assembly
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import Target, host_target

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from codegen.call.assembly import Assembly, below
-from codegen.call.nodes import Compute
-from codegen.call.whole_loops import with_whole_loops
+from codegen.call.program.assembly import Assembly, below
+from codegen.call.program.nodes import Compute
+from codegen.call.program.whole_loops import with_whole_loops
 from codegen.kernel.ir import Binary, Break, Call, For, Kernel, Load, Name, Number, Parameter, Store
 from codegen.kernel.parse import NotAKernel, parse
 from codegen.kernel.print_numba import print_numba, statement_lines

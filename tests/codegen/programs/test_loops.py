@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 import tiling
-from codegen.call import whole_loops
+from codegen.call.program import whole_loops
 from codegen.launcher import launch
 from codegen.supports import supports
 from tests.threads import in_threads

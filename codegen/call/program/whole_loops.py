@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codegen.call.nodes import Choice, Compute, Copy, Loop, Node
+from codegen.call.program.nodes import Choice, Compute, Copy, Loop, Node
 from codegen.kernel.ir import (
     Assign,
     Break,

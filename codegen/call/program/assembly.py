@@ -1,4 +1,4 @@
-"""From a plan to a tree of what a call does (`codegen.call.nodes`), and to the memories that it needs.
+"""From a plan to a tree of what a call does (`codegen.call.program.nodes`), and to the memories that it needs.
 
 Values that share memory are found first: what a region reads from outside is the value out there, a loop's value is the same
 memory in its condition, its body and its result, and a result written over its source is the source. Each class of such values
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from codegen.call.fallback import op_reads
-from codegen.call.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
+from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
 from codegen.kernel.rename import in_one_memory
 from codegen.source.emit import PhaseSource, emit_phase
 from hlo.errors import Declined

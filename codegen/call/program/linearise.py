@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from codegen.call.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
+from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
 from codegen.launcher import launch
 from tiling import EvaluatorStep
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.call.assembly import Assembly
-from codegen.call.lifetimes import Lifetime, place
-from codegen.call.nodes import Compute
+from codegen.call.program.assembly import Assembly
+from codegen.call.program.lifetimes import Lifetime, place
+from codegen.call.program.nodes import Compute
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.launcher import launch, memory
 from hlo.module import DenseArray, Value

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
-from codegen.lib.blocks import _c, _for, _known, _literal, mask_of
+from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, mask_of
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, intrinsic_function, suffix
 from codegen.lib.outline import outlined

@@ -1,0 +1,1 @@
+"""What a call does as a program: a tree of its steps, their memories, the launcher's instructions."""

@@ -1,0 +1,1 @@
+"""Contractions and transposes in registers, by blocks."""
