@@ -24,7 +24,7 @@ from hlo.errors import Declined
 from hlo.registry import Elementwise, OpDefinition, definitions
 from hlo.text.formats import CUSTOM, format_of
 from hlo.text.region_formats import REGION_FORMATS
-from hlo.text.xla_table import OPCODES
+from hlo.text.xla.table import OPCODES
 from hlo.types import ELEMENT_TYPES, TensorType
 from interp.registry import rule_for
 from tests.hlo.test_builder import Row

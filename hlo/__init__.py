@@ -10,7 +10,7 @@ from hlo.errors import Declined, Location, ParseError, SettingError, TilewrightE
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
 from hlo.text import printer as _printer  # prints modules
-from hlo.text.xla_printer import to_hlo_text
+from hlo.text.xla.printer import to_hlo_text
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, element_type
 from hlo.verify import verify
 

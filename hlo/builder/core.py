@@ -15,7 +15,7 @@ from hlo.module import Block, DenseArray, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, definition
 from hlo.text.lexer import Lexer
 from hlo.text.mlir_parser import parse_mlir
-from hlo.text.xla_types import parse_type
+from hlo.text.xla.types import parse_type
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, Type
 from hlo.verify import check_op, check_structure, type_problem, verify
 

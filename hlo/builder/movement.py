@@ -12,7 +12,7 @@ from hlo.attributes import GatherDimensions, ScatterDimensions
 from hlo.builder.core import BuilderCore, Region, Results, _caller, flat, type_of
 from hlo.errors import VerificationError
 from hlo.module import DenseArray, Value
-from hlo.text.xla_types import HLO_ELEMENTS
+from hlo.text.xla.types import HLO_ELEMENTS
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType, TokenType, TupleType, Type
 
 __all__ = ["Movement"]

@@ -11,7 +11,7 @@ from hlo.attributes import DotDimensions
 from hlo.decompositions.registry import Rewriter, decomposition, rule
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
-from hlo.ops.chlo import broadcast_maps
+from hlo.ops.dialects.chlo import broadcast_maps
 from hlo.registry import definition, definitions
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType
 from hlo.typesets import TYPE_SETS, TypeSet

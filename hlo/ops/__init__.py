@@ -2,7 +2,6 @@
 """The definitions of all ops. Importing this package fills the registry: a new file of definitions is one more import here."""
 
 from hlo.ops import (
-    chlo,
     collective,
     contraction,
     control,
@@ -10,13 +9,11 @@ from hlo.ops import (
     dynamic,
     effects,
     elementwise,
-    foreign,
     gathering,
     linalg,
     movement,
     scatter,
-    sharding,
     structure,
     windows,
-    xla,
 )
+from hlo.ops.dialects import chlo, foreign, sharding, xla

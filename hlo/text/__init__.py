@@ -10,7 +10,7 @@ from hlo.errors import Location, ParseError
 from hlo.module import Module, Source
 from hlo.text.bytecode import MAGIC, refuse_bytecode, text_of
 from hlo.text.mlir_parser import parse_mlir
-from hlo.text.xla_parser import looks_like_hlo, parse_hlo
+from hlo.text.xla.parser import looks_like_hlo, parse_hlo
 
 __all__ = ["load", "parse"]
 

@@ -9,10 +9,8 @@ from interp.rules import (
     custom_calls,
     dynamic,
     elementwise,
-    foreign,
     fourier,
     gathering,
-    higher,
     linear_algebra,
     movement,
     normalization,
@@ -20,8 +18,7 @@ from interp.rules import (
     random,
     reduction,
     scattering,
-    sharding,
     sorting,
     windows,
-    xla,
 )
+from interp.rules.dialects import chlo, foreign, sharding, xla

@@ -10,7 +10,7 @@ import pytest
 import hlo
 import interp
 from hlo.errors import ParseError
-from hlo.text.xla_table import names_of_opcode
+from hlo.text.xla.table import names_of_opcode
 from hlo.types import Layout
 
 ADD = "add {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b)\n}\n"

@@ -15,7 +15,8 @@ import codegen
 import hlo
 import interp
 from hlo.errors import ParseError
-from hlo.text import literals, xla_types
+from hlo.text import literals
+from hlo.text.xla import types
 from hlo.text.bytecode import bytecode_kind
 from hlo.types import TensorType, element_type
 
@@ -398,5 +399,5 @@ def test_a_list_of_three_hundred_thousand_numbers_is_read_at_once(kind: str, mon
     calls(100)  # what is made once in a process
     assert calls(300_000) <= calls(100) + 20
     monkeypatch.setattr(literals, "BULK_CHARS", 1 << 60)
-    monkeypatch.setattr(xla_types, "BULK_CHARS", 1 << 60)
+    monkeypatch.setattr(types, "BULK_CHARS", 1 << 60)
     assert calls(3000) > 3000

@@ -19,7 +19,7 @@ from hlo.errors import Declined, Location
 from hlo.limits import check_ranks
 from hlo.module import Function, Module, Op
 from hlo.settings import positive_setting
-from hlo.text.xla_table import names_of_opcode
+from hlo.text.xla.table import names_of_opcode
 from tilewright.commands import report
 from tilewright.check import Comparison, compare
 from tilewright.ends import end_arrays

@@ -19,9 +19,9 @@ from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.lexer import Lexer
 from hlo.text.mlir_parser import run
-from hlo.text.xla_special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
-from hlo.text.xla_table import OPCODES, BadValue, Row, integer
-from hlo.text.xla_types import parse_literal, parse_type, skip
+from hlo.text.xla.special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
+from hlo.text.xla.table import OPCODES, BadValue, Row, integer
+from hlo.text.xla.types import parse_literal, parse_type, skip
 from hlo.types import TensorType, TupleType, Type
 
 __all__ = ["looks_like_hlo", "parse_hlo"]

@@ -580,7 +580,7 @@ ROWS: tuple[Row, ...] = (
     ),
 )
 """Every opcode that becomes one op by a table; `parameter`, `constant`, `tuple`, `get-tuple-element`, `call`, `conditional` and
-others have code of their own (`hlo.text.xla_special`), the halves of asynchronous pairs too."""
+others have code of their own (`hlo.text.xla.special`), the halves of asynchronous pairs too."""
 
 OPCODES: dict[str, Row] = {r.opcode: r for r in ROWS}
 _OTHERS: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,1 @@
+"""HLO text, as XLA dumps it: read and written."""
