@@ -25,8 +25,8 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.compare_jax import interleave  # noqa: E402
 from benchmarks.cases.forms import cases  # noqa: E402
+from benchmarks.compare_jax import interleave  # noqa: E402
 from benchmarks.tables import Case, Outcome, chosen, finish, options, show_ratios, started  # noqa: E402
 
 

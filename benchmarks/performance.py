@@ -228,8 +228,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         PAGE.write_text(page(json.loads(args.page.read_text("utf-8"))), "utf-8")
         return 0
     sys.path.insert(0, str(ROOT))
-    from benchmarks.compare_jax import KEEP_MEMORY, limit_threads, machine
     from benchmarks.cases.workloads import WORKLOADS
+    from benchmarks.compare_jax import KEEP_MEMORY, limit_threads, machine
 
     names = args.only.split(",") if args.only else [w.name for w in WORKLOADS]
     unknown = sorted(set(names) - {w.name for w in WORKLOADS})

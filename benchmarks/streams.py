@@ -20,8 +20,8 @@ from dataclasses import dataclass
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.compare_jax import interleave  # noqa: E402
 from benchmarks.cases.streams import cases  # noqa: E402
+from benchmarks.compare_jax import interleave  # noqa: E402
 from benchmarks.tables import Case, Outcome, chosen, finish, options, show_ratios, started  # noqa: E402
 
 

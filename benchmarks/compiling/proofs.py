@@ -1,6 +1,6 @@
 """What the proofs about memory cost: CPU seconds of the proof beside CPU seconds of planning, program by program.
 
-    python -m benchmarks.compiling.proofs                               # examples, tests/programs, transposed convolutions; no JAX needed
+    python -m benchmarks.compiling.proofs                               # examples, tests/programs, transposed ones; no JAX needed
     python -m benchmarks.compiling.proofs examples transposed --rows    # some classes, a row for each program
     python -m benchmarks.compiling.proofs convolutions contractions families training --every 4    # programs lowered by JAX
     python -m benchmarks.compiling.proofs step.mlir ...                 # programs in files
@@ -27,8 +27,8 @@ import codegen
 import hlo
 import tiling
 from codegen.call import memory_safety
-from codegen.call.program.assembly import fusion_source
 from codegen.call.memory_safety import memory_fault
+from codegen.call.program.assembly import fusion_source
 
 ROOT = Path(__file__).parents[2]
 CLASSES = ("examples", "programs", "transposed", "convolutions", "contractions", "families", "training")

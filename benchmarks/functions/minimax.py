@@ -1,8 +1,9 @@
 """Fit the polynomial coefficients of ``codegen/lib/coefficients.py``.
 
 For a function f on [lo, hi] and a weight w, the Remez exchange finds the polynomial p of a given degree that minimises
-max |w(x) (p(x) - f(x))|.  All arithmetic is done in mpmath with 60 digits.  Run ``python -m benchmarks.functions.minimax`` to print
-every table of ``coefficients.py`` again (a few seconds), with the weighted error that each fit reaches.
+max |w(x) (p(x) - f(x))|.  All arithmetic is done in mpmath with 60 digits.
+``python -m benchmarks.functions.minimax`` prints every table of ``coefficients.py`` again (a few seconds), with the weighted
+error that each fit reaches.
 """
 
 from __future__ import annotations

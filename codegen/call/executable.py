@@ -14,17 +14,17 @@ import numpy as np
 
 from codegen.call import signatures
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced
-from codegen.call.program.assembly import below
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
 from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
-from codegen.call.program.layout import LINE_BYTES, laid_out
-from codegen.call.program.linearise import linearise
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
+from codegen.call.program.assembly import below
+from codegen.call.program.layout import LINE_BYTES, laid_out
+from codegen.call.program.linearise import linearise
 from codegen.call.program.nodes import Compute
-from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.program.whole_loops import with_whole_loops
+from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.xla_call import Failures, XlaCall
 from codegen.launcher import launch, memory, native_threads
 from codegen.launcher.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse

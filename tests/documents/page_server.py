@@ -1,7 +1,8 @@
-"""Runs the code of documents, each in a process of its own: `python -m tests.documents.page_server`, then a request in each line of stdin.
+"""Runs the code of documents, each in a process of its own.
 
-A request is `{"path": …, "environment": {…}}` as JSON, its answer `{"code": …, "output": …}`. Each page runs in a fork of a
-process that has imported what all of them import, and nothing else: what a page registers or changes ends with it.
+`python -m tests.documents.page_server` takes a request in each line of its input, `{"path": …, "environment": {…}}` as JSON, and
+answers `{"code": …, "output": …}`. Each page runs in a fork of a process that has imported what all of them import, and nothing
+else: what a page registers or changes ends with it.
 """
 
 from __future__ import annotations

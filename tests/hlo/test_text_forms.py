@@ -16,8 +16,8 @@ import hlo
 import interp
 from hlo.errors import ParseError
 from hlo.text import literals
-from hlo.text.xla import types
 from hlo.text.bytecode import bytecode_kind
+from hlo.text.xla import types
 from hlo.types import TensorType, element_type
 
 

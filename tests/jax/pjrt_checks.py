@@ -1,6 +1,7 @@
-"""What `tests/jax/test_pjrt.py` checks of the platform `tilewright`, in a process of its own: `python -m tests.jax.pjrt_checks NAME...`.
+"""What `tests/jax/test_pjrt.py` checks of the platform `tilewright`, in a process of its own.
 
-The process prints a JSON object: each check's name, and null or what it raised. JAX finds the platform by its entry point.
+`python -m tests.jax.pjrt_checks NAME...` prints a JSON object: each check's name, and null or what it raised. JAX finds the
+platform by its entry point.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ TABLES: dict[str, Any] = {}
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
 
+    from tests.jax.test_jit_programs import ROUNDED, same
     from tests.jax_families import cover
     from tests.jax_families.covered import COVERED
     from tests.jax_families.slow import SLOW
-    from tests.jax.test_jit_programs import ROUNDED, same
 
     TABLES = {name: importlib.import_module(f"tests.jax_families.{name}").PROGRAMS for name in FAMILIES}
 

@@ -309,6 +309,16 @@ def test_the_check_sees_a_circle(tmp_path: pathlib.Path, back: str) -> None:
     assert circles(graph_of(tmp_path, ["p"])) == []
 
 
+def test_no_folder_has_more_than_twenty_files() -> None:
+    counts: dict[pathlib.Path, int] = {}
+    for top in (*MAY_IMPORT, "tests", "benchmarks", "examples", "docs"):
+        for f in (ROOT / top).rglob("*.py"):
+            folder = f.parent.relative_to(ROOT)
+            counts[folder] = counts.get(folder, 0) + (f.name != "__init__.py")
+    assert len(counts) > 50
+    assert {folder: n for folder, n in counts.items() if n > 20} == {}
+
+
 def test_every_top_level_package_is_in_the_table_and_ships_its_types() -> None:
     with open(ROOT / "pyproject.toml", "rb") as f:
         project = tomllib.load(f)

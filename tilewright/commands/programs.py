@@ -20,11 +20,11 @@ from hlo.limits import check_ranks
 from hlo.module import Function, Module, Op
 from hlo.settings import positive_setting
 from hlo.text.xla.table import names_of_opcode
-from tilewright.commands import report
 from tilewright.check import Comparison, compare
+from tilewright.commands import report
+from tilewright.commands.progress import Clock
 from tilewright.ends import end_arrays
 from tilewright.inputs import InputError, random_arrays, read_arrays, write_arrays
-from tilewright.commands.progress import Clock
 
 if TYPE_CHECKING:
     from codegen import Executable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hlo.module import Value
 from hlo.types import TensorType
-from tilewright.drawing.figures import bytes_label, figure
 from tilewright.commands.report import ops_text
+from tilewright.drawing.figures import bytes_label, figure
 
 if TYPE_CHECKING:
     from tiling import Plan

@@ -26,12 +26,12 @@ from hlo.errors import Declined, TilewrightError
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
-from tilewright.jax.inherited import started_in
 from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
+from tilewright.jax.inherited import started_in
+from tilewright.jax.kept_programs import find, keep, own_digest
 from tilewright.jax.lowering import Lowered, lower_all
 from tilewright.jax.results import Results
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
-from tilewright.jax.kept_programs import find, keep, own_digest
 from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]

@@ -20,9 +20,9 @@ from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, si
 from tiling.contract.operands import in_place
 from tiling.contract.roles import ContractionContext
 from tiling.loops.domains.conditions import is_hole, settled, within
+from tiling.loops.domains.split_domain import Part, Rewriting, residue_class
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
-from tiling.loops.domains.split_domain import Part, Rewriting, residue_class
 from tiling.loops.staging import row_major, stage_into
 
 __all__ = ["Residues", "alike", "holes_in", "residues_of"]

@@ -25,10 +25,11 @@ from indexing.expr import (
     simplify,
     substitute,
 )
-from tiling.loops.domains.iterations import Access, Domain, Kind, Unmodelled
-from tiling.loops.element_ir import Node
 from tiling.loops.domains.guards import guarded_loads
 from tiling.loops.domains.inside import linear_parts
+from tiling.loops.domains.iterations import Access, Domain, Kind, Unmodelled
+from tiling.loops.domains.positions import positions
+from tiling.loops.element_ir import Node
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -50,7 +51,6 @@ from tiling.loops.ir import (
     Transform,
     Turn,
 )
-from tiling.loops.domains.positions import positions
 
 __all__ = ["AlikeSteps", "Reader", "accesses_of", "buffers_by_value", "flag_values"]
 

@@ -21,8 +21,8 @@ from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
 from tiling.elements.factors import without_repeats
-from tiling.loops.domains.box import Box, Span, covers, full_box, hull, image
 from tiling.loops.buffers import make_buffer
+from tiling.loops.domains.box import Box, Span, covers, full_box, hull, image
 from tiling.loops.element_ir import Load, Node, Scalar, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Step, Store
 from tiling.loops.names import Names, StageMaps

@@ -25,6 +25,7 @@ from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.ranges import Order, Span, hull, rounded, span_of, span_of_sum
 from tiling.loops.affine import never_empty
 from tiling.loops.domains.conditions import bounds_by, is_hole, translated
+from tiling.loops.domains.split_domain import where_all_hold
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -40,7 +41,6 @@ from tiling.loops.element_ir import (
     node_variables,
 )
 from tiling.loops.ir import Loop
-from tiling.loops.domains.split_domain import where_all_hold
 from tiling.lower.member import Member
 
 __all__ = [

@@ -28,9 +28,9 @@ from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.loops.affine import when
-from tiling.loops.domains.box import Span
 from tiling.loops.buffers import make_buffer
 from tiling.loops.carry import Carry, going_on
+from tiling.loops.domains.box import Span
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.loops.names import Names

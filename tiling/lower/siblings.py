@@ -20,8 +20,8 @@ from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var, as_expr
 from tiling.elements.monoids import monoid_of
-from tiling.loops.domains.box import Box, Span, full_box, hull
 from tiling.loops.carry import Carry, going_on
+from tiling.loops.domains.box import Box, Span, full_box, hull
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step
 from tiling.loops.monoid import Monoid

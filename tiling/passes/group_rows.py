@@ -21,9 +21,9 @@ from tiling.elements.folds import has_own_body
 from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
+from tiling.loops.domains.split_domain import split_whole_groups
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
-from tiling.loops.domains.split_domain import split_whole_groups
 
 __all__ = ["group_rows", "scan_rows_together"]
 

@@ -17,9 +17,9 @@ from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, Var
 from tiling.loops.affine import step_along
 from tiling.loops.domains.conditions import for_all
+from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
 from tiling.loops.element_ir import Choose, all_nodes, has_runtimes
 from tiling.loops.ir import Loop, LoopKind, Nest
-from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
 from tiling.passes.tighten_bounds import written_out
 
 __all__ = ["inside_and_edges"]

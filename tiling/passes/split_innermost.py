@@ -12,9 +12,9 @@ from dataclasses import replace
 from hlo.access import Condition
 from indexing.expr import Interval, Var, interval, maximum, minimum, simplify
 from tiling.loops.domains.conditions import range_of
+from tiling.loops.domains.split_domain import Part, Rewriting, split_domain, where_all_hold
 from tiling.loops.element_ir import Choose, Node, Scalar, Test, all_nodes, has_runtimes
 from tiling.loops.ir import Loop, LoopKind, Nest, Segment, Store
-from tiling.loops.domains.split_domain import Part, Rewriting, split_domain, where_all_hold
 
 __all__ = ["cut_at_masks", "split_innermost"]
 

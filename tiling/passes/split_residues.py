@@ -14,9 +14,9 @@ from math import lcm
 
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var
 from tiling.loops.affine import address, step_along
+from tiling.loops.domains.split_domain import Part, Rewriting, residue_class, split_whole_groups
 from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables, own_expressions
 from tiling.loops.ir import Buffer, LoopKind, Nest
-from tiling.loops.domains.split_domain import Part, Rewriting, residue_class, split_whole_groups
 from tiling.loops.variables import new_variable
 
 __all__ = ["take_turns"]

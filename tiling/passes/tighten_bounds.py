@@ -24,10 +24,10 @@ from tiling.elements.monoids import Known, monoid_of
 from tiling.elements.rules import simplify_node
 from tiling.loops.affine import step_along
 from tiling.loops.domains.conditions import bounds_by, settled
+from tiling.loops.domains.split_domain import Part, Rewriting, where_all_hold
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
-from tiling.loops.domains.split_domain import Part, Rewriting, where_all_hold
 
 __all__ = ["sums_element", "tighten", "written_out"]
 

@@ -17,9 +17,9 @@ from math import prod
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.affine import linear, step_along
+from tiling.loops.domains.split_domain import Part, Rewriting
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
-from tiling.loops.domains.split_domain import Part, Rewriting
 
 __all__ = ["is_window_over_an_edge", "write_out_sums"]
 

@@ -1,4 +1,4 @@
-"""What a call does, as a tree: kernels, copies, loops and branches over numbered memories (`codegen.call.program.assembly` makes it).
+"""What a call does, as a tree: kernels, copies, loops and branches over numbered memories (`assembly` makes it).
 
     Compute    one phase of a fusion             Exchange   two memories change names
     Copy       one memory over another           Evaluate   an op of the evaluator's

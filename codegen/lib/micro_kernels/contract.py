@@ -22,9 +22,19 @@ from numba import types
 from numba.core.typing.templates import signature
 
 from codegen.lib import convert
-from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _known, _literal, _times, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import F32, F64, I1, I8, I32, Value, constant, intrinsic_function, is_float, like, suffix
+from codegen.lib.micro_kernels.blocks import (
+    _c,
+    _counted_loop,
+    _known,
+    _literal,
+    _times,
+    over_panels,
+    over_rows,
+    panel_lanes,
+    splat,
+)
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import Target, current_target

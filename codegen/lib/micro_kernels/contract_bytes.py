@@ -17,10 +17,10 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
-from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.micro_kernels.contract import store_vector
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
+from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _known, _literal, over_panels, over_rows, panel_lanes, splat
+from codegen.lib.micro_kernels.contract import store_vector
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target

@@ -18,11 +18,11 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
-from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
 from codegen.lib.buffer import Buf, tag
+from codegen.lib.emit import I32, I64, Value, constant
+from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
 from codegen.lib.micro_kernels.contract import _convert, _narrow, _product_sum, _widen, is_written_out, load_vector, value_type
 from codegen.lib.micro_kernels.contract_bytes import _dot4, _opaque
-from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target

@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
-from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, mask_of
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, intrinsic_function, suffix
+from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, mask_of
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target

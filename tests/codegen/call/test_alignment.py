@@ -16,11 +16,11 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.call.program import layout as layout_module
 from codegen.call import signatures
-from codegen.call.program import whole_loops
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced, own_alignment
 from codegen.call.memory_safety import MemorySafetyWarning
+from codegen.call.program import layout as layout_module
+from codegen.call.program import whole_loops
 from codegen.launcher import launch
 from codegen.native.jit import compile_kernel, kernel_ir
 from codegen.native.signature import KernelSignature, Param

@@ -17,8 +17,8 @@ import hlo
 import interp
 import tiling
 from codegen.call import memory_safety
-from codegen.call.program.assembly import fusion_source
 from codegen.call.memory_safety import MemorySafetyWarning, memory_fault
+from codegen.call.program.assembly import fusion_source
 from codegen.supports import supports
 from indexing.expr import Const
 from tests.codegen.contract.test_transposed_convolutions import CASES, Transposed, arrays_for

@@ -16,10 +16,18 @@ from codegen import compile
 from hlo.access import Condition
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, evaluate, minimum
+from tiling.loops.domains.split_domain import (
+    Part,
+    Rewriting,
+    pinned,
+    residue_class,
+    split_domain,
+    split_whole_groups,
+    where_all_hold,
+)
 from tiling.loops.element_ir import Choose, IndexNode, Node, Scalar
 from tiling.loops.element_ir import Test as Truth
 from tiling.loops.ir import Loop
-from tiling.loops.domains.split_domain import Part, Rewriting, pinned, residue_class, split_domain, split_whole_groups, where_all_hold
 
 T, U = Var("t"), Var("u")
 RANGES = {T: Interval(0, 3), U: Interval(-2, 2)}

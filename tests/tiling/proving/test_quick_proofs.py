@@ -22,8 +22,8 @@ from tests.random_programs import random_program
 from tests.tiling.proving.test_prove_enumeration import spoiled
 from tiling import Buffer, Machine, Schedule, Scope
 from tiling.loops.buffers import make_buffer
-from tiling.loops.domains.iterations import Access, Domain, Kind
 from tiling.loops.domains.inside import linear_parts
+from tiling.loops.domains.iterations import Access, Domain, Kind
 from tiling.proving.obligations import Verdict, prove_memory
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 

@@ -35,8 +35,8 @@ from indexing.expr import (
     substitute,
 )  # fmt: skip
 from tiling.loops.domains.conditions import range_of, settled, translated, within
-from tiling.loops.element_ir import Load, Node, rebuild
 from tiling.loops.domains.inside import is_at_most
+from tiling.loops.element_ir import Load, Node, rebuild
 from tiling.loops.ir import FoldStep, Loop, Nest, Store
 
 __all__ = ["Part", "Rewriting", "pinned", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]

@@ -26,8 +26,8 @@ from tiling.elements.build import ElementBuilder
 from tiling.elements.factors import without_repeats
 from tiling.elements.ranges import greatest_of
 from tiling.loops.domains.box import full_box
-from tiling.loops.element_ir import Node, Scalar, has_runtimes, loads
 from tiling.loops.domains.guards import guarded_loads
+from tiling.loops.element_ir import Node, Scalar, has_runtimes, loads
 from tiling.loops.ir import Contract, Loop, LoopKind, Measure, Nest, Schedule, Scope
 from tiling.loops.stage import Stage
 from tiling.lower.member import Member
