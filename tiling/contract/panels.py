@@ -264,7 +264,7 @@ class Contraction(Packing):
         return self._pack_ahead()
 
     def _stays_cached(self, row_bytes: int, item_bytes: int) -> bool:
-        """Whether a panel that is read in place stays in the second-level cache, while all rows are multiplied with it, if any does.
+        """Whether a panel that is read in place stays in the second-level cache while all rows meet it, if any does.
 
         Its lines reach a part of the cache's sets: rows half a page apart two in sixty-four, whatever pages lie where. A packed
         panel reaches all of them. Rows that follow each other are what a packed panel is.
