@@ -62,10 +62,7 @@ def serve() -> int:
         try:
             if "load" in asked:
                 folder = pathlib.Path(asked["load"])
-                arrays = [
-                    np.fromfile(folder / f"argument{k}", np.dtype(dtype)).reshape(shape)
-                    for k, (shape, dtype) in enumerate(asked["arguments"])
-                ]
+                arrays = [_placed(folder / f"argument{k}", *kind) for k, kind in enumerate(asked["arguments"])]
                 executable, kept = None, []
                 executable = codegen.compile(hlo.parse((folder / "program.mlir").read_text()))
                 results = [np.asarray(r) for r in executable(*arrays)]
@@ -73,13 +70,14 @@ def serve() -> int:
                     np.ascontiguousarray(r).tofile(folder / f"{asked['name']}{k}")
                 answer = {"results": [[list(r.shape), r.dtype.name] for r in results], "file": codegen.__file__}
             else:
+                clock = time.process_time if asked["processor"] else time.perf_counter
                 seconds: list[float] = []
                 kept[:] = executable(*arrays)
                 while len(seconds) < 3 or (sum(seconds) < asked["time"] and len(seconds) < 2000):
                     kept.clear()  # as a loop of steps does: the next result may take the place of the last one
-                    start = time.perf_counter()
+                    start = clock()
                     kept[:] = executable(*arrays)
-                    seconds.append(time.perf_counter() - start)
+                    seconds.append(clock() - start)
                 answer = {"seconds": statistics.median(seconds)}
         except Exception as error:  # noqa: BLE001  # a case of the other revision may be one that this one cannot run
             answer = {"problem": f"{type(error).__name__}: {error}"[:300]}
@@ -87,14 +85,25 @@ def serve() -> int:
     return 0
 
 
+def _placed(file: pathlib.Path, shape: Sequence[int], dtype: str) -> Any:
+    """An array from a file, a line of the cache after the beginning of a page: where it lies is no difference of revisions."""
+    import numpy as np
+
+    size = file.stat().st_size
+    memory = np.empty(size + 8192, np.uint8)
+    begin = (64 - memory.ctypes.data) % 4096
+    memory[begin : begin + size] = np.fromfile(file, np.uint8)
+    return memory[begin : begin + size].view(np.dtype(dtype)).reshape(shape)
+
+
 class Revision:
     """A process that runs programs with the packages of one folder."""
 
-    def __init__(self, name: str, folder: pathlib.Path, cache: pathlib.Path, threads: int) -> None:
+    def __init__(self, name: str, folder: pathlib.Path, cache: pathlib.Path, threads: int, more: Sequence[str] = ()) -> None:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("TILEWRIGHT_")}
         environment = {
             **inherited, "PYTHONPATH": str(folder), "TILEWRIGHT_CACHE": str(cache), "XDG_CACHE_HOME": str(cache),
-            "TILEWRIGHT_NUM_THREADS": str(threads),
+            "TILEWRIGHT_NUM_THREADS": str(threads), **dict(x.split("=", 1) for x in more),
         }  # fmt: skip
         self.name = name
         command = [sys.executable, "-P", str(pathlib.Path(__file__).resolve()), "--serve"]
@@ -197,7 +206,9 @@ class Row:
         return self.before_ms / self.after_ms
 
 
-def measure(program: Program, before: Revision, after: Revision, folder: pathlib.Path, turns: int, seconds: float) -> Row:
+def measure(
+    program: Program, before: Revision, after: Revision, folder: pathlib.Path, turns: int, seconds: float, processor: bool = False
+) -> Row:
     """Lowers a case, lets both load it, compares their results and times them in turns (`turns` of 0: not at all)."""
     import jax
     import numpy as np
@@ -232,7 +243,7 @@ def measure(program: Program, before: Revision, after: Revision, folder: pathlib
     spent: dict[str, list[float]] = {"before": [], "after": []}
     for turn in range(turns):
         for r in both if turn % 2 else both[::-1]:
-            r.ask(time=seconds)
+            r.ask(time=seconds, processor=processor)
             spent[r.name].append(r.answer()["seconds"])
     return replace(row, before_ms=statistics.median(spent["before"]) * 1e3, after_ms=statistics.median(spent["after"]) * 1e3)
 
@@ -282,12 +293,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--turns", type=int, default=7, metavar="N", help="turns of each (default: 7)")
     p.add_argument("--seconds", type=float, default=0.03, metavar="S", help="each turn lasts this long (default: 0.03)")
     p.add_argument("--threads", type=int, default=2, metavar="N", help="threads of both (default: 2)")
+    p.add_argument("--processor-time", action="store_true", help="of the whole process, not the wall's: one thread, busy machine")
+    p.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the environment, for both")
     p.add_argument("--below", type=float, default=0.9, metavar="X", help="list what is below this (default: 0.9)")
     p.add_argument("--kept", type=pathlib.Path, metavar="FOLDER", help="keep both caches of kernels there")
     p.add_argument("--prepare", action="store_true", help="compile and compare, time nothing")
     p.add_argument("--json", action="store_true", help="print JSON")
     args = p.parse_args(argv)
     unknown = set(args.suites.split(",")) - set(SUITES)
+    if any("=" not in x for x in args.set) or (args.processor_time and args.threads != 1):
+        p.error("--set takes NAME=VALUE, and --processor-time goes with --threads 1")
     if unknown or args.turns < 1 or args.threads < 1:
         p.error(f"unknown suites: {', '.join(sorted(unknown))}" if unknown else "--turns and --threads must be at least 1")
     rows: list[Row] = []
@@ -298,7 +313,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         def start(name: str) -> Revision:
             (kept / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-            found = Revision(name, trees[name], kept / name, args.threads)
+            found = Revision(name, trees[name], kept / name, args.threads, args.set)
             stack.callback(found.close)
             return found
 
@@ -306,7 +321,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for k, program in enumerate(programs(args.suites.split(","), args.only)):
             place = folder / str(k)
             place.mkdir()
-            row = measure(program, before, after, place, 0 if args.prepare else args.turns, args.seconds)
+            row = measure(program, before, after, place, 0 if args.prepare else args.turns, args.seconds, args.processor_time)
             shutil.rmtree(place)
             rows.append(row)
             times = f"{row.before_ms:10.4f} {row.after_ms:10.4f} {row.ratio:6.2f}" if row.after_ms else row.problem or "agree"

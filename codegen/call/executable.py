@@ -153,7 +153,7 @@ class Executable:
         self._arena_slots = np.array([*layout.offsets], np.int64)
         self._arena_offsets = np.array([*layout.offsets.values()], np.int64)
         self._given = [(slot, v.shape, v.tensor.dtype) for slot, v in layout.given]
-        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes) for _, v in layout.made]
+        self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes if k in layout.pooled else 0) for k, v in layout.made]
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in layout.fixed}
         inner = [max(layout.arena_bytes, 64), threads * self._launch.scratch_stride]
         self._need_bytes = sum(map(memory.rounded_bytes, [*inner, *(v.tensor.size_bytes for _, v in layout.made)]))
@@ -357,7 +357,7 @@ class Executable:
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
-        for (known, v), (shape, dtype, size_bytes) in zip(layout.made, self._made_types, strict=True):
+        for (known, v), (shape, dtype, pooled_bytes) in zip(layout.made, self._made_types, strict=True):
             if known is None:
                 outputs.append(_literal(v))
                 continue
@@ -369,10 +369,10 @@ class Executable:
                 outputs.append(self._kept(known, given).copy())
                 continue
             try:
-                if size_bytes <= SMALL_BYTES:  # kernels take it as NumPy aligns it, and NumPy makes it in a tenth of the time
+                if pooled_bytes:
+                    array = memory.pool.lease(pooled_bytes, "output").array(shape, dtype)
+                else:  # kernels take it as NumPy aligns it
                     array = np.empty(shape, dtype)
-                else:
-                    array = memory.pool.lease(size_bytes, "output").array(shape, dtype)
             except (MemoryError, OSError, OverflowError) as e:
                 raise no_memory(v, self.plan.module) from e
             addresses[known] = address_of(array)

@@ -60,6 +60,7 @@ def recorded(executable: Executable) -> bytes | Declined:
         "offsets": [*layout.offsets.items()],
         "copies": layout.copies,
         "arena_bytes": layout.arena_bytes,
+        "pooled": sorted(layout.pooled),
         "memories": layout.count,
         "packs": [[p.step, p.arguments, p.slots] for p in executable._packs.packs],
         "cores": executable.plan.machine.cores,
@@ -116,6 +117,7 @@ def _restored(
         dict(document["offsets"]),
         tuple((slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]),
         document["arena_bytes"],
+        frozenset(document["pooled"]),
     )
     packs = [Pack(step, tuple(arguments), tuple(map(tuple, slots))) for step, arguments, slots in document["packs"]]
     made._packs = KeptPacks(packs)

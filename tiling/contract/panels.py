@@ -264,14 +264,16 @@ class Contraction(Packing):
         return self._pack_ahead()
 
     def _stays_cached(self, row_bytes: int, item_bytes: int) -> bool:
-        """Whether a panel that is read in place stays in the second-level cache while all rows are multiplied with it.
+        """Whether a panel that is read in place stays in the second-level cache while all rows meet it, if any does.
 
-        Its lines reach a part of the cache's sets: rows half a page apart two in sixty-four, whatever pages lie where.
+        Its lines reach a part of the cache's sets: rows half a page apart two in sixty-four, whatever pages lie where. A packed
+        panel reaches all of them. Rows that follow each other are what a packed panel is.
         """
         width = -(-self.nr * item_bytes // LINE_BYTES) * LINE_BYTES
         part = min(1.0, width / gcd(PAGE_BYTES, row_bytes))
         rows = self.k_block * (self.depth // self.k_loop.extent)
-        return rows * width <= PANEL_SHARE * part * self.c.machine.l2_bytes
+        kept = PANEL_SHARE * self.c.machine.l2_bytes
+        return row_bytes <= width or not part * kept < rows * width <= kept
 
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""

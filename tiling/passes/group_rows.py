@@ -5,8 +5,9 @@
 The running results lie in memory: each step reads and writes them, and waits for the one before. With four rows in a step both
 happen once for four elements. Rows longer than half a page are left: there memory itself is waited for. A sum then adds in
 another order, which follows from the shape alone, and through fewer roundings. Scans along rows go side by side, since each
-step of one waits for the step before: four, or two where rows lie whole pages apart. Their lines share one set of the cache, and
-eight rows that were read and eight written drove each other out (6 times as slow at 4 KiB a row).
+step of one waits for the step before: eight, or four where rows lie whole pages apart. Their lines share one set of the cache,
+and eight rows that are read and eight written drive each other out of a cache of eight ways. Where a step takes long by itself,
+as the maximum of floats does with its NaN and its two zeros, eight rows are faster all the same.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ from math import gcd
 
 from hlo.registry import Fold
 from indexing.expr import Const, Interval, Var
-from tiling.elements.folds import has_own_body
+from tiling.elements.folds import combined_function, has_own_body
 from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.domains.split_domain import split_whole_groups
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
 
 __all__ = ["group_rows", "scan_rows_together"]
 
 ROWS = 4
-SIDE_BY_SIDE = (4, 2)
+SIDE_BY_SIDE = (8, 4, 2)
 PAGE_BYTES = 4096  # sets of the nearest cache times a line: addresses this far apart share a set
 LINE_BYTES = 64
-WAYS_FILLED = 6  # lines of a set that a scan may fill, of the eight or more that there are
+WAYS_FILLED = 8  # lines of a set that a scan may fill
+BRIEF = frozenset({"add", "multiply"})  # what takes a cycle or few on floats, too; everything else of `CHEAP` does so on integers
 MOST_ROW_BYTES = 2048  # half a page
 MOST_BF16_ROW_BYTES = 1 << 15  # elements in bf16 are widened at every step: that takes longer than memory
 MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
@@ -93,11 +95,17 @@ def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     around = nest.loops[-2]
     if around.kind is not LoopKind.PARALLEL or around.lower is not Const(0) or around.upper is not Const(around.extent - 1):
         return nest
-    steps = _row_steps(nest, around, buffer_of)
+    steps = _row_steps(nest, around, buffer_of) if all(map(_is_brief, nest.folds)) else []
     width = next((w for w in SIDE_BY_SIDE if around.extent % w == 0 and _lines_in_a_set(steps, w) <= WAYS_FILLED), 1)
     if width == 1:
         return nest
     return replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))
+
+
+def _is_brief(fold: FoldStep) -> bool:
+    """Whether the next step waits for this one no longer than for its own loads."""
+    function = combined_function(fold.op.regions[0]) if fold.op.regions else "add"
+    return function in BRIEF or (function in CHEAP and not any(b.element.is_float for b in fold.buffers))
 
 
 def _row_steps(nest: Nest, rows: Loop, buffer_of: Callable[[Load], Buffer]) -> list[int]:

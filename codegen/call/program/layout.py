@@ -28,7 +28,7 @@ class Layout:
 
     `given` and `made` are the arguments and results, each with its memory's number: None for one that no step touches. `fixed`
     are the constants. `offsets` are places in an arena of `arena_bytes`; so are those of the `copies` of small arguments:
-    (memory, place, bytes).
+    (memory, place, bytes). `pooled` are the results that come from the pool, in whole lines of the cache; NumPy makes the rest.
     """
 
     count: int
@@ -38,6 +38,7 @@ class Layout:
     offsets: Mapping[int, int]
     copies: tuple[tuple[int, int, int], ...]
     arena_bytes: int
+    pooled: frozenset[int]
 
     @property
     def fixed_addresses(self) -> dict[int, int]:
@@ -66,8 +67,14 @@ def laid_out(made: Plan, assembly: Assembly, lives: Mapping[int, Sequence[int]],
     elsewhere = {s for s, _ in (*given, *results, *fixed)}
     inner = [s for s in lives if s not in elsewhere]
     offsets, inner_bytes = place([Lifetime(assembly.sizes[s], lives[s][0], lives[s][1]) for s in inner])
-    copies, arena_bytes = _copies(given, computes, inner_bytes)
-    return Layout(assembly.count, given, results, fixed, dict(zip(inner, offsets, strict=True)), copies, arena_bytes)
+    largest = _largest(computes)
+    copies, arena_bytes = _copies(given, largest, inner_bytes)
+    # NumPy makes a small result in a tenth of the time, and a kernel that goes through much more memory writes to it for longer.
+    pooled = frozenset(
+        slot for slot, v in results if slot is not None
+        and (v.tensor.size_bytes > SMALL_BYTES or largest.get(slot, 0) >= READ_AGAIN * max(v.tensor.size_bytes, SMALL_BYTES))
+    )  # fmt: skip
+    return Layout(assembly.count, given, results, fixed, dict(zip(inner, offsets, strict=True)), copies, arena_bytes, pooled)
 
 
 def _constants(made: Plan, slot_of: Callable[[Value], int | None]) -> tuple[tuple[int, np.ndarray], ...]:
@@ -81,17 +88,22 @@ def _constants(made: Plan, slot_of: Callable[[Value], int | None]) -> tuple[tupl
     return tuple(found.items())
 
 
+def _largest(computes: Sequence[Compute]) -> dict[int, int]:
+    """Memory -> the bytes of the largest buffer of the kernels that read or write it."""
+    largest: dict[int, int] = {}
+    for n in computes:
+        most = max(b.size_bytes for b in n.source.buffers)
+        largest |= {slot: max(largest.get(slot, 0), most) for slot in n.slots}
+    return largest
+
+
 def _copies(
-    given: Sequence[tuple[int | None, Value]], computes: Sequence[Compute], total: int
+    given: Sequence[tuple[int | None, Value]], largest: Mapping[int, int], total: int
 ) -> tuple[tuple[tuple[int, int, int], ...], int]:
     """Room in the arena, `total` bytes so far, for copies of small arguments that kernels read again and again.
 
     NumPy aligns to 16 bytes: half of the vectors of such a row would be read from two cache lines each.
     """
-    largest: dict[int, int] = {}
-    for n in computes:
-        most = max(b.size_bytes for b in n.source.buffers)
-        largest |= {slot: max(largest.get(slot, 0), most) for slot in n.slots}
     copies: list[tuple[int, int, int]] = []
     for slot, v in given:
         size = v.tensor.size_bytes

@@ -24,3 +24,17 @@ def test_rows_half_a_page_apart_reach_few_sets(n: int, l2_kib: int, in_place: bo
     (fusion,) = tiling.plan(hlo.parse(PRODUCT.format(n=n)), machine=machine).fusions
     (product,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
     assert (product.right.buffer.scope is Scope.ARGUMENT) == in_place
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(32, 6272), (128, 3136)])
+def test_panels_that_packing_does_not_keep_are_read_in_place(columns: int, depth: int) -> None:
+    """Gradients of weights: 6,272 rows of 32 columns lie as a packed panel would, and no panel of 3,136 rows stays cached."""
+    text = f"""func.func @main(%a: tensor<{depth}x64xf32>, %b: tensor<{depth}x{columns}xf32>) -> tensor<64x{columns}xf32> {{
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0]
+       : (tensor<{depth}x64xf32>, tensor<{depth}x{columns}xf32>) -> tensor<64x{columns}xf32>
+  return %c : tensor<64x{columns}xf32>
+}}"""
+    machine = tiling.Machine(cores=1, vector_bytes=64, vector_registers=32, l2_bytes=1 << 20)
+    (fusion,) = tiling.plan(hlo.parse(text), machine=machine).fusions
+    scopes = [s.right.buffer.scope for s in fusion.schedule.main.steps if isinstance(s, Contract)]
+    assert set(scopes) == {Scope.ARGUMENT}
