@@ -21,9 +21,8 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, models, register_model
 
 from codegen.lib import convert, narrow
-from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
+from codegen.lib.emit import I8, I32, Value, intrinsic_function
 from codegen.lib.register import register
-from codegen.target import current_target
 
 # name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
 ELEMENTS: dict[str, tuple[Any, Any]] = {
@@ -131,13 +130,13 @@ def tag(module: Any, access: Any, scope: str) -> Any:
     return access
 
 
-def _load_raw(b: Any, kind: Buf, pointer: Any, align: int | None = None) -> Any:
+def _load_raw(b: Any, kind: Buf, pointer: Any) -> Any:
     access = b.load(pointer)
-    access.align = align or kind.item_align
+    access.align = kind.item_align
     return tag(b.module, access, kind.scope)
 
 
-def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
+def load_element(b: Any, kind: Buf, pointer: Any) -> Any:
     """The value at ``pointer``, as the data model of ``kind.value_type`` holds it."""
     if kind.dtype.startswith("complex"):
         parts = []
@@ -160,7 +159,7 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
     return raw
 
 
-def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> None:
+def store_element(b: Any, kind: Buf, pointer: Any, value: Any) -> None:
     """Write ``value`` (of ``kind.value_type``) at ``pointer``."""
     if kind.dtype.startswith("complex"):
         for k, part in enumerate(cgutils.unpack_tuple(b, value, 2)):
@@ -183,27 +182,28 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(args[0].value_type, args[0], types.int64)
-        return None
+        return signature(args[0].value_type, args[0], types.int64) if _is_place(args) else None
 
 
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(types.none, args[0], types.int64, args[0].value_type)
-        return None
+        return signature(types.none, args[0], types.int64, args[0].value_type) if _is_place(args[:2]) else None
+
+
+def _is_place(args: Any) -> bool:
+    """Whether these are the types of a buffer and an index."""
+    return len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer)
 
 
 @lower_builtin(operator.getitem, Buf, types.Integer)
 def _lower_getitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    return load_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
+    return load_element(b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
 
 
 @lower_builtin(operator.setitem, Buf, types.Integer, types.Any)
 def _lower_setitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    store_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
+    store_element(b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
     return context.get_dummy_value()
 
 
@@ -216,17 +216,11 @@ def at(buf: Any, offset: Any) -> Any:
     return buf[int(offset) :]
 
 
-@infer_global(at)
-class _At(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(args[0], args[0], types.int64)
-        return None
-
-
-@lower_builtin(at, Buf, types.Integer)
-def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    return b.gep(args[0], [args[1]], inbounds=True)
+register(
+    at,
+    lambda *args: signature(args[0], args[0], types.int64) if _is_place(args) else None,
+    lambda context, b, sig, args: b.gep(args[0], [args[1]], inbounds=True),
+)
 
 
 def again(buf: Any) -> Any:
@@ -241,17 +235,12 @@ def again(buf: Any) -> Any:
     return buf
 
 
-@infer_global(again)
-class _Again(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        # (A scope that is not the kernel's: loads carry none.)
-        return signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None
-
-
-@lower_builtin(again, Buf)
-def _lower_again(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    kind = args[0].type
-    return b.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [args[0]], side_effect=False)
+register(
+    again,
+    # (A scope that is not the kernel's: loads carry none.)
+    lambda *args: signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None,
+    lambda context, b, sig, args: b.asm(ir.FunctionType(args[0].type, [args[0].type]), "", "=r,0", [args[0]], side_effect=False),
+)
 
 
 def least(a: int, b: int) -> int:
@@ -291,95 +280,15 @@ register(least, *_index_choice(smaller=True))
 register(greatest, *_index_choice(smaller=False))
 
 
-def stream_copy(dst: Any, dst_offset: Any, src: Any, src_offset: Any, count: Any) -> None:
-    """dst[dst_offset + i] = src[src_offset + i], 0 <= i < count, past the caches (non-temporal stores).
-
-    Both have the same element type; where the destination is not aligned to a vector, single stores are used.  Call
-    ``fence()`` after the last of them, before another thread may read.
-    """
-    dst[int(dst_offset) : int(dst_offset + count)] = src[int(src_offset) : int(src_offset + count)]
-
-
-def fence() -> None:
-    """Order earlier non-temporal stores before later stores (sfence)."""
-
-
 def prefetch(buf: Any, index: Any) -> None:
     """Hint that buf[index] is read soon."""
 
 
-@infer_global(stream_copy)
-class _StreamCopy(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 5 and isinstance(args[0], Buf) and isinstance(args[2], Buf) and args[0].dtype == args[2].dtype:
-            return signature(types.none, args[0], types.int64, args[2], types.int64, types.int64)
-        return None
-
-
-@lower_builtin(stream_copy, Buf, types.Integer, Buf, types.Integer, types.Integer)
-def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    dst_kind, src_kind = sig.args[0], sig.args[2]
-    width = current_target().vector_bytes
-    item = dst_kind.item_bytes
-    lanes = width // item
-    dst = b.gep(args[0], [args[1]])
-    src = b.gep(args[2], [args[3]])
-    count = args[4]
-    vector = ir.VectorType(I8, width)
-
-    def single(index: Any) -> None:
-        value = _load_raw(b, src_kind, b.gep(src, [index]))
-        tag(b.module, b.store(value, b.gep(dst, [index]), align=dst_kind.item_align), dst_kind.scope)
-
-    # elements up to the first aligned one; all of them where none is (complex numbers, of which each half may be aligned)
-    gap_bytes = b.and_(b.neg(b.ptrtoint(dst, I64)), ir.Constant(I64, width - 1))
-    gap = b.udiv(gap_bytes, ir.Constant(I64, item))
-    is_near = b.and_(b.icmp_signed("<", gap, count), b.icmp_signed("==", b.mul(gap, ir.Constant(I64, item)), gap_bytes))
-    head = b.select(is_near, gap, count)
-    with cgutils.for_range(b, head, intp=I64) as loop:
-        single(loop.index)
-    rest = b.sub(count, head)
-    whole = b.sdiv(rest, ir.Constant(I64, lanes))
-    with cgutils.for_range(b, whole, intp=I64) as loop:
-        index = b.add(head, b.mul(loop.index, ir.Constant(I64, lanes)))
-        value = b.load(b.bitcast(b.gep(src, [index]), vector.as_pointer()))
-        value.align = src_kind.item_align
-        tag(b.module, value, src_kind.scope)
-        store = b.store(value, b.bitcast(b.gep(dst, [index]), vector.as_pointer()), align=width)
-        store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
-        tag(b.module, store, dst_kind.scope)
-    done = b.add(head, b.mul(whole, ir.Constant(I64, lanes)))
-    with cgutils.for_range(b, b.sub(count, done), intp=I64) as loop:
-        single(b.add(done, loop.index))
-    return context.get_dummy_value()
-
-
-@infer_global(fence)
-class _Fence(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        return signature(types.none) if not args else None
-
-
-@lower_builtin(fence)
-def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    if current_target().triple.startswith("x86_64"):
-        b.call(intrinsic_function(b.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
-    else:
-        b.fence("seq_cst")
-    return context.get_dummy_value()
-
-
-@infer_global(prefetch)
-class _Prefetch(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf):
-            return signature(types.none, args[0], types.int64)
-        return None
-
-
-@lower_builtin(prefetch, Buf, types.Integer)
 def _lower_prefetch(context: Any, b: Any, sig: Any, args: Any) -> Any:
     pointer = b.bitcast(b.gep(args[0], [args[1]]), I8.as_pointer())
     fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     b.call(fn, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
     return context.get_dummy_value()
+
+
+register(prefetch, lambda *args: signature(types.none, args[0], types.int64) if _is_place(args) else None, _lower_prefetch)
