@@ -17,7 +17,7 @@ from typing import Any
 
 from codegen.target import clock_number
 
-__all__ = ["CELL", "PYTHONS", "SYMBOL", "install", "is_installed", "raise_pending", "source"]
+__all__ = ["CELL", "PYTHONS", "SYMBOL", "install", "is_installed", "raise_pending", "raised_word", "source"]
 
 SYMBOL = "tilewright_interrupted"
 CELL = "tilewright_interrupts_cell"
@@ -116,6 +116,11 @@ def install(place: int, code: object) -> None:
 
 def is_installed() -> bool:
     return bool(_installed)
+
+
+def raised_word() -> ctypes.c_int64:
+    """What is zero as long as `raise_pending` has nothing to do; asked for when the code that asks is loaded."""
+    return ctypes.c_int64.from_address(ctypes.addressof(_cell) + 8 * _RAISED)
 
 
 def raise_pending() -> None:

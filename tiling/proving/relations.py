@@ -37,7 +37,7 @@ def _asked(question: Callable[Concatenate[Questions, P], str | None]) -> Callabl
     """A method that answers with isl, within the budget of its `Questions`."""
 
     @functools.wraps(question)
-    def ask(self: Questions, *args: P.args, **kwargs: P.kwargs) -> str | None:
+    def ask(self: Questions, /, *args: P.args, **kwargs: P.kwargs) -> str | None:
         return self.ask(lambda: question(self, *args, **kwargs))
 
     return ask
