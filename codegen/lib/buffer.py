@@ -130,13 +130,13 @@ def tag(module: Any, access: Any, scope: str) -> Any:
     return access
 
 
-def _load_raw(b: Any, kind: Buf, pointer: Any) -> Any:
+def _load_raw(b: Any, kind: Buf, pointer: Any, align: int | None = None) -> Any:
     access = b.load(pointer)
-    access.align = kind.item_align
+    access.align = align or kind.item_align
     return tag(b.module, access, kind.scope)
 
 
-def load_element(b: Any, kind: Buf, pointer: Any) -> Any:
+def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
     """The value at ``pointer``, as the data model of ``kind.value_type`` holds it."""
     if kind.dtype.startswith("complex"):
         parts = []
@@ -159,7 +159,7 @@ def load_element(b: Any, kind: Buf, pointer: Any) -> Any:
     return raw
 
 
-def store_element(b: Any, kind: Buf, pointer: Any, value: Any) -> None:
+def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> None:
     """Write ``value`` (of ``kind.value_type``) at ``pointer``."""
     if kind.dtype.startswith("complex"):
         for k, part in enumerate(cgutils.unpack_tuple(b, value, 2)):
@@ -182,28 +182,27 @@ def store_element(b: Any, kind: Buf, pointer: Any, value: Any) -> None:
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        return signature(args[0].value_type, args[0], types.int64) if _is_place(args) else None
+        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+            return signature(args[0].value_type, args[0], types.int64)
+        return None
 
 
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        return signature(types.none, args[0], types.int64, args[0].value_type) if _is_place(args[:2]) else None
-
-
-def _is_place(args: Any) -> bool:
-    """Whether these are the types of a buffer and an index."""
-    return len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer)
+        if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+            return signature(types.none, args[0], types.int64, args[0].value_type)
+        return None
 
 
 @lower_builtin(operator.getitem, Buf, types.Integer)
 def _lower_getitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    return load_element(b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
+    return load_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
 
 
 @lower_builtin(operator.setitem, Buf, types.Integer, types.Any)
 def _lower_setitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    store_element(b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
+    store_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
     return context.get_dummy_value()
 
 
@@ -216,11 +215,17 @@ def at(buf: Any, offset: Any) -> Any:
     return buf[int(offset) :]
 
 
-register(
-    at,
-    lambda *args: signature(args[0], args[0], types.int64) if _is_place(args) else None,
-    lambda context, b, sig, args: b.gep(args[0], [args[1]], inbounds=True),
-)
+@infer_global(at)
+class _At(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+            return signature(args[0], args[0], types.int64)
+        return None
+
+
+@lower_builtin(at, Buf, types.Integer)
+def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    return b.gep(args[0], [args[1]], inbounds=True)
 
 
 def again(buf: Any) -> Any:
@@ -235,12 +240,17 @@ def again(buf: Any) -> Any:
     return buf
 
 
-register(
-    again,
-    # (A scope that is not the kernel's: loads carry none.)
-    lambda *args: signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None,
-    lambda context, b, sig, args: b.asm(ir.FunctionType(args[0].type, [args[0].type]), "", "=r,0", [args[0]], side_effect=False),
-)
+@infer_global(again)
+class _Again(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        # (A scope that is not the kernel's: loads carry none.)
+        return signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None
+
+
+@lower_builtin(again, Buf)
+def _lower_again(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    kind = args[0].type
+    return b.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [args[0]], side_effect=False)
 
 
 def least(a: int, b: int) -> int:
@@ -284,11 +294,17 @@ def prefetch(buf: Any, index: Any) -> None:
     """Hint that buf[index] is read soon."""
 
 
+@infer_global(prefetch)
+class _Prefetch(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], Buf):
+            return signature(types.none, args[0], types.int64)
+        return None
+
+
+@lower_builtin(prefetch, Buf, types.Integer)
 def _lower_prefetch(context: Any, b: Any, sig: Any, args: Any) -> Any:
     pointer = b.bitcast(b.gep(args[0], [args[1]]), I8.as_pointer())
     fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     b.call(fn, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
     return context.get_dummy_value()
-
-
-register(prefetch, lambda *args: signature(types.none, args[0], types.int64) if _is_place(args) else None, _lower_prefetch)
