@@ -9,12 +9,15 @@ from hlo.module import Op
 __all__ = ["amount", "count", "op_summary"]
 
 
-def op_summary(ops: Sequence[Op], limit: int = 6) -> str:
+MOST_NAMED = 6
+
+
+def op_summary(ops: Sequence[Op]) -> str:
     """The mnemonics of some ops, those that compute first; the rest is counted."""
     names = [op.definition.mnemonic for op in ops]
     shown = list(dict.fromkeys(names))
-    text = ", ".join(f"{n} x{names.count(n)}" if names.count(n) > 1 else n for n in shown[:limit])
-    rest = sum(names.count(n) for n in shown[limit:])
+    text = ", ".join(f"{n} x{names.count(n)}" if names.count(n) > 1 else n for n in shown[:MOST_NAMED])
+    rest = sum(names.count(n) for n in shown[MOST_NAMED:])
     return text + (f", {rest} more" if rest else "")
 
 

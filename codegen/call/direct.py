@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import importlib
 import sys
 import sysconfig
@@ -29,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from codegen.launcher import launch
-from codegen.native import object_cache
 from codegen.target import default_target
 
 __all__ = ["DirectCall", "is_available", "native_function", "prepare"]
@@ -254,16 +252,9 @@ def _empty_function() -> int | None:
 @functools.cache
 def native_function(pattern: str, symbol: str) -> tuple[int, Any]:
     """(address of a function of an LLVM module, what keeps it); the module's text says `{triple}` for this machine's."""
-    from codegen.native.lower import LoadedObject, library_object, target_machine
+    from codegen.native.lower import loaded_text
 
-    target = default_target()
-    text = pattern.format(triple=target.triple)
-    key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
-    payload = object_cache.read(key)
-    if payload is None:
-        payload = library_object(text, target)
-        object_cache.write(key, payload)
-    loaded = LoadedObject(payload, target)
+    loaded = loaded_text(pattern.format(triple=default_target().triple))
     return loaded.address(symbol), loaded
 
 

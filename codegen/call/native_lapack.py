@@ -71,12 +71,14 @@ class _Writer:
     Buffers of the step are the op's operands, each once, then its results.
     """
 
-    def __init__(self, op: Op, prefix: str, name: str, address: int) -> None:
+    def __init__(self, op: Op, prefix: str, name: str, address: int, options: Mapping[str, int]) -> None:
         self.symbol, self.address = f"tilewright_lapack_{prefix}{name}", address
         operands = list(dict.fromkeys(op.operands))
         self.types = [v.tensor for v in (*operands, *op.results)]
         self.operands = [operands.index(v) for v in op.operands]
         self.first_result = len(operands)
+        self.rows, self.columns = self.types[0].static_shape[-2:]
+        self.options = options
         self.batch = prod(op.operands[0].shape[:-2])
         self.item = 4 if prefix == "s" else 8
         self.item_ctype = ctypes.c_float if prefix == "s" else ctypes.c_double
@@ -90,11 +92,16 @@ class _Writer:
     def _name(self) -> str:
         return f"%v{len(self.lines) + len(self.after)}"
 
-    def number(self, value: int) -> None:
-        """An integer, or a letter by its code: passed by its address."""
-        self.globals.append(f"@n{len(self.globals)} = internal constant i32 {value}")
-        self.arguments.append(f"@n{len(self.globals) - 1}")
-        self.query.append(ctypes.c_int(value))
+    def result(self, k: int) -> int:
+        """The buffer of the op's result `k`."""
+        return self.first_result + k
+
+    def numbers(self, *values: int) -> None:
+        """Integers, and letters by their codes: passed by their addresses."""
+        for value in values:
+            self.globals.append(f"@n{len(self.globals)} = internal constant i32 {value}")
+            self.arguments.append(f"@n{len(self.globals) - 1}")
+            self.query.append(ctypes.c_int(value))
 
     def room(self, size_bytes: int) -> str:
         """The name of an address in scratch."""
@@ -103,8 +110,17 @@ class _Writer:
         self.scratch_bytes += -(-size_bytes // _LINE) * _LINE
         return name
 
-    def work(self, size_bytes: int) -> None:
-        self.arguments.append(self.room(size_bytes))
+    def room_for(self, size_bytes: int) -> None:
+        """Work space whose size the routine knows."""
+        self._passed(self.room(size_bytes))
+
+    def work(self, elems: int, item_bytes: int) -> None:
+        """Work space, and how many elements it has."""
+        self.room_for(elems * item_bytes)
+        self.numbers(elems)
+
+    def _passed(self, argument: str) -> None:
+        self.arguments.append(argument)
         self.query.append((ctypes.c_double * 16)())
 
     def _at(self, k: int, rank: int, lines: list[str]) -> str:
@@ -120,20 +136,22 @@ class _Writer:
 
     def vector(self, k: int, rank: int = 1) -> None:
         """A buffer that the routine takes as it lies."""
-        self.arguments.append(self._at(k, rank, self.lines))
-        self.query.append((ctypes.c_double * 16)())
+        self._passed(self._at(k, rank, self.lines))
 
-    def matrix(self, rows: int, columns: int, given: int | None, made: int | None) -> None:
-        """A matrix by columns in scratch: turned from buffer `given` before the call, and into buffer `made` after it."""
+    def info(self, k: int) -> None:
+        """Result `k`, one number a matrix: whether the routine failed."""
+        self.vector(self.result(k), 0)
+
+    def matrix(self, rows: int, columns: int, *, given: int | None = 0, made: int) -> None:
+        """A matrix by columns in scratch and its leading dimension: turned from buffer `given` before, to result `made` after."""
         place = self.room(rows * columns * self.item)
         if given is not None:
             at = self._at(given, 2, self.lines)
             self.lines.append(f"call void @turned(ptr {place}, ptr {at}, i64 {rows}, i64 {columns})")
-        if made is not None:
-            at = self._at(made, 2, self.after)
-            self.after.append(f"call void @turned(ptr {at}, ptr {place}, i64 {columns}, i64 {rows})")
-        self.arguments.append(place)
-        self.query.append((ctypes.c_double * 16)())
+        at = self._at(self.result(made), 2, self.after)
+        self.after.append(f"call void @turned(ptr {at}, ptr {place}, i64 {columns}, i64 {rows})")
+        self._passed(place)
+        self.numbers(rows)
 
     def best_work(self, *more: Any) -> None:
         """Work space of the size that the routine asks for, and that size; `more` are the arguments that follow."""
@@ -143,9 +161,7 @@ class _Writer:
         ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(self.address)(
             *[ctypes.cast(p, ctypes.c_void_p) for p in pointers]
         )
-        size = max(1, int(answer[0]))
-        self.work(size * self.item)
-        self.number(size)
+        self.work(max(1, int(answer[0])), self.item)
 
     def text(self) -> str:
         """The LLVM module; `{name}` stands for its function, `{{triple}}` for this machine's."""
@@ -164,86 +180,68 @@ class _Writer:
         )  # fmt: skip
 
 
-def _syevd(w: _Writer, options: Mapping[str, int]) -> None:
-    n, r = w.types[0].static_shape[-1], w.first_result
-    w.number(options["mode"])
-    w.number(options["uplo"])
-    w.number(n)
-    w.matrix(n, n, 0, r)
-    w.number(n)
-    w.vector(r + 1)
-    w.work((1 + 6 * n + 2 * n * n) * w.item)
-    w.number(1 + 6 * n + 2 * n * n)
-    w.work((3 + 5 * n) * 4)
-    w.number(3 + 5 * n)
-    w.vector(r + 2, 0)
+# Each routine's arguments in LAPACK's order; buffers are by their number among the op's operands, or among its results.
 
 
-def _gesdd(w: _Writer, options: Mapping[str, int]) -> None:
-    m, n = w.types[0].static_shape[-2:]
-    r = w.first_result
-    columns, rows = w.types[r + 2].static_shape[-1], w.types[r + 3].static_shape[-2]
-    w.number(options["mode"])
-    w.number(m)
-    w.number(n)
-    w.matrix(m, n, 0, r)
-    w.number(m)
-    w.vector(r + 1)
-    w.matrix(m, columns, None, r + 2)
-    w.number(m)
-    w.matrix(rows, n, None, r + 3)
-    w.number(rows)
+def _syevd(w: _Writer) -> None:
+    n = w.columns
+    w.numbers(w.options["mode"], w.options["uplo"], n)
+    w.matrix(n, n, made=0)
+    w.vector(w.result(1))
+    w.work(1 + 6 * n + 2 * n * n, w.item)
+    w.work(3 + 5 * n, 4)
+    w.info(2)
+
+
+def _gesdd(w: _Writer) -> None:
+    m, n = w.rows, w.columns
+    left, right = (w.types[w.result(k)].static_shape[-2:] for k in (2, 3))
+    w.numbers(w.options["mode"], m, n)
+    w.matrix(m, n, made=0)
+    w.vector(w.result(1))
+    w.matrix(m, left[1], given=None, made=2)
+    w.matrix(right[0], n, given=None, made=3)
     w.best_work((ctypes.c_int * 16)(), (ctypes.c_int * 1)())
-    w.work(8 * min(m, n) * 4)
-    w.vector(r + 4, 0)
+    w.room_for(8 * min(m, n) * 4)
+    w.info(4)
 
 
-def _potrf(w: _Writer, options: Mapping[str, int]) -> None:
-    n = w.types[0].static_shape[-1]
-    w.number(options["uplo"])
-    w.number(n)
-    w.matrix(n, n, 0, w.first_result)
-    w.number(n)
-    w.vector(w.first_result + 1, 0)
+def _potrf(w: _Writer) -> None:
+    w.numbers(w.options["uplo"], w.columns)
+    w.matrix(w.columns, w.columns, made=0)
+    w.info(1)
 
 
-def _getrf(w: _Writer, options: Mapping[str, int]) -> None:
-    m, n = w.types[0].static_shape[-2:]
-    w.number(m)
-    w.number(n)
-    w.matrix(m, n, 0, w.first_result)
-    w.number(m)
-    w.vector(w.first_result + 1)
-    w.vector(w.first_result + 2, 0)
+def _getrf(w: _Writer) -> None:
+    w.numbers(w.rows, w.columns)
+    w.matrix(w.rows, w.columns, made=0)
+    w.vector(w.result(1))
+    w.info(2)
 
 
-def _geqrf(w: _Writer, options: Mapping[str, int]) -> None:
-    m, n = w.types[0].static_shape[-2:]
-    w.number(m)
-    w.number(n)
-    w.matrix(m, n, 0, w.first_result)
-    w.number(m)
-    w.vector(w.first_result + 1)
+def _geqrf(w: _Writer) -> None:
+    w.numbers(w.rows, w.columns)
+    w.matrix(w.rows, w.columns, made=0)
+    w.vector(w.result(1))
     w.best_work((ctypes.c_int * 1)())
-    w.work(4)
+    w.room_for(4)
 
 
-def _orgqr(w: _Writer, options: Mapping[str, int]) -> None:
-    m, n = w.types[0].static_shape[-2:]
-    w.number(m)
-    w.number(n)
-    w.number(w.types[w.operands[1]].static_shape[-1])
-    w.matrix(m, n, 0, w.first_result)
-    w.number(m)
-    w.vector(w.operands[1])
+def _orgqr(w: _Writer) -> None:
+    taus = w.operands[1]
+    w.numbers(w.rows, w.columns, w.types[taus].static_shape[-1])
+    w.matrix(w.rows, w.columns, made=0)
+    w.vector(taus)
     w.best_work((ctypes.c_int * 1)())
-    w.work(4)
+    w.room_for(4)
 
 
-_ROUTINES: dict[str, Callable[[_Writer, Mapping[str, int]], None]] = {
-    "syevd": _syevd, "gesdd": _gesdd, "potrf": _potrf, "getrf": _getrf, "geqrf": _geqrf, "orgqr": _orgqr,
+# routine -> how its call is written, and the options that the custom call has to name
+_ROUTINES: dict[str, tuple[Callable[[_Writer], None], frozenset[str]]] = {
+    "syevd": (_syevd, frozenset({"mode", "uplo"})), "gesdd": (_gesdd, frozenset({"mode"})),
+    "potrf": (_potrf, frozenset({"uplo"})), "getrf": (_getrf, frozenset()), "geqrf": (_geqrf, frozenset()),
+    "orgqr": (_orgqr, frozenset()),
 }  # fmt: skip
-_OPTIONS = {"syevd": {"mode", "uplo"}, "gesdd": {"mode"}, "potrf": {"uplo"}}  # that a call has to name
 
 
 def _name(op: Op) -> str | None:
@@ -272,15 +270,16 @@ def lapack_step(op: Op, buffers: Sequence[int], function: Callable[..., Any]) ->
     found = op.extra.get("mhlo.backend_config", {})
     given: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     options = {k: int(getattr(v, "value", v)) for k, v in given.items()}
-    if not _OPTIONS.get(name, set()) <= set(options):
+    write, needed = _ROUTINES[name]
+    if not needed <= set(options):
         return Declined("it does not say which matrix is meant")
     if name == "gesdd" and options["mode"] == ord("N"):
         return Declined("without vectors LAPACK makes dummies of another shape")
     address = native_routine(function, prefix + name)
     if not address:
         return Declined("the function does not tell where the routine is")
-    writer = _Writer(op, prefix, name, address)
-    _ROUTINES[name](writer, options)
+    writer = _Writer(op, prefix, name, address, options)
+    write(writer)
     publish(writer.symbol, writer.address)
     text = writer.text()
     symbol = f"tilewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -16,14 +16,12 @@ import numpy as np
 
 from codegen.call.direct import DirectCall, is_available
 from codegen.launcher import launch
-from codegen.native import interrupts
 
 __all__ = ["SMALL_BYTES", "QuickCall", "address_of"]
 
 SMALL_BYTES = 1 << 16
 """The most that a short call moves. Results up to this size are aligned as NumPy aligns them, larger ones to cache lines."""
 
-_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _word_at = ctypes.c_int64.from_address
 # An array object starts with its reference count and its type; then comes the address of its data.
 _DATA_OFFSET = object.__basicsize__
@@ -51,34 +49,6 @@ def address_of(a: np.ndarray) -> int:
     return _word_at(id(a) + _DATA_OFFSET).value if _QUICK else int(a.ctypes.data)
 
 
-class _Frame:
-    """The tables of one call in flight, made once and used again."""
-
-    def __init__(self, call: QuickCall) -> None:
-        self.memory = np.zeros(call.memory_bytes + 64, np.uint8)
-        base = -(-self.memory.ctypes.data // 64) * 64
-        known = {slot: base + offset for slot, offset in call.offsets.items()} | dict(call.fixed)
-        places: dict[int, list[tuple[Any, int]]] = {}
-        self.tables = []
-        self.calls = []
-        self.arguments: list[tuple[tuple[Any, int], ...]] = []
-        self.loops: launch.SerialRun | None = None
-        if not call.plan.is_straight:
-            self.loops = launch.SerialRun(call.plan, known, base + call.scratch_offset)
-            return
-        for step, entry in zip(call.steps, call.entries, strict=True):
-            table = (ctypes.c_int64 * max(1, len(step.buffers)))()
-            for k, slot in enumerate(step.buffers):
-                if slot in known:
-                    table[k] = known[slot]
-                else:
-                    places.setdefault(slot, []).append((table, k))
-            self.tables.append(table)
-            self.calls.append((entry, step.tasks, ctypes.addressof(table), base + call.scratch_offset))
-        self.arguments = [tuple(places.get(slot, ())) for slot in call.argument_slots]
-        self.results = [tuple(places.get(slot, ())) for slot in call.result_slots]
-
-
 class QuickCall:
     """`call(arrays)` gives the results, or None when an argument needs the thorough call."""
 
@@ -98,21 +68,22 @@ class QuickCall:
         self.made = [(shape, np.dtype(dtype)) for _, shape, dtype in results]
         self.fixed, self.offsets = fixed, offsets
         self.plan = plan
-        self.nowhere: list[tuple[tuple[Any, int], ...]] = [()] * len(self.shapes)
         self.scratch_offset = -(-arena_bytes // 64) * 64
-        self.memory_bytes = self.scratch_offset + plan.scratch_stride
-        self.steps = [s for s in plan.steps if isinstance(s, launch.Step)]
-        self.raised = interrupts.raised_word() if any(s.is_long for s in self.steps) else None
-        self.entries = [_ENTRY(s.kernel.entry) for s in self.steps]
-        # append and pop of a deque are atomic: two calls never share a frame
-        self._frames: deque[_Frame] = deque()
+        # append and pop of a deque are atomic: two calls never share a run's memory
+        self._runs: deque[tuple[np.ndarray, launch.SerialRun]] = deque()
         self.direct: DirectCall | None = None
         # It runs kernels alone, no loops and no branches, and holds the interpreter's lock meanwhile.
-        if is_available() and len(self.steps) == len(plan.steps) and not any(s.is_long for s in self.steps):
-            self._memory = np.zeros(self.memory_bytes + 64, np.uint8)
-            base = -(-self._memory.ctypes.data // 64) * 64
-            known = {slot: base + offset for slot, offset in offsets.items()} | dict(fixed)
-            self.direct = DirectCall(arguments, results, known, self.steps, base + self.scratch_offset)
+        steps = [s for s in plan.steps if isinstance(s, launch.Step) and not s.is_long]
+        if is_available() and len(steps) == len(plan.steps):
+            self._memory, known, scratch = self._placed()
+            self.direct = DirectCall(arguments, results, known, steps, scratch)
+
+    def _placed(self) -> tuple[np.ndarray, dict[int, int], int]:
+        """(memory of a run's own, the addresses that stay in it and elsewhere, that of its scratch)."""
+        memory = np.zeros(self.scratch_offset + self.plan.scratch_stride + 64, np.uint8)
+        base = -(-memory.ctypes.data // 64) * 64
+        known = {slot: base + offset for slot, offset in self.offsets.items()} | dict(self.fixed)
+        return memory, known, base + self.scratch_offset
 
     @property
     def call(self) -> Callable[..., tuple[np.ndarray, ...] | None]:
@@ -129,41 +100,22 @@ class QuickCall:
     def __call__(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
         if len(arrays) != len(self.shapes):
             return None
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = _Frame(self)
-        try:
-            return self._framed(frame, arrays)
-        finally:
-            self._frames.append(frame)
-
-    def _framed(self, frame: _Frame, arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
-        for a, shape, dtype, places in zip(arrays, self.shapes, self.dtypes, frame.arguments or self.nowhere, strict=True):
+        for a, shape, dtype in zip(arrays, self.shapes, self.dtypes, strict=True):
             if type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape:
                 return None
-            flags = a.flags
-            if not (flags.c_contiguous and flags.aligned):
+            if not (a.flags.c_contiguous and a.flags.aligned):
                 return None
-            address = _word_at(id(a) + _DATA_OFFSET).value
-            for table, k in places:
-                table[k] = address
-        if frame.loops is not None:
-            return self._through_loops(frame.loops, arrays)
-        results = []
-        for (shape, dtype), places in zip(self.made, frame.results, strict=True):
-            r = np.empty(shape, dtype)
-            results.append(r)
-            address = _word_at(id(r) + _DATA_OFFSET).value
-            for table, k in places:
-                table[k] = address
-        for entry, tasks, table, scratch in frame.calls:
-            entry(0, tasks, table, scratch)
-        if self.raised is not None and self.raised.value:
-            interrupts.raise_pending()
-        return tuple(results)
+        try:
+            memory, run = self._runs.pop()
+        except IndexError:
+            memory, known, scratch = self._placed()
+            run = launch.SerialRun(self.plan, known, scratch)
+        try:
+            return self._through(run, arrays)
+        finally:
+            self._runs.append((memory, run))
 
-    def _through_loops(self, run: launch.SerialRun, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def _through(self, run: launch.SerialRun, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         run.reset()
         for slot, a in zip(self.argument_slots, arrays, strict=True):
             run.set_address(slot, _word_at(id(a) + _DATA_OFFSET).value)

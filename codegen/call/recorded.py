@@ -10,8 +10,6 @@ checksum, under a key that holds all that plans and kernels depend on.
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +20,7 @@ from codegen.call.kept_packs import KeptPacks, Pack
 from codegen.call.kernels import RunStats
 from codegen.call.program.layout import Layout
 from codegen.launcher import launch, memory
+from codegen.native import object_cache
 from codegen.native.jit import CompiledKernel, kept_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
@@ -33,7 +32,6 @@ from hlo.types import TensorType, element_type
 __all__ = ["recorded", "restored"]
 
 MOST_CONSTANT_BYTES = 1 << 24
-_HEAD = struct.Struct("<Q")
 _KINDS: dict[str, Callable[..., launch.Instruction]] = {
     kind.__name__: kind for kind in (launch.Copy, launch.Exchange, launch.Jump, launch.Unless, launch.Select)
 }
@@ -67,8 +65,7 @@ def recorded(executable: Executable) -> bytes | Declined:
     }
     if any(np.dtype(str(a.dtype)) != a.dtype for _, a in fixed):
         return Declined("a constant's type has no name")
-    head = json.dumps(document).encode()
-    return b"".join([_HEAD.pack(len(head)), head, *(np.ascontiguousarray(a).tobytes() for _, a in fixed)])
+    return object_cache.packed(document, b"".join(np.ascontiguousarray(a).tobytes() for _, a in fixed))
 
 
 def _type(v: Value) -> list[Any]:
@@ -85,10 +82,8 @@ def _row(step: launch.Instruction, kernels: dict[str, CompiledKernel]) -> list[A
 def restored(data: bytes, make: Callable[[], Executable], threads: int | None = None) -> Executable | Declined:
     """The executable of a record; Declined where it does not have all its kernels, or is no record."""
     try:
-        (size,) = _HEAD.unpack_from(data)
-        document = json.loads(data[_HEAD.size : _HEAD.size + size])
-        return _restored(document, data[_HEAD.size + size :], make, threads)
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+        return _restored(*object_cache.unpacked(data), make, threads)
+    except (ValueError, KeyError, TypeError) as error:
         return Declined(f"no record of a call: {error}")
 
 

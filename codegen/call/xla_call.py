@@ -268,14 +268,15 @@ def handler_address() -> int:
 
 
 @functools.cache
-def _allocator() -> tuple[int, int]:
-    """The addresses of malloc and free as this process has them: of one allocator, also where another was loaded before libc.
+def _allocator() -> tuple[Any, Any]:
+    """malloc and free as this process has them: of one allocator, also where another was loaded before libc.
 
     (Such a one need not have posix_memalign.)
     """
     process = ctypes.CDLL(None)
-    allocate, release = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (process.malloc, process.free))
-    return allocate, release
+    process.malloc.restype, process.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    process.free.restype, process.free.argtypes = None, [ctypes.c_void_p]
+    return process.malloc, process.free
 
 
 _LARGEST_KEPT_BYTES = (32 << 20) - (1 << 16)
@@ -287,10 +288,8 @@ def expect_memory(size_bytes: int) -> None:
     The GNU C library gives memory back to the system above limits that grow with the blocks that it has seen freed, up to 32 MB
     (mallopt(3), M_MMAP_THRESHOLD). Where it does so, every call waits for the system to clear its pages anew.
     """
-    process = ctypes.CDLL(None)
-    process.malloc.restype, process.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    process.free.restype, process.free.argtypes = None, [ctypes.c_void_p]
-    process.free(process.malloc(min(size_bytes, _LARGEST_KEPT_BYTES)))
+    allocate, release = _allocator()
+    release(allocate(min(size_bytes, _LARGEST_KEPT_BYTES)))
 
 
 class Failures:
@@ -364,7 +363,7 @@ class XlaCall:
         record[_POOL_CELL] = native_threads.pool_cell_address()
         record[_HOST] = ctypes.cast(called, ctypes.c_void_p).value or 0 if called is not None else 0
         record[_DONE] = done
-        record[_ALLOCATE], record[_RELEASE] = _allocator()
+        record[_ALLOCATE], record[_RELEASE] = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in _allocator())
         self.words = np.array(record, np.int64)
         self.address = int(self.words.ctypes.data)
 

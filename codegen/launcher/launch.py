@@ -158,7 +158,6 @@ class Plan:
         most = max((s.scratch_bytes for s in self.steps if isinstance(s, (Step, Library))), default=0)
         self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
         self.parallel = any(s.tasks > s.chunk for s in self.steps if isinstance(s, Step))
-        self.is_straight = len(self.kernels) == len(self.steps)
         # Here, not in the first run: that may be a signal's handler's, in the middle of an import of what compiles.
         native_threads.prepare(with_workers=self.parallel)
         # append and pop of a deque are atomic: two runs never share a frame

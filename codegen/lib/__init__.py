@@ -32,8 +32,6 @@ NAMESPACE: dict[str, Any] = {
     **representation.NAMESPACE,
     "at": buffer.at,
     "again": buffer.again,
-    "stream_copy": buffer.stream_copy,
-    "fence": buffer.fence,
     "prefetch": buffer.prefetch,
     "gemm_block": contract.gemm_block,
     "gemm_bytes": contract_bytes.gemm_bytes,

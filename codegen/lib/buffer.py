@@ -21,9 +21,8 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, models, register_model
 
 from codegen.lib import convert, narrow
-from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
+from codegen.lib.emit import I8, I32, Value, intrinsic_function
 from codegen.lib.register import register
-from codegen.target import current_target
 
 # name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
 ELEMENTS: dict[str, tuple[Any, Any]] = {
@@ -291,82 +290,8 @@ register(least, *_index_choice(smaller=True))
 register(greatest, *_index_choice(smaller=False))
 
 
-def stream_copy(dst: Any, dst_offset: Any, src: Any, src_offset: Any, count: Any) -> None:
-    """dst[dst_offset + i] = src[src_offset + i], 0 <= i < count, past the caches (non-temporal stores).
-
-    Both have the same element type; where the destination is not aligned to a vector, single stores are used.  Call
-    ``fence()`` after the last of them, before another thread may read.
-    """
-    dst[int(dst_offset) : int(dst_offset + count)] = src[int(src_offset) : int(src_offset + count)]
-
-
-def fence() -> None:
-    """Order earlier non-temporal stores before later stores (sfence)."""
-
-
 def prefetch(buf: Any, index: Any) -> None:
     """Hint that buf[index] is read soon."""
-
-
-@infer_global(stream_copy)
-class _StreamCopy(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 5 and isinstance(args[0], Buf) and isinstance(args[2], Buf) and args[0].dtype == args[2].dtype:
-            return signature(types.none, args[0], types.int64, args[2], types.int64, types.int64)
-        return None
-
-
-@lower_builtin(stream_copy, Buf, types.Integer, Buf, types.Integer, types.Integer)
-def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    dst_kind, src_kind = sig.args[0], sig.args[2]
-    width = current_target().vector_bytes
-    item = dst_kind.item_bytes
-    lanes = width // item
-    dst = b.gep(args[0], [args[1]])
-    src = b.gep(args[2], [args[3]])
-    count = args[4]
-    vector = ir.VectorType(I8, width)
-
-    def single(index: Any) -> None:
-        value = _load_raw(b, src_kind, b.gep(src, [index]))
-        tag(b.module, b.store(value, b.gep(dst, [index]), align=dst_kind.item_align), dst_kind.scope)
-
-    # elements up to the first aligned one; all of them where none is (complex numbers, of which each half may be aligned)
-    gap_bytes = b.and_(b.neg(b.ptrtoint(dst, I64)), ir.Constant(I64, width - 1))
-    gap = b.udiv(gap_bytes, ir.Constant(I64, item))
-    is_near = b.and_(b.icmp_signed("<", gap, count), b.icmp_signed("==", b.mul(gap, ir.Constant(I64, item)), gap_bytes))
-    head = b.select(is_near, gap, count)
-    with cgutils.for_range(b, head, intp=I64) as loop:
-        single(loop.index)
-    rest = b.sub(count, head)
-    whole = b.sdiv(rest, ir.Constant(I64, lanes))
-    with cgutils.for_range(b, whole, intp=I64) as loop:
-        index = b.add(head, b.mul(loop.index, ir.Constant(I64, lanes)))
-        value = b.load(b.bitcast(b.gep(src, [index]), vector.as_pointer()))
-        value.align = src_kind.item_align
-        tag(b.module, value, src_kind.scope)
-        store = b.store(value, b.bitcast(b.gep(dst, [index]), vector.as_pointer()), align=width)
-        store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
-        tag(b.module, store, dst_kind.scope)
-    done = b.add(head, b.mul(whole, ir.Constant(I64, lanes)))
-    with cgutils.for_range(b, b.sub(count, done), intp=I64) as loop:
-        single(b.add(done, loop.index))
-    return context.get_dummy_value()
-
-
-@infer_global(fence)
-class _Fence(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        return signature(types.none) if not args else None
-
-
-@lower_builtin(fence)
-def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    if current_target().triple.startswith("x86_64"):
-        b.call(intrinsic_function(b.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
-    else:
-        b.fence("seq_cst")
-    return context.get_dummy_value()
 
 
 @infer_global(prefetch)

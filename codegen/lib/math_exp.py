@@ -111,18 +111,6 @@ def expm1(x: Value) -> Value:
     return select(fabs(x) < f.tiny, x, y)
 
 
-def exp2(x: Value) -> Value:
-    """2**x."""
-    f = format_of(x)
-    x = clamp(x, -(f.bias + f.mantissa_bits + 2.0), f.bias + 2.0)
-    shifted = x + f.magic
-    r = (x - (shifted - f.magic)) * math.log(2.0)
-    n = shifted.bits() - shifted.const(f.magic).bits()
-    p = mul_add(r * r, horner(r, f.exp), r) + 1.0
-    half = n >> 1
-    return p * power_of_two(half, f) * power_of_two(n - half, f)
-
-
 def tanh(x: Value) -> Value:
     """tanh(x) = e / (e + 2), e = expm1(2 |x|), with the sign of x; f32 takes an odd polynomial below 0.6."""
     f = format_of(x)
@@ -284,11 +272,6 @@ def power(x: Value, y: Value) -> Value:
     r = select(odd, copysign(r, x), r)
     r = select(x.eq(1.0) | y.eq(0.0), r.const(1.0), r)
     return select(x.is_nan() & y.ne(0.0), x, r)
-
-
-def log2(x: Value) -> Value:
-    """log(x) / ln 2."""
-    return log(x) * (1.0 / math.log(2.0))
 
 
 def sqrt(x: Value) -> Value:

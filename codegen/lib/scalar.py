@@ -78,10 +78,8 @@ def _i1e(x: Any) -> float:
 
 
 exp = _unary("exp", math_exp.exp, np.exp, "e**x.")
-exp2 = _unary("exp2", math_exp.exp2, np.exp2, "2**x.")
 expm1 = _unary("expm1", math_exp.expm1, np.expm1, "e**x - 1, accurate near 0.")
 log = _unary("log", math_exp.log, np.log, "The natural logarithm; -inf at 0, NaN below.")
-log2 = _unary("log2", math_exp.log2, np.log2, "The logarithm to base 2.")
 log1p = _unary("log1p", math_exp.log1p, np.log1p, "log(1 + x), accurate near 0.")
 tanh = _unary("tanh", math_exp.tanh, np.tanh, "The hyperbolic tangent.")
 fast_tanh = _unary("fast_tanh", math_exp.fast_tanh, np.tanh, "tanh, at half the cost and with an error of up to 6 ulp.")

@@ -492,15 +492,9 @@ define(conj, 1, {"c": _conj, "f": lambda k, x: x})
 define(square, 1, {"iu": lambda k, x: x * x, "c": complexes.COMPLEX["square"]})
 
 
-def is_nan(x: Any) -> Any:
-    """x != x."""
-    return np.isnan(x)
-
-
 def is_inf(x: Any) -> Any:
     """|x| == inf."""
     return np.isinf(x)
 
 
-define(is_nan, 1, {"f": lambda k, x: x.is_nan()}, result=lambda k: types.boolean)
 define(is_inf, 1, {"f": lambda k, x: fabs(x).eq(float("inf"))}, result=lambda k: types.boolean)

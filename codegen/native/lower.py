@@ -127,6 +127,17 @@ def library_object(text: str, target: Target, is_written_out: bool = False) -> b
         return emit_object(module, target)
 
 
+def loaded_text(text: str) -> LoadedObject:
+    """The code of an LLVM module for this machine, from the disk cache where it is there."""
+    target = default_target()
+    key = hashlib.sha256(f"{text} {target.key} {data_layout(target)}".encode()).hexdigest()
+    payload = object_cache.read(key)
+    if payload is None:
+        payload = library_object(text, target)
+        object_cache.write(key, payload)
+    return LoadedObject(payload, target)
+
+
 _UNROLL = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")
 """What is left of O1 for library functions, whose vectors are written out: a quarter of the time, the same instructions."""
 _WRITTEN_OUT = ("sroa", "simplify_cfg", "instruction_combine", "loop_rotate", *_UNROLL)
@@ -327,15 +338,8 @@ def provide_interrupts() -> None:
     with compiling:
         if interrupts.is_installed():
             return
-        target = default_target()
         asks = ctypes.sizeof(ctypes.c_void_p) == 8 and all(map(is_provided, interrupts.PYTHONS))
-        text = interrupts.source(asks, target.triple)
-        key = hashlib.sha256(f"{text} {target.key} {data_layout(target)}".encode()).hexdigest()
-        payload = object_cache.read(key)
-        if payload is None:
-            payload = library_object(text, target)
-            object_cache.write(key, payload)
-        loaded = LoadedObject(payload, target)
+        loaded = loaded_text(interrupts.source(asks, default_target().triple))
         publish(interrupts.SYMBOL, loaded.address(interrupts.SYMBOL))
         interrupts.install(ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(interrupts.CELL))() or 0, loaded)
 

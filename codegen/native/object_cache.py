@@ -1,4 +1,4 @@
-"""The disk cache of compiled kernels: one object file and one source file for each, named by the hash of what made them.
+"""The disk cache, one store for all that is kept: an entry is a file, named by the hash of what made it.
 
 A file that is missing, truncated, damaged or unreadable counts as a miss, and a folder that cannot be written only costs
 the next process a compile; both are logged.  What is loaded is executed: a folder or a file that somebody else owns, or that
@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import logging
 import os
 import stat
 import struct
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 _log = logging.getLogger("tilewright.codegen")
 _MAGIC = b"TWKERNEL"
 _HEADER = struct.Struct("<8sQ32s")
+_SIZE = struct.Struct("<Q")
 
 
 def cache_folder() -> Path:
@@ -137,7 +141,7 @@ def _warn_of_entry(path: str, reason: str) -> None:
 
 
 def read(key: str) -> bytes | None:
-    """The object code stored under ``key``, or None if there is no intact file of this user's."""
+    """The payload stored under ``key``, or None if there is no intact file of this user's."""
     if not cache_enabled() or not is_trusted("objects"):
         return None
     path = cache_folder() / "objects" / f"{key}.o"
@@ -174,11 +178,30 @@ def _is_file(path: Path) -> bool:
 
 
 def write(key: str, payload: bytes) -> bool:
-    """Store object code under ``key``; False (and a log line) when the folder cannot be written."""
+    """Store a payload under ``key``; False (and a log line) when the folder cannot be written."""
     if not cache_enabled():
         return False
     header = _HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest())
     return _put(Path("objects") / f"{key}.o", header + payload) is not None
+
+
+def packed(document: Mapping[str, object], data: bytes = b"") -> bytes:
+    """A payload of a JSON object and bytes.
+
+    >>> unpacked(packed({"shape": [2]}, b"ab"))
+    ({'shape': [2]}, b'ab')
+    """
+    head = json.dumps(document).encode()
+    return b"".join([_SIZE.pack(len(head)), head, data])
+
+
+def unpacked(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """What `packed` put together. Raises ValueError for what it did not."""
+    if len(payload) < _SIZE.size:
+        raise ValueError("no size of a document")
+    end = _SIZE.size + _SIZE.unpack_from(payload)[0]
+    document: dict[str, Any] = json.loads(payload[_SIZE.size : end])
+    return document, payload[end:]
 
 
 def hand_over(payload: bytes) -> str:

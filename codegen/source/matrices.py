@@ -6,6 +6,8 @@ elimination subtracts multiples of a row from the rows below it. Signs, pivots a
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 
 from codegen.source.phase import PhaseWriter
@@ -190,7 +192,6 @@ for k in range({min(m, n)}):
     def qr(self) -> None:
         """Householder's reflectors below the diagonal, R above it, the reflectors' factors beside."""
         m, n, kept, taus = self.rows, self.columns, self.kept, self.step.targets[1]
-        sums = self.step.scratch[1].name
         self.load()
         self.lines(f"""
 for k in range({min(m, n)}):
@@ -216,28 +217,34 @@ for k in range({min(m, n)}):
         for i in range(k + 1, {m}):
             {kept('i', 'k')} = {kept('i', 'k')} / size
         {kept('k', 'k')} = length
-        for j in range(k + 1, {n}):
-            {sums}[j] = {kept('k', 'j')}
-        for i in range(k + 1, {m}):
-            size = {kept('i', 'k')}
-            for j in range(k + 1, {n}):
-                {sums}[j] = {sums}[j] + size*{kept('i', 'j')}
-        for j in range(k + 1, {n}):
-            {sums}[j] = {sums}[j]*factor
-            {kept('k', 'j')} = {kept('k', 'j')} - {sums}[j]
-        for i in range(k + 1, {m}):
-            size = {kept('i', 'k')}
-            for j in range(k + 1, {n}):
-                {kept('i', 'j')} = {kept('i', 'j')} - size*{sums}[j]
+{self.reflected(kept('i', 'k'), f"k + 1, {n}", 2)}
     {self.at(taus, 'k')} = factor
 """)
         self.store()
+
+    def reflected(self, reflector: str, columns: str, depth: int) -> str:
+        """Lines that reflect columns of what is kept, from row k on, by the reflector below its 1 in row k, and its `factor`."""
+        kept, sums = self.kept, self.step.scratch[1].name
+        lines = f"""
+for j in range({columns}):
+    {sums}[j] = {kept('k', 'j')}
+for i in range(k + 1, {self.rows}):
+    size = {reflector}
+    for j in range({columns}):
+        {sums}[j] = {sums}[j] + size*{kept('i', 'j')}
+for j in range({columns}):
+    {sums}[j] = {sums}[j]*factor
+    {kept('k', 'j')} = {kept('k', 'j')} - {sums}[j]
+for i in range(k + 1, {self.rows}):
+    size = {reflector}
+    for j in range({columns}):
+        {kept('i', 'j')} = {kept('i', 'j')} - size*{sums}[j]"""
+        return textwrap.indent(lines, "    " * depth)
 
     def reflectors(self) -> None:
         """The first columns of the product of the reflectors that lie below the diagonal, from the last one on."""
         m, n, kept, taus = self.rows, self.columns, self.kept, self.step.sources[1]
         count = min(taus.rows, n, m)
-        sums = self.step.scratch[1].name
         self.load()
         self.lines(f"""
 for j in range({count}, {n}):
@@ -248,19 +255,7 @@ for j in range({count}, {n}):
 for turn in range({count}):
     k = {count - 1} - turn
     factor = {self.at(taus, 'k')}
-    for j in range(k + 1, {n}):
-        {sums}[j] = {kept('k', 'j')}
-    for i in range(k + 1, {m}):
-        size = {kept('i', 'k')}
-        for j in range(k + 1, {n}):
-            {sums}[j] = {sums}[j] + size*{kept('i', 'j')}
-    for j in range(k + 1, {n}):
-        {sums}[j] = {sums}[j]*factor
-        {kept('k', 'j')} = {kept('k', 'j')} - {sums}[j]
-    for i in range(k + 1, {m}):
-        size = {kept('i', 'k')}
-        for j in range(k + 1, {n}):
-            {kept('i', 'j')} = {kept('i', 'j')} - size*{sums}[j]
+{self.reflected(kept('i', 'k'), f"k + 1, {n}", 1)}
         {kept('i', 'k')} = -size*factor
     {kept('k', 'k')} = {self.number(1)} - factor
     for i in range(k):
@@ -273,7 +268,7 @@ for turn in range({count}):
         m, taus, c, left = self.rows, self.step.sources[1], self.step.sources[2], "left" in self.options
         count, many = min(taus.rows, self.columns, m), c.columns if left else c.rows
         self.columns = many
-        kept, sums = self.kept, self.step.scratch[1].name
+        kept = self.kept
         given, found = (self.at(x, "i", "j") if left else self.at(x, "j", "i") for x in (c, self.out))
         backward = left != ("transposed" in self.options)
         self.lines(f"""
@@ -283,19 +278,7 @@ for i in range({m}):
 for turn in range({count}):
     k = {f'{count - 1} - turn' if backward else 'turn'}
     factor = {self.at(taus, 'k')}
-    for j in range({many}):
-        {sums}[j] = {kept('k', 'j')}
-    for i in range(k + 1, {m}):
-        size = {self.at(self.a, 'i', 'k')}
-        for j in range({many}):
-            {sums}[j] = {sums}[j] + size*{kept('i', 'j')}
-    for j in range({many}):
-        {sums}[j] = {sums}[j]*factor
-        {kept('k', 'j')} = {kept('k', 'j')} - {sums}[j]
-    for i in range(k + 1, {m}):
-        size = {self.at(self.a, 'i', 'k')}
-        for j in range({many}):
-            {kept('i', 'j')} = {kept('i', 'j')} - size*{sums}[j]
+{self.reflected(self.at(self.a, 'i', 'k'), str(many), 1)}
 for i in range({m}):
     for j in range({many}):
         {found} = {kept('i', 'j')}

@@ -11,13 +11,13 @@ from hlo.ops.common import fail
 from hlo.ops.control import can_be
 from hlo.ops.rules import eq, input_type, inputs, law, reducer_problem, result_type, returned, same_shapes, within
 from hlo.registry import Attribute, Constraint, ModuleConstraint, OpDefinition, Operand, register
-from hlo.types import ELEMENT_TYPES, OpaqueType, TensorType, Type
-from hlo.typesets import ANY, ANY_TYPE, TypeSet, tensors
+from hlo.types import ELEMENT_TYPES, TensorType, Type
+from hlo.typesets import ANY, tensors
 
-__all__: list[str] = []
+__all__ = ["EXCHANGE"]
 
 _VALUE = tensors(*ANY, quantized="per-tensor")
-_EXCHANGE = Declined("elements come from other processes of the grid")
+EXCHANGE = Declined("elements come from other processes of the grid")
 
 
 def groups(op: Op) -> tuple[tuple[int, ...], ...] | None:
@@ -122,8 +122,8 @@ register(
         operands=(Operand("operands", _VALUE, variadic=True),),
         attributes=(Attribute("all_gather_dim", "i64"), _GROUPS, _CHANNEL, _GLOBAL),
         infer=Declined("how many processes there are is known only when the program runs"),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             within("C1", "all_gather_dim", "the operands' dimensions", lambda op: min(t.rank for t in inputs(op, "operands"))),
             *_group_rules("C2", "C3", "C4", even=True),
@@ -168,8 +168,8 @@ register(
             _CHANNEL,
         ),
         infer=lambda op: tuple(TensorType(_to_all_shape(t, op), t.element) for t in inputs(op, "operands")),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             within("C1", "split_dimension", "the operands' dimensions", lambda op: min(t.rank for t in inputs(op, "operands"))),
             within("C3", "concat_dimension", "the operands' dimensions", lambda op: min(t.rank for t in inputs(op, "operands"))),
@@ -255,8 +255,8 @@ register(
         attributes=(_GROUPS, _CHANNEL, _GLOBAL),
         regions=("computation",),
         infer=_infer_all_reduce,
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             *_group_rules("C1", "C2", "C3"),
             law("C4", "use_global_device_ids needs a positive channel id", _global_ids, "replica_groups"),
@@ -325,8 +325,8 @@ register(
         attributes=(_GROUPS, _CHANNEL, _GLOBAL, _ROOT),
         regions=("computation",),
         infer=_infer_collective_reduce,
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             *_group_rules("C1", "C2", "C3"),
             law("C4", "use_global_device_ids needs a positive channel id", _global_ids, "replica_groups"),
@@ -387,8 +387,8 @@ register(
         attributes=(Attribute("scatter_dimension", "i64"), _GROUPS, _CHANNEL, _GLOBAL),
         regions=("computation",),
         infer=Declined("how many processes there are is known only when the program runs"),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             within("C2", "scatter_dimension", "the operand's dimensions", lambda op: input_type(op, 0).rank),
             *_group_rules("C3", "C4", "C5", even=True),
@@ -421,8 +421,8 @@ register(
         operands=(Operand("operand", _VALUE, variadic=True),),
         attributes=(_GROUPS, _CHANNEL, _ROOT),
         infer=lambda op: tuple(TensorType(t.shape, t.element, t.bounds) for t in _data(op)),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             law("operands", "at least one operand", lambda op: bool(op.operands) or "found none"),
             law("C1", "ids in replica_groups are distinct", _unique, "replica_groups"),
@@ -446,8 +446,8 @@ register(
         operands=(Operand("operand", _VALUE),),
         attributes=(Attribute("source_target_pairs", "pairs"), _CHANNEL),
         infer=lambda op: (input_type(op, 0),),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(
             law(
                 "C1",
@@ -481,8 +481,8 @@ register(
         operands=(Operand("operand", _VALUE),),
         attributes=(_GROUPS,),
         infer=lambda op: (input_type(op, 0),),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
+        access=EXCHANGE,
+        semantics=EXCHANGE,
         constraints=(*_group_rules("C1", "C2", "C3"),),
     )
 )
@@ -499,80 +499,3 @@ for _name in ("replica_id", "partition_id"):
             semantics=_GRID,
         )
     )
-
-# ---------------------------------------------------------------- asynchronous pairs
-
-_FUTURE = TypeSet("future", lambda t: isinstance(t, OpaqueType) and t.text.startswith("!stablehlo.future<"))
-_ASYNC_OPS = frozenset(
-    f"stablehlo.{n}"
-    for n in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "collective_reduce",
-        "reduce_scatter",
-        "slice",
-        "dynamic_slice",
-        "dynamic_update_slice",
-    )
-)
-
-
-def future_of(types: Sequence[Type]) -> OpaqueType:
-    """The type of values that an asynchronous op will have."""
-    return OpaqueType("!stablehlo.future<" + ", ".join(map(str, types)) + ">")
-
-
-def _async_body(op: Op) -> bool | str:
-    ops = op.regions[0].ops
-    if len(ops) != 2 or ops[0].name not in _ASYNC_OPS:
-        return "expected one collective or slice and a return in the region"
-    if ops[1].operands != ops[0].results:
-        return "expected the region to return what its op makes"
-    return True
-
-
-def _async_arguments(op: Op) -> bool | str:
-    mine, theirs = [v.type for v in op.operands], [a.type for a in op.regions[0].arguments]
-    ok = len(mine) == len(theirs) and all(map(can_be, mine, theirs))
-    return ok or f"expected the region to take {', '.join(map(str, mine))}, found {', '.join(map(str, theirs))}"
-
-
-register(
-    OpDefinition(
-        name="stablehlo.async_start",
-        spec="StableHLO: async_start",
-        operands=(Operand("operands", ANY_TYPE, variadic=True),),
-        regions=("body",),
-        infer=lambda op: (future_of(returned(op.regions[0])),),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
-        constraints=(
-            law("C1", "the region holds one collective or slice", _async_body),
-            law("C2", "the region takes the operands' types", _async_arguments),
-        ),
-    )
-)
-register(
-    OpDefinition(
-        name="stablehlo.async_done",
-        spec="StableHLO: async_done",
-        operands=(Operand("operand", _FUTURE),),
-        infer=Declined("the types inside the future, which the program states"),
-        access=_EXCHANGE,
-        semantics=_EXCHANGE,
-        constraints=(
-            law(
-                "C1",
-                "results are the values inside the future",
-                lambda op: future_of([r.type for r in op.results]) == op.operands[0].type,
-                "operand",
-                "results",
-                result=True,
-            ),
-        ),
-        result_names=("results",),
-    )
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlo.access import AccessBuilder, AccessFunction, Index
+from hlo.access import AccessFunction
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import broadcast_shapes, fail, identity_access, rule, same_shape, tensor
@@ -13,7 +13,7 @@ from hlo.registry import Attribute, Constraint, Elementwise, InferFunction, OpDe
 from hlo.types import ELEMENT_TYPES, ElementKind, ElementType, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, B, C, F, S, TypeSet, U, tensors
 
-__all__: list[str] = []
+__all__ = ["SHAPE_OF_OPERAND", "special"]
 
 Kinds = tuple[ElementKind, ...]
 INTEGER: Kinds = (S, U)
@@ -239,7 +239,7 @@ _define(
 
 # ---------------------------------------------------------------- those whose result type differs
 
-_SHAPE_OF_OPERAND = law(
+SHAPE_OF_OPERAND = law(
     "C1",
     "the result has the operand's shape",
     lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
@@ -249,7 +249,7 @@ _SHAPE_OF_OPERAND = law(
 )
 
 
-def _special(
+def special(
     name: str,
     operands: tuple[Operand, ...],
     result: TypeSet,
@@ -257,8 +257,8 @@ def _special(
     constraints: tuple[Constraint, ...],
     attributes: tuple[Attribute, ...] = (),
     access: AccessFunction | Declined = identity_access,
-    function: str | None = None,
 ) -> None:
+    """Registers an elementwise op whose result's type is another one than its operands'."""
     register(
         OpDefinition(
             name=f"stablehlo.{name}",
@@ -268,7 +268,7 @@ def _special(
             attributes=attributes,
             infer=infer,
             access=access,
-            semantics=Elementwise(function or name),
+            semantics=Elementwise(name),
             constraints=constraints,
         )
     )
@@ -292,15 +292,15 @@ _REAL_ELEMENT = law(
     result=True,
 )
 
-_special(
+special(
     "abs",
     (Operand("operand", tensors(S, F, C, quantized="per-tensor")),),
     tensors(S, F, quantized="per-tensor"),
     _infer_real,
-    (_SHAPE_OF_OPERAND, _REAL_ELEMENT),
+    (SHAPE_OF_OPERAND, _REAL_ELEMENT),
 )
 for _name in ("real", "imag"):
-    _special(_name, (Operand("operand", tensors(F, C)),), tensors(F), _infer_real, (_SHAPE_OF_OPERAND, _REAL_ELEMENT))
+    special(_name, (Operand("operand", tensors(F, C)),), tensors(F), _infer_real, (SHAPE_OF_OPERAND, _REAL_ELEMENT))
 
 
 def _infer_boolean(op: Op) -> Sequence[Type]:
@@ -311,7 +311,7 @@ def _infer_boolean(op: Op) -> Sequence[Type]:
     return (TensorType(shape, ELEMENT_TYPES["i1"], t.bounds if t.shape == shape else None),)
 
 
-_special(
+special(
     "is_finite",
     (Operand("x", tensors(F, quantized="per-tensor")),),
     tensors(B),
@@ -338,7 +338,7 @@ def _infer_complex(op: Op) -> Sequence[Type]:
 
 
 _WIDE = TypeSet("tensor of f32 or f64", lambda t: tensors(F).has(t) and isinstance(t, TensorType) and t.element.bits in (32, 64))
-_special(
+special(
     "complex",
     (Operand("lhs", _WIDE), Operand("rhs", _WIDE)),
     tensors(C),
@@ -388,7 +388,7 @@ def _compare_shapes(op: Op) -> str | None:
 
 # The specification's C3 (the compare type that belongs to an element type) is not checked: programs break it, and it changes
 # nothing but for floats, where TOTALORDER is the only one that differs.
-_special(
+special(
     "compare",
     (Operand("lhs", tensors(*ANY, quantized="per-tensor")), Operand("rhs", tensors(*ANY, quantized="per-tensor"))),
     tensors(B),
@@ -424,7 +424,7 @@ def _infer_select(op: Op) -> Sequence[Type]:
 
 
 _VALUE = tensors(*ANY, quantized="per-tensor")
-_special(
+special(
     "select",
     (Operand("pred", tensors(B)), Operand("on_true", _VALUE), Operand("on_false", _VALUE)),
     _VALUE,
@@ -441,7 +441,7 @@ def _bound_shape(name: str) -> Callable[[Op], bool]:
     return lambda op: not input_type(op, name).shape or same_shapes(input_type(op, name).shape, input_type(op, "operand").shape)
 
 
-_special(
+special(
     "clamp",
     (Operand("min", _VALUE), Operand("operand", _VALUE), Operand("max", _VALUE)),
     _VALUE,
@@ -471,12 +471,12 @@ _special(
     ),
 )
 
-_special(
+special(
     "convert",
     (Operand("operand", tensors(*ANY)),),
     tensors(*ANY),
     Declined("the result's element type is the program's choice"),
-    (_SHAPE_OF_OPERAND,),
+    (SHAPE_OF_OPERAND,),
 )
 
 
@@ -484,7 +484,7 @@ def _precision(name: str, low: int) -> Callable[[Op], bool]:
     return lambda op: op.attr(name) >= low
 
 
-_special(
+special(
     "reduce_precision",
     (Operand("operand", tensors(F, quantized="per-tensor")),),
     tensors(F, quantized="per-tensor"),
@@ -495,116 +495,4 @@ _special(
         law("C3", "0 <= mantissa_bits", _precision("mantissa_bits", 0), "mantissa_bits"),
     ),
     (Attribute("exponent_bits", "i32"), Attribute("mantissa_bits", "i32")),
-)
-
-
-# ---------------------------------------------------------------- quantization
-
-
-def _infer_dequantize(op: Op) -> Sequence[Type]:
-    t = tensor(op, 0)
-    if not isinstance(t.element, QuantizedType):
-        raise fail(op, f"expected a quantized operand, found {t}")
-    return (TensorType(t.shape, t.element.expressed, t.bounds),)
-
-
-_QUANTIZED = tensors(quantized="block-wise")
-_special(
-    "uniform_dequantize",
-    (Operand("operand", _QUANTIZED),),
-    tensors(F),
-    _infer_dequantize,
-    (
-        _SHAPE_OF_OPERAND,
-        law(
-            "C2",
-            "the result's element type is the operand's expressed type",
-            lambda op: isinstance(q := input_type(op, 0).element, QuantizedType) and q.expressed == result_type(op).element,
-            "operand",
-            "result",
-            result=True,
-        ),
-    ),
-)
-
-
-def _expressed(e: ElementType | QuantizedType) -> ElementType:
-    return e.expressed if isinstance(e, QuantizedType) else e
-
-
-_special(
-    "uniform_quantize",
-    (Operand("operand", tensors(F, quantized="block-wise")),),
-    _QUANTIZED,
-    Declined("the result's quantization parameters are the program's choice"),
-    (
-        _SHAPE_OF_OPERAND,
-        law(
-            "C2",
-            "the result's expressed type is the operand's element type (or expressed type)",
-            lambda op: _expressed(input_type(op, 0).element) == _expressed(result_type(op).element),
-            "operand",
-            "result",
-            result=True,
-        ),
-    ),
-)
-
-
-# ---------------------------------------------------------------- bitcast_convert
-
-
-def _storage_bits(t: TensorType) -> int:
-    return t.element.bits
-
-
-def _bitcast_shape(op: Op) -> bool:
-    a, r = input_type(op, 0), result_type(op)
-    m, n = _storage_bits(a), _storage_bits(r)
-    if m == n:
-        return same_shapes(a.shape, r.shape)
-    wide, narrow, ratio = (a, r, divmod(m, n)) if m > n else (r, a, divmod(n, m))
-    if ratio[1] or len(narrow.shape) != len(wide.shape) + 1 or not same_shapes(wide.shape, narrow.shape[:-1]):
-        return False
-    return narrow.shape[-1] in (None, ratio[0])
-
-
-def _bitcast_access(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:
-    """Narrower elements come from one wide element each; a wide one is made of all narrow ones along the last dimension."""
-    a, r = tensor(op, 0), op.results[0].tensor
-    if a.element.bits == r.element.bits:
-        ix.read(0, d)
-    elif a.element.bits > r.element.bits:
-        ix.read(0, d[:-1])
-    else:
-        ix.read(0, (*d, ix.range(a.static_shape[-1])))
-
-
-_special(
-    "bitcast_convert",
-    (Operand("operand", tensors(*ANY, quantized="any")),),
-    tensors(*ANY, quantized="any"),
-    Declined("the result's element type is the program's choice"),
-    (
-        law(
-            "C1",
-            "the shapes agree, but for a last dimension that makes up for different widths",
-            _bitcast_shape,
-            "operand",
-            "result",
-            result=True,
-        ),
-        law(
-            "C2",
-            "operand and result are both complex or neither is",
-            lambda op: (
-                len({isinstance(t.element, ElementType) and t.element.is_complex for t in (input_type(op, 0), result_type(op))})
-                == 1
-            ),
-            "operand",
-            "result",
-            result=True,
-        ),
-    ),
-    access=_bitcast_access,
 )

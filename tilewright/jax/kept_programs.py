@@ -14,7 +14,6 @@ import functools
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +34,6 @@ from hlo.types import TensorType, TokenType
 from tiling.passing import skipped
 
 __all__ = ["Kept", "donated", "find", "keep", "own_digest"]
-
-_HEAD = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,8 @@ def keep(module: Module, threads: int | None, executable: Executable) -> None:
     if object_cache.has(key) or [*map(np.dtype, dtypes)] != types:
         return
     record = recorded(executable)
-    head = json.dumps({"donated": donated(module), "dtypes": dtypes}).encode()
-    object_cache.write(key, _HEAD.pack(len(head)) + head + (b"" if isinstance(record, Declined) else record))
+    head = {"donated": donated(module), "dtypes": dtypes}
+    object_cache.write(key, object_cache.packed(head, b"" if isinstance(record, Declined) else record))
 
 
 def find(text: str, threads: int | None) -> Kept | None:
@@ -85,9 +82,8 @@ def find(text: str, threads: int | None) -> Kept | None:
     payload = object_cache.read(_key(text, threads)) if _is_usual() else None
     if payload is None:
         return None
-    (size,) = _HEAD.unpack_from(payload)
-    head = json.loads(payload[_HEAD.size : _HEAD.size + size])
-    return Kept(tuple(head["donated"]), tuple(map(np.dtype, head["dtypes"])), payload[_HEAD.size + size :])
+    head, record = object_cache.unpacked(payload)
+    return Kept(tuple(head["donated"]), tuple(map(np.dtype, head["dtypes"])), record)
 
 
 def _is_usual() -> bool:

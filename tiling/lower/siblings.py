@@ -228,7 +228,7 @@ def _fold(m: Member, into: tuple[Buffer, ...] = ()) -> FoldStep:
     return FoldStep(m.stage.values, into, m.index, m.nodes, m.inits, m.stage.op)
 
 
-def _factored(lowering: Lowering, m: Member, number: Expr, into: tuple[Buffer, ...]) -> Factored:
+def _factored(m: Member, number: Expr, into: tuple[Buffer, ...]) -> Factored:
     """A member's fold in the part of that number, and the fold of all parts."""
     assert m.part is not None and m.monoid is not None
     return rfactor(_fold(m, into), m.monoid, (m.part,), (number, *m.index))
@@ -243,7 +243,7 @@ def start_steps(lowering: Lowering, m: Member) -> list[Step]:
 
 def carried_fold(lowering: Lowering, m: Member) -> FoldStep:
     """part[c, …] folded with what the tile has."""
-    return going_on(_factored(lowering, m, _piece(lowering), ()).part)
+    return going_on(_factored(m, _piece(lowering), ()).part)
 
 
 def last_steps(lowering: Lowering, m: Member) -> list[Step]:
@@ -256,7 +256,7 @@ def last_steps(lowering: Lowering, m: Member) -> list[Step]:
     c = Var(f"c_{lowering.names.stage(m.stage)}")
     lowering.ranges[c] = Interval(0, pieces - 1)
     over = Loop(c, Const(0), Const(pieces - 1), pieces, LoopKind.REDUCTION)
-    whole = _factored(lowering, m, as_expr(c), (lowering.buffers[m.stage.values[0]],)).whole
+    whole = _factored(m, as_expr(c), (lowering.buffers[m.stage.values[0]],)).whole
     return [Nest((*m.loops, over), folds=(whole,))]
 
 

@@ -40,7 +40,7 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
         plain = _lowered(replace(request, masks=False), machine, names)
         if not isinstance(plain, Declined):
             other = _figures(plain, machine)
-            pays = masks_pay(known, other, machine)
+            pays = masks_pay(known, other)
             notes.append(f"{_BOUNDED}: {_compared(known, other)} in full{'' if pays else ': not taken'}")
             if not pays:
                 made, known, form = plain, other, "plain"
@@ -73,7 +73,7 @@ def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Sc
             plain = sketch(replace(request, masks=False), machine, names)
             if plain is None:
                 return lower(request, machine, names)
-            pays = masks_pay(made, plain, machine)
+            pays = masks_pay(made, plain)
             notes.append(f"{_BOUNDED}: {_compared(made, plain)} in full{'' if pays else ': not taken'}")
             made = made if pays else replace(plain, form="plain")
     except LookupError as reason:
@@ -105,7 +105,7 @@ def _in_form(request: FusionRequest, machine: Machine, names: Names) -> Schedule
     return found if isinstance(found, Declined) else replace(found, form=request.form)
 
 
-def masks_pay(made: Sketch, plain: Sketch, machine: Machine) -> bool:
+def masks_pay(made: Sketch, plain: Sketch) -> bool:
     """Whether what is left out takes longer than to find out how large the inputs are."""
     return made.estimate.seconds < plain.estimate.seconds
 

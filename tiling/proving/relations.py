@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import islpy
 
@@ -29,6 +30,19 @@ class Undecided(Exception):
     """Carries the reason why a question has no answer within the budget."""
 
 
+P = ParamSpec("P")
+
+
+def _asked(question: Callable[Concatenate[Questions, P], str | None]) -> Callable[Concatenate[Questions, P], str | None]:
+    """A method that answers with isl, within the budget of its `Questions`."""
+
+    @functools.wraps(question)
+    def ask(self: Questions, /, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        return self.ask(lambda: question(self, *args, **kwargs))
+
+    return ask
+
+
 class Questions:
     """Relations of accesses, remembered, and what isl says about them."""
 
@@ -51,129 +65,114 @@ class Questions:
 
     # ------------------------------------------------------------ questions
 
+    @_asked
     def outside(self, d: Domain, e: Expr, n: int) -> str | None:
         """A point of the domain where `e` leaves [0, n - 1]."""
+        every = points_of(d)
+        b = interval(e, d.ranges)
+        bad = []
+        if b.lower < 0:
+            bad.append(points_where(d, [Condition(e, b.lower, -1)]))
+        if b.upper >= n:
+            bad.append(points_where(d, [Condition(e, n, b.upper)]))
+        for part in bad:
+            found = every.intersect(part)
+            if not found.is_empty():
+                return named(found, [v.name for v, _ in d.variables])
+        return None
 
-        def question() -> str | None:
-            every = points_of(d)
-            b = interval(e, d.ranges)
-            bad = []
-            if b.lower < 0:
-                bad.append(points_where(d, [Condition(e, b.lower, -1)]))
-            if b.upper >= n:
-                bad.append(points_where(d, [Condition(e, n, b.upper)]))
-            for part in bad:
-                found = every.intersect(part)
-                if not found.is_empty():
-                    return named(found, [v.name for v, _ in d.variables])
-            return None
-
-        return self.ask(question)
-
+    @_asked
     def not_once(self, writes: Sequence[Access], shape: Sequence[int]) -> str | None:
         """An element that several iterations write, or none."""
+        total: islpy.Set | None = None
+        for w in writes:
+            r = self.relation(w, len(w.domain.variables))
+            names = [v.name for v, _ in w.domain.variables]
+            if not r.is_injective():
+                twice = r.apply_range(r.reverse()).subtract(islpy.Map.identity(_pair(r)))
+                return f"written by two iterations: {named(twice.wrap(), [*names, *(f'{n} again' for n in names)])}"
+            reached = r.range()
+            if total is not None:
+                both = total.intersect(reached)
+                if not both.is_empty():
+                    return f"written by two steps at {named(both, _axes(len(shape)))}"
+            total = reached if total is None else total.union(reached)
+        assert total is not None
+        missing = _box(shape).subtract(total)
+        return None if missing.is_empty() else f"never written at {named(missing, _axes(len(shape)))}"
 
-        def question() -> str | None:
-            total: islpy.Set | None = None
-            for w in writes:
-                r = self.relation(w, len(w.domain.variables))
-                names = [v.name for v, _ in w.domain.variables]
-                if not r.is_injective():
-                    twice = r.apply_range(r.reverse()).subtract(islpy.Map.identity(_pair(r)))
-                    return f"written by two iterations: {named(twice.wrap(), [*names, *(f'{n} again' for n in names)])}"
-                reached = r.range()
-                if total is not None:
-                    both = total.intersect(reached)
-                    if not both.is_empty():
-                        return f"written by two steps at {named(both, _axes(len(shape)))}"
-                total = reached if total is None else total.union(reached)
-            assert total is not None
-            missing = _box(shape).subtract(total)
-            return None if missing.is_empty() else f"never written at {named(missing, _axes(len(shape)))}"
-
-        return self.ask(question)
-
+    @_asked
     def unproduced(self, a: Access, mine: Sequence[Access], earlier: Sequence[Access]) -> str | None:
         """A position that `a` reads and nothing has written: in its own task before, or in an earlier phase."""
-
-        def question() -> str | None:
-            # A pack belongs to its block: there the loops around both count, too.
-            depth = a.domain.shared
-            left = self.relation(a, depth)
-            inner = [w for w in mine if w.order[:2] == a.order[:2]]
+        # A pack belongs to its block: there the loops around both count, too.
+        depth = a.domain.shared
+        left = self.relation(a, depth)
+        inner = [w for w in mine if w.order[:2] == a.order[:2]]
+        for w in mine:
+            if w not in inner:
+                left = left.subtract(self.relation(w, depth))
+        for w in earlier:
+            left = left.subtract_range(self.relation(w, 0).range())
+        if left.is_empty():
+            return None
+        names = [v.name for v, _ in a.domain.variables[:depth]]
+        if inner:
+            depth += min(a.around, *(w.around for w in inner))
+            full = self.relation(a, depth)
+            for w in inner:
+                full = full.subtract(self.relation(w, depth))
             for w in mine:
                 if w not in inner:
-                    left = left.subtract(self.relation(w, depth))
+                    full = full.subtract(_widened(self.relation(w, a.domain.shared), depth))
             for w in earlier:
-                left = left.subtract_range(self.relation(w, 0).range())
-            if left.is_empty():
+                full = full.subtract_range(self.relation(w, 0).range())
+            if full.is_empty():
                 return None
-            names = [v.name for v, _ in a.domain.variables[:depth]]
-            if inner:
-                depth += min(a.around, *(w.around for w in inner))
-                full = self.relation(a, depth)
-                for w in inner:
-                    full = full.subtract(self.relation(w, depth))
-                for w in mine:
-                    if w not in inner:
-                        full = full.subtract(_widened(self.relation(w, a.domain.shared), depth))
-                for w in earlier:
-                    full = full.subtract_range(self.relation(w, 0).range())
-                if full.is_empty():
-                    return None
-                left, names = full, [v.name for v, _ in a.domain.variables[:depth]]
-            return f"read but not written: {named(left.wrap(), [*names, *_axes(len(a.at))])}"
+            left, names = full, [v.name for v, _ in a.domain.variables[:depth]]
+        return f"read but not written: {named(left.wrap(), [*names, *_axes(len(a.at))])}"
 
-        return self.ask(question)
-
+    @_asked
     def meet(
         self, a: Access, w: Access, across_tasks: bool = False, other_iteration: bool = False, blocks: int = 0
     ) -> str | None:
         """A position that both touch: in one task (one of its `blocks`), in any two, or in different iterations of one step."""
+        if across_tasks:
+            both = self.relation(a, 0).range().intersect(self.relation(w, 0).range())
+            return None if both.is_empty() else named(both, _axes(len(a.at)))
+        depth = a.domain.shared + blocks
+        if not other_iteration:
+            same = self.relation(a, depth).intersect(self.relation(w, depth))
+            names = [v.name for v, _ in a.domain.variables[:depth]]
+            return None if same.is_empty() else named(same.wrap(), [*names, *_axes(len(a.at))])
+        loops = [v for v, _ in w.domain.variables]
+        n = len(loops)
+        reads, writes = self.relation(a, n), self.relation(w, n)
+        pairs = reads.apply_range(writes.reverse())
+        if [v for v, _ in a.domain.variables[:n]] == loops:
+            pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)))
+        for k in range(depth):
+            pairs = pairs.equate(IN, k, OUT, k)
+        names = [v.name for v in loops]
+        return None if pairs.is_empty() else named(pairs.wrap(), [*names, *(f"{x} of the write" for x in names)])
 
-        def question() -> str | None:
-            if across_tasks:
-                both = self.relation(a, 0).range().intersect(self.relation(w, 0).range())
-                return None if both.is_empty() else named(both, _axes(len(a.at)))
-            depth = a.domain.shared + blocks
-            if not other_iteration:
-                same = self.relation(a, depth).intersect(self.relation(w, depth))
-                names = [v.name for v, _ in a.domain.variables[:depth]]
-                return None if same.is_empty() else named(same.wrap(), [*names, *_axes(len(a.at))])
-            loops = [v for v, _ in w.domain.variables]
-            n = len(loops)
-            reads, writes = self.relation(a, n), self.relation(w, n)
-            pairs = reads.apply_range(writes.reverse())
-            if [v for v, _ in a.domain.variables[:n]] == loops:
-                pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)))
-            for k in range(depth):
-                pairs = pairs.equate(IN, k, OUT, k)
-            names = [v.name for v in loops]
-            return None if pairs.is_empty() else named(pairs.wrap(), [*names, *(f"{x} of the write" for x in names)])
-
-        return self.ask(question)
-
+    @_asked
     def not_apart(self, accesses: Sequence[Access], group: int = 1) -> str | None:
         """Two tasks, each of `group` tiles, of which one writes where the other reads or writes."""
-
-        def question() -> str | None:
-            depth = accesses[0].domain.shared
-            names = [v.name for v, _ in accesses[0].domain.variables[:depth]]
-            written: islpy.Map | None = None
-            touched: islpy.Map | None = None
-            for a in accesses:
-                r = self.relation(a, depth)
-                touched = r if touched is None else touched.union(r)
-                if a.kind.value != "reads":
-                    written = r if written is None else written.union(r)
-            assert written is not None and touched is not None
-            pairs = written.coalesce().apply_range(touched.coalesce().reverse())
-            pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)) if group == 1 else _same_task(pairs, group))
-            if pairs.is_empty():
-                return None
-            return f"two tasks meet: {named(pairs.wrap(), [*names, *(f'{n} of the other' for n in names)])}"
-
-        return self.ask(question)
+        depth = accesses[0].domain.shared
+        names = [v.name for v, _ in accesses[0].domain.variables[:depth]]
+        written: islpy.Map | None = None
+        touched: islpy.Map | None = None
+        for a in accesses:
+            r = self.relation(a, depth)
+            touched = r if touched is None else touched.union(r)
+            if a.kind.value != "reads":
+                written = r if written is None else written.union(r)
+        assert written is not None and touched is not None
+        pairs = written.coalesce().apply_range(touched.coalesce().reverse())
+        pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)) if group == 1 else _same_task(pairs, group))
+        if pairs.is_empty():
+            return None
+        return f"two tasks meet: {named(pairs.wrap(), [*names, *(f'{n} of the other' for n in names)])}"
 
     # ------------------------------------------------------------ relations
 

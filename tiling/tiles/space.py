@@ -16,7 +16,7 @@ from typing import Any
 
 from hlo.display import as_html
 from hlo.module import Value
-from indexing.expr import Expr, Interval, Var, evaluate, maximum, minimum, substitute
+from indexing.expr import Expr, Interval, Var, evaluate, minimum, substitute
 from indexing.map import RuntimeVariable, label_of
 from tiling.tiles.constraints import TileConstraints
 from tiling.tiles.symbolic import SymbolicTile
@@ -121,11 +121,6 @@ class Tile:
         """The greatest index along each dimension: offset + (size - 1) * stride, cut to what there is."""
         parts = zip(self.offsets, self.sizes, self.strides, self.bounds, strict=True)
         return tuple(minimum(o + (n - 1) * s, b.upper) for o, n, s, b in parts)
-
-    @property
-    def lower_bounds(self) -> tuple[Expr, ...]:
-        """The least index along each dimension, cut to what there is: a padded edge begins before it."""
-        return tuple(maximum(o, b.lower) for o, b in zip(self.offsets, self.bounds, strict=True))
 
     def indices(self, ids: Sequence[int], sizes: Sequence[int], runtimes: Sequence[int] = ()) -> tuple[range, ...]:
         """The indices along each dimension for tile numbers and sizes of all of the space's dimensions, by their numbers.

@@ -17,8 +17,8 @@ from typing import Any
 from hlo.errors import ParseError
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
+from hlo.text.block_parser import run
 from hlo.text.lexer import Lexer
-from hlo.text.mlir_parser import run
 from hlo.text.xla.special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
 from hlo.text.xla.table import OPCODES, BadValue, Row, integer
 from hlo.text.xla.types import parse_literal, parse_type, skip

@@ -22,9 +22,8 @@ from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.call.program import layout as layout_module
 from codegen.call.program import whole_loops
 from codegen.launcher import launch
-from codegen.native.jit import compile_kernel, kernel_ir
+from codegen.native.jit import kernel_ir
 from codegen.native.signature import KernelSignature, Param
-from codegen.tune.probe import run
 from hlo.types import element_type
 from tests.codegen.contract.test_transposed_convolutions import CASES
 from tests.hostile.test_found import HANDED_ON
@@ -241,28 +240,6 @@ def test_complex_numbers_may_start_between_two_multiples_of_their_size() -> None
     environment = {**os.environ, "TILEWRIGHT_TARGET": "baseline", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", EVERYWHERE], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "all of it"), done.stderr
-
-
-STREAM = '''def kernel(begin, end, r, x):
-    """copy"""
-    stream_copy(r, begin, x, begin, end - begin)
-    fence()
-'''
-
-
-@pytest.mark.parametrize(
-    ("dtype", "offset"), [("complex128", 8), ("complex128", 16), ("complex64", 4), ("float32", 4), ("bfloat16", 6)]
-)
-def test_streaming_copies_look_at_the_address(dtype: str, offset: int) -> None:
-    """Whole vectors past the caches need aligned places: a complex number's may start in the middle of every one of them."""
-    align = element_type({"complex128": "complex<f64>", "complex64": "complex<f32>", "float32": "f32", "bfloat16": "bf16"}[dtype])
-    own = own_alignment(align)
-    kernel = compile_kernel(STREAM, KernelSignature((Param("r", dtype, own), Param("x", dtype, own))))
-    x = at_offset(np.arange(500).astype(align.dtype), 3 * own)
-    r = at_offset(np.zeros(500, align.dtype), offset)
-    run(kernel, 3, 490, r, x)
-    np.testing.assert_array_equal(r[3:490], x[3:490])
-    assert not r[:3].any() and not r[490:].any()
 
 
 COPY = "def kernel(begin, end, r, x):\n    for i in range(1024):\n        r[1024 * begin + i] = x[1024 * begin + i]\n"

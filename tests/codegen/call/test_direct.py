@@ -166,7 +166,7 @@ def test_prepared_tables_stay_after_an_unusual_argument(monkeypatch: pytest.Monk
     made = codegen.compile(PROGRAM)
     assert made._quick is not None
     agrees(made(*arrays()), arrays())
-    (kept,) = made._quick._frames
+    ((_, kept),) = made._quick._runs
     x, s = arrays()
     agrees(made(np.asfortranarray(x), s), (x, s))
-    assert list(made._quick._frames) == [kept]
+    assert [run for _, run in made._quick._runs] == [kept]

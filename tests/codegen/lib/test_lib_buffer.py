@@ -1,4 +1,4 @@
-"""Buffers: every element type, shifting, streaming copies, and what LLVM is told about aliasing."""
+"""Buffers: every element type, shifting, and what LLVM is told about aliasing."""
 
 from __future__ import annotations
 
@@ -43,19 +43,6 @@ def test_shifted_buffers() -> None:
     y[:] = 0
     kernel.python(1, 2, x, y)
     assert y.tolist() == [0, 3, 4, 5, 0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
-def test_stream_copy_at_any_alignment(dtype: str) -> None:
-    source = "def kernel(begin, end, x, y):\n    stream_copy(y, begin, x, 3, end - begin)\n    fence()\n"
-    kernel = compile_kernel(source, KernelSignature((Param("x", dtype, 1), Param("y", dtype, 1))))
-    x = np.arange(400).astype(dtype)
-    for begin, count in ((0, 0), (1, 1), (5, 200), (64, 128), (63, 300)):
-        y = np.zeros(400, dtype)
-        run(kernel, begin, begin + count, x, y)
-        expected = np.zeros(400, dtype)
-        expected[begin : begin + count] = x[3 : 3 + count]
-        np.testing.assert_array_equal(y, expected)
 
 
 SUM = "def kernel(begin, end, x, y, z):\n    for i in range(begin, end):\n        z[i] = x[i] + y[i]\n"

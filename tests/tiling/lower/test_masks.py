@@ -27,7 +27,7 @@ MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 @pytest.fixture(autouse=True)
 def small_programs_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the cost model finds too small to gain from masks is bounded here all the same."""
-    monkeypatch.setattr(choose, "masks_pay", lambda made, plain, machine: True)
+    monkeypatch.setattr(choose, "masks_pay", lambda made, plain: True)
     monkeypatch.setenv("TILEWRIGHT_SKIP", "online_form")  # its rounding differs
 
 

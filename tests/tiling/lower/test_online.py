@@ -62,7 +62,7 @@ def planned(text: str, monkeypatch: pytest.MonkeyPatch, rows: int, online: bool 
     with monkeypatch.context() as patch:
         patch.setattr(choose, "is_long", lambda made, machine: True)
         patch.setattr(choose, "online_pays", lambda online_form, made, machine: online)
-        patch.setattr(choose, "masks_pay", lambda made, plain, machine: True)
+        patch.setattr(choose, "masks_pay", lambda made, plain: True)
         return tiling.plan(module, machine=MACHINE, supports=codegen.supports, pins=[tiling.Pin(ops, sizes)])
 
 

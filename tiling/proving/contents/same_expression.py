@@ -48,9 +48,9 @@ Point = Mapping[Var, Expr]
 NOWHERE: Point = {}
 
 
-def same_expression(a: Node, b: Node, ranges: Mapping[Var, Interval], at: Point = NOWHERE) -> bool:
-    """Whether two nodes are the same functions of the same elements, for all values of the variables that `at` does not fix."""
-    return Comparison(ranges, at).same(a, b)
+def same_expression(a: Node, b: Node, ranges: Mapping[Var, Interval]) -> bool:
+    """Whether two nodes are the same functions of the same elements, for all values of their variables."""
+    return Comparison(ranges, NOWHERE).same(a, b)
 
 
 class Comparison:

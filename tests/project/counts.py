@@ -1,0 +1,80 @@
+"""What can be counted of the house, beside the same of another revision: the table of docs/architecture.md.
+
+    python -m tests.project.counts 641c94c
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import pathlib
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
+
+
+def sources(root: pathlib.Path, folders: tuple[str, ...]) -> Iterator[tuple[pathlib.Path, str]]:
+    """The Python files of some folders, and what they say."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            yield path.relative_to(root), path.read_text("utf-8")
+
+
+def late_imports(text: str) -> int:
+    """How many imports stand inside functions.
+
+    >>> late_imports("import a\\ndef f():\\n    def g():\\n        from b import c\\n    import d\\n")
+    2
+    """
+    functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return len({x.lineno for f in functions for x in ast.walk(f) if isinstance(x, (ast.Import, ast.ImportFrom))})
+
+
+def counts(root: pathlib.Path) -> dict[str, int]:
+    """The counts of a tree, by what is counted."""
+    own = list(sources(root, PACKAGES))
+    tests = list(sources(root, ("tests",)))
+    folders = Counter(p.parent for p, _ in (*own, *tests, *sources(root, ("benchmarks",))) if p.name != "__init__.py")
+    compiler = [text for p, text in own if p.parts[0] in ("tiling", "codegen")]
+    found = {
+        "imports inside functions": sum(late_imports(text) for _, text in own),
+        "`if TYPE_CHECKING`": sum(len(re.findall(r"^\s*if TYPE_CHECKING", text, re.MULTILINE)) for _, text in own),
+        "lines with `id(…)`": sum(len(re.findall(r"^.*\bid\(.*$", text, re.MULTILINE)) for _, text in own),
+        "lines of the compiler that ask for an op's name": sum(
+            len(re.findall(r"^.*\bop\.name (?:==|!=|in) .*$", text, re.MULTILINE)) for text in compiler
+        ),
+        "`monkeypatch.setattr` in tests": sum(text.count("monkeypatch.setattr") for _, text in tests),
+        "files in the fullest folder": max(folders.values()),
+        "folders with more than 20 files": sum(n > 20 for n in folders.values()),
+        "files of more than 550 lines": sum(text.count("\n") > 550 for _, text in own),
+    }
+    lines: Counter[str] = Counter()
+    for p, text in own:
+        lines[p.parts[0]] += text.count("\n")
+        if p.parts[0] in ("tiling", "codegen"):
+            lines["/".join(p.parts[:2]) if len(p.parts) > 2 else f"{p.parts[0]} itself"] += text.count("\n")
+    return {**found, **{f"lines of {room}": n for room, n in sorted(lines.items())}}
+
+
+def counts_of(revision: str) -> dict[str, int]:
+    """The counts of another revision."""
+    archive = subprocess.run(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(folder, filter="data")
+        return counts(pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("revision")
+    before, after = counts_of(parser.parse_args().revision), counts(ROOT)
+    for name in dict.fromkeys([*after, *before]):
+        print(f"| {name} | {before.get(name, '-')} | {after.get(name, '-')} |")
