@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import statistics
 import sys
@@ -55,6 +56,17 @@ def explain_error(error: BaseException, file: str) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or file}: error: {error.strerror or error}"
     return f"{file}: error: not enough memory: {error}"
+
+
+def import_definitions(names: Sequence[str]) -> None:
+    """Imports what defines ops. Raises InputError for a module that there is not, or whose own code fails."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except hlo.TilewrightError:
+            raise
+        except Exception as e:
+            raise InputError(f"--import {name}: {type(e).__name__}: {e}") from e
 
 
 def load(path: str) -> Module:

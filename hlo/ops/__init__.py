@@ -20,3 +20,6 @@ from hlo.ops import (
     windows,
     xla,
 )
+from hlo.registry import close_own
+
+close_own()

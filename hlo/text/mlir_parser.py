@@ -55,7 +55,7 @@ def _unknown(name: str) -> str:
     dialect, dot, _ = name.partition(".")
     if not dot or any(d.name.startswith(f"{dialect}.") for d in definitions()):
         return f"unknown op {name!r}"
-    return f"unknown op {name!r}: none of {dialect} is defined; a file that registers some has to be imported first"
+    return f"unknown op {name!r}: none of {dialect} is defined; a module that registers some has to be imported first (--import on the command line)"
 
 
 class _Scope:
