@@ -160,7 +160,7 @@ def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEd
             called = "it is called as access(op, output, d, ix) and uses + - * // % alone on indices"
             raise _wrong(op, f"{type(e).__name__}: {e} ({called})") from e
         if definition is op.definition and definition.name not in MAY_READ:
-            spans = {v.var: v.interval for v in (*made.dims, *made.ranges, *made.runtimes)}
+            spans = {v.var: v.interval for v in (*made.dims, *made.ranges)} | {v.var: v.interval for v in made.runtimes}
             fault = disagreement(definition, op, made.reads, spans)
             if fault is not None:
                 raise _wrong(op, fault)
