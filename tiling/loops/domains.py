@@ -29,8 +29,8 @@ class Unmodelled(Exception):
 class Domain:
     """Iterations: `variables` in their intervals, where all of `held` hold and not all of any group in `failed`.
 
-    The first `shared` variables are the phase's tile numbers. A domain that is `widened` has all iterations that are meant, and may
-    have others.
+    The first `shared` variables are the phase's tile numbers. A domain that is `widened` has all iterations that are meant, and
+    may have others.
     """
 
     variables: tuple[tuple[Var, Interval], ...]
