@@ -114,4 +114,4 @@ def test_an_op_of_another_package_is_imported_first(
     said = capsys.readouterr().err
     assert "unknown op 'example.squashed'" in said
     assert cli.main(["check", str(path), "--import", "ops_of_a_test"]) == cli.OK
-    assert "1 ops" in capsys.readouterr().out
+    assert "(1 op): ok" in capsys.readouterr().out
