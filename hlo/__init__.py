@@ -6,7 +6,7 @@ Nothing in here knows how a program is analysed or run.
 from hlo import ops as _ops  # fills the registry
 from hlo.builder import Builder
 from hlo.decompositions import decompose
-from hlo.errors import Declined, Location, ParseError, SettingError, TilewrightError, VerificationError
+from hlo.errors import Declined, DefinitionError, Location, ParseError, SettingError, TilewrightError, VerificationError
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, uses, walk
 from hlo.text import load, parse
 from hlo.text import printer as _printer  # prints modules
@@ -19,6 +19,7 @@ __all__ = [
     "Block",
     "Builder",
     "Declined",
+    "DefinitionError",
     "DenseArray",
     "ElementType",
     "Function",

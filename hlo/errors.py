@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Declined", "Location", "ParseError", "TilewrightError", "VerificationError"]
+__all__ = ["Declined", "DefinitionError", "Location", "ParseError", "TilewrightError", "VerificationError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,13 @@ class TilewrightError(Exception):
 
 class ParseError(TilewrightError):
     """The text is not a program: broken syntax, an unknown op or type, an undefined value."""
+
+
+class DefinitionError(TilewrightError, ValueError):
+    """An op's definition is no definition, or contradicts itself; the message names the op, what was expected and what was found.
+
+    It is the definition's author who can mend it: the program is not at fault.
+    """
 
 
 class SettingError(TilewrightError, ValueError):

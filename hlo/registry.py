@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo.access import AccessFunction, AnyOp, Index
-from hlo.attributes import TypedArray
-from hlo.errors import Declined, VerificationError
+from hlo.attributes import ENUMS, KINDS, TypedArray
+from hlo.errors import Declined, DefinitionError, VerificationError
 from hlo.lazy import cached_property
 from hlo.types import Type
+from hlo.typesets import TYPE_SETS, TypeSet
 
 __all__ = [
     "Attribute",
@@ -31,8 +32,10 @@ __all__ = [
     "Semantics",
     "Structure",
     "SumOfProducts",
+    "close_own",
     "definition",
     "definitions",
+    "is_added",
     "register",
 ]
 
@@ -119,7 +122,7 @@ class Attribute:
     """An attribute: `kind` names its form in `hlo.attributes.KINDS`; without a default it is required.
 
     A default may be a function of the op (for instance: zeros, one for each dimension). `domain` names the set of words of
-    an "enum" (`hlo.attributes.ENUMS`) where it is not the attribute's own name.
+    an "enum" (`hlo.attributes.ENUMS`) where it is not the attribute's own name, with the dialect that prints it before a point.
     """
 
     name: str
@@ -130,6 +133,11 @@ class Attribute:
     @property
     def is_required(self) -> bool:
         return self.default is NO_DEFAULT
+
+    @property
+    def words(self) -> str:
+        """The name of an enum's set of words."""
+        return self.domain.rpartition(".")[2] or self.name
 
     def default_for(self, op: AnyOp) -> Any:
         if self.default is NO_DEFAULT:
@@ -259,18 +267,60 @@ class OpDefinition:
 
 
 _REGISTRY: dict[str, OpDefinition] = {}
+_OWN: set[str] = set()
 
 
 def register(op_definition: OpDefinition) -> OpDefinition:
-    """Adds a definition. Raises ValueError when its name (or an alias) is taken, or its semantics lack an operand."""
-    if isinstance(op_definition.semantics, SumOfProducts) and len(op_definition.operands) < 2:
-        found = len(op_definition.operands)
-        raise ValueError(f"op {op_definition.name} is a sum of products of two operands; it has {found}")
+    """Adds a definition. Raises DefinitionError (a ValueError) for one whose parts do not fit, or whose name is taken.
+
+    >>> try:
+    ...     register(OpDefinition("my.roll", "", (), Declined("the text says it"), Declined("no map"), Declined("no kernel"),
+    ...                           attributes=(Attribute("by", "int"),)))
+    ... except DefinitionError as error:
+    ...     print(str(error)[:72])
+    op my.roll: attribute 'by': expected a kind of hlo.attributes.KINDS (i64
+    """
+    fault = _fault(op_definition)
+    if fault is not None:
+        raise DefinitionError(f"op {op_definition.name}: {fault}")
     for name in (op_definition.name, *op_definition.aliases):
         if name in _REGISTRY:
-            raise ValueError(f"op {name} is registered twice")
+            raise DefinitionError(f"op {name} is registered twice")
+    for name in (op_definition.name, *op_definition.aliases):
         _REGISTRY[name] = op_definition
     return op_definition
+
+
+def _fault(d: OpDefinition) -> str | None:
+    """What of a definition cannot be meant, whatever op it is of."""
+    if not all(d.name.partition(".")):
+        return "expected a name with a dialect, such as 'mylib.roll'"
+    for a in d.attributes:
+        if a.kind not in KINDS:
+            return f"attribute {a.name!r}: expected a kind of hlo.attributes.KINDS ({', '.join(KINDS)}), found {a.kind!r}"
+        if a.kind in ("enum", "enums") and a.words not in ENUMS:
+            return f"attribute {a.name!r}: expected a domain of hlo.attributes.ENUMS ({', '.join(ENUMS)}), found {a.words!r}"
+    for o in (*d.operands, *d.results):
+        if not isinstance(o.accepts, TypeSet) and o.accepts not in TYPE_SETS:
+            expected = f"a set of types (hlo.typesets.tensors makes them) or one of {', '.join(map(repr, TYPE_SETS))}"
+            return f"operand {o.name!r}: expected {expected}, found {o.accepts!r}"
+    if isinstance(d.semantics, SumOfProducts) and len(d.operands) < 2:
+        return f"expected two operands of a sum of products, found {len(d.operands)}"
+    return None
+
+
+def close_own() -> None:
+    """Says that all of this project's own ops are registered; `hlo.ops` does so. What comes later is another package's."""
+    _OWN.update(_REGISTRY)
+
+
+def is_added(op_definition: OpDefinition) -> bool:
+    """Whether a definition is another package's: other processes know it only where they import that package, too.
+
+    >>> is_added(definition("stablehlo.add"))
+    False
+    """
+    return op_definition.name not in _OWN
 
 
 def definition(name: str) -> OpDefinition:

@@ -99,6 +99,8 @@ def _error(op: Op, message: str, label: str | None = None) -> VerificationError:
 
 
 def _check_inferred(op: Op, inferred: Sequence[Type]) -> None:
+    if not isinstance(inferred, Sequence):
+        raise _error(op, f"its definition's infer: expected a sequence of types, one for each result, found {inferred}")
     if len(inferred) != len(op.results):
         raise _error(op, f"expected {len(inferred)} results, found {len(op.results)}")
     for i, (r, t) in enumerate(zip(op.results, inferred, strict=True)):

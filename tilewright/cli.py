@@ -79,9 +79,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--version", action="version", version=f"tilewright {__version__}")
     sub = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    program = argparse.ArgumentParser(add_help=False)
+    program = argparse.ArgumentParser(add_help=False, parents=[tool_options.entry_options()])
     program.add_argument("file", metavar="FILE", help="StableHLO (MLIR) or HLO text; - reads standard input")
-    program.add_argument("--entry", metavar="NAME", help="the function to use (default: the program's entry)")
     program.add_argument("--json", action="store_true", help="print JSON for programs instead of text for people")
 
     inputs = argparse.ArgumentParser(add_help=False)
@@ -154,6 +153,7 @@ def _call(args: argparse.Namespace) -> int:
     from tilewright.commands import programs, report, tools
 
     try:
+        programs.import_definitions(getattr(args, "imports", ()))
         return {**programs.COMMANDS, **tools.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise

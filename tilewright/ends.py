@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo.module import Function, Op, Value, walk
+from hlo.module import Function, Module, Op, Value, walk
 from hlo.registry import Elementwise, Fold, Move, Structure
 from hlo.types import ElementType, TensorType, default_storage_range
 from tilewright.check import float_info
@@ -31,7 +31,7 @@ _ALIKE = frozenset(
 _ENDS_ELEMS = 16
 
 
-def end_arrays(function: Function, seed: int) -> tuple[np.ndarray, ...] | None:
+def end_arrays(function: Function, seed: int, module: Module | None = None) -> tuple[np.ndarray, ...] | None:
     """One array for each argument, as `tilewright.inputs.random_arrays` has them, half of the elements at the ends of their type.
 
     None where no argument takes ends. Raises InputError as `random_arrays` does.
@@ -44,7 +44,7 @@ def end_arrays(function: Function, seed: int) -> tuple[np.ndarray, ...] | None:
     chosen = takes_ends(function)
     if not chosen:
         return None
-    arrays = list(random_arrays(function, seed))
+    arrays = list(random_arrays(function, seed, module))
     for k in chosen:
         t = function.arguments[k].tensor
         assert isinstance(t.element, ElementType)

@@ -14,9 +14,10 @@ import numpy as np
 import hlo
 from hlo.access import Condition
 from hlo.errors import Declined
-from hlo.module import Function, Op, Value
+from hlo.module import Block, Function, Module, Op
 from hlo.registry import SumOfProducts
 from hlo.types import ElementType, QuantizedType, TensorType
+from indexing.deriving.blocks import blocks_of
 from tilewright.check import float_info
 
 __all__ = ["InputError", "describe", "random_arrays", "read_arrays"]
@@ -99,12 +100,13 @@ def _tensor_type(function: Function, number: int) -> TensorType:
 # ---------------------------------------------------------------- random
 
 
-def random_arrays(function: Function, seed: int) -> tuple[np.ndarray, ...]:
-    """One random array for each argument; argument k depends on (seed, k) and its type alone.
+def random_arrays(function: Function, seed: int, module: Module | None = None) -> tuple[np.ndarray, ...]:
+    """One random array for each argument; argument k depends on (seed, k), its type, and whether it is a weight.
 
     Floats and complex parts are normal with deviation 1, or 1/sqrt(K) for a weight: an argument that a contraction over K
     elements reads as its right operand, with no batch dimension shared with the left one. (Unscaled weights would blow
-    values up from layer to layer until every exponential saturates, and the check would say little.) Signed integers are
+    values up from layer to layer until every exponential saturates, and the check would say little.) Contractions in loops,
+    branches and, where the `module` is given, functions that are called count as well. Signed integers are
     uniform in [-8, 7], unsigned ones in [0, 15], as far as their type goes; booleans are fair coins.
     Raises InputError for an argument of unknown size, of a type that is no tensor, or larger than this machine's memory.
     """
@@ -117,7 +119,7 @@ def random_arrays(function: Function, seed: int) -> tuple[np.ndarray, ...]:
         total += t.size_bytes
         if limit is not None and total > limit:
             raise InputError(f"{describe(function, k)}: the inputs need {total} bytes, this machine has {limit}")
-    scales = weight_scales(function)
+    scales = weight_scales(function, module)
     return tuple(
         _random(_tensor_type(function, k), np.random.default_rng([seed, k]), scales.get(k, 1.0))
         for k in range(len(function.arguments))
@@ -181,19 +183,25 @@ class _Reads:
         self.at[operand] = tuple(index)
 
 
-def weight_scales(function: Function) -> dict[int, float]:
+def weight_scales(function: Function, module: Module | None = None) -> dict[int, float]:
     """Argument number -> 1/sqrt(K) for the weights among a function's arguments (see `random_arrays`)."""
     found: dict[int, float] = {}
-    arguments: dict[Value, int] = {v: k for k, v in enumerate(function.arguments)}
-    for op in function.body.ops:
-        if not isinstance(op.definition.semantics, SumOfProducts) or len(op.operands) < 2:
-            continue
-        number = arguments.get(op.operands[1])
-        if number is None or number in found:
-            continue
-        reduced = _contracted_elems(op)
-        if reduced:
-            found[number] = 1.0 / math.sqrt(reduced)
+    todo = [(function.body, {v: k for k, v in enumerate(function.arguments)})]
+    seen: set[tuple[Block, tuple[int | None, ...]]] = set()  # with the arguments that its own are
+    while todo:
+        block, number = todo.pop()
+        for op in block.ops:
+            if isinstance(op.definition.semantics, SumOfProducts) and len(op.operands) > 1:
+                k = number.get(op.operands[1])
+                reduced = _contracted_elems(op) if k is not None and k not in found else None
+                if k is not None and reduced:
+                    found[k] = 1.0 / math.sqrt(reduced)
+            for inner in op.regions if op.definition.is_control else blocks_of(op, module):
+                mine = tuple(map(number.get, op.operands)) if len(inner.arguments) == len(op.operands) else ()
+                if (inner, mine) not in seen:
+                    seen.add((inner, mine))
+                    own = zip(inner.arguments, mine, strict=False)
+                    todo.append((inner, {**number, **{a: k for a, k in own if k is not None}}))
     return found
 
 

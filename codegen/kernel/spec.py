@@ -166,10 +166,30 @@ def _known_functions(kernel: Kernel, functions: Collection[str]) -> Iterator[str
                 yield expression_source(e)
 
 
+def _counters_own(kernel: Kernel, functions: Collection[str]) -> Iterator[str]:
+    """Loops whose body assigns their variable, or another loop's around them, as a loop inside of them may."""
+
+    def within(statements: Iterable[Statement], counting: frozenset[str]) -> Iterator[str]:
+        for s in statements:
+            name = s.name if isinstance(s, Assign) else s.variable if isinstance(s, For) else None
+            target = s.target if isinstance(s, Augment) else None
+            if name in counting or (isinstance(target, Name) and target.name in counting):
+                yield _text(s)
+            if isinstance(s, For):
+                yield from within(s.body, counting | {s.variable})
+            elif isinstance(s, While):
+                yield from within(s.body, counting)
+            elif isinstance(s, If):
+                yield from within((*s.then, *s.otherwise), counting)
+
+    yield from within(kernel.body, frozenset())
+
+
 INVARIANTS = (
     Invariant("arguments once", "each memory is one argument; copies and shared values name one", _arguments_once),
     Invariant("buffers stay", "no buffer and no bound is assigned", _buffers_stay),
     Invariant("assigned before read", "a name is assigned on every path to where it is read", _read_before_assigned),
+    Invariant("counters are loops' own", "nothing inside a loop assigns what it counts with", _counters_own),
     Invariant("jumps are inside loops", "break and continue stand in a loop", _jumps),
     Invariant("blocks hold something", "no loop's body and no branch is empty", _no_empty_blocks),
     Invariant("library not hidden", "no name of the kernel is one of the library's", _library_not_hidden),

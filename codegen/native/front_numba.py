@@ -7,6 +7,8 @@ the passes that look for anything else, and without an optimisation of its own: 
 
 from __future__ import annotations
 
+import builtins
+import dis
 import functools
 import logging
 from collections.abc import Sequence
@@ -123,8 +125,14 @@ def _full_contexts() -> tuple[Any, Any]:
 def compile_function(function: Any, arguments: Sequence[Any], name: str) -> tuple[Any, Any]:
     """(numba's result for ``function`` of ``arguments``, the context it was made in): a descriptor, unoptimised modules.
 
-    What the short pipeline does not take is compiled by numba's own. Raises whatever that raises, with file and line.
+    What the short pipeline does not take is compiled by numba's own. Raises NameError for a name that the library has not, else
+    whatever numba's raises, with file and line.
     """
+    known = {*function.__globals__, *vars(builtins)}
+    for i in dis.get_instructions(function):
+        if i.opname == "LOAD_GLOBAL" and i.argval not in known:
+            place = f"{function.__code__.co_filename}:{i.positions.lineno if i.positions else 0}"
+            raise NameError(f"{place}: expected a name of codegen.lib.NAMESPACE, found {i.argval!r}", name=i.argval)
     try:
         return _compile(function, arguments, name, contexts(), KernelCompiler)
     except Exception as reason:  # noqa: BLE001 (the short pipeline lacks rules in many ways; the whole one decides)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from codegen.source.writer import Writer, index_source
 from indexing.expr import Expr, Var
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import address
 from tiling.loops.element_ir import Load
-from tiling.loops.ir import Buffer, Loop, Phase, Schedule
+from tiling.loops.ir import Buffer, Contract, Loop, Phase, Schedule, Sequential, Step
+from tiling.loops.spec import own_loops
 
 __all__ = ["PhaseWriter"]
 
@@ -24,7 +26,7 @@ class PhaseWriter:
         self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
         self.walked: set[Buffer] = set()
         self.views: dict[Buffer, str] = {}  # other names of buffers
-        self.variables: dict[Var, str] = {}
+        self.variables = _short_names(phase)
         self.out = Writer()
         self.counter = 0
 
@@ -32,10 +34,10 @@ class PhaseWriter:
         return load.buffer or self.by_value[load.value]
 
     def name(self, v: Var) -> str:
-        """The variable's name in the source: the part before the stage's tag, which loops of one nest share."""
+        """The variable's name in the source: the part before the stage's tag, numbered where another one around has it."""
         known = self.variables.get(v)
         if known is None:
-            known = self.variables[v] = v.name.partition("_")[0]
+            known = self.variables[v] = _stem(v)
         return known
 
     def expr(self, e: Expr) -> str:
@@ -71,3 +73,38 @@ class PhaseWriter:
     def address(self, buffer: Buffer, index: Sequence[Expr]) -> str:
         self.used[buffer] = None
         return self.expr(address(buffer, index, self.schedule.ranges))
+
+
+def _stem(v: Var) -> str:
+    return v.name.partition("_")[0]
+
+
+def _short_names(phase: Phase) -> dict[Var, str]:
+    """The names of tile numbers and loops: no two that have a value at one place have the same one."""
+    around = (*(v for v, _ in phase.tiles), *(f.variable for f in phase.flags))
+    names: dict[Var, str] = {}
+    numbered: Counter[str] = Counter()
+    scopes = list(_scopes((*phase.before, *phase.steps), around))
+    while True:
+        alike = None
+        for scope in scopes:
+            taken: dict[str, Var] = {}
+            for v in scope:
+                if taken.setdefault(names.setdefault(v, _stem(v)), v) is not v:
+                    alike = v
+        if alike is None:
+            return names
+        stem = _stem(alike)
+        numbered[stem] += 1
+        names[alike] = f"{stem}x{numbered[stem] + 1}"  # which no buffer is called
+
+
+def _scopes(steps: Sequence[Step], around: tuple[Var, ...]) -> Iterator[tuple[Var, ...]]:
+    """The variables that have a value inside each step, outermost first."""
+    for s in steps:
+        inside = (*around, *(x.variable for x in own_loops(s)), *((s.k_start,) if isinstance(s, Contract) else ()))
+        yield inside
+        if isinstance(s, Sequential):
+            yield from _scopes(s.steps, inside)
+        elif isinstance(s, Contract):
+            yield from _scopes(s.pack, inside)

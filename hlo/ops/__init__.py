@@ -20,3 +20,6 @@ from hlo.ops import (
     windows,
 )
 from hlo.ops.dialects import chlo, foreign, sharding, xla
+from hlo.registry import close_own
+
+close_own()

@@ -46,7 +46,8 @@ def _unknown(name: str) -> str:
     dialect, dot, _ = name.partition(".")
     if not dot or any(d.name.startswith(f"{dialect}.") for d in definitions()):
         return f"unknown op {name!r}"
-    return f"unknown op {name!r}: none of {dialect} is defined; a file that registers some has to be imported first"
+    before = "a module that registers some has to be imported first (--import on the command line)"
+    return f"unknown op {name!r}: none of {dialect} is defined; {before}"
 
 
 class ValueScope:

@@ -137,16 +137,11 @@ def _type(value: Any, attribute: Attribute) -> Type:
 
 def words_of(attribute: Attribute) -> tuple[str, ...]:
     """The words that an enum attribute may be."""
-    return ENUMS[set_of(attribute)]
-
-
-def set_of(attribute: Attribute) -> str:
-    """The name of an enum attribute's set, without the dialect that `domain` may begin with ("chlo.precision")."""
-    return (attribute.domain or attribute.name).rpartition(".")[2] or attribute.name
+    return ENUMS[attribute.words]
 
 
 def _word(value: Any, attribute: Attribute) -> str:
-    name = set_of(attribute)
+    name = attribute.words
     if not isinstance(value, Enumerated) or value.set != name or value.word not in words_of(attribute):
         raise WrongForm(f"expected #stablehlo<{name} …> with one of {', '.join(words_of(attribute))}, found {show(value)}")
     return value.word
@@ -293,7 +288,7 @@ def _any_bare(parser: ValueParser, attribute: Attribute) -> Any:
 
 
 def _enum_write(value: str, attribute: Attribute) -> Enumerated:
-    return Enumerated(set_of(attribute), value, attribute.domain.partition(".")[0] if "." in attribute.domain else "stablehlo")
+    return Enumerated(attribute.words, value, attribute.domain.partition(".")[0] if "." in attribute.domain else "stablehlo")
 
 
 FORMS: dict[str, Form] = {

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from hlo import Declined, Op, Value
 from hlo.access import Condition
 from hlo.attributes import freeze_attributes
+from hlo.errors import DefinitionError, TilewrightError
 from hlo.lazy import cached_property
 from hlo.registry import OpDefinition
 from hlo.types import with_layout
 from indexing.caches import Memo
+from indexing.deriving.agreement import disagreement
 from indexing.deriving.may_read import MAY_READ
 from indexing.expressions.bounds import Interval
 from indexing.expressions.terms import Expr, ExprLike, Var, as_expr
@@ -131,7 +133,8 @@ def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEd
     """The reads of result `output`, or why no map describes them. The result is a tensor of known shape.
 
     Of an op whose values decide what it reads, the maps cover all that it may read (`indexing.deriving.may_read`). `meant` is the
-    definition that says what is read, where it is not the op's own.
+    definition that says what is read, where it is not the op's own. Raises DefinitionError for an access function that fails, or
+    whose reads do not go with the op's semantics.
 
     >>> import hlo
     >>> text = "HloModule m ENTRY e { p = f32[8] parameter(0) z = f32[] constant(0) ROOT r = f32[12] pad(p, z), padding=1_3 }"
@@ -149,9 +152,24 @@ def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEd
     known = _KNOWN.get(key)
     if known is None:
         made = _Writer(op.results[output].shape)
-        access(op, output, tuple([v.var for v in made.dims]), made)
+        try:
+            access(op, output, tuple([v.var for v in made.dims]), made)
+        except TilewrightError:
+            raise
+        except Exception as e:
+            called = "it is called as access(op, output, d, ix) and uses + - * // % alone on indices"
+            raise _wrong(op, f"{type(e).__name__}: {e} ({called})") from e
+        if definition is op.definition and definition.name not in MAY_READ:
+            spans = {v.var: v.interval for v in (*made.dims, *made.ranges)} | {v.var: v.interval for v in made.runtimes}
+            fault = disagreement(definition, op, made.reads, spans)
+            if fault is not None:
+                raise _wrong(op, fault)
         known = _KNOWN.keep(key, made.edges(len(op.operands)))
     return known
+
+
+def _wrong(op: Op, fault: str) -> DefinitionError:
+    return DefinitionError(f"{op.name}: its access function: {fault}", op.location)
 
 
 def _types(values: Sequence[Value]) -> tuple[Hashable, ...]:

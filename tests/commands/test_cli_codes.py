@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,32 @@ def test_too_little_memory_is_the_users_to_know(
     monkeypatch.setitem(programs.COMMANDS, "plan", raising(MemoryError("7 TiB")))
     assert cli.main(["plan", program]) == cli.USAGE
     assert capsys.readouterr().err == f"{program}: error: not enough memory: 7 TiB\n"
+
+
+DEFINES = """
+import numpy as np
+from hlo.ops.common import identity_access, tensor
+from hlo.registry import Elementwise, OpDefinition, Operand, register
+from interp.registry import rule
+register(OpDefinition("example.squashed", "", (Operand("x"),), lambda op: (tensor(op, 0),), identity_access, Elementwise("tanh")))
+rule("example.squashed")(lambda context, op, x: np.tanh(x))
+"""
+
+
+def test_an_op_of_another_package_is_imported_first(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the command line there was no way to one."""
+    monkeypatch.setattr(hlo.registry, "_REGISTRY", dict(hlo.registry._REGISTRY))
+    monkeypatch.setattr(interp.registry, "_RULES", dict(interp.registry._RULES))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ops_of_a_test", raising=False)
+    (tmp_path / "ops_of_a_test.py").write_text(DEFINES)
+    path = tmp_path / "squashed.mlir"
+    path.write_text('func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %0 = "example.squashed"(%x) : (tensor<4xf32>)'
+                    " -> tensor<4xf32>\n  return %0 : tensor<4xf32> }")  # fmt: skip
+    assert cli.main(["check", str(path)]) == cli.USAGE
+    said = capsys.readouterr().err
+    assert "unknown op 'example.squashed'" in said
+    assert cli.main(["check", str(path), "--import", "ops_of_a_test"]) == cli.OK
+    assert "(1 op): ok" in capsys.readouterr().out

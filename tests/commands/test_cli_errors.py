@@ -229,6 +229,7 @@ def test_results_that_cannot_be_written(two: str, tmp_path: pathlib.Path) -> Non
     ("arguments", "words"),
     [
         (["run", "{}", "--entry", "nowhere"], "no function @nowhere; there is @main, @double"),
+        (["run", "{}", "--import", "no_such_module"], "--import no_such_module: ModuleNotFoundError: No module named"),
         (["maps", "{}", "--op", "reduce"], "has no such op"),
         (["maps", "{}", "--op", "99"], "has no such op"),
         (["maps", "{}", "--op", "%zz"], "has no such op"),

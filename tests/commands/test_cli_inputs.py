@@ -73,6 +73,45 @@ def test_weights_are_scaled_by_what_they_contract() -> None:
     assert w.std() == pytest.approx(0.1, rel=0.1)
 
 
+RECURRENT = """
+func.func @main(%x: tensor<4x100xf32>, %w: tensor<100x100xf32>, %u: tensor<100x9xf32>, %b: tensor<i1>) -> tensor<4x9xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %h = %x, %v = %w) : tensor<i32>, tensor<4x100xf32>, tensor<100x100xf32>
+  cond {
+    %n = stablehlo.constant dense<3> : tensor<i32>
+    %t = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %s = func.call @step(%h, %v) : (tensor<4x100xf32>, tensor<100x100xf32>) -> tensor<4x100xf32>
+    %o = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %o : tensor<i32>
+    stablehlo.return %j, %s, %v : tensor<i32>, tensor<4x100xf32>, tensor<100x100xf32>
+  }
+  %y = "stablehlo.if"(%b) ({
+    %p = stablehlo.dot_general %r#1, %u, contracting_dims = [1] x [0] : (tensor<4x100xf32>, tensor<100x9xf32>) -> tensor<4x9xf32>
+    stablehlo.return %p : tensor<4x9xf32>
+  }, {
+    %q = stablehlo.slice %x [0:4, 0:9] : (tensor<4x100xf32>) -> tensor<4x9xf32>
+    stablehlo.return %q : tensor<4x9xf32>
+  }) : (tensor<i1>) -> tensor<4x9xf32>
+  return %y : tensor<4x9xf32>
+}
+func.func private @step(%h: tensor<4x100xf32>, %v: tensor<100x100xf32>) -> tensor<4x100xf32> {
+  %p = stablehlo.dot_general %h, %v, contracting_dims = [1] x [0] : (tensor<4x100xf32>, tensor<100x100xf32>) -> tensor<4x100xf32>
+  %t = stablehlo.tanh %p : tensor<4x100xf32>
+  return %t : tensor<4x100xf32>
+}"""
+
+
+def test_weights_in_loops_branches_and_calls_are_scaled() -> None:
+    """A recurrent network's were not: it blew rounding errors up, and `check` called its loop wrong."""
+    module = hlo.parse(RECURRENT)
+    hlo.verify(module)
+    assert weight_scales(module.entry, module) == {1: pytest.approx(0.1), 2: pytest.approx(0.1)}
+    assert weight_scales(module.entry) == {2: pytest.approx(0.1)}, "calls are not known without the module"
+    assert random_arrays(module.entry, 0, module)[1].std() == pytest.approx(0.1, rel=0.1)
+
+
 def test_batched_operands_are_no_weights() -> None:
     for batch in (3, 1):
         f = dot(f"tensor<{batch}x8x16xf32>", f"tensor<{batch}x16x8xf32>", f"tensor<{batch}x8x8xf32>",

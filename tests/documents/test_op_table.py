@@ -45,7 +45,7 @@ def test_a_sum_of_products_has_two_operands() -> None:
     """One of a single operand, a sum of squares, was taken, and ended in a ValueError while its kernel was written."""
     product = definition("stablehlo.dot_general")
     square = replace(product, name="example.squares", operands=(Operand("x", tensors(F)),), aliases=())
-    with pytest.raises(ValueError, match=r"op example\.squares is a sum of products of two operands; it has 1"):
+    with pytest.raises(ValueError, match=r"op example\.squares: expected two operands of a sum of products, found 1"):
         register(square)
     assert lookup("example.squares") is None
 

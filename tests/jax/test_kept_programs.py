@@ -17,7 +17,11 @@ from codegen.call.recorded import recorded, restored
 from codegen.native import jit, library_objects
 from codegen.remembered import plans
 from hlo.errors import Declined
-from tilewright.jax import kept_programs
+from hlo.registry import Move
+from indexing.caches import Memo
+from indexing.deriving import edges
+from tests.added_ops import add_op, program
+from tilewright.jax import first_call, kept_programs
 from tilewright.jax.first_call import parsed
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
@@ -130,6 +134,28 @@ def test_calls_that_are_no_data_have_no_record(cache: Path) -> None:
     module = hlo.parse(text)
     found = recorded(codegen.compile(module, custom_calls={"mine": lambda op, x: x}))
     assert isinstance(found, Declined) and "library" in found.reason
+
+
+def test_a_program_with_an_op_of_another_package_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was, by its text: when the op's access function was another one, the program of the old one ran."""
+
+    def shifted(by: int) -> Any:
+        return lambda op, output, d, ix: ix.read(0, ((d[0] + by) % 9, d[1]))
+
+    x, found = np.arange(36, dtype=np.float32).reshape(9, 4), []
+    for by in (1, 2):
+        forget()
+        with monkeypatch.context() as patch:
+            patch.setattr(edges, "_KNOWN", Memo(8))  # as in another process
+            add_op(patch, "example.shifted", shifted(by), Move())
+            module = program("example.shifted")
+            assert module.source is not None and kept_programs.find(module.source.text, None) is None
+            executable = codegen.compile(module)
+            found.append(executable(x)[0])
+            kept_programs.keep(module, None, executable)
+            assert first_call._effect(module) == "it has example.shifted, which another process does not know"
+    for by, y in zip((1, 2), found, strict=True):
+        np.testing.assert_array_equal(y, np.roll(x, -by, 0))
 
 
 def test_what_is_kept_holds_for_the_settings_that_it_was_made_with(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import statistics
 import sys
@@ -57,6 +58,17 @@ def explain_error(error: BaseException, file: str) -> str:
     return f"{file}: error: not enough memory: {error}"
 
 
+def import_definitions(names: Sequence[str]) -> None:
+    """Imports what defines ops. Raises InputError for a module that there is not, or whose own code fails."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except hlo.TilewrightError:
+            raise
+        except Exception as e:
+            raise InputError(f"--import {name}: {type(e).__name__}: {e}") from e
+
+
 def load(path: str) -> Module:
     """Reads, parses and verifies a program; `-` is standard input."""
     module = hlo.parse(sys.stdin.buffer.read(), "<stdin>") if path == "-" else hlo.load(path)
@@ -82,8 +94,8 @@ def _made(value: Any) -> Any:
     return value
 
 
-def _arrays(args: argparse.Namespace, function: Function) -> tuple[np.ndarray, ...]:
-    return read_arrays(function, args.inputs) if args.inputs else random_arrays(function, args.seed)
+def _arrays(args: argparse.Namespace, module: Module, function: Function) -> tuple[np.ndarray, ...]:
+    return read_arrays(function, args.inputs) if args.inputs else random_arrays(function, args.seed, module)
 
 
 def _print_json(document: dict[str, Any]) -> None:
@@ -99,7 +111,7 @@ def _prepare(args: argparse.Namespace, clock: Clock) -> tuple[Module, Function, 
         function = entry_of(module, args.entry, args.file)
         check_ranks(module)
     with clock.step("preparing the inputs", "inputs"):
-        arrays = _arrays(args, function)
+        arrays = _arrays(args, module, function)
     return module, function, arrays
 
 
@@ -206,7 +218,7 @@ def check(args: argparse.Namespace) -> int:
     with clock.step("running", "first_run"):
         results = executable(*arrays)
     checks = _evaluate(module, function, arrays, results, clock)
-    ends = None if args.inputs else end_arrays(function, args.seed)
+    ends = None if args.inputs else end_arrays(function, args.seed, module)
     at_ends = None if ends is None else _evaluate(module, function, ends, executable(*ends), clock)
     worse = ends if ends and at_ends and all(c.passed for c in checks) and not all(c.passed for c in at_ends) else arrays
     kernels, culprit = _compare_kernels(plan, executable, worse, args, clock)

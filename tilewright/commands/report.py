@@ -275,7 +275,8 @@ def show_kernel_checks(kernels: Sequence[KernelCheck], culprit: Culprit | None, 
     """The kernels one by one, and what is wrong with the first that is."""
     for k in kernels:
         error = f"largest error rel {k.max_rel:.2g}, {k.max_ulp:.3g} ulp" if not k.reason else f"not run by itself: {k.reason}"
-        print(printable(f"kernel        {k.name} ({k.ops} ops): {'ok' if k.passed else 'FAILED'}, {error}"))
+        ops = f"{k.ops} op{'' if k.ops == 1 else 's'}"
+        print(printable(f"kernel        {k.name} ({ops}): {'ok' if k.passed else 'FAILED'}, {error}"))
     if culprit is not None:
         _show_culprit(culprit)
     elif any(not k.passed for k in kernels):

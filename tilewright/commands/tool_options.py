@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-__all__ = ["PICTURES", "add_commands"]
+__all__ = ["PICTURES", "add_commands", "entry_options"]
 
 
 def _index(text: str) -> tuple[int, ...]:
@@ -35,12 +35,20 @@ def _size(text: str) -> int:
 PICTURES = ("reads", "tiles", "graph", "roofline", "lines")
 
 
+def entry_options() -> argparse.ArgumentParser:
+    """The options of whatever reads a program."""
+    p = argparse.ArgumentParser(add_help=False)
+    p.add_argument("--entry", metavar="NAME", help="the function to use (default: the program's entry)")
+    p.add_argument("--import", metavar="MODULE", action="append", default=[], dest="imports",
+                   help="an installed Python module that defines ops of the program; may be given several times")  # fmt: skip
+    return p
+
+
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds this module's commands; `command(name, help, parents)` makes one."""
     json_option = argparse.ArgumentParser(add_help=False)
     json_option.add_argument("--json", action="store_true", help="print JSON for programs instead of text for people")
-    entry = argparse.ArgumentParser(add_help=False)
-    entry.add_argument("--entry", metavar="NAME", help="the function to use (default: the program's entry)")
+    entry = entry_options()
     c = command("diff", "compare the plans of two programs (or of two files that `plan --json` wrote)", [entry, json_option])
     c.add_argument("file", metavar="FIRST")
     c.add_argument("other", metavar="SECOND")

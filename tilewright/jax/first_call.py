@@ -38,7 +38,7 @@ from codegen.native import object_cache, workers
 from hlo.attributes import ConvDimensions
 from hlo.errors import Declined
 from hlo.module import Module, Op, walk
-from hlo.registry import SumOfProducts
+from hlo.registry import SumOfProducts, is_added
 from hlo.settings import choice_setting, debug_modes
 from hlo.types import TensorType
 from interp import Limits, evaluate
@@ -126,6 +126,8 @@ def _effect(module: Module) -> str | None:
         for op in walk(function.body):
             if op.name in _EFFECTS:
                 return f"it has {op.name}"
+            if is_added(op.definition):
+                return f"it has {op.name}, which another process does not know"
             if op.name == "stablehlo.custom_call" and op.attr("call_target_name") not in _PURE_CALLS:
                 return f"it calls {op.attr('call_target_name')}"
     return None

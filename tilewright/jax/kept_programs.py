@@ -28,12 +28,13 @@ from codegen.native.source_digest import source_digest
 from codegen.remembered.plans import changes, planner_digest
 from codegen.target import default_target
 from hlo.errors import Declined
-from hlo.module import Module
+from hlo.module import Module, Op, walk
+from hlo.registry import is_added
 from hlo.settings import debug_modes
 from hlo.types import TensorType, TokenType
 from tiling.passing import skipped
 
-__all__ = ["Kept", "donated", "find", "keep", "own_digest"]
+__all__ = ["Kept", "added_op", "donated", "find", "keep", "own_digest"]
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,14 @@ def donated(module: Module) -> tuple[bool, ...]:
 
 
 def keep(module: Module, threads: int | None, executable: Executable) -> None:
-    """Puts a program down, unless it is there already or has no text."""
+    """Puts a program down, unless it is there already, has no text, or has ops of other packages: those are not in the key."""
     arguments = module.function().arguments
     types = [v.type.dtype for v in arguments if isinstance(v.type, TensorType)]
     if module.source is None or len(types) != len(arguments) or not _is_usual():
         return
     key = _key(module.source.text, threads)
     dtypes = [str(t) for t in types]
-    if object_cache.has(key) or [*map(np.dtype, dtypes)] != types:
+    if object_cache.has(key) or [*map(np.dtype, dtypes)] != types or added_op(module) is not None:
         return
     record = recorded(executable)
     head = {"donated": donated(module), "dtypes": dtypes}
@@ -84,6 +85,11 @@ def find(text: str, threads: int | None) -> Kept | None:
         return None
     head, record = object_cache.unpacked(payload)
     return Kept(tuple(head["donated"]), tuple(map(np.dtype, head["dtypes"])), record)
+
+
+def added_op(module: Module) -> Op | None:
+    """The first op that another package has defined; None where there is none."""
+    return next((op for f in module.functions.values() for op in walk(f.body) if is_added(op.definition)), None)
 
 
 def _is_usual() -> bool:

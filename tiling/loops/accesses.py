@@ -296,14 +296,15 @@ class Reader:
 
     def reads(self, roots: Sequence[Node], domain: Domain, part: int = 0, around: int = 0) -> Iterator[Access]:
         """The loads below some nodes, each under what must hold for it to be made."""
-        for load, guards in guarded_loads(roots):
+        for guarded in guarded_loads(roots):
+            load = guarded.load
             buffer = load.buffer or self.by_value.get(load.value)
             if buffer is None:
                 raise Unmodelled(f"%{load.value.name or '?'} is in no buffer")
-            for held, failed in guards:
+            for held, failed in guarded.ways:
                 needed = [v for c in (*held, *(c for g in failed for c in g)) for v in c.expression.variables]
                 inside = domain.with_variables(needed, self.schedule.ranges) if needed else domain
-                where = inside.with_guard(held, failed)
+                where = inside.with_guard(held, failed) if guarded.exact else replace(inside, widened=True)
                 value = load.value if load.buffer is None else None
                 yield self.access(Kind.READ, buffer, load.index, where, value, part, 0, around)
 

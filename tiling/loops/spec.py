@@ -42,7 +42,7 @@ from tiling.loops.ir import (
     Turn,
 )
 
-__all__ = ["RULES", "Place", "Rule", "faults"]
+__all__ = ["RULES", "Place", "Rule", "faults", "own_loops"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def _inside(place: Place) -> Iterator[Place]:
             yield from _inside(Place(place.schedule, place.phase, nest, bound, f"{place.label} pack {k}"))
 
 
-def _loops(step: Step) -> tuple[Loop, ...]:
+def own_loops(step: Step) -> tuple[Loop, ...]:
     """A step's own loops, outermost first."""
     if isinstance(step, (Nest, Contract, Scatter)):
         return step.loops
@@ -144,7 +144,7 @@ def _free(e: Expr, bound: frozenset[Var]) -> str:
 def _bounds(place: Place) -> Iterator[str]:
     """Each loop's bounds use what is around the step and the loops outside of it."""
     bound = place.bound
-    for x in _loops(place.step):
+    for x in own_loops(place.step):
         for e in (x.lower, x.upper):
             if free := _free(e, bound):
                 yield f"the bounds of {x.variable} use {free}"
@@ -189,7 +189,7 @@ def _targets(nest: Nest) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
 
 def _once(place: Place) -> Iterator[str]:
     """A variable is bound once."""
-    names = [x.variable for x in _loops(place.step)]
+    names = [x.variable for x in own_loops(place.step)]
     for v in dict.fromkeys(names):
         if names.count(v) > 1 or v in place.bound:
             yield f"{v} is bound twice"
@@ -197,7 +197,7 @@ def _once(place: Place) -> Iterator[str]:
 
 def _ranges(place: Place) -> Iterator[str]:
     """What indices are simplified with is known of every loop."""
-    for x in _loops(place.step):
+    for x in own_loops(place.step):
         known = x.variable in place.schedule.ranges or (x.upper is Const(0) and x.extent == 1)
         if not known and isinstance(place.step, Nest):
             yield f"{x.variable} has no range"

@@ -50,7 +50,7 @@ from tiling.proving.contents.routines import routine_faults
 from tiling.proving.contents.segments import segment_questions
 from tiling.proving.formed import malformed
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
-from tiling.proving.relations import Questions, Undecided
+from tiling.proving.relations import WIDENED, Questions, Undecided
 
 __all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
 
@@ -341,7 +341,10 @@ class _Prover:
         return known
 
     def _decided(self, name: str, subject: str | Access, question: Callable[[], str | None]) -> Obligation:
-        """`question` gives a witness against the obligation, or None."""
+        """`question` gives a witness against the obligation, or None.
+
+        A witness among iterations that may not be there, those of an access in a `widened` domain, decides nothing.
+        """
         try:
             witness = question()
         except Assumed as reason:
@@ -350,6 +353,8 @@ class _Prover:
             return Obligation(name, str(subject), Verdict.UNDECIDED, str(reason))
         if witness is None:
             return _held(name) if self.brief else Obligation(name, str(subject), Verdict.PROVED)
+        if isinstance(subject, Access) and subject.domain.widened:
+            return Obligation(name, str(subject), Verdict.UNDECIDED, f"{WIDENED}: {witness}")
         return Obligation(name, str(subject), Verdict.REFUTED, witness)
 
     # ------------------------------------------------------------ numbers
@@ -443,7 +448,10 @@ class _Prover:
         return None
 
     def _meeting(self, accesses: list[Access], group: int) -> str | None:
-        return None if tasks_apart(accesses) else self.ask.not_apart(accesses, group)
+        witness = None if tasks_apart(accesses) else self.ask.not_apart(accesses, group)
+        if witness is not None and any(a.domain.widened for a in accesses):
+            raise Undecided(f"{WIDENED}: {witness}")
+        return witness
 
     def _apart(self) -> Iterator[Obligation]:
         shared = [b for b in self.schedule.buffers if b.scope is not Scope.THREAD and b.scope is not Scope.ARGUMENT]

@@ -17,13 +17,17 @@ from indexing.expressions.bounds import Interval
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.loops.domains.iterations import Access, Domain
 
-__all__ = ["Questions", "Undecided", "coordinates", "guard_set", "named", "points_of", "points_where", "relation_of"]
+__all__ = ["WIDENED", "Questions", "Undecided", "coordinates", "guard_set", "named", "points_of", "points_where", "relation_of"]
 
 IN, OUT, SET = islpy.dim_type.in_, islpy.dim_type.out, islpy.dim_type.set
 
 
 OPERATIONS_PER_SECOND = 500_000
 """Fewer than isl makes on any of today's machines."""
+
+
+WIDENED = "read in more ways than are kept apart"
+"""Why a question about reads has no answer: some of those that were looked at may not be made."""
 
 
 class Undecided(Exception):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import codegen
+import hlo
 from codegen.call.program.assembly import Assembly, below
 from codegen.call.program.nodes import Compute
 from codegen.call.program.whole_loops import with_whole_loops
@@ -17,9 +21,13 @@ from codegen.kernel.rename import in_one_memory, renamed, substituted
 from codegen.kernel.spec import INVARIANTS, faults
 from codegen.lib import NAMESPACE, threads
 from codegen.supports import supports
+from indexing.expr import Const, Interval, Var
 from tests.goldens.prints import MACHINES
 from tests.goldens.programs import GROUPS
-from tiling import plan
+from tiling import Loop, Nest, plan, prove, with_schedule
+from tiling.loops.element_ir import Renamer
+from tiling.loops.variables import new_variable
+from tiling.passes.each_nest import each_nest
 
 FUNCTIONS = {*NAMESPACE, *threads.NAMESPACE} - {"inf", "nan"}
 PROGRAMS = [*(("file", name) for name in GROUPS["file"]()), *(("seed", str(k)) for k in range(12))]
@@ -50,6 +58,7 @@ BROKEN = {
     "arguments once": source("y[0] = x[0]", "begin, end, y, x, x"),
     "buffers stay": source("x = begin\ny[0] = x"),
     "assigned before read": source("for t in range(begin, end):\n    a = t\ny[0] = a"),
+    "counters are loops' own": source("for t in range(begin, end):\n    for t in range(4):\n        y[t] = x[t]"),
     "jumps are inside loops": source("if begin < end:\n    continue"),
     "blocks hold something": source("for t in range(end):\n    pass"),
     "library not hidden": source("exp = 2\ny[0] = exp"),
@@ -132,3 +141,30 @@ def test_buffers_of_one_memory_are_one_argument() -> None:
 def test_an_address_is_printed_tight() -> None:
     tight = Binary("+", Binary("*", Number(4), Name("t"), tight=True), Call("min", (Name("t"), Number(3))))
     assert statement_lines([Store("y", tight, Number(0.5))]) == ["y[4*t + min(t, 3)] = 0.5"]
+
+
+def test_loops_whose_variables_begin_alike_count_apart() -> None:
+    """A pass called two loops i0_strip and i0_in, and both were `i0` in the source: a kernel that was proved, and wrong."""
+    text = """func.func @main(%x: tensor<64x48xf32>) -> tensor<64xf32> {
+      %0 = stablehlo.constant dense<0.0> : tensor<f32>
+      %1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [1] : (tensor<64x48xf32>, tensor<f32>) -> tensor<64xf32>
+      return %1 : tensor<64xf32> }"""  # noqa: E501
+    made = plan(hlo.parse(text), "main", MACHINES["avx2"], supports)
+    (fusion,) = made.fusions
+
+    def strips(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
+        first, *others = nest.loops
+        v = first.variable
+        strip, inner = (new_variable(f"{v}_{n}", Interval(0, k - 1), ranges) for n, k in (("strip", 16), ("in", 4)))
+        new = Renamer({v: strip * 4 + inner}, ranges, {})
+        folds = [replace(f, index=new.index(f.index), nodes=tuple(map(new.node, f.nodes))) for f in nest.folds]
+        loops = (Loop(strip, Const(0), Const(15), 16), Loop(inner, Const(0), Const(3), 4), *others)
+        return [replace(nest, loops=loops, folds=tuple(folds))]
+
+    changed = with_schedule(made, fusion.name, each_nest(fusion.schedule, lambda n, around: strips(n, around.ranges)))
+    assert prove(changed).holds
+    executable = codegen.compile(changed)
+    (kernel,) = [k.statements for k in executable.kernels]
+    assert faults(kernel, FUNCTIONS) == []
+    x = np.random.default_rng(0).standard_normal((64, 48), np.float32)
+    np.testing.assert_allclose(executable(x)[0], x.sum(1), rtol=1e-4, atol=1e-5)

@@ -238,6 +238,12 @@ def test_a_type_error_names_the_line() -> None:
     assert not jit._building, "a kernel that does not compile leaves nothing behind"
 
 
+def test_a_name_that_the_library_has_not_is_named_with_its_line() -> None:
+    """It was numba's, with its pipeline and no line of the kernel."""
+    with pytest.raises(NameError, match=r":3: expected a name of codegen.lib.NAMESPACE, found 'softsign'"):
+        compile_kernel(SOURCE.replace("float32(1)", "softsign(x[i])"), SIGNATURE)
+
+
 def test_calls_that_nothing_answers_are_refused_before_loading() -> None:
     import llvmlite.binding as llvm
 

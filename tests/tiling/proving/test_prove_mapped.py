@@ -32,6 +32,7 @@ from tests.tiling.proving.test_prove import (
     with_store,
 )
 from tiling import Contract, Fusion, Loop, Nest, Phase, Schedule, Scope, prove
+from tiling.loops import guards
 from tiling.loops.element_ir import Apply, Choose, Load, Node
 from tiling.loops.ir import LoopKind, Turn
 
@@ -418,3 +419,56 @@ def test_where_a_select_gives_no_number_elements_are_drawn_again() -> None:
     assert prove(replace(fusion, schedule=written("maximum"))).holds
     found = prove(replace(fusion, schedule=written("multiply")))
     assert [o.name for o in found.refuted] == ["computed"] and "the op computes something else" in found.refuted[0].witness
+
+
+def columns(count: int) -> Schedule:
+    """The schedule of a table: in column k the argument, k times; in the last column a number."""
+    lines = [
+        f"%c{k} = stablehlo.constant dense<{k}.0> : tensor<9xf32>\n %p{k} = stablehlo.multiply %x, %c{k} : tensor<9xf32>\n"
+        f" %q{k} = stablehlo.reshape %p{k} : (tensor<9xf32>) -> tensor<9x1xf32>"
+        for k in range(count)
+    ]
+    names, types = "".join(f"%q{k}, " for k in range(count)), ", ".join(["tensor<9x1xf32>"] * (count + 1))
+    made = f"tensor<9x{count + 1}xf32>"
+    lines.append("%z = stablehlo.constant dense<0.5> : tensor<9x1xf32>")
+    lines.append(f"%r = stablehlo.concatenate {names}%z, dim = 1 : ({types}) -> {made}\n return %r : {made}")
+    (fusion,) = planned(f"func.func @main(%x: tensor<9xf32>) -> {made} {{\n" + "\n".join(lines) + "\n}").fusions
+    return fusion.schedule
+
+
+def test_a_load_that_is_made_in_many_ways_is_made_in_no_other() -> None:
+    """Of more than sixteen ways it counted as made always, and was refuted where it is not made (special.exp1 and others)."""
+    schedule = columns(20)
+    proof = prove(schedule)
+    assert proof.holds, proof
+    assert prove(with_loads(schedule, lambda x: replace(x, index=(Const(0),)))).refuted
+
+
+def test_what_may_be_read_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is a read that may not be made a fault, nor is what it may read read."""
+    monkeypatch.setattr(guards, "GUARDS_LIMIT", 8)
+    proof = prove(columns(20))
+    assert not proof.refuted
+    found = {o.name: o.witness for o in proof.undecided}
+    assert found["mapped"].startswith("read in more ways than are kept apart: %x is read where no map leads")
+    assert found["complete"].startswith("read in more ways than are kept apart")
+
+
+@pytest.mark.parametrize(("numbers", "loads_of_k"), [("1.0", 1), ("[1.0, 2.0, 3.0, 4.0]", 2)])
+def test_where_a_slice_of_equal_numbers_begins_is_not_needed(numbers: str, loads_of_k: int) -> None:
+    """It was asked for where another slice of the kernel begins there, too: right schedules of loops' gradients were refuted."""
+    (fusion,) = planned(f"""func.func @main(%x: tensor<5xf32>, %k: tensor<i32>) -> tensor<8xf32> {{
+      %c = stablehlo.constant dense<{numbers}> : tensor<4xf32>
+      %s = stablehlo.dynamic_slice %c, %k, sizes = [1] : (tensor<4xf32>, tensor<i32>) -> tensor<1xf32>
+      %q = stablehlo.reshape %s : (tensor<1xf32>) -> tensor<f32>
+      %b = stablehlo.broadcast_in_dim %q, dims = [] : (tensor<f32>) -> tensor<8xf32>
+      %w = stablehlo.dynamic_slice %x, %k, sizes = [2] : (tensor<5xf32>, tensor<i32>) -> tensor<2xf32>
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %t = stablehlo.reduce(%w init: %z) applies stablehlo.add across dimensions = [0] : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+      %u = stablehlo.broadcast_in_dim %t, dims = [] : (tensor<f32>) -> tensor<8xf32>
+      %y = stablehlo.add %u, %b : tensor<8xf32>
+      return %y : tensor<8xf32>
+    }}""").fusions
+    proof = prove(fusion)
+    assert proof.holds, proof
+    assert str(fusion.schedule).count("k[]") == loads_of_k

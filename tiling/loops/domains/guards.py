@@ -3,46 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hlo.access import Condition
 from tiling.loops.element_ir import Choose, IndexNode, Load, Node, children, runtimes_of
 
-__all__ = ["guarded_loads"]
+__all__ = ["GuardedLoad", "guarded_loads"]
 
-GUARDS_LIMIT = 16  # ways to reach one load through choices; beyond, it counts as reached always
+MANY_GUARDS = 16  # ways to reach one load through choices; beyond, those are sought that others cover
+GUARDS_LIMIT = 64  # beyond, it counts as reached always
 
 Guard = tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]
 ALWAYS: Guard = ((), ())
 
 
-def guarded_loads(roots: Sequence[Node]) -> list[tuple[Load, list[Guard]]]:
-    """Each load with the ways to reach it: conditions that hold, and groups of which one fails, for each way."""
-    ways: dict[Node, dict[Guard, None]] = {}
+@dataclass(frozen=True, slots=True)
+class GuardedLoad:
+    """A load, and the ways to reach it: of each the conditions that hold, and groups of which one fails.
+
+    It is reached in one of these ways and, where they are `exact`, in each of them; else there are too many to be kept apart.
+    """
+
+    load: Load
+    ways: tuple[Guard, ...]
+    exact: bool = True
+
+
+def guarded_loads(roots: Sequence[Node]) -> list[GuardedLoad]:
+    """Each load below some nodes with the ways to reach it."""
+    ways: dict[Node, dict[Guard, bool]] = {}  # whether a node is reached in each of them, or only in some of what they cover
     order = _topological(roots)
     if not any(isinstance(n, Choose) for n in order):
-        return [(n, [ALWAYS]) for n in order if isinstance(n, Load)]
+        return [GuardedLoad(n, (ALWAYS,)) for n in order if isinstance(n, Load)]
     for n in roots:
-        ways.setdefault(n, {})[ALWAYS] = None
-    found: list[tuple[Load, list[Guard]]] = []
+        ways.setdefault(n, {})[ALWAYS] = True
+    found: list[GuardedLoad] = []
     for n in order:
-        mine = ways[n]
-        if ALWAYS in mine or len(mine) > GUARDS_LIMIT:
-            mine = {ALWAYS: None}
+        mine = _few(ways[n])
         if isinstance(n, Load):
-            found.append((n, list(mine)))
+            found.append(GuardedLoad(n, tuple(mine), all(mine.values())))
         inner = {r.node for r in runtimes_of(n)}
         for c in children(n):
             target = ways.setdefault(c, {})
-            for held, failed in mine:
-                way: Guard = (held, failed)
+            for (held, failed), exact in mine.items():
+                there: list[Guard] = []
                 if isinstance(n, Choose) and c not in inner:
                     if c is n.then:
-                        target[tuple(dict.fromkeys((*held, *n.conditions))), failed] = None
+                        there.append((tuple(dict.fromkeys((*held, *n.conditions))), failed))
                     if c is n.otherwise:
-                        target[held, tuple(dict.fromkeys((*failed, n.conditions)))] = None
+                        there.append((held, tuple(dict.fromkeys((*failed, n.conditions)))))
                 else:
-                    target[way] = None
+                    there.append((held, failed))
+                for way in there:
+                    target[way] = target.get(way, False) or exact
     return found
+
+
+def _few(ways: dict[Guard, bool]) -> dict[Guard, bool]:
+    """The same ways, those apart that others cover; one that covers all of them where they are too many."""
+    if ALWAYS in ways:
+        return {ALWAYS: ways[ALWAYS]}
+    if len(ways) <= MANY_GUARDS:
+        return ways
+    sets = [(way, frozenset(way[0]), frozenset(way[1])) for way in ways]
+    kept = {
+        way: ways[way]
+        for k, (way, held, failed) in enumerate(sets)
+        if not any(
+            h <= held and f <= failed and (h < held or f < failed or n < k) and ways[other]
+            for n, (other, h, f) in enumerate(sets) if n != k
+        )
+    }  # fmt: skip
+    return kept if len(kept) <= GUARDS_LIMIT else {ALWAYS: False}
 
 
 def _topological(roots: Sequence[Node]) -> list[Node]:

@@ -9,9 +9,11 @@ import islpy
 
 from hlo.errors import Declined
 from hlo.module import Op, Value
-from hlo.registry import Elementwise, Fold, Move, SumOfProducts
+from hlo.registry import Elementwise, Fold, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
+from indexing.deriving.blocks import topological
 from indexing.deriving.derive import Reads, reads_of
+from indexing.deriving.edges import edges_of
 from indexing.deriving.may_read import MAY_READ
 from indexing.exact.isl import context, full_relation, to_isl
 from indexing.expr import Expr, Interval, Var, as_expr, interval, substitute
@@ -22,7 +24,8 @@ from tiling.loops.ir import Scope
 from tiling.proving.contents.written_and_read import Flow, index_of, with_names
 from tiling.proving.relations import guard_set, named
 
-__all__ = ["factors", "in_any_block", "maps_that_count", "optional_reads", "pair", "plain", "relation", "square", "written"]
+__all__ = ["factors", "in_any_block", "maps_that_count", "optional_reads", "pair", "plain", "relation", "same_everywhere",
+           "square", "written"]  # fmt: skip
 
 IN, OUT = islpy.dim_type.in_, islpy.dim_type.out
 
@@ -170,6 +173,24 @@ def plain(m: islpy.Map) -> islpy.Map:
 def pair(m: islpy.Map, w: Value) -> str:
     names = [f"x{k}" for k in range(m.dim(IN))] + [f"%{w.name or '?'} at y{k}" for k in range(m.dim(OUT))]
     return named(m.wrap(), names)
+
+
+def same_everywhere(value: Value, until: Collection[Value]) -> set[Value]:
+    """Of `value` and what it is made of, up to `until`: moves of a constant whose elements are all one number.
+
+    Which element they take decides nothing, so nothing is needed that says which: where a slice begins, known at run time.
+    """
+    found: set[Value] = set()
+    for op in topological([value], set(until) - {value}):
+        semantics = op.definition.semantics
+        for r in op.results:
+            if isinstance(semantics, Literal) and op.attr("value").is_splat:
+                found.add(r)
+            elif isinstance(semantics, Move):
+                edges = edges_of(op, r.index)
+                if not isinstance(edges, Declined) and len(edges.reads) == 1 and not edges.reads[0].map.constraints:
+                    found.update((r,) if op.operands[edges.reads[0].operand] in found else ())
+    return found
 
 
 def optional_reads(value: Value, loaded: Collection[Value]) -> set[Value]:

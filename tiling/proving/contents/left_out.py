@@ -155,8 +155,11 @@ class LeftOut:
             return Declined(f"what %{v.name or '?'} reads is known at run time only")
         spans = [(x.variable, self.ranges[x.variable]) for x in (*m.loops, *m.reduction)]
         found: dict[Value, islpy.Map] = {}
-        for load, guards in guarded_loads((*m.nodes,)):
-            for held, failed in guards:
+        for guarded in guarded_loads((*m.nodes,)):
+            if not guarded.exact:
+                return Declined(f"an element of %{guarded.load.value.name or '?'} is read in more ways than are kept apart")
+            load = guarded.load
+            for held, failed in guarded.ways:
                 conditions = _joined((*held, *self.neutral(v)))
                 made = IndexingMap(tuple(Variable(x, b) for x, b in spans), load.index, constraints=conditions)
                 full = to_isl(made)

@@ -39,12 +39,13 @@ from tiling.proving.contents.element_relations import (
     pair,
     plain,
     relation,
+    same_everywhere,
     square,
     written,
 )
 from tiling.proving.contents.left_out import LeftOut
 from tiling.proving.contents.written_and_read import Flow, Statement, index_of, statements_of, sums_apart
-from tiling.proving.relations import Questions, Undecided, named, relation_of
+from tiling.proving.relations import WIDENED, Questions, Undecided, named, relation_of
 
 __all__ = ["mapped_questions"]
 
@@ -124,12 +125,18 @@ class _Check:
         self._found: dict[Value, islpy.Map] | None = None
 
     def mapped(self) -> str | None:
-        return self.ask.ask(self._mapped)
+        return self._of_what_is_read(self.ask.ask(self._mapped), True)
 
     def complete(self) -> str | None:
         if self.statement.carries:
             return None
-        return self.ask.ask(self._complete if self.left_out is None else self._complete_but_neutral)
+        return self._of_what_is_read(self.ask.ask(self._complete if self.left_out is None else self._complete_but_neutral), False)
+
+    def _of_what_is_read(self, witness: str | None, against: bool) -> str | None:
+        """What was found of all that may be read, where a witness `against` the obligation has to be a read that is made."""
+        if (witness is not None) == against and any(a.domain.widened for a in self.statement.reads):
+            raise Undecided(f"{WIDENED}: {witness or 'nothing else is missing'}")
+        return witness
 
     def _mapped(self) -> str | None:
         for w, r in self._reads().items():
@@ -155,8 +162,10 @@ class _Check:
             # What is not loaded may have been computed in its place, from what it needs itself.
             following: list[tuple[Value, islpy.Map]] = []
             for v, missing in todo:
-                optional = optional_reads(v, self.kept)
-                for w, maps in maps_that_count(v, self.kept - {v}, True).items():
+                optional, same = optional_reads(v, self.kept), same_everywhere(v, self.kept)
+                if v in same:
+                    continue
+                for w, maps in maps_that_count(v, (self.kept | same) - {v}, True).items():
                     if w is v or w not in self.kept or w in optional:
                         continue
                     for m in maps:
@@ -248,7 +257,7 @@ class _Check:
                         yield source, element, ((s.write, inner), *copies)
 
     def paired(self) -> str | None:
-        return self.ask.ask(self._paired)
+        return self._of_what_is_read(self.ask.ask(self._paired), True)
 
     def _paired(self) -> str | None:
         """Two factors that are multiplied although the op multiplies others."""
