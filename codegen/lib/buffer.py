@@ -1,4 +1,4 @@
-"""``Buf``: a raw typed pointer as a numba type, the only container that generated kernels know.
+"""``Buf``: a raw typed pointer, the only container that generated kernels know.
 
 ``buf[i]`` and ``buf[i] = v`` become one load and one store of element i: no bounds, no reference counts, and no handling
 of negative indices, which would keep LLVM from vectorising.  Each access carries the alias scope of its buffer: accesses
@@ -15,17 +15,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin, models, register_model
 
+from codegen.kernel import types
+from codegen.kernel.types import Signature, signature
 from codegen.lib import convert, narrow
-from codegen.lib.emit import I8, I32, I64, Value, intrinsic_function
-from codegen.lib.register import register
+from codegen.lib.emit import I8, I32, I64, Value, counted, intrinsic_function, packed, unpacked
+from codegen.lib.register import CONTEXT, PointerType, register
 from codegen.target import current_target
 
-# name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
+# name (as NumPy's dtype.name): (type of a value, type of the storage)
 ELEMENTS: dict[str, tuple[Any, Any]] = {
     "bool": (types.boolean, types.uint8),
     "int8": (types.int8, types.int8),
@@ -47,12 +45,14 @@ ELEMENTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Buf(types.Type):  # type: ignore[misc]
-    """The numba type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
+class Buf(PointerType):
+    """The type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
 
     A float of 16 bits or less is read and written as a float32 value, rounded to nearest even when stored, an integer of 2 or
     4 bits as an (u)int8, wrapped when stored; two elements of ``scope`` may overlap, elements of different scopes may not.
     """
+
+    __slots__ = ("align", "dtype", "scope")
 
     def __init__(self, dtype: str, scope: str, align: int) -> None:
         if dtype not in ELEMENTS:
@@ -60,12 +60,18 @@ class Buf(types.Type):  # type: ignore[misc]
         self.dtype = dtype
         self.scope = scope
         self.align = align
-        super().__init__(name=f"Buf({dtype}, {scope}, {align})")
+        super().__init__(f"Buf({dtype}, {scope}, {align})")
 
     @property
     def value_type(self) -> Any:
-        """The numba type of ``buf[i]``."""
+        """The type of ``buf[i]``."""
         return ELEMENTS[self.dtype][0]
+
+    @property
+    def element_type(self) -> Any:
+        """LLVM's type of what is stored."""
+        storage = CONTEXT.get_value_type(ELEMENTS[self.dtype][1])
+        return ir.LiteralStructType([storage, storage]) if self.dtype.startswith("complex") else storage
 
     @property
     def item_bytes(self) -> int:
@@ -77,15 +83,6 @@ class Buf(types.Type):  # type: ignore[misc]
     def item_align(self) -> int:
         """What every element is aligned to: a complex number as its two parts."""
         return int(ELEMENTS[self.dtype][1].bitwidth) // 8
-
-
-@register_model(Buf)
-class _BufModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
-        storage = manager.lookup(ELEMENTS[kind.dtype][1]).get_data_type()
-        if kind.dtype.startswith("complex"):
-            storage = ir.LiteralStructType([storage, storage])
-        super().__init__(manager, kind, storage.as_pointer())
 
 
 class _Scopes:
@@ -145,7 +142,7 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
             access = b.load(b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
             access.align = kind.item_align
             parts.append(tag(b.module, access, kind.scope))
-        return cgutils.pack_struct(b, parts)
+        return packed(b, parts)
     raw = _load_raw(b, kind, pointer)
     if kind.dtype == "bool":
         return b.icmp_unsigned("!=", raw, ir.Constant(I8, 0))
@@ -163,7 +160,7 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
 def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> None:
     """Write ``value`` (of ``kind.value_type``) at ``pointer``."""
     if kind.dtype.startswith("complex"):
-        for k, part in enumerate(cgutils.unpack_tuple(b, value, 2)):
+        for k, part in enumerate(unpacked(b, value)):
             address = b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)])
             tag(b.module, b.store(part, address, align=kind.item_align), kind.scope)
         return
@@ -180,31 +177,29 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
     tag(b.module, b.store(value, pointer, align=kind.item_align), kind.scope)
 
 
-@infer_global(operator.getitem)
-class _GetItem(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(args[0].value_type, args[0], types.int64)
-        return None
+def _type_getitem(*args: Any) -> Signature | None:
+    if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+        return signature(args[0].value_type, args[0], types.int64)
+    return None
 
 
-@infer_global(operator.setitem)
-class _SetItem(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(types.none, args[0], types.int64, args[0].value_type)
-        return None
+def _type_setitem(*args: Any) -> Signature | None:
+    if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+        return signature(types.none, args[0], types.int64, args[0].value_type)
+    return None
 
 
-@lower_builtin(operator.getitem, Buf, types.Integer)
 def _lower_getitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return load_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
 
 
-@lower_builtin(operator.setitem, Buf, types.Integer, types.Any)
 def _lower_setitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
     store_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
     return context.get_dummy_value()
+
+
+register(operator.getitem, _type_getitem, _lower_getitem)
+register(operator.setitem, _type_setitem, _lower_setitem)
 
 
 def at(buf: Any, offset: Any) -> Any:
@@ -216,17 +211,17 @@ def at(buf: Any, offset: Any) -> Any:
     return buf[int(offset) :]
 
 
-@infer_global(at)
-class _At(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(args[0], args[0], types.int64)
-        return None
+def _type_at(*args: Any) -> Signature | None:
+    if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+        return signature(args[0], args[0], types.int64)
+    return None
 
 
-@lower_builtin(at, Buf, types.Integer)
 def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return b.gep(args[0], [args[1]], inbounds=True)
+
+
+register(at, _type_at, _lower_at)
 
 
 def again(buf: Any) -> Any:
@@ -241,17 +236,19 @@ def again(buf: Any) -> Any:
     return buf
 
 
-@infer_global(again)
-class _Again(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        # (A scope that is not the kernel's: loads carry none.)
-        return signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None
+def _type_again(*args: Any) -> Signature | None:
+    # (A scope that is not the kernel's: loads carry none.)
+    if len(args) == 1 and isinstance(args[0], Buf):
+        return signature(Buf(args[0].dtype, "", args[0].align), args[0])
+    return None
 
 
-@lower_builtin(again, Buf)
 def _lower_again(context: Any, b: Any, sig: Any, args: Any) -> Any:
     kind = args[0].type
     return b.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [args[0]], side_effect=False)
+
+
+register(again, _type_again, _lower_again)
 
 
 def least(a: int, b: int) -> int:
@@ -308,15 +305,12 @@ def prefetch(buf: Any, index: Any) -> None:
     """Hint that buf[index] is read soon."""
 
 
-@infer_global(stream_copy)
-class _StreamCopy(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 5 and isinstance(args[0], Buf) and isinstance(args[2], Buf) and args[0].dtype == args[2].dtype:
-            return signature(types.none, args[0], types.int64, args[2], types.int64, types.int64)
-        return None
+def _type_stream_copy(*args: Any) -> Signature | None:
+    if len(args) == 5 and isinstance(args[0], Buf) and isinstance(args[2], Buf) and args[0].dtype == args[2].dtype:
+        return signature(types.none, args[0], types.int64, args[2], types.int64, types.int64)
+    return None
 
 
-@lower_builtin(stream_copy, Buf, types.Integer, Buf, types.Integer, types.Integer)
 def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
     dst_kind, src_kind = sig.args[0], sig.args[2]
     width = current_target().vector_bytes
@@ -336,12 +330,12 @@ def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
     gap = b.udiv(gap_bytes, ir.Constant(I64, item))
     is_near = b.and_(b.icmp_signed("<", gap, count), b.icmp_signed("==", b.mul(gap, ir.Constant(I64, item)), gap_bytes))
     head = b.select(is_near, gap, count)
-    with cgutils.for_range(b, head, intp=I64) as loop:
-        single(loop.index)
+    with counted(b, head) as index:
+        single(index)
     rest = b.sub(count, head)
     whole = b.sdiv(rest, ir.Constant(I64, lanes))
-    with cgutils.for_range(b, whole, intp=I64) as loop:
-        index = b.add(head, b.mul(loop.index, ir.Constant(I64, lanes)))
+    with counted(b, whole) as index:
+        index = b.add(head, b.mul(index, ir.Constant(I64, lanes)))
         value = b.load(b.bitcast(b.gep(src, [index]), vector.as_pointer()))
         value.align = src_kind.item_align
         tag(b.module, value, src_kind.scope)
@@ -349,18 +343,14 @@ def _lower_stream_copy(context: Any, b: Any, sig: Any, args: Any) -> Any:
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
         tag(b.module, store, dst_kind.scope)
     done = b.add(head, b.mul(whole, ir.Constant(I64, lanes)))
-    with cgutils.for_range(b, b.sub(count, done), intp=I64) as loop:
-        single(b.add(done, loop.index))
+    with counted(b, b.sub(count, done)) as index:
+        single(b.add(done, index))
     return context.get_dummy_value()
 
 
-@infer_global(fence)
-class _Fence(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        return signature(types.none) if not args else None
+register(stream_copy, _type_stream_copy, _lower_stream_copy)
 
 
-@lower_builtin(fence)
 def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
     if current_target().triple.startswith("x86_64"):
         b.call(intrinsic_function(b.module, "llvm.x86.sse.sfence", ir.VoidType(), []), [])
@@ -369,17 +359,18 @@ def _lower_fence(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@infer_global(prefetch)
-class _Prefetch(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf):
-            return signature(types.none, args[0], types.int64)
-        return None
+register(fence, lambda *args: None if args else signature(types.none), _lower_fence)
 
 
-@lower_builtin(prefetch, Buf, types.Integer)
+def _type_prefetch(*args: Any) -> Signature | None:
+    return signature(types.none, args[0], types.int64) if len(args) == 2 and isinstance(args[0], Buf) else None
+
+
 def _lower_prefetch(context: Any, b: Any, sig: Any, args: Any) -> Any:
     pointer = b.bitcast(b.gep(args[0], [args[1]]), I8.as_pointer())
     fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     b.call(fn, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
     return context.get_dummy_value()
+
+
+register(prefetch, _type_prefetch, _lower_prefetch)

@@ -1,7 +1,8 @@
-"""Kernel -> object code: its statements are typed and lowered by numba's rules, LLVM optimises them for a ``Target``.
+"""Kernel -> object code: its statements are typed and lowered in one walk, LLVM optimises them for a ``Target``.
 
-Only numba's front end is used.  Its own optimisation, its wrappers and its machine-code step are left out: the module is
-linked with a C entry point, optimised once as a whole for the target asked for, and emitted as an object file.
+Source that the walk does not take goes through numba's front end, without its own optimisation, its wrappers and its
+machine-code step. Either way the module has a C entry point, is optimised once as a whole for the target asked for, and is
+emitted as an object file.
 """
 
 from __future__ import annotations
@@ -375,9 +376,7 @@ def lower(
     With ``functions``, large library functions are called by name and put there; else all is in line.
     Raises whatever numba raises for source that it cannot type; the message names the file and line.
     """
-    from numba.core import types
-    from numba.core.compiler_lock import global_compiler_lock
-
+    from codegen.kernel import types
     from codegen.lib.buffer import Buf, use_scopes
     from codegen.lib.outline import collect
 
@@ -386,7 +385,7 @@ def lower(
     arguments = (types.int64, types.int64, *buffers, *scratch)
     scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
     outline = contextlib.nullcontext() if functions is None else collect(functions)
-    with compiling, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
+    with compiling, use_target(target), use_scopes(scopes), outline:
         _initialise()
         module = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target)
         if module is None:
@@ -398,19 +397,16 @@ def lower(
 def _lower_structured(
     kernel: Kernel, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
 ) -> Any:
-    """The module by one walk over the kernel's statements; None for one that needs the whole of numba."""
-    from codegen.native.front_numba import entry_contexts
-    from codegen.native.front_walk import lower_structured
+    """The module by one walk over the kernel's statements; None for one that needs numba."""
+    from codegen.native.front_walk import NotStructured, lower_structured
 
-    def entry(context: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-        builder, values = _entry(context, arguments, signature, symbol, target)
+    def entry() -> tuple[Any, list[tuple[Any, Any]]]:
+        builder, values = _entry(arguments, signature, symbol, target)
         return builder, list(zip(arguments, values, strict=True))
 
     try:
-        text = lower_structured(
-            kernel, _namespace(), entry_contexts(), entry, lambda builder: _finish(builder, signature, target)
-        )
-    except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
+        text = lower_structured(kernel, _namespace(), entry, lambda builder: _finish(builder, signature, target))
+    except NotStructured as reason:
         _log.debug("%s: numba's passes are needed: %s", symbol, reason)
         return None
     return _parsed(text)
@@ -419,12 +415,12 @@ def _lower_structured(
 def _lower_by_numba(
     source: str, filename: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
 ) -> Any:
+    from llvmlite import ir
+
     from codegen.native.front_numba import compile_function
 
     result, context = compile_function(python_function(source, filename), arguments, symbol)
-    builder, values = _entry(context, arguments, signature, symbol, target)
-    from llvmlite import ir
-
+    builder, values = _entry(arguments, signature, symbol, target)
     fndesc = result.fndesc
     kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
     callee = ir.Function(builder.module, kind, fndesc.llvm_func_name)
@@ -457,12 +453,12 @@ def _internalise(module: Any, symbol: str) -> None:
             variable.linkage = "internal"
 
 
-def _entry(
-    context: Any, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
-) -> tuple[Any, list[Any]]:
+def _entry(arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target) -> tuple[Any, list[Any]]:
     """(builder in the C entry ``symbol`` of a new module, the values of the kernel's arguments)."""
     from llvmlite import ir
-    from numba.core import types
+
+    from codegen.kernel import types
+    from codegen.lib.register import CONTEXT
 
     i64, i8 = ir.IntType(64), ir.IntType(8)
     module = ir.Module(symbol)
@@ -487,7 +483,7 @@ def _entry(
             continue
         values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
     return builder, [
-        value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))
+        value if kind is types.int64 else builder.bitcast(value, CONTEXT.get_value_type(kind))
         for value, kind in zip(values, arguments, strict=True)
     ]
 
@@ -515,11 +511,9 @@ def python_function(source: str, filename: str) -> Any:
 def prepare() -> None:
     """Has all loaded that lowering a kernel needs."""
     from codegen.native import front_walk  # noqa: F401
-    from codegen.native.front_numba import entry_contexts
 
     with compiling:
         _initialise()
-        entry_contexts()
         _namespace()
 
 
