@@ -254,14 +254,14 @@ def _empty_function() -> int | None:
 @functools.cache
 def native_function(pattern: str, symbol: str) -> tuple[int, Any]:
     """(address of a function of an LLVM module, what keeps it); the module's text says `{triple}` for this machine's."""
-    from codegen.native.lower import LoadedObject, library_object, target_machine
+    from codegen.native.lower import LoadedObject, plain_object, target_machine
 
     target = default_target()
     text = pattern.format(triple=target.triple)
     key = hashlib.sha256(f"{text} {target.key} {target_machine(target).target_data}".encode()).hexdigest()
     payload = object_cache.read(key)
     if payload is None:
-        payload = library_object(text, target)
+        payload = plain_object(text, target)
         object_cache.write(key, payload)
     loaded = LoadedObject(payload, target)
     return loaded.address(symbol), loaded

@@ -120,26 +120,18 @@ class _Walk:
         self.inside(s.body, head, after)
 
     def do_loop(self, s: Loop) -> None:
-        b, zero, step = self.builder, ir.Constant(_I64, 0), s.step
+        """One counter, which the body does not see: what the body does to the variable is of no consequence to the loop."""
+        b = self.builder
         start, stop = self.value(s.start), self.value(s.stop)
-        length = b.sub(stop, start)
-        turns = length
-        if step > 1:
-            uneven = b.icmp_signed(">", b.srem(length, ir.Constant(_I64, step)), zero)
-            turns = b.add(b.sdiv(length, ir.Constant(_I64, step)), b.zext(uneven, _I64))
-        turns = b.select(b.icmp_signed(">", length, zero), turns, zero)
-        left, place = (self.room(_I64, n) for n in ("left", "place"))
-        b.store(turns, left)
+        place = self.room(_I64, "place")
         b.store(start, place)
         head, body, after = (b.append_basic_block(n) for n in ("head", "loop", "after"))
         b.branch(head)
         b.position_at_end(head)
-        now = b.load(left)
-        b.cbranch(b.icmp_signed(">", now, zero), body, after)
-        b.position_at_end(body)
         value = b.load(place)
-        b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
-        b.store(b.add(value, ir.Constant(_I64, step)), place)
+        b.cbranch(b.icmp_signed("<", value, stop), body, after)
+        b.position_at_end(body)
+        b.store(b.add(value, ir.Constant(_I64, s.step), flags=["nsw"]), place)
         self.assign(s.variable, value)
         self.inside(s.body, head, after)
 
