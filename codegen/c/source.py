@@ -1,4 +1,4 @@
-"""A kernel as C11: loops as loops, each value of the type that numba's rules give it, library functions beside it.
+"""A kernel as C11: loops as loops, each value of its own type, library functions beside it.
 
     void kernel(int64_t begin, int64_t end, T *restrict x, …)      the tasks begin <= task < end over the kernel's buffers
 
@@ -15,12 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core.compiler_lock import global_compiler_lock
 
 from codegen.c.functions import c_function, integer, number
 from codegen.c.types import HEADER, NoForm, Types, number_type
 from codegen.forks import compiling
+from codegen.kernel import types
 from codegen.kernel.ir import Break, Continue, Kernel, Pass, Return
 from codegen.kernel.print_numba import described
 from codegen.kernel.typed import (
@@ -42,7 +41,8 @@ from codegen.kernel.typed import (
 )
 from codegen.lib import NAMESPACE, threads
 from codegen.lib.buffer import Buf, greatest, least
-from codegen.native.front_numba import entry_contexts
+from codegen.lib.operators import CONVERSIONS, rule_of, signature_of
+from codegen.lib.register import CONTEXT
 from codegen.target import Target, default_target, use_target
 from hlo.errors import Declined
 from hlo.types import ELEMENT_TYPES
@@ -132,9 +132,8 @@ class _Printer:
     def text(self) -> str:
         buffers = [Buf(ELEMENT_TYPES[p.element].dtype.name, p.name, 64) for p in self.kernel.arguments]
         namespace = {**NAMESPACE, **threads.NAMESPACE}
-        with compiling, global_compiler_lock, use_target(self.target):
-            self.typing, self.context = entry_contexts()
-            made = typed(self.kernel, [types.int64, types.int64, *buffers], namespace, self.typing)
+        with compiling, use_target(self.target):
+            made = typed(self.kernel, [types.int64, types.int64, *buffers], namespace, signature_of)
             self.made = made
             self.names = {n: f"{n}_" if n in _KEYWORDS else n for n in (*(a for a, _ in made.arguments), *made.variables)}
             self.taken = set(self.names.values())
@@ -156,7 +155,7 @@ class _Printer:
 
     def element(self, kind: Buf) -> str:
         """The type that a buffer's elements are stored in."""
-        stored = self.context.get_value_type(kind).pointee
+        stored = kind.element_type
         name = self.types.of(stored)
         return f"u{name}" if kind.dtype.startswith("uint") else name
 
@@ -269,7 +268,7 @@ class _Printer:
         numbers = all(isinstance(k, types.Integer | types.Float | types.Boolean) for k in kinds)
         if function is operator.getitem and isinstance(kinds[0], Buf) and kinds[0].dtype in _PLAIN:
             return f"{self.inner(e.operands[0])}[{self.value(e.operands[1])}]"
-        if isinstance(self.typing.resolve_value_type(function), types.NumberClass):
+        if function in CONVERSIONS:
             return self.converted(e.operands[0], e.kind)
         indices = all(k == types.int64 for k in kinds)
         if function in _OF_INDICES and indices:
@@ -314,7 +313,7 @@ class _Printer:
     def definition(self, name: str, e: Apply, kinds: Sequence[Any]) -> str:
         returns = e.signature.return_type
         is_void = isinstance(returns, types.NoneType)
-        llvm = self.context.get_value_type
+        llvm = CONTEXT.get_value_type
         passed = [llvm(k) for k in kinds if not isinstance(k, types.Literal)]
         module = ir.Module(name)
         function = ir.Function(module, ir.FunctionType(ir.VoidType() if is_void else llvm(returns), passed), name)
@@ -323,12 +322,9 @@ class _Printer:
         values = [
             ir.Constant(llvm(types.unliteral(k)), k.literal_value) if isinstance(k, types.Literal) else next(given) for k in kinds
         ]
-        library = self.context.codegen().create_library(name)
-        with self.context.push_code_library(library):
-            lower = self.context.get_function(self.typing.resolve_value_type(e.function), e.signature)
-            made = lower(builder, values)
-        if library._linking_libraries:
-            raise NoForm(f"{e.function.__name__}, which numba compiles")
+        rule = rule_of(e.function)
+        assert rule is not None, "it has been typed"
+        made = rule.lower(CONTEXT, builder, e.signature, values)
         if is_void:
             builder.ret_void()
         else:

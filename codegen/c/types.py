@@ -1,12 +1,12 @@
-"""C's types of numba's and of LLVM's, and the header that kernels in C stand under."""
+"""C's types of kernels' and of LLVM's, and the header that kernels in C stand under."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
+from codegen.kernel import types
 from hlo.errors import Declined
 
 __all__ = ["HEADER", "Types", "is_vector", "lanes_of", "number_type"]

@@ -1,11 +1,11 @@
-"""The types of a kernel: one walk over its statements by numba's rules, for all prints that need types (LLVM's input, C).
+"""The types of a kernel: one walk over its statements, for all prints that need types (LLVM's input, C).
 
     (kernel, types of its arguments, the library)
         ->  the same statements, each expression with its type and the rule that it is computed by
 
 A name is assigned before it is read and has one type wherever it is assigned, loops are over a range with a literal step. Nothing
 is left to infer when the walk arrives at an expression, so each is typed once. Which types a function takes, which it is given
-and what it returns is asked of numba. `NotStructured` says that the whole of numba is needed.
+and what it returns is asked of the library (`codegen.lib.operators.signature_of`). `NotStructured` says that numba is needed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from numba import types
-
+from codegen.kernel import types
 from codegen.kernel.ir import (
     Assign,
     Augment,
@@ -103,7 +102,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """`function` of operands, each converted to the type that numba's `signature` asks for."""
+    """`function` of operands, each converted to the type that `signature` asks for."""
 
     function: Any
     signature: Any
@@ -179,21 +178,25 @@ class TypedKernel:
     body: tuple[TypedStatement, ...]
 
 
-def typed(kernel: Kernel, kinds: Sequence[Any], namespace: Mapping[str, Any], context: Any) -> TypedKernel:
-    """The kernel with the types that its expressions have by numba's typing `context`, where its arguments have `kinds`.
+SignatureOf: TypeAlias = Callable[[Any, tuple[types.Type, ...]], types.Signature | None]
 
-    Raises NotStructured for what the walk does not take, and whatever numba raises for calls that have no types.
+
+def typed(kernel: Kernel, kinds: Sequence[Any], namespace: Mapping[str, Any], signature_of: SignatureOf) -> TypedKernel:
+    """The kernel with the types that its expressions have, where its arguments have `kinds`.
+
+    `signature_of(function, kinds)` tells what a function takes and gives, or None. Raises NotStructured for what the walk does
+    not take, and for calls that have no rule.
     """
     names = (*kernel.bounds, *(p.name for p in kernel.arguments))
     given = tuple(zip(names, kinds, strict=True))
-    walk = _Walk(dict(given), namespace, context)
+    walk = _Walk(dict(given), namespace, signature_of)
     body = walk.block(kernel.body)
     return TypedKernel(given, walk.variables, body)
 
 
 class _Walk:
-    def __init__(self, given: dict[str, Any], namespace: Mapping[str, Any], context: Any) -> None:
-        self.given, self.namespace, self.context = given, namespace, context
+    def __init__(self, given: dict[str, Any], namespace: Mapping[str, Any], signature_of: SignatureOf) -> None:
+        self.given, self.namespace, self.signature_of = given, namespace, signature_of
         self.variables: dict[str, Any] = {}
         self.rules: dict[tuple[Any, ...], Any] = {}
 
@@ -217,7 +220,7 @@ class _Walk:
             raise NotStructured(f"an argument that is assigned, {name}")
         if known != kind:
             raise NotStructured(f"a name of two types, {name}: {known} and {kind}")
-        if isinstance(kind, types.Function | types.NumberClass | types.NoneType):
+        if isinstance(kind, types.NoneType):
             raise NotStructured(f"a name for {kind}")
         return Set(name, value)
 
@@ -321,19 +324,19 @@ class _Walk:
         return made
 
     def apply(self, function: Any, operands: tuple[TypedExpression, ...]) -> Apply:
-        """`function` of operands by numba's rule for their types."""
+        """`function` of operands by the rule for their types."""
         kinds = tuple([x.kind for x in operands])
         key = (function, *kinds)
         signature = self.rules.get(key)
         if signature is None:
-            signature = self.rules[key] = _rule(self.context, function, kinds)
+            signature = self.rules[key] = _rule(self.signature_of, function, kinds)
         return Apply(function, signature, operands)
 
 
 @functools.lru_cache(4096)
-def _rule(context: Any, function: Any, kinds: tuple[Any, ...]) -> Any:
-    """Numba's signature of a function of operands of these types: the kernels of a program ask for the same ones."""
-    signature = context.resolve_function_type(context.resolve_value_type(function), kinds, {})
+def _rule(signature_of: SignatureOf, function: Any, kinds: tuple[Any, ...]) -> Any:
+    """The signature of a function of operands of these types: the kernels of a program ask for the same ones."""
+    signature = signature_of(function, kinds)
     if signature is None or len(signature.args) != len(kinds):
         raise NotStructured(f"{function} of {kinds}")
     return signature
@@ -351,7 +354,10 @@ _EXPRESSIONS: dict[type, Callable[[_Walk, Any], TypedExpression]] = {
 
 
 def _constant(value: bool | int | float) -> Constant:
-    return Constant(types.float64 if isinstance(value, float) else types.literal(value), value)
+    try:
+        return Constant(types.float64 if isinstance(value, float) else types.literal(value), value)
+    except OverflowError as reason:
+        raise NotStructured(str(reason)) from None
 
 
 def _folded(e: Expression) -> bool | int | float | None:

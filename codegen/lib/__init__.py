@@ -1,6 +1,6 @@
 """What generated kernel source may call: buffers, scalar ops, contraction micro-kernels.
 
-Importing this package imports numba; a kernel that is found in the disk cache needs neither.  ``NAMESPACE`` maps each
+Importing this package imports llvmlite; a kernel that is found in the disk cache needs neither.  ``NAMESPACE`` maps each
 public name to its function, and is the global namespace that kernel source is executed in.
 """
 

@@ -1,4 +1,4 @@
-"""``Buf``: a raw typed pointer as a numba type, the only container that generated kernels know.
+"""``Buf``: a raw typed pointer, the only container that generated kernels know.
 
 ``buf[i]`` and ``buf[i] = v`` become one load and one store of element i: no bounds, no reference counts, and no handling
 of negative indices, which would keep LLVM from vectorising.  Each access carries the alias scope of its buffer: accesses
@@ -15,16 +15,14 @@ from contextvars import ContextVar
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin, models, register_model
 
+from codegen.kernel import types
+from codegen.kernel.types import Signature, signature
 from codegen.lib import convert, narrow
-from codegen.lib.emit import I8, I32, Value, intrinsic_function
-from codegen.lib.register import register
+from codegen.lib.emit import I8, I32, Value, intrinsic_function, packed, unpacked
+from codegen.lib.register import CONTEXT, PointerType, register
 
-# name (as NumPy's dtype.name): (numba type of a value, numba type of the storage)
+# name (as NumPy's dtype.name): (type of a value, type of the storage)
 ELEMENTS: dict[str, tuple[Any, Any]] = {
     "bool": (types.boolean, types.uint8),
     "int8": (types.int8, types.int8),
@@ -46,12 +44,14 @@ ELEMENTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Buf(types.Type):  # type: ignore[misc]
-    """The numba type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
+class Buf(PointerType):
+    """The type of a pointer to elements of ``dtype`` (a NumPy dtype name), aligned to ``align`` bytes at element 0.
 
     A float of 16 bits or less is read and written as a float32 value, rounded to nearest even when stored, an integer of 2 or
     4 bits as an (u)int8, wrapped when stored; two elements of ``scope`` may overlap, elements of different scopes may not.
     """
+
+    __slots__ = ("align", "dtype", "scope")
 
     def __init__(self, dtype: str, scope: str, align: int) -> None:
         if dtype not in ELEMENTS:
@@ -59,12 +59,18 @@ class Buf(types.Type):  # type: ignore[misc]
         self.dtype = dtype
         self.scope = scope
         self.align = align
-        super().__init__(name=f"Buf({dtype}, {scope}, {align})")
+        super().__init__(f"Buf({dtype}, {scope}, {align})")
 
     @property
     def value_type(self) -> Any:
-        """The numba type of ``buf[i]``."""
+        """The type of ``buf[i]``."""
         return ELEMENTS[self.dtype][0]
+
+    @property
+    def element_type(self) -> Any:
+        """LLVM's type of what is stored."""
+        storage = CONTEXT.get_value_type(ELEMENTS[self.dtype][1])
+        return ir.LiteralStructType([storage, storage]) if self.dtype.startswith("complex") else storage
 
     @property
     def item_bytes(self) -> int:
@@ -76,15 +82,6 @@ class Buf(types.Type):  # type: ignore[misc]
     def item_align(self) -> int:
         """What every element is aligned to: a complex number as its two parts."""
         return int(ELEMENTS[self.dtype][1].bitwidth) // 8
-
-
-@register_model(Buf)
-class _BufModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
-        storage = manager.lookup(ELEMENTS[kind.dtype][1]).get_data_type()
-        if kind.dtype.startswith("complex"):
-            storage = ir.LiteralStructType([storage, storage])
-        super().__init__(manager, kind, storage.as_pointer())
 
 
 class _Scopes:
@@ -144,7 +141,7 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
             access = b.load(b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
             access.align = kind.item_align
             parts.append(tag(b.module, access, kind.scope))
-        return cgutils.pack_struct(b, parts)
+        return packed(b, parts)
     raw = _load_raw(b, kind, pointer)
     if kind.dtype == "bool":
         return b.icmp_unsigned("!=", raw, ir.Constant(I8, 0))
@@ -162,7 +159,7 @@ def load_element(context: Any, b: Any, kind: Buf, pointer: Any) -> Any:
 def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> None:
     """Write ``value`` (of ``kind.value_type``) at ``pointer``."""
     if kind.dtype.startswith("complex"):
-        for k, part in enumerate(cgutils.unpack_tuple(b, value, 2)):
+        for k, part in enumerate(unpacked(b, value)):
             address = b.gep(pointer, [ir.Constant(I32, 0), ir.Constant(I32, k)])
             tag(b.module, b.store(part, address, align=kind.item_align), kind.scope)
         return
@@ -179,31 +176,29 @@ def store_element(context: Any, b: Any, kind: Buf, pointer: Any, value: Any) -> 
     tag(b.module, b.store(value, pointer, align=kind.item_align), kind.scope)
 
 
-@infer_global(operator.getitem)
-class _GetItem(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(args[0].value_type, args[0], types.int64)
-        return None
+def _type_getitem(*args: Any) -> Signature | None:
+    if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+        return signature(args[0].value_type, args[0], types.int64)
+    return None
 
 
-@infer_global(operator.setitem)
-class _SetItem(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(types.none, args[0], types.int64, args[0].value_type)
-        return None
+def _type_setitem(*args: Any) -> Signature | None:
+    if len(args) == 3 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+        return signature(types.none, args[0], types.int64, args[0].value_type)
+    return None
 
 
-@lower_builtin(operator.getitem, Buf, types.Integer)
 def _lower_getitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return load_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True))
 
 
-@lower_builtin(operator.setitem, Buf, types.Integer, types.Any)
 def _lower_setitem(context: Any, b: Any, sig: Any, args: Any) -> Any:
     store_element(context, b, sig.args[0], b.gep(args[0], [args[1]], inbounds=True), args[2])
     return context.get_dummy_value()
+
+
+register(operator.getitem, _type_getitem, _lower_getitem)
+register(operator.setitem, _type_setitem, _lower_setitem)
 
 
 def at(buf: Any, offset: Any) -> Any:
@@ -215,17 +210,17 @@ def at(buf: Any, offset: Any) -> Any:
     return buf[int(offset) :]
 
 
-@infer_global(at)
-class _At(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
-            return signature(args[0], args[0], types.int64)
-        return None
+def _type_at(*args: Any) -> Signature | None:
+    if len(args) == 2 and isinstance(args[0], Buf) and isinstance(args[1], types.Integer):
+        return signature(args[0], args[0], types.int64)
+    return None
 
 
-@lower_builtin(at, Buf, types.Integer)
 def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return b.gep(args[0], [args[1]], inbounds=True)
+
+
+register(at, _type_at, _lower_at)
 
 
 def again(buf: Any) -> Any:
@@ -240,17 +235,19 @@ def again(buf: Any) -> Any:
     return buf
 
 
-@infer_global(again)
-class _Again(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        # (A scope that is not the kernel's: loads carry none.)
-        return signature(Buf(args[0].dtype, "", args[0].align), args[0]) if isinstance(args[0], Buf) else None
+def _type_again(*args: Any) -> Signature | None:
+    # (A scope that is not the kernel's: loads carry none.)
+    if len(args) == 1 and isinstance(args[0], Buf):
+        return signature(Buf(args[0].dtype, "", args[0].align), args[0])
+    return None
 
 
-@lower_builtin(again, Buf)
 def _lower_again(context: Any, b: Any, sig: Any, args: Any) -> Any:
     kind = args[0].type
     return b.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [args[0]], side_effect=False)
+
+
+register(again, _type_again, _lower_again)
 
 
 def least(a: int, b: int) -> int:
@@ -294,17 +291,15 @@ def prefetch(buf: Any, index: Any) -> None:
     """Hint that buf[index] is read soon."""
 
 
-@infer_global(prefetch)
-class _Prefetch(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], Buf):
-            return signature(types.none, args[0], types.int64)
-        return None
+def _type_prefetch(*args: Any) -> Signature | None:
+    return signature(types.none, args[0], types.int64) if len(args) == 2 and isinstance(args[0], Buf) else None
 
 
-@lower_builtin(prefetch, Buf, types.Integer)
 def _lower_prefetch(context: Any, b: Any, sig: Any, args: Any) -> Any:
     pointer = b.bitcast(b.gep(args[0], [args[1]]), I8.as_pointer())
     fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     b.call(fn, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
     return context.get_dummy_value()
+
+
+register(prefetch, _type_prefetch, _lower_prefetch)

@@ -12,11 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from numba import types
-from numba.core import cgutils
-
+from codegen.kernel import types
 from codegen.lib import math_exp, math_trig
-from codegen.lib.emit import F32, F64, Value, call, copysign, fabs, mul_add, select, two_product, two_sum
+from codegen.lib.emit import F32, F64, Value, call, copysign, fabs, mul_add, packed, select, two_product, two_sum
 
 __all__ = ["COMPLEX", "Complex", "emitter", "pack", "unpack"]
 
@@ -49,13 +47,13 @@ class Complex:
 
 
 def unpack(z: Value) -> Complex:
-    """The parts of a value of a complex numba type."""
+    """The parts of a value of a complex type."""
     return Complex(*(z.wrap(z.b.extract_value(z.v, k)) for k in range(2)))
 
 
 def pack(z: Complex) -> Value:
     """The inverse of ``unpack``."""
-    return z.re.wrap(cgutils.pack_struct(z.re.b, [z.re.v, z.im.v]))
+    return z.re.wrap(packed(z.re.b, [z.re.v, z.im.v]))
 
 
 def choose(condition: Value, a: Complex, b: Complex) -> Complex:

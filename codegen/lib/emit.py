@@ -7,7 +7,8 @@ fast-math flag; Python numbers become constants (splatted for vectors).  Integer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,36 @@ def intrinsic_function(module: Any, name: str, result: Any, arguments: Sequence[
     if found is not None:
         return found
     return ir.Function(module, ir.FunctionType(result, list(arguments)), name)
+
+
+def packed(b: Any, parts: Sequence[Any]) -> Any:
+    """The parts of a complex number as one value."""
+    made = ir.Constant(ir.LiteralStructType([p.type for p in parts]), ir.Undefined)
+    for k, part in enumerate(parts):
+        made = b.insert_value(made, part, k)
+    return made
+
+
+def unpacked(b: Any, value: Any) -> list[Any]:
+    """The two parts of a complex number."""
+    return [b.extract_value(value, k) for k in range(2)]
+
+
+@contextlib.contextmanager
+def counted(b: Any, count: Any) -> Iterator[Any]:
+    """The code that the block writes, for each index in [0, count), an int64."""
+    before = b.block
+    head, body, after = (b.append_basic_block(name) for name in ("head", "body", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    index = b.phi(I64)
+    index.add_incoming(ir.Constant(I64, 0), before)
+    b.cbranch(b.icmp_signed("<", index, count), body, after)
+    b.position_at_end(body)
+    yield index
+    index.add_incoming(b.add(index, ir.Constant(I64, 1), flags=["nsw"]), b.block)
+    b.branch(head)
+    b.position_at_end(after)
 
 
 class Value:

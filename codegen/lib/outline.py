@@ -17,8 +17,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, use_scopes
 from codegen.outlined import Function, Functions
 from codegen.target import Target, current_target, use_target
@@ -59,7 +60,7 @@ def outlined(name: str, lower: Lowering, extents: int, is_written_out: Callable[
         passed = [(a, k) for a, k in zip(args, kinds, strict=True) if not isinstance(k, types.Literal)]
         kind = ir.FunctionType(ir.VoidType(), [a.type for a, _ in passed])
         if symbol not in found:
-            own = sig.replace(args=tuple(kinds))
+            own = signature(sig.return_type, *kinds)
             found[symbol] = Function(
                 lambda: _module_text(symbol, kind, target, context, own, args, lower), is_written_out(kinds)
             )

@@ -1,45 +1,126 @@
-"""How a Python function becomes a scalar op that numba lowers inline: ``define``.
+"""How a Python function becomes an op that is lowered inline: ``register`` with its rules, ``define`` for scalar ones.
 
 The Python body is what runs when a kernel is stepped through; the emitter writes the LLVM code straight into the calling
-function, so that no op costs a numba compile of its own.
+function. The rules stand in a table of their own (``RULES``); `codegen.native.front_numba` tells numba of them, where a kernel
+needs numba at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from numba import types
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin
+from llvmlite import ir
 
-from codegen.lib.emit import Value
+from codegen.kernel import types
+from codegen.kernel.types import Signature, Type, signature
+from codegen.lib.emit import F32, F64, I1, I8, Value, packed
 
-# an emitter receives the numba type of the first operand and the operands
+__all__ = ["CONTEXT", "RULES", "Context", "Emitter", "PointerType", "Rule", "define", "kind_of", "register"]
+
+# an emitter receives the type of the first operand and the operands
 Emitter = Callable[..., Value]
 
 
-def kind_of(numba_type: Any) -> str:
+class PointerType(Type):
+    """A type whose values are pointers to `element_type`, LLVM's type of what is stored."""
+
+    __slots__ = ()
+
+    @property
+    def element_type(self) -> Any:
+        raise NotImplementedError
+
+
+class Context:
+    """What a lowering may ask: LLVM's types, and the value of what gives none."""
+
+    def get_value_type(self, kind: Type) -> Any:
+        """LLVM's type of a value. Raises TypeError for a type without values."""
+        if isinstance(kind, types.Integer):
+            return ir.IntType(kind.bitwidth)
+        if isinstance(kind, types.Float):
+            return F32 if kind.bitwidth == 32 else F64
+        if isinstance(kind, types.Boolean):
+            return I1
+        if isinstance(kind, types.Complex):
+            return ir.LiteralStructType([self.get_value_type(kind.underlying_float)] * 2)
+        if isinstance(kind, PointerType):
+            return kind.element_type.as_pointer()
+        raise TypeError(f"{kind} has no values")
+
+    def get_dummy_value(self) -> Any:
+        """What a lowering gives that is called for its effect."""
+        return ir.Constant(I8.as_pointer(), None)
+
+    def cast(self, b: Any, value: Any, kind: Type, wanted: Type) -> Any:
+        """A number as another type: integers wrap, floats are truncated toward zero. Raises TypeError for what is no number.
+
+        A float beyond an integer's range gives any integer: what clamps is called by name (`to_int32`).
+        """
+        kind, wanted = types.unliteral(kind), types.unliteral(wanted)
+        if kind == wanted:
+            return value
+        to = self.get_value_type(wanted)
+        if isinstance(wanted, types.Boolean):
+            if isinstance(kind, types.Integer):
+                return b.icmp_unsigned("!=", value, ir.Constant(value.type, 0))
+            if isinstance(kind, types.Float):
+                return b.fcmp_unordered("!=", value, ir.Constant(value.type, 0.0))
+        elif isinstance(kind, types.Boolean):
+            if isinstance(wanted, types.Integer):
+                return b.zext(value, to)
+            if isinstance(wanted, types.Float):
+                return b.uitofp(value, to)
+        elif isinstance(kind, types.Integer):
+            if isinstance(wanted, types.Integer):
+                if kind.bitwidth >= wanted.bitwidth:
+                    return value if kind.bitwidth == wanted.bitwidth else b.trunc(value, to)
+                return (b.sext if kind.signed else b.zext)(value, to)
+            if isinstance(wanted, types.Float):
+                return (b.sitofp if kind.signed else b.uitofp)(value, to)
+        elif isinstance(kind, types.Float):
+            if isinstance(wanted, types.Float):
+                return (b.fpext if kind.bitwidth < wanted.bitwidth else b.fptrunc)(value, to)
+            if isinstance(wanted, types.Integer):
+                return (b.fptosi if wanted.signed else b.fptoui)(value, to)
+        if isinstance(wanted, types.Complex):
+            part = wanted.underlying_float
+            if isinstance(kind, types.Complex):
+                return packed(b, [self.cast(b, b.extract_value(value, k), kind.underlying_float, part) for k in range(2)])
+            real = self.cast(b, value, kind, part)
+            return packed(b, [real, ir.Constant(real.type, 0.0)])
+        raise TypeError(f"{kind} as {wanted}")
+
+
+CONTEXT = Context()
+
+
+class Rule(NamedTuple):
+    """``typer(*types)`` gives a signature or None; ``lower(context, builder, signature, values)`` writes the code."""
+
+    typer: Callable[..., Signature | None]
+    lower: Callable[..., Any]
+
+
+RULES: dict[Any, Rule] = {}
+"""By function: the library's. Python's operators on numbers have theirs in `codegen.lib.operators`."""
+
+
+def kind_of(kind: Any) -> str:
     """``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``c`` complex, ``?`` anything else."""
-    if isinstance(numba_type, types.Float):
+    if isinstance(kind, types.Float):
         return "f"
-    if isinstance(numba_type, types.Boolean):
+    if isinstance(kind, types.Boolean):
         return "b"
-    if isinstance(numba_type, types.Integer):
-        return "i" if numba_type.signed else "u"
-    return "c" if isinstance(numba_type, types.Complex) else "?"
+    if isinstance(kind, types.Integer):
+        return "i" if kind.signed else "u"
+    return "c" if isinstance(kind, types.Complex) else "?"
 
 
-def register(function: Any, typer: Callable[..., Any], lower: Callable[..., Any]) -> None:
+def register(function: Any, typer: Callable[..., Signature | None], lower: Callable[..., Any]) -> None:
     """Give ``function`` a typing rule ``typer(*types) -> signature | None`` and a lowering (context, builder, sig, args)."""
-
-    def generic(self: Any, args: Any, kws: Any) -> Any:
-        return None if kws else typer(*args)
-
-    body = {"key": function, "generic": generic, "prefer_literal": True}
-    template = type(f"{function.__name__}_template", (AbstractTemplate,), body)
-    infer_global(function, types.Function(template))
-    lower_builtin(function, types.VarArg(types.Any))(lower)
+    RULES[function] = Rule(typer, lower)
 
 
 def define(
@@ -57,7 +138,7 @@ def define(
     """
     table = {letter: emitter for letters, emitter in emitters.items() for letter in letters}
 
-    def typer(*args: Any) -> Any:
+    def typer(*args: Any) -> Signature | None:
         if len(args) != arity:
             return None
         main = {types.unliteral(t) for k, t in enumerate(args) if k not in free and not isinstance(t, types.IntegerLiteral)}

@@ -7,9 +7,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numba import types
-from numba.core.typing.templates import signature
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib import convert, narrow
 from codegen.lib.emit import I32, Value, call, element_type, select
 from codegen.lib.register import define, kind_of, register

@@ -1,6 +1,6 @@
 """The scalar ops that generated source calls: arithmetic with StableHLO's edge rules, and the transcendental functions.
 
-Each op is a plain function (so a kernel can be stepped through with NumPy scalars) registered with a numba lowering that
+Each op is a plain function (so a kernel can be stepped through with NumPy scalars) registered with a lowering that
 is branch-free and vectorises.  Operands of one op have one type and the result keeps it: ``add`` of two int8 wraps in
 int8, unlike numba's ``+``.  No op carries a fast-math flag except the ``reduce_*`` family, which may be reassociated.
 """
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
 
+from codegen.kernel import types
 from codegen.lib import math_erf, math_exp, math_special, math_trig
 from codegen.lib.complexes import COMPLEX
 from codegen.lib.convert import round_bf16 as _round_bf16

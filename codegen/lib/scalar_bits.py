@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.typing.templates import signature
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib import complexes
 from codegen.lib.convert import float_to_int, int_width
-from codegen.lib.emit import F32, F64, I1, Value, call, fabs, intrinsic_function, suffix
+from codegen.lib.emit import F32, F64, I1, Value, call, fabs, intrinsic_function, packed, suffix
 from codegen.lib.emit import select as choose
 from codegen.lib.register import define, kind_of, register
 
@@ -310,7 +309,7 @@ def _to_number(value: Any, target: Any) -> Any:
 
 
 def _emit_number(value: Value, source: Any, target: Any) -> Value:
-    """Convert between real numba types (no complex)."""
+    """Convert between real types (no complex)."""
     have, want = kind_of(source), kind_of(target)
     if want == "b":
         return value.ne(0.0) if have == "f" else value.ne(0)
@@ -357,7 +356,7 @@ def _conversion(name: str, target: Any) -> Any:
         if not want_complex:
             return numbers[0].v
         imaginary = numbers[1] if len(numbers) == 2 else numbers[0].const(0.0)
-        return cgutils.pack_struct(b, [numbers[0].v, imaginary.v])
+        return packed(b, [numbers[0].v, imaginary.v])
 
     register(function, typer, lower)
     return function
@@ -420,7 +419,7 @@ def _bitcast(name: str, target: Any) -> Any:
     function.__doc__ = f"The bits of x, of the same width, read as {name}."
 
     def typer(*args: Any) -> Any:
-        source = types.unliteral(args[0]) if len(args) == 1 else types.none
+        source: Any = types.unliteral(args[0]) if len(args) == 1 else types.none
         if kind_of(source) not in "fiu" or source.bitwidth != target.bitwidth:
             return None
         return signature(target, source)
@@ -464,7 +463,7 @@ def _part(k: int) -> Callable[..., Value]:
 
 
 def _pack(kind: Any, re: Value, im: Value) -> Value:
-    return re.wrap(cgutils.pack_struct(re.b, [re.v, im.v]))
+    return re.wrap(packed(re.b, [re.v, im.v]))
 
 
 define(real, 1, {"c": _part(0), "f": lambda k, x: x}, result=lambda k: getattr(k, "underlying_float", k))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core.typing.templates import signature
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf
 from codegen.lib.emit import I8, I32, I64, intrinsic_function
 from codegen.lib.register import register

@@ -1,4 +1,6 @@
-"""The part of numba that kernels need: contexts with the few registries they use, and a short pipeline.
+"""Kernels that the walk does not take (`codegen.native.front_walk`), by numba: a short pipeline first, then its own.
+
+The library's rules (`codegen.lib.register`) are told to numba in numba's own types; nothing else imports numba.
 
 Numba's own target knows NumPy, lists, dictionaries, classes and a runtime with reference counts, and takes 0.3 s to fill its
 tables before it compiles a line. A kernel has loops, numbers, buffers and calls of the library; its pipeline is numba's without
@@ -10,11 +12,13 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import importlib
 import logging
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from numba.core import callconv, compiler, cpu, typing, untyped_passes
+from numba.core import compiler, cpu, typing, untyped_passes
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.typed_passes import (
@@ -27,10 +31,84 @@ from numba.core.typed_passes import (
     PreLowerStripPhis,
 )
 from numba.core.typing import templates
+from numba.extending import lower_builtin, models, register_model
 
-__all__ = ["compile_function", "contexts", "entry_contexts"]
+from codegen.kernel import types
+from codegen.kernel.types import Signature, Type
+from codegen.lib import threads  # (it and the package register what kernels and the launcher call)
+from codegen.lib.buffer import Buf
+from codegen.lib.register import CONTEXT, RULES, Rule
+
+__all__ = ["compile_function", "contexts"]
+
+numba_types: Any = importlib.import_module("numba.core.types")  # (made of what its parts export, which mypy does not see)
 
 _log = logging.getLogger("tilewright.codegen")
+
+
+# ---------------------------------------------------------------- the library, in numba's terms
+
+
+class NumbaBuf(numba_types.Type):  # type: ignore[misc]
+    """A buffer's type as numba's."""
+
+    def __init__(self, kind: Buf) -> None:
+        self.kind = kind
+        super().__init__(name=kind.name)
+
+
+@register_model(NumbaBuf)
+class _BufModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: NumbaBuf) -> None:
+        super().__init__(manager, kind, CONTEXT.get_value_type(kind.kind))
+
+
+def _to_numba(kind: Type) -> Any:
+    """Numba's type of the same name."""
+    if isinstance(kind, Buf):
+        return NumbaBuf(kind)
+    if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral):
+        return numba_types.literal(kind.literal_value)
+    return numba_types.boolean if isinstance(kind, types.Boolean) else getattr(numba_types, kind.name)
+
+
+def _from_numba(kind: Any) -> Type | None:
+    """The type that a type of numba's stands for; None for one that kernels do not have."""
+    if isinstance(kind, NumbaBuf):
+        return kind.kind
+    if isinstance(kind, numba_types.IntegerLiteral | numba_types.BooleanLiteral):
+        return types.literal(kind.literal_value)
+    found = getattr(types, "boolean" if isinstance(kind, numba_types.Boolean) else str(kind), None)
+    return found if isinstance(found, Type) else None
+
+
+def _tell_numba(function: Any, rule: Rule) -> None:
+    def generic(self: Any, args: Any, kws: Any) -> Any:
+        own = [_from_numba(a) for a in args]
+        found = None if kws or None in own else rule.typer(*own)
+        return None if found is None else templates.signature(_to_numba(found.return_type), *map(_to_numba, found.args))
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        result, *operands = [_from_numba(k) for k in (sig.return_type, *sig.args)]
+        assert result is not None
+        made = rule.lower(CONTEXT, builder, Signature(result, tuple(k for k in operands if k is not None)), args)
+        return context.get_dummy_value() if isinstance(result, types.NoneType) else made
+
+    body = {"key": function, "generic": generic, "prefer_literal": True}
+    template = type(f"{function.__name__}_template", (templates.AbstractTemplate,), body)
+    templates.infer_global(function, numba_types.Function(template))
+    if function in (operator.getitem, operator.setitem):  # numba has others: of tuples, of arrays
+        rest = (numba_types.Integer,) if function is operator.getitem else (numba_types.Integer, numba_types.Any)
+        lower_builtin(function, NumbaBuf, *rest)(lower)
+    else:
+        lower_builtin(function, numba_types.VarArg(numba_types.Any))(lower)
+
+
+assert threads.NAMESPACE  # imported for what it registers
+for _function, _rule in RULES.items():
+    _tell_numba(_function, _rule)
+
+# ---------------------------------------------------------------- contexts
 
 
 class KernelTypes(typing.BaseContext):  # type: ignore[misc]
@@ -94,22 +172,13 @@ class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
 
 @functools.cache
 def contexts() -> tuple[Any, Any]:
-    """(typing context, target context), made once; the library must be imported before."""
-    from codegen.lib import threads  # noqa: F401 (it and the package register what kernels and the launcher call)
-
+    """(typing context, target context), made once."""
     with global_compiler_lock:
-        types = KernelTypes()
-        target = KernelContext(types, "cpu")
-        types.refresh()
+        typing_context = KernelTypes()
+        target = KernelContext(typing_context, "cpu")
+        typing_context.refresh()
         target.refresh()
-    return types, target
-
-
-@functools.cache
-def entry_contexts() -> tuple[Any, Any]:
-    """`contexts` for code that is written straight into a module: division behaves as NumPy's."""
-    types, target = contexts()
-    return types, target.subtarget(error_model=callconv.create_error_model("numpy", target))
+    return typing_context, target
 
 
 @functools.cache
@@ -141,8 +210,6 @@ def compile_function(function: Any, arguments: Sequence[Any], name: str) -> tupl
 
 
 def _compile(function: Any, arguments: Sequence[Any], name: str, both: tuple[Any, Any], pipeline: Any) -> tuple[Any, Any]:
-    from numba.core import types
-
     flags = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
@@ -155,5 +222,7 @@ def _compile(function: Any, arguments: Sequence[Any], name: str, both: tuple[Any
     # The linked module is optimised once, as a whole: numba's passes would unroll loops before they are vectorised.
     library._optimize_functions = lambda module: None
     library._optimize_final_module = lambda: None
-    result = compiler.compile_extra(typing_context, context, function, arguments, types.none, flags, {}, library, pipeline)
-    return result, context
+    given = tuple(map(_to_numba, arguments))
+    with global_compiler_lock:
+        made = compiler.compile_extra(typing_context, context, function, given, numba_types.none, flags, {}, library, pipeline)
+    return made, context

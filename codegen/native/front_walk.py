@@ -1,21 +1,21 @@
-"""Kernel -> LLVM IR in one walk over its typed statements, by numba's lowerings.
+"""Kernel -> LLVM IR in one walk over its typed statements.
 
     (typed kernel, values of its arguments)  ->  text of a module with the kernel's C entry
 
-Each expression has its type and its rule (`codegen.kernel.typed`), so each is lowered once; numba's own passes (byte code,
-control flow, SSA, inference by fixpoint) take several times as long. How a function is lowered is asked of numba.
+Each expression has its type and its rule (`codegen.kernel.typed`), so each is lowered once; numba's passes (byte code, control
+flow, SSA, inference by fixpoint) take several times as long, and importing numba takes longer than most kernels do. How a
+function is lowered is the library's to say.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
+from codegen.kernel import types
 from codegen.kernel.ir import Break, Continue, Kernel, Pass, Return
 from codegen.kernel.typed import (
     Apply,
@@ -33,56 +33,42 @@ from codegen.kernel.typed import (
     Variable,
     typed,
 )
+from codegen.lib.operators import rule_of, signature_of
+from codegen.lib.register import CONTEXT
 
 __all__ = ["NotStructured", "lower_structured"]
 
 _I1, _I64 = ir.IntType(1), ir.IntType(64)
 
-Typed = tuple[Any, Any]  # (numba's type, LLVM's value)
+Typed = tuple[Any, Any]  # (type, LLVM's value)
 
 
 def lower_structured(
     kernel: Kernel,
     namespace: dict[str, Any],
-    contexts: tuple[Any, Any],
-    prologue: Callable[[Any], tuple[Any, list[Typed]]],
+    prologue: Callable[[], tuple[Any, list[Typed]]],
     epilogue: Callable[[Any], None],
 ) -> str:
-    """The text of the module whose entry ``prologue(context)`` makes: it gives the builder and the values of the arguments.
+    """The text of the module whose entry ``prologue()`` makes: it gives the builder and the values of the arguments.
 
-    ``epilogue(builder)`` writes what comes before each return. Raises NotStructured, or numba's errors for source that has no
-    types.
+    ``epilogue(builder)`` writes what comes before each return. Raises NotStructured for source of another form, or whose types no
+    rule here takes.
     """
-    typing_context, context = contexts
-    library = _library(context)
-    with context.push_code_library(library):
-        builder, arguments = prologue(context)
-        made = typed(kernel, [kind for kind, _ in arguments], namespace, typing_context)
-        given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
-        _Walk(given, made.variables, typing_context, context, builder, epilogue).function(made.body)
-    if library._linking_libraries:
-        _library.cache_clear()
-        raise NotStructured("functions that numba compiles")
+    builder, arguments = prologue()
+    made = typed(kernel, [kind for kind, _ in arguments], namespace, signature_of)
+    given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
+    _Walk(given, made.variables, builder, epilogue).function(made.body)
     return str(builder.module)
-
-
-@functools.cache
-def _library(context: Any) -> Any:
-    """Where numba puts functions that a lowering wants compiled: the kernels that are taken here have none."""
-    return context.codegen().create_library("kernels")
 
 
 class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
-    def __init__(
-        self, given: dict[str, Any], kinds: Any, typing: Any, context: Any, builder: Any, epilogue: Callable[[Any], None]
-    ) -> None:
-        self.given, self.kinds, self.typing, self.context, self.builder = given, kinds, typing, context, builder
+    def __init__(self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[Any], None]) -> None:
+        self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
-        self.rules: dict[tuple[Any, ...], Any] = {}
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
 
     def function(self, body: Sequence[TypedStatement]) -> None:
@@ -134,26 +120,18 @@ class _Walk:
         self.inside(s.body, head, after)
 
     def do_loop(self, s: Loop) -> None:
-        b, zero, step = self.builder, ir.Constant(_I64, 0), s.step
+        """One counter, which the body does not see: what the body does to the variable is of no consequence to the loop."""
+        b = self.builder
         start, stop = self.value(s.start), self.value(s.stop)
-        length = b.sub(stop, start)
-        turns = length
-        if step > 1:
-            uneven = b.icmp_signed(">", b.srem(length, ir.Constant(_I64, step)), zero)
-            turns = b.add(b.sdiv(length, ir.Constant(_I64, step)), b.zext(uneven, _I64))
-        turns = b.select(b.icmp_signed(">", length, zero), turns, zero)
-        left, place = (self.room(_I64, n) for n in ("left", "place"))
-        b.store(turns, left)
+        place = self.room(_I64, "place")
         b.store(start, place)
         head, body, after = (b.append_basic_block(n) for n in ("head", "loop", "after"))
         b.branch(head)
         b.position_at_end(head)
-        now = b.load(left)
-        b.cbranch(b.icmp_signed(">", now, zero), body, after)
-        b.position_at_end(body)
         value = b.load(place)
-        b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
-        b.store(b.add(value, ir.Constant(_I64, step)), place)
+        b.cbranch(b.icmp_signed("<", value, stop), body, after)
+        b.position_at_end(body)
+        b.store(b.add(value, ir.Constant(_I64, s.step), flags=["nsw"]), place)
         self.assign(s.variable, value)
         self.inside(s.body, head, after)
 
@@ -178,7 +156,7 @@ class _Walk:
     def assign(self, name: str, value: Any) -> None:
         place = self.places.get(name)
         if place is None:
-            kind = self.context.get_value_type(self.kinds[name])
+            kind = CONTEXT.get_value_type(self.kinds[name])
             place = self.places[name] = self.room(kind, name)
             self.frame.store(kind(None), place)
         self.builder.store(value, place)
@@ -190,7 +168,7 @@ class _Walk:
         return _EXPRESSIONS[type(e)](self, e)
 
     def of_constant(self, e: Constant) -> Any:
-        return ir.Constant(self.context.get_value_type(types.unliteral(e.kind)), e.value)
+        return ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value)
 
     def of_link(self, e: Link) -> Any:
         left, kind = self.value(e.first), e.first.kind
@@ -242,17 +220,19 @@ class _Walk:
         return self.apply(e.function, e.signature, [(self.value(x), x.kind) for x in e.operands])
 
     def apply(self, function: Any, signature: Any, operands: Sequence[tuple[Any, Any]]) -> Any:
-        """What numba's lowering of ``function`` makes of operands (value, type)."""
-        key = (function, signature)
-        lower = self.rules.get(key)
-        if lower is None:
-            lower = self.rules[key] = self.context.get_function(self.typing.resolve_value_type(function), signature)
+        """What the rule of ``function`` makes of operands (value, type)."""
+        rule = rule_of(function)
+        assert rule is not None, "it has been typed"
         values = [self.cast(v, k, wanted) for (v, k), wanted in zip(operands, signature.args, strict=True)]
-        return lower(self.builder, values)
+        return rule.lower(CONTEXT, self.builder, signature, values)
 
     def cast(self, value: Any, kind: Any, wanted: Any) -> Any:
-        kind, wanted = types.unliteral(kind), types.unliteral(wanted)
-        return value if kind == wanted else self.context.cast(self.builder, value, kind, wanted)
+        if kind is wanted:
+            return value
+        try:
+            return CONTEXT.cast(self.builder, value, kind, wanted)
+        except TypeError as reason:
+            raise NotStructured(str(reason)) from None
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {

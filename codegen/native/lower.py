@@ -1,7 +1,8 @@
-"""Kernel -> object code: its statements are typed and lowered by numba's rules, LLVM optimises them for a ``Target``.
+"""Kernel -> object code: its statements are typed and lowered in one walk, LLVM optimises them for a ``Target``.
 
-Only numba's front end is used.  Its own optimisation, its wrappers and its machine-code step are left out: the module is
-linked with a C entry point, optimised once as a whole for the target asked for, and emitted as an object file.
+Source that the walk does not take goes through numba's front end, without its own optimisation, its wrappers and its
+machine-code step. Either way the module has a C entry point, is optimised once as a whole for the target asked for, and is
+emitted as an object file.
 """
 
 from __future__ import annotations
@@ -113,6 +114,16 @@ def publish(name: str, address: int) -> None:
     llvm.add_symbol(name, address)
 
 
+def plain_object(text: str, target: Target) -> bytes:
+    """Machine code of a module that has nothing to vectorise: what calls programs, and what asks for signals."""
+    with compiling:
+        _initialise()
+        module = _parsed(text)
+        module.data_layout = data_layout(target)
+        _run_named(_STRAIGHT, module, target)
+        return emit_object(module, target)
+
+
 def library_object(text: str, target: Target, is_written_out: bool = False) -> bytes:
     """Machine code of a library function's module (`codegen.lib.outline`)."""
     with compiling:
@@ -133,7 +144,7 @@ def loaded_text(text: str) -> LoadedObject:
     key = hashlib.sha256(f"{text} {target.key} {data_layout(target)}".encode()).hexdigest()
     payload = object_cache.read(key)
     if payload is None:
-        payload = library_object(text, target)
+        payload = plain_object(text, target)
         object_cache.write(key, payload)
     return LoadedObject(payload, target)
 
@@ -141,7 +152,9 @@ def loaded_text(text: str) -> LoadedObject:
 _UNROLL = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")
 """What is left of O1 for library functions, whose vectors are written out: a quarter of the time, the same instructions."""
 _WRITTEN_OUT = ("sroa", "simplify_cfg", "instruction_combine", "loop_rotate", *_UNROLL)
-"""What is left of O3 and O1 for a block of products of known sizes: half of the time, no slower."""
+"""What is left of O2 and O1 for a block of products of known sizes: half of the time, no slower."""
+_STRAIGHT = ("always_inliner", "sroa", "simplify_cfg", "instruction_combine", "new_gvn", "simplify_cfg")
+"""For code whose loops, if any, wait and dispatch."""
 
 
 def _run_named(names: Sequence[str], module: Any, target: Target) -> None:
@@ -156,14 +169,15 @@ def _run_named(names: Sequence[str], module: Any, target: Target) -> None:
 def optimise(module: Any, target: Target, straight: bool = False, brief: bool = False) -> None:
     """Run LLVM's pipelines for ``target`` over a parsed module, in place.
 
-    First the whole of O3 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
-    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers. ``straight``
-    code, without loops, takes O1 alone: what else O3 does is done to loops. ``brief`` code takes of the second O1 what it does to
-    single functions: short loops are written out, the others not several times over. That is half of the time, and a quarter
-    fewer instructions to emit.
+    First the whole of O2 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
+    stays scalar. (O3 copies a loop for each way that a condition in it may turn out: twelve copies for the rotations of a hash.)
+    Then O1, which writes out what is left of short loops and keeps their running values in registers. ``straight`` code, without
+    loops to vectorise, takes five passes, in a third of the time of O1, which finds no more in it. ``brief`` code takes of the
+    second O1 what it does to single functions: short loops are written out, the others not several times over. That is half of
+    the time, and a quarter fewer instructions to emit.
     """
     if straight:
-        _vectorise(module, target, level=1)
+        _run_named(_STRAIGHT, module, target)
         return
     _vectorise(module, target)
     builder = _pass_builder(target, 1, vectorise=False)
@@ -175,8 +189,8 @@ def optimise(module: Any, target: Target, straight: bool = False, brief: bool = 
             _run_passes(builder.getFunctionPassManager(), function, builder)
 
 
-def _vectorise(module: Any, target: Target, level: int = 3) -> None:
-    builder = _pass_builder(target, level, vectorise=True)
+def _vectorise(module: Any, target: Target) -> None:
+    builder = _pass_builder(target, 2, vectorise=True)
     _run_passes(builder.getModulePassManager(), module, builder)
 
 
@@ -379,9 +393,7 @@ def lower(
     With ``functions``, large library functions are called by name and put there; else all is in line.
     Raises whatever numba raises for source that it cannot type; the message names the file and line.
     """
-    from numba.core import types
-    from numba.core.compiler_lock import global_compiler_lock
-
+    from codegen.kernel import types
     from codegen.lib.buffer import Buf, use_scopes
     from codegen.lib.outline import collect
 
@@ -390,7 +402,7 @@ def lower(
     arguments = (types.int64, types.int64, *buffers, *scratch)
     scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
     outline = contextlib.nullcontext() if functions is None else collect(functions)
-    with compiling, global_compiler_lock, use_target(target), use_scopes(scopes), outline:
+    with compiling, use_target(target), use_scopes(scopes), outline:
         _initialise()
         module = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target)
         if module is None:
@@ -402,19 +414,16 @@ def lower(
 def _lower_structured(
     kernel: Kernel, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
 ) -> Any:
-    """The module by one walk over the kernel's statements; None for one that needs the whole of numba."""
-    from codegen.native.front_numba import entry_contexts
-    from codegen.native.front_walk import lower_structured
+    """The module by one walk over the kernel's statements; None for one that needs numba."""
+    from codegen.native.front_walk import NotStructured, lower_structured
 
-    def entry(context: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-        builder, values = _entry(context, arguments, signature, symbol, target)
+    def entry() -> tuple[Any, list[tuple[Any, Any]]]:
+        builder, values = _entry(arguments, signature, symbol, target)
         return builder, list(zip(arguments, values, strict=True))
 
     try:
-        text = lower_structured(
-            kernel, _namespace(), entry_contexts(), entry, lambda builder: _finish(builder, signature, target)
-        )
-    except Exception as reason:  # noqa: BLE001 (numba's passes decide what is an error, and say where)
+        text = lower_structured(kernel, _namespace(), entry, lambda builder: _finish(builder, signature, target))
+    except NotStructured as reason:
         _log.debug("%s: numba's passes are needed: %s", symbol, reason)
         return None
     return _parsed(text)
@@ -423,12 +432,12 @@ def _lower_structured(
 def _lower_by_numba(
     source: str, filename: str, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
 ) -> Any:
+    from llvmlite import ir
+
     from codegen.native.front_numba import compile_function
 
     result, context = compile_function(python_function(source, filename), arguments, symbol)
-    builder, values = _entry(context, arguments, signature, symbol, target)
-    from llvmlite import ir
-
+    builder, values = _entry(arguments, signature, symbol, target)
     fndesc = result.fndesc
     kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
     callee = ir.Function(builder.module, kind, fndesc.llvm_func_name)
@@ -461,12 +470,12 @@ def _internalise(module: Any, symbol: str) -> None:
             variable.linkage = "internal"
 
 
-def _entry(
-    context: Any, arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target
-) -> tuple[Any, list[Any]]:
+def _entry(arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target) -> tuple[Any, list[Any]]:
     """(builder in the C entry ``symbol`` of a new module, the values of the kernel's arguments)."""
     from llvmlite import ir
-    from numba.core import types
+
+    from codegen.kernel import types
+    from codegen.lib.register import CONTEXT
 
     i64, i8 = ir.IntType(64), ir.IntType(8)
     module = ir.Module(symbol)
@@ -474,6 +483,7 @@ def _entry(
     module.data_layout = data_layout(target)
     pointer = i8.as_pointer()
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64, i64, pointer.as_pointer(), pointer]), symbol)
+    entry.attributes.add("nounwind")
     builder = ir.IRBuilder(entry.append_basic_block())
     begin, end, table, scratch = entry.args
     values = [begin, end]
@@ -491,7 +501,7 @@ def _entry(
             continue
         values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
     return builder, [
-        value if kind is types.int64 else builder.bitcast(value, context.get_value_type(kind))
+        value if kind is types.int64 else builder.bitcast(value, CONTEXT.get_value_type(kind))
         for value, kind in zip(values, arguments, strict=True)
     ]
 
@@ -519,11 +529,9 @@ def python_function(source: str, filename: str) -> Any:
 def prepare() -> None:
     """Has all loaded that lowering a kernel needs."""
     from codegen.native import front_walk  # noqa: F401
-    from codegen.native.front_numba import entry_contexts
 
     with compiling:
         _initialise()
-        entry_contexts()
         _namespace()
 
 

@@ -18,7 +18,7 @@ import codegen.native.lower
 import interp
 import tilewright
 
-COMMON = (codegen.native.lower, interp, tilewright)  # numba's import takes longer than most pages
+COMMON = (codegen.native.lower, interp, tilewright)  # their imports take longer than most pages
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

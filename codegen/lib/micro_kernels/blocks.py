@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from codegen.lib.emit import I1, I32, I64, Value
+from codegen.kernel import types
+from codegen.lib.emit import I1, I32, I64, Value, counted
 from codegen.target import current_target
 
 
@@ -71,8 +70,8 @@ def _for(b: Any, count: Any, body: Callable[[Any], None]) -> None:
         if known == 1:
             body(_c(0))
         return
-    with cgutils.for_range(b, count, intp=I64) as loop:
-        body(loop.index)
+    with counted(b, count) as index:
+        body(index)
 
 
 def _bands(m: int, rows: int) -> list[tuple[int, int, int, int]]:

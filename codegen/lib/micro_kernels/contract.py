@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core.typing.templates import signature
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib import convert
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import F32, F64, I1, I8, I32, Value, constant, intrinsic_function, is_float, like, suffix
@@ -377,7 +377,7 @@ def _type_gemm(*args: Any) -> Any:
     if not isinstance(args[15], types.IntegerLiteral) or (any("complex" in x for x in kinds) and len(set(kinds)) > 1):
         return None
     # literals keep their type: it carries the value to the lowering
-    keep = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
+    keep: list[Any] = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
     for offset in (4, 8, 12):  # where blocks begin does not change their code: it is one function for all of them
         keep[offset] = types.int64
     if not isinstance(args[14], types.Literal):

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core.typing.templates import signature
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
@@ -58,7 +58,7 @@ def _typer(*args: Any) -> Any:
         return None
     if any("complex" in args[k].dtype for k in (3, 6, 9)):
         return None
-    keep = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
+    keep: list[Any] = [t if isinstance(t, types.Literal | Buf) else types.int64 for t in args]
     if not isinstance(args[13], types.Literal):
         keep[13] = types.boolean
     return signature(types.none, *keep)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core.typing.templates import signature
 
+from codegen.kernel import types
+from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, intrinsic_function, suffix
 from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, mask_of
