@@ -81,8 +81,14 @@ def _is_convolution(op: Op) -> bool:
     return op.name == _CONVOLUTION and all(_is_static(v) for v in (*op.operands, *op.results))
 
 
-def _order_of_convolution(op: Op) -> Order:
-    """Batch, places, channels."""
+def _order_of_image(op: Op) -> Order:
+    """A convolution's image with channels last."""
+    n: ConvDimensions = op.attr("dimension_numbers")
+    return (n.input_batch, *n.input_spatial, n.input_feature)
+
+
+def _order_of_result(op: Op) -> Order:
+    """A convolution's result with channels last."""
     n: ConvDimensions = op.attr("dimension_numbers")
     return (n.output_batch, *n.output_spatial, n.output_feature)
 
@@ -139,11 +145,10 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
     for op in ops:
         ordered = [v for v in op.operands if v in orders]
         if _is_convolution(op):
-            used += ordered
-            order, made = _order_of_convolution(op), op.results[0]
+            made, order = op.results[0], _order_of_result(op)
             if not _lies_alike(made, order) and made.shape[order[-1]] >= LEAST_CHANNELS:
                 orders[made] = order
-                used.append(made)
+            _weigh_convolution(op, orders, parts, used, border)
             continue
         inner = [v for b in op.regions for v in captured_values(b) if v in orders]
         after = _after(op, orders[ordered[0]]) if ordered and not inner else None
@@ -168,6 +173,27 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
         weights.setdefault(parts.root(at), _Weight()).converted += v.tensor.size_elems
     kept = {root for root, w in weights.items() if w.converted <= MOST_CONVERTED * w.used}
     return {v: order for v, order in orders.items() if parts.root(v) in kept}
+
+
+def _weigh_convolution(
+    op: Op, orders: Mapping[Value, Order], parts: _Components, used: list[Value], border: set[tuple[Value, Value]]
+) -> None:
+    """What a convolution writes and reads counts for the component, and what it has to turn against it.
+
+    It reads one order and writes another as well, but as slowly as if one were transposed; an image of few channels is no matter.
+    """
+    image, made = op.operands[0], op.results[0]
+    ordered = [v for v in (*op.operands, made) if v in orders]
+    used += ordered
+    for v in ordered[1:]:
+        parts.join(v, ordered[0])
+    if not ordered:
+        return
+    order = _order_of_image(op)
+    if image not in orders and not _lies_alike(image, order) and image.shape[order[-1]] >= LEAST_CHANNELS:
+        border.add((image, ordered[0]))
+    if made not in orders and not _lies_alike(made, _order_of_result(op)):
+        border.add((made, ordered[0]))
 
 
 def _is_remade(v: Value) -> bool:
