@@ -44,6 +44,7 @@ from tiling.passes.wide_sums import wide_sums
 from tiling.passes.write_out_sums import write_out_sums
 from tiling.passing import Pass, runs, skipped
 from tiling.program.bitcasts import bitcast_convert
+from tiling.program.channels_last import channels_last
 from tiling.program.expand import expansion
 from tiling.program.flatten import flatten
 from tiling.program.fourier_halves import fourier
@@ -139,6 +140,10 @@ PIPELINE = (
     Pass(
         "swap_products", PROGRAM, PROGRAM, turn_products, True,
         "a product only read transposed is the product of the swapped factors; once it is known who reads what",
+    ),
+    Pass(
+        "channels_last", PROGRAM, PROGRAM, channels_last, True,
+        "between convolutions channels lie last, so that they fill vectors; what reads other orders reads transposes, if few",
     ),
     Pass(
         "mark_in_place", PROGRAM, PROGRAM, mark_updates, True,

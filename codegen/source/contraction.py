@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.source.phase import PhaseWriter
-from tiling.loops.ir import ZERO, Contract, Nest
+from tiling.loops.ir import ZERO, Contract, Loop, Nest
 
 __all__ = ["emit_contraction"]
 
@@ -17,9 +17,11 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
     """The loops around a contraction, the packs of each block of k (written by `pack`), and the call of the micro-kernel."""
     out = phase.out
     depth = out.depth
-    for loop in c.loops:
-        phase.open(loop)
     blocks = -(-c.k // c.k_block)
+    inside = _inside_of_blocks(c) if blocks > 1 else ()
+    for loop in c.loops:
+        if loop not in inside:
+            phase.open(loop)
     k0 = phase.name(c.k_start)
     phase.uses(c.left.buffer, c.right.buffer, c.out.buffer)
     rows, columns = phase.count(c.rows_upper), phase.count(c.columns_upper)
@@ -32,6 +34,8 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
         start = f"{phase.expr(c.depth_lower // c.k_block * c.k_block)}" if c.depth_lower is not ZERO else "0"
         out.line(f"for {k0} in range({start}, {phase.count(c.last_depth)}, {c.k_block}):")
         out.depth += 1
+    for loop in inside:
+        phase.open(loop)
     for nest in c.pack:
         pack(nest)
     begin = "0" if blocks == 1 else k0
@@ -58,6 +62,16 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
     levels = [f"int64({x})" if c.shares_code else x for level in c.levels for x in level]
     out.line(f"{c.kernel.routine}({', '.join(str(x) for x in (*(given[a] for a in c.kernel.arguments), *levels))})")
     out.depth = depth
+
+
+def _inside_of_blocks(c: Contract) -> tuple[Loop, ...]:
+    """The loops that run inside of each block of k: those that read the same of the right operand, which then stays in the cache.
+
+    None where blocks are packed, or a loop moves their bounds.
+    """
+    if c.pack or c.depth_lower is not ZERO or c.depth_upper is not None:
+        return ()
+    return tuple(x for x in c.loops if x.variable not in c.right.base.variables)
 
 
 def _first_column(phase: PhaseWriter, c: Contract) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from math import gcd
 
 from hlo.module import Value
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, simplify
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
 from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Step
@@ -29,7 +29,7 @@ class Place:
     """An operand in memory: element at `base` + sum of variable * steps[variable].
 
     `fill` puts it there, in the task before all products; `fill_block` before each block of k. A right operand lies in panels of
-    columns, `panel_stride` apart.
+    columns, `panel_stride` apart. A window's tile has the element at `index`.
     """
 
     buffer: Buffer
@@ -38,6 +38,7 @@ class Place:
     fill: tuple[Step, ...] = ()
     fill_block: tuple[Nest, ...] = ()
     panel_stride: int = 0
+    index: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ def window_tile(
 ) -> Place | None:  # fmt: skip
     """A tile of thread scratch that holds each element that the local loops read once; None where they do not overlap.
 
-    The loops' bounds must be constant from 0. `most_bytes` is the largest tile that is made.
+    The loops must begin at 0. `most_bytes` is the largest tile that is made.
     """
     moving = [x for x in local if x.extent > 1]
     groups = _groups(node, [x.variable for x in moving])
@@ -125,12 +126,14 @@ def window_tile(
     order = sorted(range(len(groups)), key=lambda i: -step_of.get(one_of[i], 1 << 62))
     renaming: dict[Var, Expr] = {x.variable: Const(0) for x in local}
     loops: list[Loop] = []
+    uppers = {x.variable: x.upper for x in moving}
     for number, i in enumerate(order):
         size = 1 + sum(k * (extents[v] - 1) for v, k in groups[i].items())
         q = Var(f"w{number}_{tag}")
         ranges[q] = Interval(0, size - 1)
         renaming[one_of[i]] = as_expr(q)
-        loops.append(Loop(q, Const(0), Const(size - 1), size, LoopKind.PARALLEL))
+        last = simplify(sum((k * uppers[v] for v, k in groups[i].items()), as_expr(0)), ranges)
+        loops.append(Loop(q, Const(0), last, size, LoopKind.PARALLEL))
     layout = row_major(element, [(x.variable, x.extent) for x in loops]).with_rows_apart(pad_elems)
     buffer = layout.buffer(name, Scope.THREAD)
     if buffer.size_bytes > most_bytes:
@@ -138,7 +141,8 @@ def window_tile(
     fill = stage_into(buffer, layout, loops, Renamer(renaming, ranges, {}).node(node))
     steps = {v: k * buffer.strides[d] for d, i in enumerate(order) for v, k in groups[i].items()}
     everywhere = {x.variable: steps.get(x.variable, 0) for x in local}
-    return Place(buffer, Const(0), everywhere, (fill,))
+    index = tuple(sum((k * as_expr(v) for v, k in groups[i].items()), as_expr(0)) for i in order)
+    return Place(buffer, Const(0), everywhere, (fill,), index=index)
 
 
 def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:

@@ -264,7 +264,8 @@ class Roles:
             self.k_block = k
         else:
             blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
-            self.k_block = min(k, (k // blocks + 8) // 8 * 8)
+            size = k // blocks + 8 if around == 1 else -(-k // blocks) + 7
+            self.k_block = min(k, size // 8 * 8)
         self.blocks = -(-k // self.k_block)
         self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
         self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)

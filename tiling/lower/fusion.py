@@ -16,6 +16,7 @@ from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, simplify
 from indexing.map import IndexingMap, RuntimeVariable, Variable, usual
+from tiling.contract.lanes import lower_lanes
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
@@ -515,8 +516,8 @@ class Lowering:
         return isinstance(v.tensor.element, ElementType) and v.tensor.element.name in ("bf16", "f16")
 
     def _contracted(self, plan: Member, c: ContractionContext) -> list[Step]:
-        """A sum of products over the micro-kernel; nothing where plain loops do as well."""
-        made = lower_contraction(c)
+        """A sum of products over the micro-kernel, or lane by lane; nothing where plain loops do as well."""
+        made = lower_contraction(c) or (None if self._is_narrow(plan.stage.values[0]) else lower_lanes(c))
         if made is None:
             return []
         self.contractions[plan] = (*self.contractions.get(plan, ()), made)

@@ -21,11 +21,11 @@ from tiling.loops.domains.split_domain import Part, Rewriting
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["is_window_over_an_edge", "write_out_sums"]
+__all__ = ["MOST_OF_WINDOW", "is_window_over_an_edge", "write_out_sums"]
 
 MOST_PRODUCTS = 4
 MOST_SIDE_BY_SIDE = 9  # products of whole vectors
-MOST_OF_WINDOW = 25  # products, in each piece of a row
+MOST_OF_WINDOW = 25  # products, in each piece of a row, and of a window in several dimensions
 LEAST_ROW = 8
 
 
@@ -40,8 +40,10 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         return nest
     rows = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent > 1 and _steps_of_results(nest, x) == {1}]
     is_window = is_window_over_an_edge(rows, loops, [n for f in nest.folds for n in f.nodes])
-    if prod(x.extent for x in loops) > MOST_PRODUCTS and not is_window:
-        loops = _inner(loops) if _lies_side_by_side(nest, buffer_of) else []
+    count = prod(x.extent for x in loops)
+    if count > MOST_PRODUCTS and not is_window:
+        whole = loops if len(loops) > 1 and count <= MOST_OF_WINDOW else _inner(loops)
+        loops = whole if _lies_side_by_side(nest, buffer_of) else []
     count = prod(x.extent for x in loops)
     if not loops or not all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in loops) or count < 1:
         return nest

@@ -6,6 +6,7 @@
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
+    between convolutions       ->  channels lie last (tiling.program.channels_last)
     loops given spread scalars ->  are given the scalars (tiling.program.spread_inside)
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
     tuples                     ->  their parts, also around control flow (tiling.program.untuple)
@@ -32,6 +33,7 @@ from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType, with_layout
 from tiling.passing import runs
+from tiling.program.channels_last import channels_last
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
@@ -123,6 +125,9 @@ def _switches() -> Callable[[str], bool]:
 def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value], on: Callable[[str], bool]) -> Program:
     live = _live(ops, results)
     made, found = turn_products(live, results) if on("swap_products") else (live, results)
+    if on("channels_last"):
+        ordered, found = channels_last(made, found)
+        made = made if ordered is made else _live(ordered, found)
     return Program(name, tuple(block.arguments), tuple(made), tuple(found))
 
 

@@ -173,6 +173,19 @@ GIVEN_ALIKE = """
   return %r : tensor<4096xf32>"""
 
 
+CONV = "dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {pad = [[1, 1], [1, 1]]}"
+CONVOLUTIONS = f"""
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %a = stablehlo.convolution(%x, %v) {CONV} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+    : (tensor<1x3x9x9xf32>, tensor<16x3x3x3xf32>) -> tensor<1x16x9x9xf32>
+  %t = stablehlo.tanh %a : tensor<1x16x9x9xf32>
+  %b = stablehlo.convolution(%t, %w) {CONV} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+    : (tensor<1x16x9x9xf32>, tensor<16x16x3x3xf32>) -> tensor<1x16x9x9xf32>
+  %s = stablehlo.reduce(%b init: %zero) applies stablehlo.add across dimensions = [2, 3]
+    : (tensor<1x16x9x9xf32>, tensor<f32>) -> tensor<1x16xf32>
+  return %s : tensor<1x16xf32>"""
+
+
 def masked() -> hlo.Module:
     return hlo.parse(attention("causal", "select", "0xFF800000", 256, 256, d=64, heads=1))
 
@@ -193,6 +206,9 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "fourier_halves": text("%x: tensor<4x16xf32>", "tensor<4x9xcomplex<f32>>", FOURIER),
     "decompose": text("%x: tensor<8xf32>, %y: tensor<8xf32>", "tensor<8xf32>", FORMULA),
     "swap_products": text("%x: tensor<16x24xf32>, %w: tensor<24x8xf32>", "tensor<8x16xf32>", TURNED),
+    "channels_last": text(
+        "%x: tensor<1x3x9x9xf32>, %v: tensor<16x3x3x3xf32>, %w: tensor<16x16x3x3xf32>", "tensor<1x16xf32>", CONVOLUTIONS
+    ),
     "mark_in_place": text("%x: tensor<64xf32>", "tensor<64xf32>", _loop("tensor<64xf32>", 9, UPDATED, UPDATE)),
     "group": file("softmax"),
     "join_siblings": file("group_norm"),

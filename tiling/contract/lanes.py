@@ -1,0 +1,126 @@
+"""Windows of products, lane by lane: sums along whose columns both factors move, as a depthwise convolution's with channels last.
+
+    out[i, n] = sum over the window k of image[i, k, n] * kernel[k, n]
+
+No register block helps, since no factor is read twice: what counts is that columns are consecutive in all three, and that nothing
+asks where the window is outside. The kernel is put beside itself, window by window, before all tasks; the image is a window's tile
+with its padding as zeros, which every element of is read by as many products as the window has. The products of an element are then
+written out (`tiling.passes.write_out_sums`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from hlo.types import ElementType
+from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify
+from tiling.contract.operands import window_tile
+from tiling.contract.roles import ContractionContext, LoweredContraction
+from tiling.loops.affine import step_along
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Scope, Step
+from tiling.loops.staging import row_major, stage_into
+from tiling.passes.write_out_sums import MOST_OF_WINDOW
+
+__all__ = ["lower_lanes"]
+
+LEAST_LANES = 8  # columns from which they are worth a copy
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """A factor as it is read, with what has to be done for it: in the task, and before all tasks."""
+
+    node: Node
+    fill: tuple[Nest, ...] = ()
+    ahead: tuple[Phase, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+
+
+def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
+    """The sum's steps where both factors move along the result's columns; None where plain loops do as well."""
+    if has_runtimes(c.nodes) or len(c.nodes) != 2 or c.ends or not 1 < prod(x.extent for x in c.depth) <= MOST_OF_WINDOW:
+        return None
+    value = c.stage.values[0]
+    target = c.buffers[value]
+    columns = next((x for x in c.loops if x.extent > 1 and step_along(c.index, target.strides, x.variable) == 1), None)
+    if columns is None or columns.extent < LEAST_LANES:
+        return None
+    memo: dict[Node, frozenset[Var]] = {}
+    moving = [node_variables(n, memo) for n in c.nodes]
+    if not all(columns.variable in m for m in moving):
+        return None
+    rows = {x.variable for x in c.loops if x.extent > 1 and x is not columns}
+    kernels = [k for k, m in enumerate(moving) if not rows & m]
+    if len(kernels) != 1:
+        return None
+    (number,) = kernels
+    kernel, image = _beside(c, c.nodes[number], columns), _inside(c, c.nodes[1 - number], columns)
+    if kernel is None or image is None or not (kernel.buffers or image.buffers):
+        return None
+    nodes = (kernel.node, image.node) if number == 0 else (image.node, kernel.node)
+    fold = FoldStep((value,), (target,), c.index, nodes, (), c.stage.op)
+    steps: tuple[Step, ...] = (*image.fill, Nest((*c.loops, *c.depth), folds=(fold,)))
+    return LoweredContraction(steps, (*kernel.buffers, *image.buffers), kernel.ahead)
+
+
+def _step(c: ContractionContext, load: Load, variable: Var) -> int | None:
+    buffer = load.buffer or c.buffers[load.value]
+    return step_along(load.index, buffer.strides, variable)
+
+
+def _beside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
+    """The kernel with its columns side by side: as it lies, or a copy of all of it, window by window."""
+    if not isinstance(node, Load):
+        return None
+    if _step(c, node, columns.variable) == 1:
+        return _Read(node)
+    if c.is_member(node.value):
+        return None
+    dimension = next(k for k, x in enumerate(c.loops) if x is columns)
+    whole, extent = c.index[dimension], c.stage.values[0].shape[dimension]
+    tag = c.names.stage(c.stage) + c.suffix
+    j = Var(f"j_{tag}")
+    c.ranges[j] = Interval(0, extent - 1)
+    renaming: dict[Var, Expr] = {columns.variable: simplify(j - (whole - columns.variable), c.ranges)}
+    window: list[Loop] = []
+    for number, x in enumerate(c.depth):
+        v = Var(f"kp{number}_{tag}")
+        c.ranges[v] = Interval(0, x.extent - 1)
+        renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
+        if x.extent > 1:
+            window.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+    moved = Renamer(renaming, c.ranges, {}).node(node)
+    if node_variables(moved, {}) - {j, *(x.variable for x in window)}:
+        return None  # of a tile: the index was divided by a tile's size
+    source = node.buffer or c.buffers[node.value]
+    layout = row_major(source.element, [*((as_expr(x.variable), x.extent) for x in window), (as_expr(j), extent)])
+    buffer = layout.buffer(c.names.scratch(c.stage.values[0], "kernel" + c.suffix), Scope.SHARED)
+    nest = stage_into(buffer, layout, [Loop(j, Const(0), Const(extent - 1), extent, LoopKind.PARALLEL)], moved)
+    ahead = Phase(tuple((x.variable, x.extent) for x in window), (nest,))
+    index = (*(as_expr(x.variable) for x in c.depth if x.extent > 1), whole)
+    return _Read(Load(node.value, index, buffer), (), (ahead,), (buffer,))
+
+
+def _inside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
+    """The image without a test: as it lies, or in a window's tile with zeros around."""
+    if not any(isinstance(n, Choose) for n in all_nodes([node])):
+        plain = isinstance(node, Load) and _step(c, node, columns.variable) == 1
+        return _Read(node) if plain else None
+    memo: dict[Node, frozenset[Var]] = {}
+    variables = node_variables(node, memo)
+    local = [x for x in (*c.loops, *c.depth) if x.variable in variables]
+    read = next(iter(loads([node])), None)
+    element = None if read is None else (read.buffer or c.buffers[read.value]).element
+    if read is None or not isinstance(element, ElementType) or any(x.lower is not Const(0) for x in local):
+        return None
+    tag = c.names.stage(c.stage) + c.suffix
+    name = c.names.scratch(c.stage.values[0], "image" + c.suffix)
+    place = window_tile(
+        name, f"image_{tag}", element, node, local, c.buffers, c.ranges, c.machine.lanes(element.itemsize_bytes),
+        c.machine.l2_bytes // 2,
+    )  # fmt: skip
+    if place is None or place.steps.get(columns.variable) != 1:
+        return None
+    return _Read(Load(read.value, place.index, place.buffer), place.fill, (), (place.buffer,))
