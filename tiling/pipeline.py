@@ -50,6 +50,7 @@ from tiling.program.fourier_halves import fourier
 from tiling.program.in_place_updates import mark_updates
 from tiling.program.promotion import promoted
 from tiling.program.random_bits import random_bits
+from tiling.program.run_in_strips import run_in_strips
 from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
@@ -139,6 +140,10 @@ PIPELINE = (
     Pass(
         "swap_products", PROGRAM, PROGRAM, turn_products, True,
         "a product only read transposed is the product of the swapped factors; once it is known who reads what",
+    ),
+    Pass(
+        "run_in_strips", PROGRAM, PROGRAM, run_in_strips, True,
+        "large values between kernels are there one strip at a time, in a loop; once it is known which kernels there are",
     ),
     Pass(
         "mark_in_place", PROGRAM, PROGRAM, mark_updates, True,

@@ -26,7 +26,7 @@ from indexing.expr import (
     substitute,
 )
 from tiling.loops.domains import Access, Domain, Kind, Unmodelled
-from tiling.loops.element_ir import Node
+from tiling.loops.element_ir import Node, node_variables
 from tiling.loops.guards import guarded_loads
 from tiling.loops.inside import linear_parts
 from tiling.loops.ir import (
@@ -448,6 +448,9 @@ class Reader:
                 yield from self.reads([start.node], outer)
         needed = [v for c in tests for v in c.expression.variables]
         taken = whole.with_variables(needed, self.schedule.ranges).with_guard(tests, ())
+        inside = set(whole.ranges)
+        alike = [x.variable for x in s.starts if not isinstance(x.node, Expr) and inside.isdisjoint(node_variables(x.node, {}))]
+        taken = replace(taken, alike=tuple([v for v in alike if v is not None and v in taken.ranges]))
         yield from self.reads(s.nodes, taken)
         for target in s.targets:
             yield self.access(Kind.UPDATE, target, s.index, taken, None, 0, 1)

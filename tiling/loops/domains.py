@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo.access import Condition
 from hlo.lazy import cached_property
@@ -29,7 +29,7 @@ class Unmodelled(Exception):
 class Domain:
     """Iterations: `variables` in their intervals, where all of `held` hold and not all of any group in `failed`.
 
-    The first `shared` variables are the phase's tile numbers.
+    The first `shared` variables are the phase's tile numbers. `alike` are values known at run time that all tasks share.
     """
 
     variables: tuple[tuple[Var, Interval], ...]
@@ -37,6 +37,7 @@ class Domain:
     failed: tuple[tuple[Condition, ...], ...] = ()
     shared: int = 0
     blocks: int = 0  # how many variables after those are sequential loops around several steps
+    alike: tuple[Var, ...] = ()
 
     @cached_property
     def ranges(self) -> Mapping[Var, Interval]:
@@ -62,13 +63,13 @@ class Domain:
     def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
         if not held and not failed:
             return self
-        return Domain(self.variables, (*self.held, *held), (*self.failed, *failed), self.shared, self.blocks)
+        return Domain(self.variables, (*self.held, *held), (*self.failed, *failed), self.shared, self.blocks, self.alike)
 
     def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
         """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
         have = self.ranges
         new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
-        return Domain((*self.variables, *new), self.held, self.failed, self.shared, self.blocks) if new else self
+        return replace(self, variables=(*self.variables, *new)) if new else self
 
 
 @dataclass(frozen=True, eq=False)
