@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import codegen
 import hlo
 import interp
 import tiling
+from codegen.remembered.plans import remembered_plan
 from codegen.supports import supports
 from hlo.clone import clone_block
 from hlo.errors import Declined
@@ -20,6 +22,7 @@ from tests.indexing.index_helpers import op_of
 from tests.indexing.op_examples import EXAMPLES
 from tests.indexing.test_ops import inputs_of
 from tiling.passing import without
+from tiling.planning import planner
 from tiling.program.as_module import as_module
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import is_update
@@ -267,12 +270,14 @@ def test_scratch_is_that_of_a_strip_and_results_are_the_evaluators() -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
+def loops_of(plan: tiling.Plan) -> list[str]:
+    return [str(f.schedule) for p in plan.nested() for f in p.fusions]
+
+
 def test_pins_make_the_same_strips_again() -> None:
     plan = planned(LOSS)
     again = tiling.plan(plan.module, machine=MACHINE, supports=supports, pins=plan.pins())
-    assert again.strips == plan.strips and [str(f.schedule) for p in again.nested() for f in p.fusions] == [
-        str(f.schedule) for p in plan.nested() for f in p.fusions
-    ]
+    assert again.strips == plan.strips and loops_of(again) == loops_of(plan)
 
 
 @pytest.mark.parametrize(
@@ -309,3 +314,15 @@ def test_tasks_of_an_update_at_a_place_known_at_run_time_are_apart() -> None:
     (update,) = [f for p in plan.nested() for f in p.fusions if is_update(f.stages[-1].op)]
     assert update.schedule.main.tasks > 1
     assert tiling.prove_memory(update.schedule).holds and tiling.prove(update).holds
+
+
+def test_a_remembered_plan_has_the_same_strips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    module = hlo.parse(LOSS)
+    first = remembered_plan(module, machine=MACHINE)
+    with monkeypatch.context() as patch:
+        patch.setattr(planner, "with_strips", lambda *given: pytest.fail("a remembered plan searches for no strips"))
+        again = remembered_plan(module, machine=MACHINE)
+    assert [p.strips for p in again.strips] == [p.strips for p in first.strips] == [(0, 0, 4)]
+    assert loops_of(again) == loops_of(first)
+    assert again.decisions == first.decisions

@@ -31,7 +31,7 @@ __all__ = ["pinned_strips", "predicted_seconds", "with_strips"]
 
 LARGE = 4  # a value of more than this part of the shared cache goes to memory and back
 LEAST_SAVED = 2  # what vanishes takes at least this part of the shared cache
-MOST_SLOWER = 1.3  # times as long as predicted without strips, where that is more than the cache: measured, they take .5 to 1 times
+MOST_SLOWER = 1.3  # times as long as predicted without strips, where that is more than the cache: measured, half to all of it
 MOST_SLOWER_IN_CACHE = 1.1  # and where it would fit
 MOST_AGAIN = 0.2  # of its products' seconds that a strip may pay for what it reads whole
 MOST_VALUES = 4  # of one program that are tried
