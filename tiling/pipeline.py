@@ -51,6 +51,7 @@ from tiling.program.fourier_halves import fourier
 from tiling.program.in_place_updates import mark_updates
 from tiling.program.promotion import promoted
 from tiling.program.random_bits import random_bits
+from tiling.program.run_in_strips import run_in_strips
 from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
@@ -144,6 +145,10 @@ PIPELINE = (
     Pass(
         "channels_last", PROGRAM, PROGRAM, channels_last, True,
         "between convolutions channels lie last, so that they fill vectors; what reads other orders reads transposes, if few",
+    ),
+    Pass(
+        "run_in_strips", PROGRAM, PROGRAM, run_in_strips, True,
+        "large values between kernels are there one strip at a time, in a loop; once it is known which kernels there are",
     ),
     Pass(
         "mark_in_place", PROGRAM, PROGRAM, mark_updates, True,

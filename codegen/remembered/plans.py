@@ -103,7 +103,7 @@ def _write(key: str, made: Plan) -> None:
 def _document(made: Plan, path: tuple[int, ...]) -> dict[str, object]:
     number = {op: k for k, op in enumerate(made.program.ops)}
     return {
-        "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path)] for p in made.pins() if not p.region],
+        "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path), list(p.strips)] for p in made.pins() if not p.region],
         "decisions": [asdict(d) for d in made.decisions],
         "looked_at": [f.candidates for f in made.fusions],
         "regions": [
@@ -126,7 +126,7 @@ def _parsed(document: dict[str, Any]) -> _Record:
     pins = tuple(Pin(*(tuple(map(int, part)) for part in row)) for row in document["pins"])
     decisions = tuple(Decision(**d) for d in document["decisions"])
     looked_at = tuple(int(n) for n in document["looked_at"])
-    if len(looked_at) != len(pins):
+    if len(looked_at) != sum(not p.strips for p in pins):
         raise ValueError("as many counts as fusions")
     return _Record(pins, decisions, looked_at, tuple(tuple(map(_parsed, row)) for row in document["regions"]))
 

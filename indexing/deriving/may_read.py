@@ -44,8 +44,9 @@ def _scatter(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> No
     for k in range(count):
         ix.read(k, d)
         ix.read(count + 1 + k, index, where)
-    whole = [ix.range(size) for size in indices]
-    ix.read(count, whole)
+    # Whatever the indices are, those of other batches place nothing in the result's own.
+    own = dict(zip(n.scatter_indices_batching_dims, (d[k] for k in n.input_batching_dims), strict=True))
+    ix.read(count, [own[k] if k in own else ix.range(size) for k, size in enumerate(indices)])
 
 
 def _select_and_scatter(op: Op, output: int, d: tuple[Index, ...], ix: AccessBuilder) -> None:

@@ -163,8 +163,9 @@ class Packing(Roles):
     def _pack_in_task(self) -> Place | None:
         """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
         c = self.c
-        moved = any(x.variable in self.in_right for x in self.around)
-        if self.kernel.together > 1 or (not moved and self.depth > 4 * self.row.window_block):
+        deep = self.depth > 4 * self.row.window_block
+        moved = any(x.variable in self.in_right for x in self.around) or (deep and c.names.is_lean)
+        if self.kernel.together > 1 or (not moved and deep):
             return None
         element, columns = self._kept_element(self.right, 1), blocks(as_expr(self.n.variable), self.n.extent, self.nr)
         if not moved:

@@ -261,7 +261,8 @@ class Contraction(Packing):
             return replace(tile, panel_stride=self.nr)
         if self._is_made_inside() or self.is_split or self._expands() or not any(x is self.n for x in c.loops):
             return self._pack_in_task()
-        return self._pack_ahead()
+        in_task = self._pack_in_task() if c.names.is_lean else None
+        return in_task or self._pack_ahead()
 
     def _stays_cached(self, row_bytes: int, item_bytes: int) -> bool:
         """Whether a panel that is read in place stays in the second-level cache while all rows meet it, if any does.

@@ -29,7 +29,7 @@ from tiling.loops.domains.guards import guarded_loads
 from tiling.loops.domains.inside import linear_parts
 from tiling.loops.domains.iterations import Access, Domain, Kind, Unmodelled
 from tiling.loops.domains.positions import positions
-from tiling.loops.element_ir import Node
+from tiling.loops.element_ir import Node, node_variables
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -449,6 +449,9 @@ class Reader:
                 yield from self.reads([start.node], outer)
         needed = [v for c in tests for v in c.expression.variables]
         taken = whole.with_variables(needed, self.schedule.ranges).with_guard(tests, ())
+        inside = set(whole.ranges)
+        alike = [x.variable for x in s.starts if not isinstance(x.node, Expr) and inside.isdisjoint(node_variables(x.node, {}))]
+        taken = replace(taken, alike=tuple([v for v in alike if v is not None and v in taken.ranges]))
         yield from self.reads(s.nodes, taken)
         for target in s.targets:
             yield self.access(Kind.UPDATE, target, s.index, taken, None, 0, 1)

@@ -43,6 +43,8 @@ class Names:
         self.inlined: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Value]] = {}  # what is computed where it is read
         self.closures: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Stage]] = {}  # what the root is computed from
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
+        self.carried: dict[Value, Value] = {}  # what a loop's body makes -> the argument that it becomes in the next iteration
+        self.is_lean = False  # whether factors are packed by the tasks that read them, where memory counts more than packing once
         for v in self.in_memory:
             self.of(v)  # in program order, so that the same program always gets the same names
 

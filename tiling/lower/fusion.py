@@ -435,8 +435,11 @@ class Lowering:
         last = readers[-1]
         if last.reduction or len(last.stage.values) != 1:
             return None
-        target = self.buffers.get(last.stage.values[0])
         w = last.stage.values[0]
+        target = self.buffers.get(w)
+        before = self.names.carried.get(w) if isinstance(plan.stage.op.definition.semantics, SumOfProducts) else None
+        if before is not None and any(load.value is before for load in last.reads):
+            return None  # a sum over iterations: `w` is written over what it adds to, so no product may lie there before
         mine = [load for load in last.reads if load.value is v]
         same = (
             target is not None

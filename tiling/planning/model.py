@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -220,6 +220,7 @@ class Plan:
     names: Names
     module: Module
     reuses: tuple[Reuse, ...] = ()
+    strips: tuple[Pin, ...] = ()  # the loops over strips that the program was given, in this order
 
     @property
     def fusions(self) -> tuple[Fusion, ...]:
@@ -267,17 +268,19 @@ class Plan:
     def pins(self) -> tuple[Pin, ...]:
         """What makes `tiling.plan` give this plan again without searching; edit them to change it."""
         pins: list[Pin] = []
+        strips: list[Pin] = []
         todo: list[tuple[Plan, tuple[int, ...]]] = [(self, ())]
         while todo:
             plan, path = todo.pop()
             number = {op: k for k, op in enumerate(plan.program.ops)}
             pins += [Pin(tuple(number[s.op] for s in f.stages), f.tile_sizes, path) for f in plan.fusions]
+            strips += [replace(p, region=path) for p in plan.strips]
             todo += [
                 (r.plan, (*path, number[c.op], k))
                 for c in reversed(plan.controls)
                 for k, r in reversed(list(enumerate(c.regions)))
             ]
-        return tuple(pins)
+        return (*pins, *strips)
 
     def to_json(self) -> dict[str, Any]:
         """The plan for programs: kernels, evaluator steps and decisions as plain lists and dictionaries."""
@@ -300,16 +303,20 @@ class Pin:
     `ops` are the numbers, in the flattened program (`plan.program.ops`), of the ops with loops of their own that belong together;
     `tile_sizes` are for the dimensions of the last one's result, None to have them searched. In a region, `region` leads there:
     the number of the op and of its region, then those inside.
+
+    With `strips` (which result of the one op, its dimension, how many) it is no fusion but a loop over strips of that value: the
+    program is rewritten so before anything else (`tiling.program.run_in_strips`), and other pins name ops of what that makes.
     """
 
     ops: tuple[int, ...]
     tile_sizes: tuple[int, ...] | None = None
     region: tuple[int, ...] = ()
+    strips: tuple[int, ...] = ()
 
     @property
     def inside(self) -> Pin:
         """The pin as the region's own plan sees it."""
-        return Pin(self.ops, self.tile_sizes, self.region[2:])
+        return replace(self, region=self.region[2:])
 
 
 def summary(plan: Plan) -> str:

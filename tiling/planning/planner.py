@@ -32,11 +32,13 @@ from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages
+from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
 from tiling.program.inputs import is_control, op_inputs
 from tiling.program.library_ops import library_of
+from tiling.program.run_in_strips import is_strip_loop
 
 __all__ = ["Supports", "plan"]
 
@@ -82,14 +84,32 @@ def plan(
 
 def _plan_program(
     plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
-    pins: tuple[Pin, ...], deadline: float | None, marks: bool = True,
+    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
+    strips = tuple(p for p in pins if p.strips and not p.region)
+    others = tuple(p for p in pins if p not in strips)
+
+    def planned(program: Program) -> Plan:
+        return _plan_as_it_is(program, passed_on, machine, module, supports, others, deadline, is_lean)
+
+    made = planned(pinned_strips(plain, strips))
+    if strips:
+        return replace(made, strips=strips)
+    is_late = deadline is not None and time.monotonic() > deadline
+    return made if pins or is_late or not runs("run_in_strips") else with_strips(made, plain, planned)
+
+
+def _plan_as_it_is(
+    plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
+    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, marks: bool = True,
+) -> Plan:  # fmt: skip
+    """The same without loops over strips."""
 
     def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, Value]) -> Plan:
         path = (number[op], k)
         inside = tuple(p.inside for p in pins if p.region[:2] == path)
-        return _plan_program(region, passed, machine, module, supports, inside, deadline)
+        return _plan_program(region, passed, machine, module, supports, inside, deadline, is_strip_loop(op))
 
     # Updates in place have no rule but their routine: where that is not to be had, none is marked.
     takes = [name for name in UPDATES if marks and runs("mark_in_place")]
@@ -100,7 +120,7 @@ def _plan_program(
     own = tuple(p for p in pins if not p.region)
     weighs_all = has_own_model(machine)  # what goes without saying does so for a CPU
     while True:
-        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes, weighs_all)
+        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes, weighs_all, is_lean)
         try:
             made = planner.run()
         except NoSchedule:
@@ -109,7 +129,7 @@ def _plan_program(
             if not planner.newly_refused:
                 return made
         if any(is_update(op) and op in planner.newly_refused for op in program.ops):
-            return _plan_program(plain, passed_on, machine, module, supports, pins, deadline, marks=False)
+            return _plan_as_it_is(plain, passed_on, machine, module, supports, pins, deadline, is_lean, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
 
@@ -130,6 +150,7 @@ class Planner:
     supports: Supports
     passed_on: Mapping[Value, Value]
     weighs_all: bool = False  # no join goes without saying
+    is_lean: bool = False  # a loop over strips has memory for a strip: nothing whole is packed ahead of it
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[Op, Declined] = field(default_factory=dict)
     known_tiles: dict[tuple[int, bool], Weighed | Declined] = field(default_factory=dict)
@@ -142,6 +163,8 @@ class Planner:
         self.structures = Structures(self.stage_of)
         self.stage_by_op = {s.op: s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
+        self.names.is_lean = self.is_lean
+        self.names.carried = {r: a for a, r in self.passed_on.items() if r is not a and r.type == a.type}
         self.nodes: dict[Stage, int] = {}
         self.needs = {s: self._needs(s) for s in self.stages}
         self.number = {op: k for k, op in enumerate(self.program.ops)}

@@ -21,6 +21,7 @@ from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
 from tiling.planning.model import ControlStep, Decision, Edge, EvaluatorStep, Fusion, Plan, edges
 from tiling.planning.search import computed
+from tiling.program.run_in_strips import is_strip_loop
 from tiling.tiles.symbolic import exact_tile
 
 __all__ = ["Edge", "edges_of"]
@@ -88,7 +89,8 @@ class _Edges:
         for step in (producer, consumer):
             if isinstance(step, ControlStep):
                 kind = "loop" if step.is_loop else "branch"
-                reason = f"{step.name} is a {kind} of the program, whose regions are planned by themselves"
+                whose = "over strips" if is_strip_loop(step.op) else "of the program"
+                reason = f"{step.name} is a {kind} {whose}, whose regions are planned by themselves"
                 return edge("control", reason, step.op.name)
             if not isinstance(step, Fusion):
                 where = step.library or "the evaluator"

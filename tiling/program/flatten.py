@@ -46,6 +46,7 @@ __all__ = [
     "flatten",
     "flatten_region",
     "is_rebuilt",
+    "live_ops",
     "region_key",
 ]
 
@@ -123,7 +124,7 @@ def _switches() -> Callable[[str], bool]:
 
 
 def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value], on: Callable[[str], bool]) -> Program:
-    live = _live(ops, results)
+    live = live_ops(ops, results)
     made, found = turn_products(live, results) if on("swap_products") else (live, results)
     if on("channels_last"):
         ordered, found = channels_last(made, found)
@@ -286,7 +287,7 @@ class _Builder:
         environment.update(zip(block.arguments, inner.arguments, strict=True))
         results = builder.inline(block, environment)
         last = block.ops[-1]
-        inner.ops = [*_live(builder.ops, results), Op(last.definition, results, last.attributes, [], [], last.location)]
+        inner.ops = [*live_ops(builder.ops, results), Op(last.definition, results, last.attributes, [], [], last.location)]
         return inner
 
 
@@ -380,7 +381,7 @@ def splat(scalar: np.generic, type: TensorType) -> DenseArray:
     return DenseArray(type, np.broadcast_to(np.asarray(scalar, type.dtype), type.static_shape))
 
 
-def _live(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
+def live_ops(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:
     needed = set(results)
     kept: list[Op] = []
     for op in reversed(ops):

@@ -184,11 +184,12 @@ def tasks_apart(accesses: Sequence[Access]) -> bool:
 
 
 def _width(accesses: Sequence[Access], k: int, tiles: Mapping[Var, Interval]) -> tuple[Expr | None, int]:
-    """(the part of position k that tile numbers make, the same in all accesses, or None; how wide an interval the rest is in)."""
+    """(the part of position k that tile numbers make, with values that all tasks share, the same in all accesses, or None; how
+    wide an interval the rest is in)."""
     lead: Expr | None = None
     low, high = 0, -1
     for a in accesses:
-        mine = from_terms(0, {x: n for x, n in a.at[k].terms if x in tiles})
+        mine = from_terms(0, {x: n for x, n in a.at[k].terms if x in tiles or x in a.domain.alike})
         rest = a.at[k] - mine
         if (lead is not None and mine is not lead) or any(v in tiles for v in rest.variables):
             return None, 0
@@ -201,7 +202,7 @@ def _width(accesses: Sequence[Access], k: int, tiles: Mapping[Var, Interval]) ->
 def _is_spaced(lead: Expr, width: int, tiles: Mapping[Var, Interval]) -> bool:
     """Whether a sum of tile numbers differs by more than `width` for any two choices of them."""
     reach = width
-    for v, k in sorted(lead.terms, key=lambda t: abs(t[1])):
+    for v, k in sorted([t for t in lead.terms if t[0] in tiles], key=lambda t: abs(t[1])):
         size = tiles[v].size if isinstance(v, Var) else 0
         if abs(k) <= reach and size != 1:
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec
 
 import islpy
@@ -162,17 +163,22 @@ class Questions:
     @_asked
     def not_apart(self, accesses: Sequence[Access], group: int = 1) -> str | None:
         """Two tasks, each of `group` tiles, of which one writes where the other reads or writes."""
-        depth = accesses[0].domain.shared
+        depth, alike = accesses[0].domain.shared, accesses[0].domain.alike
+        alike = alike if all(a.domain.alike == alike for a in accesses) else ()
         names = [v.name for v, _ in accesses[0].domain.variables[:depth]]
         written: islpy.Map | None = None
         touched: islpy.Map | None = None
         for a in accesses:
-            r = self.relation(a, depth)
+            r = self.relation(replace(a, domain=_with_first(a.domain, alike)) if alike else a, depth + len(alike))
             touched = r if touched is None else touched.union(r)
             if a.kind.value != "reads":
                 written = r if written is None else written.union(r)
         assert written is not None and touched is not None
         pairs = written.coalesce().apply_range(touched.coalesce().reverse())
+        for k in range(depth, depth + len(alike)):
+            pairs = pairs.equate(IN, k, OUT, k)
+        for side in (IN, OUT) if alike else ():
+            pairs = pairs.project_out(side, depth, len(alike))
         pairs = pairs.subtract(islpy.Map.identity(_pair(pairs)) if group == 1 else _same_task(pairs, group))
         if pairs.is_empty():
             return None
@@ -196,6 +202,13 @@ class Questions:
                 made = made.set_dim_name(IN, k, f"i{k}")
             self._relations[key] = made
         return self._relations[key]
+
+
+def _with_first(d: Domain, chosen: Sequence[Var]) -> Domain:
+    """The domain with these variables right after the tile numbers."""
+    tiles, rest = d.variables[: d.shared], d.variables[d.shared :]
+    first = [(v, b) for v in chosen for x, b in rest if x is v]
+    return replace(d, variables=(*tiles, *first, *(x for x in rest if x[0] not in chosen)))
 
 
 def _as_map(d: Domain, results: Sequence[Expr], conditions: Sequence[Condition] = ()) -> IndexingMap:

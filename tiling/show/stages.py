@@ -92,6 +92,9 @@ def stages_of(plan: Plan, supports: Supports) -> Stages:
     return Stages(tuple(found))
 
 
+_PLANNED = ("run_in_strips", "mark_in_place")  # passes to a program that are no part of flattening it
+
+
 def _of_program(plan: Plan, supports: Supports) -> Iterator[Stage]:
     """The entry function after each pass: those within `inline` are added one after the other to the same walk."""
     module, entry = plan.module, plan.program.name
@@ -100,7 +103,9 @@ def _of_program(plan: Plan, supports: Supports) -> Iterator[Stage]:
     for p in PIPELINE:
         if p.name == "mark_in_place" and runs(p.name):
             yield Stage(p.name, "program", _ops(plan.program.ops), any(map(is_update, plan.program.ops)))
-        if p.target != "program" or p.name == "mark_in_place" or not runs(p.name):
+        if p.name == "run_in_strips" and runs(p.name):
+            yield Stage(p.name, "program", str(as_module(plan.program, module)) if plan.strips else before, bool(plan.strips))
+        if p.target != "program" or p.name in _PLANNED or not runs(p.name):
             continue
         done.append(p.name)
         text = str(as_module(flatten(module, entry, supports, only=done), module, marked=True))

@@ -94,6 +94,15 @@ TURNED = """
   %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16x24xf32>, tensor<24x8xf32>) -> tensor<16x8xf32>
   %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<16x8xf32>) -> tensor<8x16xf32>
   return %1 : tensor<8x16xf32>"""
+STRIPS = """
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+    : (tensor<256x96xf32>, tensor<96x8192xf32>) -> tensor<256x8192xf32>
+  %1 = stablehlo.tanh %0 : tensor<256x8192xf32>
+  %2 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [1]
+    : (tensor<256x8192xf32>, tensor<96x8192xf32>) -> tensor<256x96xf32>
+  %3 = stablehlo.dot_general %x, %1, contracting_dims = [0] x [0]
+    : (tensor<256x96xf32>, tensor<256x8192xf32>) -> tensor<96x8192xf32>
+  return %2, %3 : tensor<256x96xf32>, tensor<96x8192xf32>"""
 UPDATED = """
     %b = stablehlo.sine %a : tensor<64xf32>"""
 UPDATE = """%u = stablehlo.constant dense<7.0> : tensor<4xf32>
@@ -208,6 +217,9 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "swap_products": text("%x: tensor<16x24xf32>, %w: tensor<24x8xf32>", "tensor<8x16xf32>", TURNED),
     "channels_last": text(
         "%x: tensor<1x3x9x9xf32>, %v: tensor<16x3x3x3xf32>, %w: tensor<16x16x3x3xf32>", "tensor<1x16xf32>", CONVOLUTIONS
+    ),
+    "run_in_strips": text(
+        "%x: tensor<256x96xf32>, %w: tensor<96x8192xf32>", "(tensor<256x96xf32>, tensor<96x8192xf32>)", STRIPS
     ),
     "mark_in_place": text("%x: tensor<64xf32>", "tensor<64xf32>", _loop("tensor<64xf32>", 9, UPDATED, UPDATE)),
     "group": file("softmax"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo.access import Condition
 from hlo.lazy import cached_property
@@ -29,8 +29,8 @@ class Unmodelled(Exception):
 class Domain:
     """Iterations: `variables` in their intervals, where all of `held` hold and not all of any group in `failed`.
 
-    The first `shared` variables are the phase's tile numbers. A domain that is `widened` has all iterations that are meant, and
-    may have others.
+    The first `shared` variables are the phase's tile numbers. `alike` are values known at run time that all tasks share. A domain
+    that is `widened` has all iterations that are meant, and may have others.
     """
 
     variables: tuple[tuple[Var, Interval], ...]
@@ -38,6 +38,7 @@ class Domain:
     failed: tuple[tuple[Condition, ...], ...] = ()
     shared: int = 0
     blocks: int = 0  # how many variables after those are sequential loops around several steps
+    alike: tuple[Var, ...] = ()
     widened: bool = False
 
     @cached_property
@@ -64,15 +65,13 @@ class Domain:
     def with_guard(self, held: Sequence[Condition], failed: Sequence[tuple[Condition, ...]]) -> Domain:
         if not held and not failed:
             return self
-        return Domain(self.variables, (*self.held, *held), (*self.failed, *failed), self.shared, self.blocks, self.widened)
+        return replace(self, held=(*self.held, *held), failed=(*self.failed, *failed))
 
     def with_variables(self, needed: Iterable[Var], ranges: Mapping[Var, Interval]) -> Domain:
         """With every variable in `needed` that is not there yet, over all that it can be (values known at run time)."""
         have = self.ranges
         new = [(v, ranges[v]) for v in dict.fromkeys(needed) if v not in have and v in ranges]
-        if not new:
-            return self
-        return Domain((*self.variables, *new), self.held, self.failed, self.shared, self.blocks, self.widened)
+        return replace(self, variables=(*self.variables, *new)) if new else self
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,255 @@
+"""Which large values of a plan are worth having one strip at a time, and what that costs.
+
+    large values between kernels   ->   a loop over strips (`tiling.program.run_in_strips`), planned again
+    saved      the memory that they take, and the way there and back
+    paid       in each strip, what is read whole (weights) and added to (their gradients) passes the caches once more
+
+How many strips there are follows from these sums; whether there are strips at all from a comparison of the two plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from hlo.attributes import DotDimensions
+from hlo.errors import Declined
+from hlo.module import Op, Value
+from hlo.registry import SumOfProducts
+from indexing.deriving.edges import edges_of
+from tiling.loops.element_ir import loads
+from tiling.loops.ir import Nest, Phase
+from tiling.machine import Machine
+from tiling.planning.cost import estimate
+from tiling.planning.model import ControlStep, Decision, Fusion, Pin, Plan
+from tiling.program.flatten import Program
+from tiling.program.run_in_strips import StripFinder, Strips, run_in_strips
+from tiling.words import amount
+
+__all__ = ["pinned_strips", "predicted_seconds", "with_strips"]
+
+LARGE = 4  # a value of more than this part of the shared cache goes to memory and back
+LEAST_SAVED = 2  # what vanishes takes at least this part of the shared cache
+MOST_SLOWER = 1.3  # times as long as predicted without strips, where that is more than the cache: measured, half to all of it
+MOST_SLOWER_IN_CACHE = 1.1  # and where it would fit
+MOST_AGAIN = 0.2  # of its products' seconds that a strip may pay for what it reads whole
+MOST_VALUES = 4  # of one program that are tried
+MOST_COUNTS = 10  # numbers of strips of one dimension
+PAGE_BYTES, PAGE_SECONDS = 4096, 0.25e-6  # of memory that is touched for the first time
+LEAST_ROWS = 128  # of a strip, where products run along them: fewer leave register blocks empty and pack more than they compute
+STEPS = 4  # launches of a strip for each of its products
+
+
+def with_strips(made: Plan, plain: Program, planned: Callable[[Program], Plan]) -> Plan:
+    """The plan with loops over strips for its large values, where that pays; each decision is kept.
+
+    `plain` is the program that `made` is of, before updates in place were marked; `planned` plans another one.
+    """
+    decisions: list[Decision] = []
+    tried: set[Value] = set()  # of the plain program
+    for _ in range(MOST_VALUES):
+        left = [(place, v) for place, v in _large(made, plain) if v not in tried]
+        if not left:
+            break
+        place, value = left[0]
+        tried.add(value)
+        name = made.names.of(made.program.ops[place].results[value.index])
+        best = _best(plain, value, frozenset(v for _, v in _kept(made, plain)), made.machine)
+        if isinstance(best, Declined):
+            if value.tensor.size_bytes * LEAST_SAVED >= made.machine.l3_bytes:  # of others it goes without saying
+                decisions.append(Decision(name, _LOOP, False, best.reason))
+            continue
+        tried.update(r for op in best.strips.ops for r in op.results)
+        rewritten = run_in_strips(plain, best.strips)
+        if isinstance(rewritten, Declined):
+            decisions.append(Decision(name, _LOOP, False, rewritten.reason))
+            continue
+        again = planned(rewritten)
+        pages = best.vanishing_bytes / PAGE_BYTES * PAGE_SECONDS
+        before, after = predicted_seconds(made) + pages, predicted_seconds(again) + pages / best.strips.count
+        most = MOST_SLOWER if best.vanishing_bytes > made.machine.l3_bytes else MOST_SLOWER_IN_CACHE
+        taken = after <= most * before
+        reason = f"{best.reason}; {before * 1e3:.3g} ms become {after * 1e3:.3g}, up to {most} times are worth it"
+        decisions.append(Decision(name, _LOOP, taken, reason, after, before))
+        if taken:
+            pin = Pin((place,), None, (), (value.index, best.strips.axis, best.strips.count))
+            plain, made = rewritten, replace(again, strips=(*made.strips, pin))
+    return replace(made, decisions=(*made.decisions, *decisions)) if decisions else made
+
+
+def pinned_strips(plain: Program, pins: Sequence[Pin]) -> Program:
+    """The program with the loops over strips that are pinned. Raises ValueError for a pin that cannot be."""
+    for pin in pins:
+        if len(pin.ops) != 1 or not 0 <= pin.ops[0] < len(plain.ops) or len(pin.strips) != 3:
+            raise ValueError(f"pin {pin.ops}: expected one op and (result, dimension, count) of its strips, found {pin.strips}")
+        index, axis, count = pin.strips
+        op = plain.ops[pin.ops[0]]
+        if not 0 <= index < len(op.results):
+            raise ValueError(f"pin {pin.ops}: {op.name} has no result {index}")
+        found = StripFinder(plain).find(op.results[index], axis, count)
+        made = found if isinstance(found, Declined) else run_in_strips(plain, found)
+        if isinstance(made, Declined):
+            raise ValueError(f"pin {pin.ops}: {made.reason}")
+        plain = made
+    return plain
+
+
+_LOOP = "a loop over strips"
+
+
+# ---------------------------------------------------------------- how many
+
+
+@dataclass(frozen=True, eq=False)
+class _Figures:
+    """What `strips` cost: bytes that vanish from between kernels, those of a strip, and seconds more than without."""
+
+    strips: Strips
+    vanishing_bytes: int
+    again_bytes: int  # what each strip reads whole and adds to
+    seconds: float
+    product_seconds: float
+
+    @property
+    def strip_bytes(self) -> int:
+        return self.vanishing_bytes // self.strips.count
+
+    @property
+    def reason(self) -> str:
+        s = self.strips
+        size = s.seed.shape[s.axis] // s.count
+        return (
+            f"{s.count} strips of {size} along dimension {s.axis}: {amount(self.strip_bytes)} between kernels instead of "
+            f"{amount(self.vanishing_bytes)}; each strip reads or adds to {amount(self.again_bytes)} again"
+        )
+
+
+def _kept(made: Plan, plain: Program) -> Iterator[tuple[int, Value]]:
+    """The values of the plain program that go from one kernel to another by way of memory, with the numbers of their ops."""
+    results = set(made.program.results)
+    kept = {v for f in made.fusions for v in f.outputs if v not in results}
+    for k, (old, new) in enumerate(zip(plain.ops, made.program.ops, strict=True)):
+        yield from ((k, a) for a, b in zip(old.results, new.results, strict=True) if b in kept)
+
+
+def _large(made: Plan, plain: Program) -> list[tuple[int, Value]]:
+    """The large ones of them, the largest first."""
+    large = [(k, v) for k, v in _kept(made, plain) if v.tensor.size_bytes * LARGE > made.machine.l3_bytes]
+    return sorted(large, key=lambda x: -x[1].tensor.size_bytes)
+
+
+def _best(plain: Program, seed: Value, kept: frozenset[Value], machine: Machine) -> _Figures | Declined:
+    """The strips that take the least memory among those that cost next to nothing; or why there are none."""
+    finder = StripFinder(plain)
+    reasons: list[str] = []
+    best: _Figures | None = None
+    for axis, extent in enumerate(seed.shape):
+        for count in _counts(extent):
+            found = finder.find(seed, axis, count)
+            if isinstance(found, Declined):
+                reasons.append(f"dimension {axis}: {found.reason}")
+                break  # another number of strips changes little
+            figures = _figures(found, kept, machine)
+            if isinstance(figures, Declined):
+                reasons.append(f"dimension {axis}: {figures.reason}")
+                break
+            if figures.seconds > MOST_AGAIN * figures.product_seconds:
+                reasons.append(f"dimension {axis}: {figures.reason}, which takes too long")
+                break
+            if best is None or figures.strip_bytes < best.strip_bytes:
+                best = figures
+    if best is None:
+        return Declined("; ".join(reasons) or "it has no dimension to be cut")
+    return best
+
+
+def _counts(extent: int) -> list[int]:
+    """Numbers of strips that are worth trying, fewer first: divisors, each about twice the one before."""
+    found: list[int] = []
+    for n in range(2, extent + 1):
+        if extent % n == 0 and (not found or 2 * n >= 3 * found[-1]):
+            found.append(n)
+    return found[:MOST_COUNTS]
+
+
+def _figures(strips: Strips, kept: frozenset[Value], machine: Machine) -> _Figures | Declined:
+    products = [op for op in strips.ops if isinstance(op.definition.semantics, SumOfProducts)]
+    if not products:
+        return Declined("no product is part of it: kernels have their own tiles")
+    for op in products:
+        rows = _rows(op, strips)
+        if rows is not None and rows < LEAST_ROWS:
+            return Declined(f"strips of {rows} rows are too short for products")
+    made = {r for op in strips.ops for r in op.results}
+    vanishing = sum(v.tensor.size_bytes for v in kept & made if v not in strips.results)
+    if vanishing * LEAST_SAVED < machine.l3_bytes:
+        return Declined("too little of it stays out of memory")
+    whole = {v for op in products for v, k in zip(op.operands, strips.cuts[op].operands, strict=True) if k is None}
+    sums = [r for r in strips.results if r.op is not None and strips.cuts[r.op].axis is None]
+    again = sum(v.tensor.size_bytes for v in whole) + 2 * sum(r.tensor.size_bytes for r in sums)
+    far = again * LARGE > machine.l3_bytes
+    rate = machine.memory_bytes_per_second if far else machine.l3_bytes_per_second * machine.cores
+    seconds = (strips.count - 1) * again / rate + strips.count * STEPS * len(products) * machine.launch_seconds
+    if 2 * vanishing <= strips.count * machine.l3_bytes:  # a strip stays in the shared cache
+        seconds -= 2 * vanishing / machine.memory_bytes_per_second
+    flops = sum(2.0 * op.results[0].tensor.size_elems * _terms(op) / machine.peak_flops(_item(op)) for op in products)
+    return _Figures(strips, vanishing, again, seconds, flops / machine.cores)
+
+
+def _item(op: Op) -> int:
+    return max(4, op.results[0].tensor.dtype.itemsize)
+
+
+def _terms(op: Op) -> int:
+    edges = edges_of(op)
+    return 1 if isinstance(edges, Declined) else prod(v.interval.size for v in edges.ranges)
+
+
+def _rows(op: Op, strips: Strips) -> int | None:
+    """How many rows of a product, or terms of its sums, a strip has; None where strips cut its batches."""
+    cut = strips.cuts[op]
+    numbers = op.attr("dot_dimension_numbers") if op.name == "stablehlo.dot_general" else None
+    if isinstance(numbers, DotDimensions) and cut.axis is not None and cut.axis < len(numbers.lhs_batching):
+        return None
+    v, k = next((v, k) for v, k in zip(op.operands, cut.operands, strict=True) if k is not None)
+    return v.shape[k] // strips.count
+
+
+# ---------------------------------------------------------------- what a plan takes
+
+
+def predicted_seconds(plan: Plan) -> float:
+    """What the cost model predicts for a plan: loops as often as they run, once where that is not known, without what runs once
+    before them."""
+    total = 0.0
+    for step in plan.steps:
+        if isinstance(step, Fusion):
+            total += step.estimate.seconds
+        elif isinstance(step, ControlStep):
+            parts = [_in_loop(r.plan, frozenset(a for _, a in r.region.outside), plan.machine) for r in step.regions]
+            if step.is_loop:
+                total += sum(once for once, _ in parts) + (step.trips or 1) * sum(each for _, each in parts)
+            else:
+                total += max((a + b for a, b in parts), default=0.0)
+    return total
+
+
+def _in_loop(plan: Plan, given: frozenset[Value], machine: Machine) -> tuple[float, float]:
+    """(seconds before a loop, seconds of an iteration) of its region: phases that read nothing but what is `given` run once."""
+    once = 0.0
+    for f in plan.fusions:
+        ahead = tuple(p for p in f.schedule.phases if p is not f.schedule.main and _reads_only(p, given))
+        if ahead:
+            once += f.estimate.seconds - estimate(
+                replace(f.schedule, phases=tuple(p for p in f.schedule.phases if p not in ahead)), machine
+            ).seconds
+    return once, predicted_seconds(plan) - once
+
+
+def _reads_only(phase: Phase, given: frozenset[Value]) -> bool:
+    """Whether a phase's plain loops read nothing but these values."""
+    if not all(isinstance(s, Nest) for s in phase.steps):
+        return False
+    found = [x for s in phase.steps if isinstance(s, Nest) for x in loads([y.node for y in s.stores])]
+    return all(x.value in given for x in found)
