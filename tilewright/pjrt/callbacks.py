@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
 
 from hlo.module import Module, walk
 from hlo.types import TokenType
+from interp import KNOWN_TARGETS
 from tilewright.lapack import CUSTOM_CALLS
+from tilewright.pjrt.handles import Problem
 
-__all__ = ["Callback", "CallbackList", "functions_of", "targets"]
+__all__ = ["Callback", "CallbackList", "check_targets", "functions_of", "targets"]
 
 _TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 
@@ -47,6 +49,14 @@ class CallbackList:
 
     def __len__(self) -> int:
         return 0 if self.last is None else self.last.number + 1
+
+
+def check_targets(module: Module, known: Collection[str]) -> None:
+    """Raises Problem for a custom call that nobody can make: neither one of `known` nor the evaluator."""
+    for op in (op for f in module.functions.values() for op in walk(f.body)):
+        target = op.attr("call_target_name") if op.name == "stablehlo.custom_call" else None
+        if target is not None and target not in known and target not in KNOWN_TARGETS:
+            raise Problem("UNIMPLEMENTED", f"{op.location}: no implementation of the custom call {target!r} for this platform")
 
 
 def _number(op: Any) -> int:
