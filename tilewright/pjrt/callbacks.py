@@ -11,13 +11,11 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-import numpy as np
-
 from hlo.module import Module, walk
-from hlo.types import TokenType
 from interp import KNOWN_TARGETS
 from tilewright.lapack import CUSTOM_CALLS
 from tilewright.pjrt.handles import Problem
+from tilewright.tokens import results_of
 
 __all__ = ["Callback", "CallbackList", "check_targets", "functions_of", "targets"]
 
@@ -77,10 +75,6 @@ def targets(callbacks: dict[int, Callback]) -> dict[str, Callable[..., Any]]:
         return dict(CUSTOM_CALLS)
 
     def call(op: Any, *operands: Any) -> Any:
-        results = callbacks[_number(op)].function(*operands) or ()  # a token, where ordered, is None
-        return tuple(
-            None if isinstance(r.type, TokenType) else np.asarray(x, r.type.dtype)
-            for x, r in zip(results, op.results, strict=True)
-        )
+        return results_of(callbacks[_number(op)].function(*operands), op)
 
     return {**CUSTOM_CALLS, **dict.fromkeys(_TARGETS, call)}

@@ -86,6 +86,7 @@ class _Client:
         self.memory_text = Text(f"TilewrightMemory(id=0, kind={MEMORY_KIND})")
         self.no_values = Named({})
         self.client, self.device, self.description, self.memory, self.topology = (living.new(self) for _ in range(5))
+        state.words[records.KIND_TEXT], state.words[records.KIND_SIZE] = self.memory_kind.address, self.memory_kind.size
         state.words[records.DEVICE], state.words[records.SPACE] = self.device, self.memory
         self.devices, self.memories, self.descriptions = (
             (ctypes.c_uint64 * 1)(handle) for handle in (self.device, self.memory, self.description)
@@ -243,7 +244,6 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Device_DefaultMemory": _handle("memory", "memory"),
     "Device_MemoryStats": _memory_stats,
     "Memory_Id": _number("id", 0),
-    "Memory_Kind": _texts("memory_kind"),
     "Memory_Kind_Id": _number("id", 0),
     "Memory_DebugString": _texts("memory_text"),
     "Memory_ToString": _texts("memory_text"),

@@ -21,11 +21,11 @@ from typing import Any
 
 from codegen.call.direct import native_function
 from tilewright.pjrt.handles import INTERRUPTED, INTERRUPTED_TEXT, Problem, new_error
+from tilewright.pjrt.layout import API_SIZE, ARGUMENTS, CODES, FUNCTIONS, VERSION, check_size
 from tilewright.pjrt.native import functions as native_functions
 from tilewright.pjrt.native import state
 from tilewright.pjrt.native_source import INNER
 from tilewright.pjrt.records import ASK, PYTHON
-from tilewright.pjrt.layout import API_SIZE, ARGUMENTS, CODES, FUNCTIONS, VERSION, check_size
 
 __all__ = ["Entries"]
 

@@ -22,7 +22,7 @@ from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
 from hlo.text.bytecode import MAGIC, text_of
-from hlo.types import TensorType, TokenType, element_type
+from hlo.types import TensorType
 from tilewright.first_call import parsed
 from tilewright.kept_programs import donated
 from tilewright.pjrt import records, threads
@@ -33,6 +33,7 @@ from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
 from tilewright.pjrt.layout import Program as GivenProgram
 from tilewright.pjrt.native import functions, state
+from tilewright.tokens import is_token, tokens_as_arrays
 
 __all__ = ["FUNCTIONS", "Program"]
 
@@ -50,11 +51,12 @@ class Program:
         _check_options(options)
         self.code, self.options = code, options
         self.module = parsed(text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode())
+        tokens_as_arrays(self.module)
         main = self.module.function()
         types = [_as_array(t) for t in main.result_types]
-        self.tokens = [k for k, v in enumerate(main.arguments) if isinstance(v.type, TokenType)]
         self.types = types
-        self.donated = [k for k, is_donated in enumerate(donated(self.module)) if is_donated]
+        given = [k for k in range(len(main.arguments)) if not is_token(main, k)]
+        self.donated = [k for k, is_donated in zip(given, donated(self.module), strict=True) if is_donated]
         self.callbacks = functions_of(self.module)
         calls = targets(self.callbacks)
         check_targets(self.module, calls)
@@ -94,7 +96,7 @@ class Program:
 
     def _native_call(self, compiled: codegen.Executable) -> XlaCall | None:
         """What native functions call; None for a program with steps of Python's, or another that they do not take."""
-        if self.tokens or self.callbacks:
+        if self.callbacks:
             return None
         call = compiled.for_xla(0, Failures(), is_plain=True)
         if isinstance(call, Declined) or call.has_host:
@@ -119,16 +121,10 @@ class Program:
         return self.compiled
 
 
-_TOKEN = TensorType((0,), element_type("i1"))
-"""What JAX passes for a token: an array of no booleans."""
-
-
 def _as_array(t: Any) -> TensorType:
-    """The type of the array that a result is to jaxlib. Raises Problem where there is none."""
+    """The type of an array that a result is. Raises Problem where there is none."""
     if isinstance(t, TensorType) and t.is_static:
         return t
-    if isinstance(t, TokenType):
-        return _TOKEN
     raise Problem("UNIMPLEMENTED", f"a result of type {t}, which is no array of a fixed shape")
 
 
@@ -162,9 +158,6 @@ def _compile(a: Any) -> None:
     a.executable = Program(_bytes(given.code, given.code_size), _bytes(a.options, a.options_size)).give()
 
 
-_NO_ELEMENTS = np.zeros(0, np.bool_)
-
-
 def _execute(a: Any) -> None:
     program: Program = living[a.executable]
     if a.devices != 1:
@@ -188,13 +181,11 @@ def _execute(a: Any) -> None:
 
     def results() -> list[np.ndarray]:
         arrays: list[Any] = [x.array() for x in taken]
-        for k in program.tokens:
-            arrays[k] = None
         taken.clear()
         began = time.perf_counter()
         made = executable(*arrays)
         program.seconds = time.perf_counter() - began
-        return [_NO_ELEMENTS if r is None else r for r in made]
+        return list(made)
 
     # As on JAX's CPU, cheap programs run here with their callbacks, however long these take.
     seconds = executable.estimated_seconds if program.callbacks else program.seconds
@@ -207,6 +198,7 @@ def _execute(a: Any) -> None:
                 made.append(buffer_of(array))
             interrupts.raise_pending()
         else:
+            _check_memory(program)
             made, event = later(results, [(t.dtype, t.static_shape) for t in program.types], more=bool(a.events))
     except BaseException:  # jaxlib does not look at results beside an error
         for handle in made:
@@ -220,6 +212,15 @@ def _execute(a: Any) -> None:
         handles[:] = made
     if a.events:
         ctypes.c_uint64.from_address(a.events).value = event
+
+
+def _check_memory(program: Program) -> None:
+    """Raises Problem where the system has no memory for the results: said when the program is called, not when it has run."""
+    needed = program.made_bytes + program.executable().stats.scratch_bytes
+    try:
+        np.empty(needed, np.uint8)
+    except MemoryError:
+        raise Problem("RESOURCE_EXHAUSTED", f"out of memory: no room for {needed} bytes of results and scratch") from None
 
 
 def _wait_for_room() -> None:
@@ -248,10 +249,6 @@ def _executable(a: Any) -> None:
 
 def _name(a: Any) -> None:
     living[a.executable].name.give(a)
-
-
-def _one(a: Any) -> None:
-    a.count = 1
 
 
 def _code_size(a: Any) -> None:
@@ -353,8 +350,6 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Compile": _compile,
     "Executable_Destroy": _destroy,
     "Executable_Name": _name,
-    "Executable_NumReplicas": _one,
-    "Executable_NumPartitions": _one,
     "Executable_SizeOfGeneratedCodeInBytes": _code_size,
     "Executable_GetCostAnalysis": _costs,
     "Executable_OutputMemoryKinds": _kinds,

@@ -557,12 +557,27 @@ def kernel(begin, end):
             own[{OWN_ANSWER}] = {DONE}
 """
 
-_OUTPUTS = """
+OTHER_FUNCTIONS = (
+    "Executable_NumOutputs", "Executable_NumReplicas", "Executable_NumPartitions", "Memory_Kind", "Error_Destroy",
+)  # fmt: skip
+
+_OTHER = """
 def kernel(begin, end):
     own = words(begin)
     a = words(own[{OWN_ARGUMENTS}])
-    a[{count}] = words(a[{executable}])[{MADE}]
-    own[{OWN_ANSWER}] = {DONE}
+    state = words(own[{OWN_STATE}])
+    if end == {Executable_NumOutputs}:
+        a[{count}] = words(a[{executable}])[{MADE}]
+        own[{OWN_ANSWER}] = {DONE}
+    elif end == {Executable_NumReplicas} or end == {Executable_NumPartitions}:
+        a[{count}] = 1
+        own[{OWN_ANSWER}] = {DONE}
+    elif end == {Memory_Kind}:
+        a[{text}] = state[{KIND_TEXT}]
+        a[{text_size}] = state[{KIND_SIZE}]
+        own[{OWN_ANSWER}] = {DONE}
+    elif a[{error}] == 0:
+        own[{OWN_ANSWER}] = {DONE}
 """
 
 _RUN = """
@@ -670,7 +685,7 @@ def kernel(begin, end):
 
 # ---------------------------------------------------------------- all of them
 
-_NUMBERS = {name: k for names in (BUFFER_FUNCTIONS, EVENT_FUNCTIONS) for k, name in enumerate(names)}
+_NUMBERS = {name: k for names in (BUFFER_FUNCTIONS, EVENT_FUNCTIONS, OTHER_FUNCTIONS) for k, name in enumerate(names)}
 
 
 def _words(function: str, *fields: str, **others: str) -> dict[str, int]:
@@ -712,10 +727,12 @@ def entries(element_count: int) -> dict[tuple[str, ...], str]:
     given = _words(host, "data", "dims", "rank", "strides", "strides_count", "device", "memory", "layout", "done", made="buffer")
     types = {"element": offset(host, "element"), "semantics": offset(host, "semantics"), "elements": element_count}
     event = _words("Event_OnReady", "event", "callback", "user")
+    other = _words("Executable_NumOutputs", "executable", "count") | _words("Memory_Kind", "text", "text_size")
+    other |= _words("Error_Destroy", "error")
     return {
         BUFFER_FUNCTIONS: expanded(_BUFFER, buffer=word("Buffer_Destroy", "buffer"), **at, **_NUMBERS),
         EVENT_FUNCTIONS: expanded(_EVENT, **event, is_ready=offset("Event_IsReady", "is_ready"), **_NUMBERS),
         (host,): expanded(_FROM_HOST, **given, **types),
         (execute,): expanded(_EXECUTE, **call, **kept),
-        ("Executable_NumOutputs",): expanded(_OUTPUTS, **_words("Executable_NumOutputs", "executable", "count")),
+        OTHER_FUNCTIONS: expanded(_OTHER, **other, **_NUMBERS),
     }

@@ -25,6 +25,7 @@ HEAD, TAIL, PENDING, WORKERS, STOP, SPIN, TURN = 16, 17, 18, 19, 20, 21, 22
 MALLOC, FREE, PYTHON, DEVICE, SPACE, ITEM_BYTES = 24, 25, 26, 27, 28, 29
 BUFFERS, MEMORIES, EVENTS, TASKS = 32, 33, 34, 35  # how many there are
 DROP_MEMORY, DROP_EVENT, NEW, NEW_EVENT, TAKE, RUN, FIRE, COUNT_EVENT = range(40, 48)  # addresses of functions
+KIND_TEXT, KIND_SIZE = 50, 51  # the name of the device's memory
 CANCELLED, NO_MEMORY = 48, 49  # handles of failures that are never dropped
 READY = 56  # the record of the event that has ended, and well
 STATE_WORDS = 64
