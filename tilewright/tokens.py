@@ -48,7 +48,7 @@ def tokens_as_arrays(module: Module) -> None:
 def results_of(found: Any, op: Op) -> tuple[Any, ...]:
     """What JAX's function for a callback gives as the op's results: None is a token's, and nothing where there are none."""
     return tuple(
-        None if isinstance(r.type, TokenType) else NO_ELEMENTS if x is None else np.asarray(x, r.type.dtype)
+        None if isinstance(r.type, TokenType) else NO_ELEMENTS if x is None else np.asarray(x, r.tensor.dtype)
         for x, r in zip(found or (), op.results, strict=True)
     )
 

@@ -303,8 +303,9 @@ class Executable:
         given = [slot for slot, _, _ in self._given]
         threads = self.threads or native_threads.default_threads()
         return XlaCall(
-            self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures, is_plain
-        )
+            self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures,
+            is_plain,
+        )  # fmt: skip
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""

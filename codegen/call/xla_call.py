@@ -254,9 +254,15 @@ def kernel(begin, end):
             if made[row + 1] != 0:
                 copy_bytes(__MADE__, addresses[made[row]], made[row + 1])
 """
-_FRAME_SOURCE = _BODY_SOURCE.replace("__GIVEN__", f"words(buffers[k])[{_DATA}]").replace("__MADE__", f"words(targets[k])[{_DATA}]")
-# The same for callers who have the addresses: of the arguments' elements, of the results'
-_PLAIN_SOURCE = _BODY_SOURCE.replace("__GIVEN__", "buffers[k]").replace("__MADE__", "targets[k]")
+
+
+def _body(given: str, made: str) -> str:
+    return _BODY_SOURCE.replace("__GIVEN__", given).replace("__MADE__", made)
+
+
+_FRAME_SOURCE = _body(f"words(buffers[k])[{_DATA}]", f"words(targets[k])[{_DATA}]")
+# For callers who have the addresses: of the arguments' elements, of the results'
+_PLAIN_SOURCE = _body("buffers[k]", "targets[k]")
 
 _HOST_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _NO_BUFFERS = KernelSignature(())
@@ -325,9 +331,9 @@ class XlaCall:
     constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
     address of a word that is increased when a call has ended, as the last that it does with the record or this word.
 
-    A record that `is_plain` is for who calls its body himself: with the address of [the addresses (arguments' elements at word
-    `ARGUMENTS`, results' at word `RESULTS`), the record, `bytes` of memory at a multiple of a cache line, status]. The status is 0
-    then, and after the call `INTERRUPTED` where a signal's handler has raised.
+    A record that `is_plain` is for callers of its body, with the address of [where the addresses are (at word `ARGUMENTS` those of
+    the arguments' elements, at word `RESULTS` the results'), the record, `bytes` of memory from a cache line's start,
+    status]. The status is 0 then, and after the call `INTERRUPTED` where a signal's handler has raised.
     """
 
     def __init__(

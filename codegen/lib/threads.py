@@ -1,6 +1,7 @@
 """What the launcher's own source may call: atomics, futexes, the clock, and calls through an address.
 
-These are for ``codegen.launcher.run_source`` and for calls from XLA and JAX; generated kernels have no use for them. ``words(address)`` reads memory as int64.
+These are for ``codegen.launcher.run_source``, and for calls from XLA and JAX; generated kernels have no use for them.
+``words(address)`` reads memory as int64.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 CPython's handlers run in the main thread, between two instructions of Python; compiled code that never returns would never be
 interrupted. `tilewright_interrupted`, a native function that compiled loops call every so many turns, has the pending handlers
 run (at most every `PERIOD_NANOSECONDS`, with the interpreter's lock), keeps what they raised, and answers 1 from then on. Whoever
-called the compiled code then calls `raise_pending`. In other threads the answer is 0, and costs a comparison, unless all loops there
-are to end (`end_loops`): nobody wants their results any more.
+called the compiled code then calls `raise_pending`. In other threads the answer is 0, and costs a comparison, unless all loops
+there are to end (`end_loops`): nobody wants their results any more.
 
 Kernels ask where they hold a loop without a known end; a long kernel of any other kind is finished first.
 """
@@ -23,7 +23,8 @@ __all__ = ["CELL", "PYTHONS", "SYMBOL", "end_loops", "install", "is_installed", 
 SYMBOL = "tilewright_interrupted"
 CELL = "tilewright_interrupts_cell"
 PERIOD_NANOSECONDS = 50_000_000
-# words of the cell: the main thread, when it last asked, what was raised (type, value, traceback), whether other threads' loops end
+# words of the cell: the main thread, when it last asked, what was raised (type, value, traceback), whether other threads'
+# loops are to end
 _MAIN, _LAST, _RAISED, _ENDING = 0, 1, 2, 5
 _WORDS = 6
 

@@ -1,8 +1,8 @@
 """Buffers: arrays that jaxlib holds. From host memory and back, views of foreign memory, copies, elements that come later.
 
-A buffer's elements are dense and in row-major order, one element of fewer than eight bits in a byte of its own (as NumPy and JAX's
-CPU have them). Nothing here ever writes to elements that a buffer has had: not even to a donated one's. Native functions keep the
-records and take what is simple (`native_source`); what they do not take, and what needs NumPy, is here.
+A buffer's elements are dense and in row-major order, one element of fewer than eight bits in a byte of its own (as NumPy and
+JAX's CPU have them). Nothing here ever writes to elements that a buffer has had: not even to a donated one's. Native functions
+keep the records and take what is simple (`native_source`); what they do not take, and what needs NumPy, is here.
 """
 
 from __future__ import annotations

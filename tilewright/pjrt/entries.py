@@ -1,11 +1,12 @@
 """The functions that jaxlib calls: native ones, each of which calls its Python function and lets no exception through.
 
-jaxlib gets the address of a small native function for each entry of the interface. What is called again and again has a native
-function of its own (`native_source`) that is asked first. For the rest it takes the interpreter's lock, puts an exception aside that is on its way (jaxlib destroys things then, too), calls Python with the address of the arguments, and
-returns the number that Python returned: 0, or the handle of an error. Where Python raised
-instead, as a signal's handler may at any place, it returns an error (`INTERRUPTED`), and has the exception raised again in the
-main thread as soon as jaxlib is back in Python. jaxlib ends the process when certain quick functions fail (sizes, names): those
-are called again first, and beyond the limit of recursion where that was reached. What merely lets go of something never fails.
+jaxlib gets the address of a small native function for each entry of the interface. What is called again and again has a
+native function of its own (`native_source`), which is asked first. The rest takes the interpreter's lock, puts an exception aside
+that is on its way (jaxlib destroys things then, too), calls Python with the address of the arguments, and returns the number that
+Python returned: 0, or the handle of an error. Where Python raised instead, as a signal's handler may at any place, it returns an
+error (`INTERRUPTED`), and has the exception raised again in the main thread as soon as jaxlib is back in Python. jaxlib ends the
+process when certain quick functions fail (sizes, names): those are called again first, and beyond the limit of recursion where
+that was reached. What merely lets go of something never fails.
 
 Once the interpreter takes itself down (after its functions of `atexit`, of which JAX's drop the client), Python is not called any
 more: letting go does nothing, all else fails.
@@ -40,7 +41,9 @@ _PYTHONS = (
     " Py_GetRecursionLimit Py_SetRecursionLimit"
 ).split()
 _ENDS = len(_PYTHONS)
-(_RECURSION, _MEMORY, _MAIN, _TYPE, _VALUE, _TRACE, _DEEP, _LIMIT, _TEXT, _TEXT_SIZE, _STATE, _ROWS) = range(_ENDS + 1, _ENDS + 13)
+(
+    _RECURSION, _MEMORY, _MAIN, _TYPE, _VALUE, _TRACE, _DEEP, _LIMIT, _TEXT, _TEXT_SIZE, _STATE, _ROWS,
+) = range(_ENDS + 1, _ENDS + 13)  # fmt: skip
 # words of a row: Python's function, what is returned when it raised, what once Python is gone, how often it is called, the native
 # function that is asked first, and what it gets to know which one is meant
 _CALL, _RAISED, _GONE, _TIMES, _NATIVE, _WHICH = range(6)

@@ -208,7 +208,7 @@ def _execute(a: Any) -> None:
         if k not in kept and not buffers[k].has_references:
             buffers[k].delete()
     if made:
-        handles = (ctypes.c_uint64 * len(made)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
+        handles: Any = (ctypes.c_uint64 * len(made)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
         handles[:] = made
     if a.events:
         ctypes.c_uint64.from_address(a.events).value = event

@@ -1,8 +1,8 @@
 """What jaxlib holds: handles, errors and events, and who owns what.
 
-The handle of a buffer or an event is the address of its record (`records`), which native functions look after. Any other handle is
-a number that stands for an object of Python's; it is never given out again, so one that jaxlib uses after destroying it is an
-error and not another object. The rule of ownership:
+The handle of a buffer, an event or a program is the address of its record (`records`); native functions look after the first two.
+Any other handle is a number that stands for an object of Python's; it is never given out again, so one that jaxlib uses after
+destroying it is an error and not another object. The rule of ownership:
 
 * An object lives, with all C memory that it has shown (texts, lists of dimensions, attributes), from the call that gives its
   handle to jaxlib until jaxlib destroys the handle. The client, its device, memory and topology live as long as the process.
@@ -28,8 +28,8 @@ from tilewright.pjrt.layout import ARGUMENTS, CODES
 from tilewright.pjrt.native import c_words, functions, state
 
 __all__ = [
-    "INNER_FUNCTIONS", "INTERRUPTED", "INTERRUPTED_TEXT", "READY", "Handles", "Problem", "Text", "code_of", "count_event", "drop_event",
-    "end_event", "event_failure", "has_ended", "living", "new_error", "new_event", "wait_for",
+    "INNER_FUNCTIONS", "INTERRUPTED", "INTERRUPTED_TEXT", "READY", "Handles", "Problem", "Text", "code_of", "count_event",
+    "drop_event", "end_event", "event_failure", "has_ended", "living", "new_error", "new_event", "wait_for",
 ]  # fmt: skip
 
 

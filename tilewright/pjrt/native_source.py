@@ -19,7 +19,7 @@ from tilewright.pjrt.records import offset, option, word
 __all__ = ["INNER", "entries", "helpers", "worker"]
 
 INNER = ("Own_Give", "Own_Error", "Own_Share")
-"""Python functions that native ones call: an object is no longer used; a new error for an event; the same failure for another one."""
+"""Python functions that native ones call: an object is used no more; a new error for an event; its failure for another one."""
 
 _PATTERNS = {
     "TAKE_LOCK()": f"""

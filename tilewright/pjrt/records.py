@@ -6,8 +6,8 @@
     task      a call that is on its way
     program   what a call needs to know, kept by `executables.Program`
 
-A handle of a buffer, an event or a program is the address of its record. Counts change in one step; the rest of buffers, events and
-tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
+A handle of a buffer, an event or a program is the address of its record. Counts change in one step; the rest of buffers, events
+and tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COUNT, DATA, ROOM, OWNER, MEMORY_WORDS = 0, 1, 2, 3, 4  # OWNER: the handle of t
 
 # ---- a buffer
 MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, DIMS = 0, 1, 2, 3, 4, 5, 6, 8
-"""KEPT: the memory of a deleted buffer to which references are counted; at DIMS the sizes, then the dimensions from the fastest."""
+"""KEPT: the memory of a deleted buffer with REFERENCES. At DIMS the sizes, then the dimensions from the fastest."""
 
 # ---- an event: its count comes first, as a memory's does
 ENDED, LISTENERS, FAILURE = 1, 2, 3

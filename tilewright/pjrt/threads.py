@@ -1,7 +1,7 @@
-"""The thread that runs what needs Python: callbacks, ops of the evaluator, programs too large for native calls, copies to the host.
+"""The threads that run what needs Python: callbacks, the evaluator's ops, programs too large for native calls, copies to hosts.
 
-Work is done in the order in which it came, by one thread. What that thread itself asks for (a callback that calls a program) would
-wait for its own end, so it gets a thread of its own, which stays for more of this kind.
+Work is done in the order in which it came, by one thread. What that thread itself asks for (a callback that calls a program)
+would wait for its own end: it gets a thread of its own, which stays for more of this kind.
 """
 
 from __future__ import annotations
