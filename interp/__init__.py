@@ -6,11 +6,9 @@ It shares the program model with the rest and none of its index analysis.
 from interp import rules as _rules  # fills the table of rules
 from interp.errors import DeadlockError, ExecutionError, InputError, LimitError, UnknownTargetError
 from interp.machine import Limits, TraceEvent
-from interp.rules.custom_calls import KNOWN_TARGETS
 from interp.run import evaluate, run_parallel
 
 __all__ = [
-    "KNOWN_TARGETS",
     "DeadlockError",
     "ExecutionError",
     "InputError",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from hlo.module import Module, walk
-from interp import KNOWN_TARGETS
+from interp.rules.custom_calls import KNOWN_TARGETS
 from tilewright.lapack import CUSTOM_CALLS
 from tilewright.pjrt.handles import Problem
 from tilewright.tokens import results_of
