@@ -257,9 +257,13 @@ def check_interrupted_waits() -> None:
         raise KeyboardInterrupt
 
     was = signal.signal(signal.SIGALRM, interrupt)
-    with pytest.raises(KeyboardInterrupt):
+
+    def wait() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         x.block_until_ready()
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
     signal.signal(signal.SIGALRM, was)
     waiting = jax.jit(lambda x: x + 1)(x)
     assert not x.is_ready() and not waiting.is_ready()

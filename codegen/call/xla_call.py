@@ -331,9 +331,9 @@ class XlaCall:
     constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
     address of a word that is increased when a call has ended, as the last that it does with the record or this word.
 
-    A record that `is_plain` is for callers of its body, with the address of [where the addresses are (at word `ARGUMENTS` those of
-    the arguments' elements, at word `RESULTS` the results'), the record, `bytes` of memory from a cache line's start,
-    status]. The status is 0 then, and after the call `INTERRUPTED` where a signal's handler has raised.
+    A record that `is_plain` is for callers of its body, with the address of [where the addresses are (at word `ARGUMENTS` those
+    of the arguments' elements, at word `RESULTS` the results'), the record, `bytes` of memory from a cache line's start, status].
+    The status is 0 then, and after the call `INTERRUPTED` where a signal's handler has raised.
     """
 
     def __init__(

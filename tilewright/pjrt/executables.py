@@ -76,10 +76,12 @@ class Program:
         self.seconds = inf  # of the last call through Python
         self._rows = self._results()
         self._donated = int64s(self.donated)
+        self.failures = Failures()
+        self.is_hosted = False
         self.call = self._native_call(self.compiled)
         words = (
             self.call.address if self.call is not None else 0, len(main.arguments), len(types), self._rows.ctypes.data,
-            self._donated.ctypes.data, len(self.donated), 0, _FOREVER,
+            self._donated.ctypes.data, len(self.donated), 0, 0 if self.is_hosted else _FOREVER, self.is_hosted,
         )  # fmt: skip
         self.words = (ctypes.c_int64 * records.PROGRAM_WORDS)(*words)
         self.costs = Named({"bytes accessed": float(self.given_bytes + self.made_bytes)})
@@ -95,16 +97,22 @@ class Program:
         return rows
 
     def _native_call(self, compiled: codegen.Executable) -> XlaCall | None:
-        """What native functions call; None for a program with steps of Python's, or another that they do not take."""
-        if self.callbacks:
+        """What native functions call; None for a program that they do not take.
+
+        One with steps of Python's is run by its caller, as JAX's CPU does with cheap programs, however long those steps take.
+        """
+        call = compiled.for_xla(0, self.failures, is_plain=True)
+        if isinstance(call, Declined) or (call.has_host and not self._is_cheap(compiled)):
             return None
-        call = compiled.for_xla(0, Failures(), is_plain=True)
-        if isinstance(call, Declined) or call.has_host:
-            return None
+        self.is_hosted = call.has_host
         expect_memory(2 * (call.bytes + self.made_bytes))
         if call.threads > 1:
             native_threads.have_workers(call.threads)
         return call
+
+    @staticmethod
+    def _is_cheap(compiled: codegen.Executable) -> bool:
+        return compiled.estimated_seconds < 1e-9 * records.INLINE_NANOSECONDS
 
     def give(self) -> int:
         """A handle, one more."""
@@ -165,12 +173,18 @@ def _execute(a: Any) -> None:
     check_device(a.device, None)
     executable = program.executable()
     interrupts.raise_pending()
+    failure = program.failures.take()
+    if failure is not None:
+        raise failure
     _wait_for_room()
     if program.call is not None:
         functions().have_worker()
         if functions().enter("LoadedExecutable_Execute", ctypes.addressof(a), is_forced=True) == records.DONE:
             return
         interrupts.raise_pending()
+        failure = program.failures.take()
+        if failure is not None:
+            raise failure
     given = (ctypes.c_uint64 * a.count).from_address(ctypes.c_uint64.from_address(a.arguments).value) if a.count else ()
     buffers = [Buffer(handle) for handle in given]
     taken = [b.taken() for b in buffers]
@@ -187,9 +201,7 @@ def _execute(a: Any) -> None:
         program.seconds = time.perf_counter() - began
         return list(made)
 
-    # As on JAX's CPU, cheap programs run here with their callbacks, however long these take.
-    seconds = executable.estimated_seconds if program.callbacks else program.seconds
-    is_quick = seconds < 1e-9 * records.INLINE_NANOSECONDS
+    is_quick = program.seconds < 1e-9 * records.INLINE_NANOSECONDS and not program.callbacks
     made: list[int] = []
     event = READY
     try:

@@ -468,6 +468,8 @@ def kernel(begin, end):
                     is_taken = False
                 if argument[{EVENT}] != 0 and words(argument[{EVENT}])[{ENDED}] != {FINE}:
                     is_there = False
+            if program[{HOSTED}] != 0 and not is_there:
+                is_taken = False
             if is_taken and not (is_there and is_quick):
                 event_at = call_function(state[{MALLOC}], 8 * {EVENT_WORDS}, 0, 0)
                 is_taken = event_at != 0
@@ -613,7 +615,8 @@ def kernel(begin, end):
         call_entry(record[{BODY}], begin + 8 * {OWN}, 0, 0, 0)
         task[{STATUS}] = task[{OWN} + 3]
         FREE(room)
-    program[{NANOSECONDS}] = clock_ns() - started
+    if program[{HOSTED}] == 0:
+        program[{NANOSECONDS}] = clock_ns() - started
 """
 
 _WORKER = """

@@ -50,10 +50,10 @@ NEW_WORDS = 8
 LATER = -1
 
 # ---- a program
-CALL, GIVEN, MADE, ROWS, DONATED, DONATIONS, CALLS, NANOSECONDS = range(8)
+CALL, GIVEN, MADE, ROWS, DONATED, DONATIONS, CALLS, NANOSECONDS, HOSTED = range(9)
 """CALL: the record of `codegen.call.xla_call`, or 0; ROWS: what each result is made from; DONATED, how many DONATIONS;
-CALLS that are on their way; NANOSECONDS of the last one."""
-PROGRAM_WORDS = 8
+CALLS that are on their way; NANOSECONDS of the last one; HOSTED: whether steps are Python's, so that its caller's thread runs it."""
+PROGRAM_WORDS = 9
 
 # ---- a task: a link, what it runs, and as many words for each argument and each result
 (LINK, PROGRAM, DEPENDENCIES, RESULT_EVENT, STATUS, TROUBLE) = range(6)
