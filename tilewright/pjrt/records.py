@@ -52,7 +52,7 @@ LATER = -1
 # ---- a program
 CALL, GIVEN, MADE, ROWS, DONATED, DONATIONS, CALLS, NANOSECONDS, HOSTED = range(9)
 """CALL: the record of `codegen.call.xla_call`, or 0; ROWS: what each result is made from; DONATED, how many DONATIONS;
-CALLS that are on their way; NANOSECONDS of the last one; HOSTED: whether steps are Python's, so that its caller's thread runs it."""
+CALLS that are on their way; NANOSECONDS of the last one; HOSTED: whether steps are Python's; its caller's thread runs it."""
 PROGRAM_WORDS = 9
 
 # ---- a task: a link, what it runs, and as many words for each argument and each result
