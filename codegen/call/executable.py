@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -251,6 +251,13 @@ class Executable:
         parts = [f"# {k.name}\n{k.source}" for k in self.kernels]
         return "\n\n".join([*parts, *(f"# in the evaluator: {f}" for f in self.fallbacks)])
 
+    @property
+    def estimated_seconds(self) -> float:
+        """About what all kernels take in one thread, each run once, however often a loop turns; infinite for the evaluator."""
+        if self.whole is not None:
+            return inf
+        return sum(_seconds(k.fusion) for k in self._kernels)
+
     # ------------------------------------------------------------ run
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
@@ -268,8 +275,8 @@ class Executable:
         """
         return self._run(arrays, None, owner) if self.whole is None and self._packs.packs else self(*arrays)
 
-    def for_xla(self, done: int, failures: Failures) -> XlaCall | Declined:
-        """The program as XLA calls it (`codegen.call.xla_call`), or why it cannot be called so."""
+    def for_xla(self, done: int, failures: Failures, is_plain: bool = False) -> XlaCall | Declined:
+        """The program as XLA calls it, or whoever has addresses (`codegen.call.xla_call`), or why it cannot be called so."""
         if self.whole is not None:
             return Declined(f"the evaluator runs the whole program: {self.whole}")
         if self._debug:
@@ -296,8 +303,9 @@ class Executable:
         given = [slot for slot, _, _ in self._given]
         threads = self.threads or native_threads.default_threads()
         return XlaCall(
-            self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures
-        )
+            self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures,
+            is_plain,
+        )  # fmt: skip
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""

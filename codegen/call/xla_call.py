@@ -26,7 +26,10 @@ from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 
-__all__ = ["ATTRIBUTE", "MESSAGE", "TARGET", "Failures", "XlaCall", "expect_memory", "handler_address", "prepare"]
+__all__ = [
+    "ARGUMENTS", "ATTRIBUTE", "BODY", "BYTES", "INTERRUPTED", "MESSAGE", "RESULTS", "TARGET", "Failures", "XlaCall",
+    "expect_memory", "handler_address", "prepare",
+]  # fmt: skip
 
 TARGET = "tilewright_call"
 ATTRIBUTE = "record"
@@ -35,7 +38,7 @@ _LINE = 64
 
 # words of a program's record
 (
-    _BODY, _BYTES, _SLOTS, _FIXED, _ARENA_COUNT, _ARENA, _ARENA_AT, _GIVEN_COUNT, _GIVEN, _MADE_COUNT, _MADE, _CELLS, _CELL_SLOTS,
+    BODY, BYTES, _SLOTS, _FIXED, _ARENA_COUNT, _ARENA, _ARENA_AT, _GIVEN_COUNT, _GIVEN, _MADE_COUNT, _MADE, _CELLS, _CELL_SLOTS,
     _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE, _ALLOCATE, _RELEASE,
 ) = range(24)  # fmt: skip
 _RECORD_WORDS = 24
@@ -43,9 +46,9 @@ _RECORD_WORDS = 24
 # itself), and the bits that its address must not have
 _MADE_WORDS = 3
 # words of XLA's structures: of a call frame the pointers to its arguments and results, of a buffer its data
-_ARGS, _RETS, _DATA = 9, 14, 3
+ARGUMENTS, RESULTS, _DATA = 9, 14, 3
 # what became of a call
-_FINE, _REFUSED, _FAILED, _INTERRUPTED = 0, 1, 2, 3
+_FINE, _REFUSED, _FAILED, INTERRUPTED = 0, 1, 2, 3
 
 MESSAGE = "Tilewright: a step failed or was refused"
 
@@ -113,7 +116,7 @@ execute:
   %value = load ptr, ptr %value_at
   %number = load i64, ptr %value
   %record = inttoptr i64 %number to ptr
-  %bytes_at = getelementptr i64, ptr %record, i64 {_BYTES}
+  %bytes_at = getelementptr i64, ptr %record, i64 {BYTES}
   %bytes = load i64, ptr %bytes_at
   %allocate_at = getelementptr ptr, ptr %record, i64 {_ALLOCATE}
   %allocate = load ptr, ptr %allocate_at
@@ -148,7 +151,10 @@ go:
   ; Whoever waits for the end of the last call may now free the record, the program and this word.
   %count = atomicrmw add ptr %ended, i64 1 seq_cst
   %status = load i64, ptr %own_3
-  %is_fine = icmp eq i64 %status, {_FINE}
+  ; Where it was interrupted, the results are nobody's: the caller raises what the signal's handler raised.
+  %is_over = icmp eq i64 %status, {_FINE}
+  %is_interrupted = icmp eq i64 %status, {INTERRUPTED}
+  %is_fine = or i1 %is_over, %is_interrupted
   br i1 %is_fine, label %done, label %fail
 done:
   ret ptr null
@@ -185,16 +191,16 @@ def kernel(begin, end):
     for k in range(record[{_ARENA_COUNT}]):
         addresses[arena[2 * k]] = base + arena[2 * k + 1]
     given = words(record[{_GIVEN}])
-    buffers = words(call[{_ARGS}])
+    buffers = words(call[{ARGUMENTS}])
     for k in range(record[{_GIVEN_COUNT}]):
         if given[k] >= 0:
-            addresses[given[k]] = words(buffers[k])[{_DATA}]
+            addresses[given[k]] = __GIVEN__
     made = words(record[{_MADE}])
     results = record[{_MADE_COUNT}]
-    targets = words(call[{_RETS}])
+    targets = words(call[{RESULTS}])
     for k in range(results):
         row = k * {_MADE_WORDS}
-        address = words(targets[k])[{_DATA}]
+        address = __MADE__
         if address & made[row + 2] != 0:
             own[3] = {_REFUSED}
         if made[row + 1] == 0:
@@ -233,7 +239,7 @@ def kernel(begin, end):
             call_entry(record[{_RUN}], run_at, 0, 0, 0)
             position = run[{words.POSITION}]
             if position < 0:
-                own[3] = {_INTERRUPTED}
+                own[3] = {INTERRUPTED}
                 goes_on = False
             elif position >= count:
                 goes_on = False
@@ -246,11 +252,17 @@ def kernel(begin, end):
         for k in range(results):
             row = k * {_MADE_WORDS}
             if made[row + 1] != 0:
-                copy_bytes(words(targets[k])[{_DATA}], addresses[made[row]], made[row + 1])
-    elif own[3] == {_INTERRUPTED}:
-        # the results are nobody's: the caller raises what the signal's handler raised
-        own[3] = 0
+                copy_bytes(__MADE__, addresses[made[row]], made[row + 1])
 """
+
+
+def _body(given: str, made: str) -> str:
+    return _BODY_SOURCE.replace("__GIVEN__", given).replace("__MADE__", made)
+
+
+_FRAME_SOURCE = _body(f"words(buffers[k])[{_DATA}]", f"words(targets[k])[{_DATA}]")
+# For callers who have the addresses: of the arguments' elements, of the results'
+_PLAIN_SOURCE = _body("buffers[k]", "targets[k]")
 
 _HOST_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _NO_BUFFERS = KernelSignature(())
@@ -259,7 +271,7 @@ _NO_BUFFERS = KernelSignature(())
 def prepare() -> None:
     """Has the code that every call from XLA runs loaded."""
     handler_address()
-    compile_kernel(_BODY_SOURCE, _NO_BUFFERS)
+    compile_kernel(_FRAME_SOURCE, _NO_BUFFERS)
 
 
 def handler_address() -> int:
@@ -317,6 +329,10 @@ class XlaCall:
     bytes to copy from there (0: written by the program) and the alignment of what is written there, `fixed` the addresses of
     constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
     address of a word that is increased when a call has ended, as the last that it does with the record or this word.
+
+    A record that `is_plain` is for callers of its body, with the address of [where the addresses are (at word `ARGUMENTS` those
+    of the arguments' elements, at word `RESULTS` the results'), the record, `bytes` of memory from a cache line's start, status].
+    The status is 0 then, and after the call `INTERRUPTED` where a signal's handler has raised.
     """
 
     def __init__(
@@ -331,8 +347,10 @@ class XlaCall:
         host: Callable[[int, Any], None],
         done: int,
         failures: Failures,
+        is_plain: bool = False,
     ) -> None:
         self._keep: list[Any] = [plan]
+        self.has_host = any(isinstance(s, launch.Host) for s in plan.steps)
         self.threads = threads if plan.parallel else 1
         # Its end is waited for in the caller's thread: signals are heard there alone, and there a callback's error is raised.
         self.is_waited_for = any(isinstance(s, launch.Host | launch.Unless) or _is_long(s) for s in plan.steps)
@@ -343,13 +361,13 @@ class XlaCall:
         room_words = slots + len(plan.slots) + template.size + words.RUN_WORDS
         arena_at = -(-8 * room_words // _LINE) * _LINE
         scratch_at = arena_at + -(-arena_bytes // _LINE) * _LINE
-        body = compile_kernel(_BODY_SOURCE, _NO_BUFFERS)
+        body = compile_kernel(_PLAIN_SOURCE if is_plain else _FRAME_SOURCE, _NO_BUFFERS)
         sizes = {k: len(s.buffers) for k, s in enumerate(plan.steps) if isinstance(s, launch.Host)}
         called = self._host(host, sizes, failures) if sizes else None
         self._keep += [body, called]
         record = [0] * _RECORD_WORDS
-        record[_BODY] = body.entry
-        record[_BYTES] = self.bytes = scratch_at + plan.scratch_stride * self.threads + 2 * _LINE
+        record[BODY] = body.entry
+        record[BYTES] = self.bytes = scratch_at + plan.scratch_stride * self.threads + 2 * _LINE
         record[_SLOTS], record[_FIXED] = slots, self._words([fixed.get(k, 0) for k in range(slots)])
         record[_ARENA_COUNT], record[_ARENA] = len(offsets), self._words([w for pair in offsets.items() for w in pair])
         record[_ARENA_AT], record[_SCRATCH_AT] = arena_at, scratch_at

@@ -1,6 +1,7 @@
 """What the launcher's own source may call: atomics, futexes, the clock, and calls through an address.
 
-These are for ``codegen.launcher.run_source``; generated kernels have no use for them. ``words(address)`` reads memory as int64.
+These are for ``codegen.launcher.run_source``, and for calls from XLA and JAX; generated kernels have no use for them.
+``words(address)`` reads memory as int64.
 """
 
 from __future__ import annotations
@@ -121,6 +122,22 @@ def _call_entry(b: Any, entry: Any, begin: Any, end: Any, table: Any, scratch: A
     )
 
 
+def _call_function(b: Any, function: Any, *given: Any) -> Any:
+    kind = ir.FunctionType(I64, [I64] * len(given))
+    return b.call(b.inttoptr(function, kind.as_pointer()), given)
+
+
+def _swap_if(b: Any, base: Any, index: Any, expected: Any, value: Any) -> Any:
+    return b.extract_value(b.cmpxchg(_slot(b, base, index), expected, value, "seq_cst", "seq_cst"), 0)
+
+
+def _put(kind: Any) -> Callable[..., None]:
+    def store(b: Any, address: Any, value: Any) -> None:
+        b.store(b.trunc(value, kind), b.inttoptr(address, kind.as_pointer())).align = 1
+
+    return store
+
+
 def _copy_bytes(b: Any, target: Any, source: Any, count: Any) -> None:
     pointer = I8.as_pointer()
     fn = intrinsic_function(b.module, "memmove", pointer, [pointer, pointer, I64])
@@ -184,11 +201,27 @@ call_entry = _native(
     _call_entry,
     "Call the kernel at an address with (begin, end, buffer table, scratch).",
 )
+call_function = _native(
+    "call_function",
+    (_I, _I, _I, _I),
+    _I,
+    _call_function,
+    "Call the C function at an address with three words; returns its word.",
+)
+swap_if = _native(
+    "swap_if",
+    (WORDS, _I, _I, _I),
+    _I,
+    _swap_if,
+    "Write a word where it holds what is expected, in one step; returns what it held before.",
+)
+put_byte = _native("put_byte", (_I, _I), types.none, _put(I8), "Write a byte at an address.")
+put_int = _native("put_int", (_I, _I), types.none, _put(I32), "Write an int32 at an address.")
 
 NAMESPACE = {
     f.__name__: f
     for f in (
         words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, clock_ns, call_entry,
-        copy_bytes, byte_at, int_at, interrupted,
+        copy_bytes, byte_at, int_at, interrupted, call_function, swap_if, put_byte, put_int,
     )
 }  # fmt: skip

@@ -3,7 +3,8 @@
 CPython's handlers run in the main thread, between two instructions of Python; compiled code that never returns would never be
 interrupted. `tilewright_interrupted`, a native function that compiled loops call every so many turns, has the pending handlers
 run (at most every `PERIOD_NANOSECONDS`, with the interpreter's lock), keeps what they raised, and answers 1 from then on. Whoever
-called the compiled code then calls `raise_pending`. In other threads the answer is always 0, and costs a comparison.
+called the compiled code then calls `raise_pending`. In other threads the answer is 0, and costs a comparison, unless all loops
+there are to end (`end_loops`): nobody wants their results any more.
 
 Kernels ask where they hold a loop without a known end; a long kernel of any other kind is finished first.
 """
@@ -17,13 +18,15 @@ from typing import Any
 
 from codegen.target import clock_number
 
-__all__ = ["CELL", "PYTHONS", "SYMBOL", "install", "is_installed", "raise_pending", "raised_word", "source"]
+__all__ = ["CELL", "PYTHONS", "SYMBOL", "end_loops", "install", "is_installed", "raise_pending", "raised_word", "source"]
 
 SYMBOL = "tilewright_interrupted"
 CELL = "tilewright_interrupts_cell"
 PERIOD_NANOSECONDS = 50_000_000
-# words of the cell: the main thread, when it last asked, what was raised (type, value, traceback)
-_MAIN, _LAST, _RAISED = 0, 1, 2
+# words of the cell: the main thread, when it last asked, what was raised (type, value, traceback), whether other threads'
+# loops are to end
+_MAIN, _LAST, _RAISED, _ENDING = 0, 1, 2, 5
+_WORDS = 6
 
 _IR = f"""
 target triple = "{{triple}}"
@@ -33,7 +36,7 @@ declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
 declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare i32 @clock_gettime(i32, ptr)
-@cell = internal global [5 x i64] zeroinitializer, align 64
+@cell = internal global [{_WORDS} x i64] zeroinitializer, align 64
 
 define ptr @{CELL}() {{{{
   ret ptr @cell
@@ -45,7 +48,12 @@ entry:
   %here = call i64 @PyThread_get_thread_ident()
   %main = load i64, ptr @cell
   %is_main = icmp eq i64 %here, %main
-  br i1 %is_main, label %pending, label %no
+  br i1 %is_main, label %pending, label %other
+other:
+  %ending_at = getelementptr i64, ptr @cell, i64 {_ENDING}
+  %ending = load atomic i64, ptr %ending_at seq_cst, align 8
+  %ends = icmp ne i64 %ending, 0
+  br i1 %ends, label %yes, label %no
 pending:
   %type_at = getelementptr i64, ptr @cell, i64 {_RAISED}
   %value_at = getelementptr i64, ptr @cell, i64 {_RAISED + 1}
@@ -96,7 +104,7 @@ define i32 @{SYMBOL}() {{{{
 PYTHONS = ("PyThread_get_thread_ident", "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
 
 
-_cell: Any = (ctypes.c_int64 * 5)()  # until there is native code that asks, nothing can be raised in it
+_cell: Any = (ctypes.c_int64 * _WORDS)()  # until there is native code that asks, nothing can be raised in it
 _installed: list[object] = []
 
 
@@ -109,9 +117,14 @@ def install(place: int, code: object) -> None:
     """Takes the cell of the native function that was loaded; `code` lives as long as the process."""
     global _cell
     if place:
-        _cell = (ctypes.c_int64 * 5).from_address(place)
+        _cell = (ctypes.c_int64 * _WORDS).from_address(place)
     _cell[_MAIN] = threading.main_thread().ident or 0
     _installed.append(code)
+
+
+def end_loops(ending: bool) -> None:
+    """Has loops in all threads but the main one return in the middle, or no longer."""
+    _cell[_ENDING] = int(ending)
 
 
 def is_installed() -> bool:

@@ -16,7 +16,7 @@ from interp.rules.random import generated
 from interp.rules.sorting import largest
 from interp.rules.windows import Windows, windowed
 
-__all__: list[str] = []
+__all__ = ["KNOWN_TARGETS"]
 
 
 def _identity(ctx: Any, op: Op, *operands: Any) -> Any:
@@ -75,6 +75,9 @@ _KNOWN_TARGETS: dict[str, Callable[..., Any]] = {
     "stablehlo.dynamic_rng_bit_generator": _random_bits,
     "stablehlo.dynamic_top_k": _top_k,
 }
+
+KNOWN_TARGETS = frozenset(_KNOWN_TARGETS)
+"""Targets that need no function of the caller's."""
 
 
 @rule("stablehlo.custom_call", calls_out=True)

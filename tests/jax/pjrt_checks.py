@@ -13,6 +13,7 @@ import importlib.util
 import json
 import signal
 import sys
+import threading
 import traceback
 from typing import Any
 
@@ -24,7 +25,9 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
     from jax.experimental import io_callback, serialize_executable
 
+    from tilewright.pjrt.client import close
     from tilewright.pjrt.handles import living
+    from tilewright.pjrt.native import state
 
 SQUARE = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
 
@@ -110,11 +113,11 @@ def check_nothing_is_left() -> None:
 
     some()
     gc.collect()
-    before = len(living)
+    before = len(living), state.living
     for _ in range(3):
         some()
     gc.collect()
-    assert len(living) == before
+    assert (len(living), state.living) == before
 
 
 # ---------------------------------------------------------------- programs
@@ -160,6 +163,116 @@ def check_training() -> None:
         return jax.lax.scan(step, weights, None, length=20)
 
     same(trained, 0)
+
+
+# ---------------------------------------------------------------- calls that are not over when they return
+
+LARGE = np.full((600, 600), 1e-3, np.float32)
+
+
+def held(function: Any) -> tuple[Any, threading.Event]:
+    """(a program that multiplies matrices and then waits, what lets it go on): too long to be run by who calls it."""
+    released = threading.Event()
+
+    def wait(v: Any) -> Any:
+        assert released.wait(60), "whoever was to go on waits for this call"
+        return function(v)
+
+    shape = jax.ShapeDtypeStruct((), np.float32)
+    return jax.jit(lambda x: jax.pure_callback(wait, shape, jnp.sum(x @ x))), released
+
+
+def check_calls_return_before_they_are_over() -> None:
+    """What depends on a call that goes on is begun as well: kernels, callbacks, copies; deleted and donated arguments stay."""
+    f, released = held(lambda v: np.float32(v))
+    a = jnp.asarray(LARGE)
+    x = f(a)
+    add = jax.jit(lambda x: x + 1)
+    chain = add(add(x))
+    given = jax.jit(lambda x: x * 2, donate_argnums=0)
+    first = add(x)
+    donated = given(first)
+    copy = jnp.copy(x)
+    asked = jax.jit(lambda x: jax.pure_callback(lambda v: np.float32(v) + 1, x, x))(x)
+    large = jax.jit(lambda x: jnp.full(1 << 24, x) + 1)(x)  # more memory than native calls take
+    was = jnp.asarray(LARGE)
+    product = f(was)
+    was.delete()
+    for y in (x, chain, donated, copy, asked, large, product):
+        assert not y.is_ready()
+    assert first.is_deleted()
+    released.set()
+    total = float(jnp.sum(jnp.asarray(LARGE) @ jnp.asarray(LARGE)))
+    expected = [total + 2, 2 * (total + 1), total, total + 1, total + 1, total]
+    np.testing.assert_allclose([float(v) for v in (chain, donated, copy, asked, large[-1], product)], expected, rtol=1e-5)
+
+
+def check_errors_of_calls_that_go_on() -> None:
+    """They come where results are waited for, for all that depends on them, and are over then."""
+
+    def fails(v: Any) -> Any:
+        raise ValueError("after the call")
+
+    f, released = held(fails)
+    x = f(jnp.asarray(LARGE))
+    add = jax.jit(lambda x: x + 1)
+    dependent = add(add(x))
+    asked = jax.jit(lambda x: jax.pure_callback(lambda v: np.float32(v) + 1, x, x))(dependent)
+    released.set()
+    for y in (x, dependent, asked):
+        for wait in (jax.block_until_ready, np.asarray, lambda y: add(y).block_until_ready()):
+            with pytest.raises(jax.errors.JaxRuntimeError, match="after the call"):
+                wait(y)
+    assert add(jnp.float32(1)) == 2
+
+
+def check_callbacks_that_call_programs() -> None:
+    """Nobody waits behind the call that it is made for: a product and a callback within a callback."""
+    inner = jax.jit(lambda x: jnp.sum(x @ x))
+    shape = jax.ShapeDtypeStruct((), np.float32)
+    asks = jax.jit(lambda x: jax.pure_callback(lambda v: np.float32(v), shape, jnp.sum(x @ x)))
+    f, released = held(lambda v: np.float32(inner(jnp.asarray(LARGE))) + np.asarray(asks(jnp.asarray(LARGE))))
+    x = f(jnp.asarray(LARGE))
+    released.set()
+    np.testing.assert_allclose(float(x), 2 * float(inner(jnp.asarray(LARGE))), rtol=1e-5)
+
+
+def check_more_calls_than_may_wait() -> None:
+    step = jax.jit(lambda x: x @ x * 1e-2)
+    x = jnp.asarray(LARGE)
+    expected = LARGE
+    for _ in range(3):
+        expected = expected @ expected * np.float32(1e-2)
+    y = step(step(step(x)))
+    many = [step(x) for _ in range(100)]
+    jax.block_until_ready(many)
+    np.testing.assert_allclose(y, expected, rtol=1e-4)
+
+
+def check_interrupted_waits() -> None:
+    """Who waits for a loop without an end hears of a signal; the loop ends with the process at the latest."""
+    forever = jax.jit(lambda x: jax.lax.while_loop(lambda s: s >= 0, lambda s: s * 0 + 1, x))
+    x = forever(jnp.float32(1))
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    was = signal.signal(signal.SIGALRM, interrupt)
+
+    def wait() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        x.block_until_ready()
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    signal.signal(signal.SIGALRM, was)
+    waiting = jax.jit(lambda x: x + 1)(x)
+    assert not x.is_ready() and not waiting.is_ready()
+    close()
+    for y in (x, waiting):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="closed"):
+            y.block_until_ready()
+    assert jax.jit(lambda x: x + 1)(1.0) == 2
 
 
 # ---------------------------------------------------------------- callbacks and errors
@@ -300,7 +413,7 @@ def main(names: list[str]) -> None:
         try:
             CHECKS[name]()
             found[name] = None
-        except Exception:  # noqa: BLE001 (reported under the check's name)
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001 (reported under the check's name)
             found[name] = traceback.format_exc()
     print(json.dumps(found))
 

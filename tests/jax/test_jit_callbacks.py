@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import codegen
+import hlo
 import tilewright
+from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 
 pytestmark = pytest.mark.jax
 
@@ -88,3 +91,61 @@ def test_no_array_of_jax_ever_changes(kind: str) -> None:
     run = tilewright.jit(f, custom_calls={"foo": lambda op, x: write(x)})
     assert run(x).tolist() == [2, 4, 6, 8]
     assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_tokens_order_steps_and_the_rest_runs_as_kernels() -> None:
+    """Effects in the program's order, in loops and branches too; no op but them runs outside of kernels."""
+    log: list[Any] = []
+
+    def note(name: str) -> Any:
+        return lambda v: log.append((name, float(v)))
+
+    def f(x: Any, y: Any) -> Any:
+        jax.debug.callback(note("first"), x[0], ordered=True)
+
+        def body(c: Any, r: Any) -> Any:
+            jax.debug.callback(note("turn"), c[0], ordered=True)
+            return c + r, jnp.tanh(c @ c)
+
+        c, s = lax.scan(body, x, y)
+        lax.cond(x[0] > 0, lambda: jax.debug.callback(note("yes"), c[0], ordered=True), lambda: None)
+        jax.debug.callback(note("last"), s[0], ordered=True)
+        return c, s
+
+    x, y = jnp.ones(3), jnp.ones((2, 3))
+    run = tilewright.jit(f)
+    for k in range(2):
+        found = run(x, y + k)
+        expected = jax.jit(lambda x, y: lax.scan(lambda c, r: (c + r, jnp.tanh(c @ c)), x, y))(x, y + k)
+        assert all(np.allclose(a, b) for a, b in zip(found, expected, strict=True))
+        assert [name for name, _ in log] == ["first", "turn", "turn", "yes", "last"]
+        assert [v for _, v in log][1:3] == [1.0, 2.0 + k]
+        log.clear()
+    executable = run.executable(x, y)
+    assert executable.whole is None and executable.fallbacks == []
+    assert len(executable.library) == 4
+
+
+def test_tokens_that_are_made_and_joined() -> None:
+    """Their arrays keep the order of what they join, and verify; a program that sends keeps its tokens."""
+    text = """func.func @main(%t: !stablehlo.token, %x: tensor<f32>) -> (!stablehlo.token, tensor<f32>) {
+      %0 = stablehlo.create_token : !stablehlo.token
+      %1 = stablehlo.custom_call @f(%0, %x) : (!stablehlo.token, tensor<f32>) -> !stablehlo.token
+      %2 = stablehlo.after_all %1, %t : !stablehlo.token
+      %3:2 = stablehlo.custom_call @f(%2, %x) : (!stablehlo.token, tensor<f32>) -> (!stablehlo.token, tensor<f32>)
+      return %3#0, %3#1 : !stablehlo.token, tensor<f32>
+    }"""
+    module = hlo.parse(text)
+    assert is_token(module.function(), 0) and not is_token(module.function(), 1)
+    tokens_as_arrays(module)
+    hlo.verify(module)
+    assert [str(t) for t in module.function().result_types] == ["tensor<0xi1>", "tensor<f32>"]
+    run = codegen.compile(module, custom_calls={"f": lambda op, t, x: (NO_ELEMENTS, x + 1)[: len(op.results)]})
+    found = run(NO_ELEMENTS, np.float32(1))
+    assert found[0].shape == (0,) and found[1] == 2
+    sends = hlo.parse(
+        "func.func @main(%t: !stablehlo.token) -> !stablehlo.token {\n"
+        '  %0 = "stablehlo.outfeed"(%t) : (!stablehlo.token) -> !stablehlo.token\n  return %0 : !stablehlo.token\n}'
+    )
+    tokens_as_arrays(sends)
+    assert is_token(sends.function(), 0)

@@ -32,6 +32,7 @@ from tilewright.jax.kept_programs import find, keep, own_digest
 from tilewright.jax.lowering import Lowered, lower_all
 from tilewright.jax.results import Results
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
+from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax", "jit"]
@@ -109,25 +110,31 @@ class _Compiled:
     executable: Any
     dtypes: tuple[np.dtype[Any] | None, ...]  # of each argument; None for a token
     token_results: int
+    token: np.ndarray | None  # what the program takes for one
     donated: tuple[int, ...]  # numbers of the leaves
     results: Results
 
     @classmethod
     def of(cls, lowered: Lowered, executable: Any, results: Results) -> _Compiled:
         dtypes: tuple[np.dtype[Any] | None, ...]
+        token: np.ndarray | None
         if lowered.kept is not None:
-            dtypes, tokens = lowered.kept.dtypes, 0
+            dtypes, tokens, token = lowered.kept.dtypes, 0, None
         else:
             main = lowered.module.function()
-            dtypes = tuple(v.type.dtype if isinstance(v.type, TensorType) else None for v in main.arguments)
-            tokens = sum(isinstance(t, TokenType) for t in main.result_types)
+            dtypes = tuple(
+                v.type.dtype if isinstance(v.type, TensorType) and not is_token(main, k) else None
+                for k, v in enumerate(main.arguments)
+            )
+            token = None if any(isinstance(v.type, TokenType) for v in main.arguments) else NO_ELEMENTS
+            tokens = sum(is_token(main, k, is_result=True) for k in range(len(main.result_types)))
         donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
-        return cls(lowered, executable, dtypes, tokens, donated, results)
+        return cls(lowered, executable, dtypes, tokens, token, donated, results)
 
     def results_of(self, jax: Any, leaves: Sequence[Any]) -> Sequence[np.ndarray]:
         """The program's results but for tokens. JAX's arrays are immutable: what is packed of one is packed once."""
         given = iter(leaves)
-        arrays = [None if t is None else array(jax, next(given), t) for t in self.dtypes]
+        arrays = [self.token if t is None else array(jax, next(given), t) for t in self.dtypes]
         run = self.executable
         if isinstance(run, codegen.Executable) and len(leaves) == len(arrays):
             return run.call_owned(arrays, self._owner_in(jax, leaves))[self.token_results :]
@@ -288,6 +295,7 @@ class Jitted:
 
         def make() -> Any:
             calls = {**lowered.custom_calls, **self._custom_calls}
+            tokens_as_arrays(lowered.module)
             return codegen.compile(lowered.module, lowered.module.function().name, threads=self._threads, custom_calls=calls)
 
         kept = lowered.kept or (find(lowered.text, self._threads) if waiting.later is not None else None)

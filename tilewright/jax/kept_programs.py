@@ -31,7 +31,8 @@ from hlo.errors import Declined
 from hlo.module import Module, Op, walk
 from hlo.registry import is_added
 from hlo.settings import debug_modes
-from hlo.types import TensorType, TokenType
+from hlo.types import TensorType
+from tilewright.jax.tokens import is_token
 from tiling.passing import skipped
 
 __all__ = ["Kept", "added_op", "donated", "find", "keep", "own_digest"]
@@ -58,8 +59,8 @@ def donated(module: Module) -> tuple[bool, ...]:
     attributes: tuple[Mapping[str, Any], ...] = tuple(main.argument_attributes) or tuple({} for _ in main.arguments)
     return tuple(
         "tf.aliasing_output" in a or "jax.buffer_donor" in a
-        for a, v in zip(attributes, main.arguments, strict=True)
-        if not isinstance(v.type, TokenType)
+        for k, a in enumerate(attributes)
+        if not is_token(main, k)
     )
 
 

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hlo.module import Module
-from hlo.types import TokenType
 from tilewright.jax import first_call
 from tilewright.jax.kept_programs import Kept, donated
 from tilewright.jax.lapack import CUSTOM_CALLS
+from tilewright.jax.tokens import results_of
 
 __all__ = ["Lowered", "lower_all"]
 
@@ -135,11 +133,7 @@ def _callbacks(lowered: Any) -> dict[str, Callable[..., Any]]:
 
     def call(op: Any, *operands: Any) -> Any:
         number = op.extra["mhlo.backend_config"]["index"]
-        results = functions[int(getattr(number, "value", number))](*operands) or ()  # a token, where ordered, is None
-        return tuple(
-            None if isinstance(r.type, TokenType) else np.asarray(x, r.type.dtype)
-            for x, r in zip(results, op.results, strict=True)
-        )
+        return results_of(functions[int(getattr(number, "value", number))](*operands), op)
 
     return dict.fromkeys(_CALLBACK_TARGETS, call)
 

@@ -1,75 +1,174 @@
-"""Buffers: arrays that jaxlib holds. From host memory and back, views of foreign memory, copies, references, deletion.
+"""Buffers: arrays that jaxlib holds. From host memory and back, views of foreign memory, copies, elements that come later.
 
-A buffer's elements are a contiguous NumPy array in row-major order, one element of fewer than eight bits in a byte of its own (as
-NumPy and JAX's CPU have them). Nothing here ever writes to an array that a buffer has had: not even to a donated one's.
+A buffer's elements are dense and in row-major order, one element of fewer than eight bits in a byte of its own (as NumPy and
+JAX's CPU have them). Nothing here ever writes to elements that a buffer has had: not even to a donated one's. Native functions
+keep the records and take what is simple (`native_source`); what they do not take, and what needs NumPy, is here.
 """
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilewright.pjrt.client import check_device, client, int64s
-from tilewright.pjrt.handles import READY, Event, Problem, living
-from tilewright.pjrt.layout import ELEMENTS, MemoryLayout, element_number
+from tilewright.pjrt import records, threads
+from tilewright.pjrt.client import check_device, int64s
+from tilewright.pjrt.handles import (
+    READY,
+    Problem,
+    count_event,
+    drop_event,
+    end_event,
+    event_failure,
+    has_ended,
+    living,
+    new_error,
+    new_event,
+    wait_for,
+)
+from tilewright.pjrt.layout import ARGUMENTS, ELEMENTS, MemoryLayout, element_number
+from tilewright.pjrt.native import c_words, functions
+from tilewright.pjrt.threads import outcome
 
-__all__ = ["FUNCTIONS", "Buffer"]
+__all__ = ["FUNCTIONS", "Buffer", "Taken", "buffer_of", "destroy", "later"]
 
 _DURING_CALL, _UNTIL_TRANSFER, _ZERO_COPY, _MUTABLE_ZERO_COPY = range(4)
 _TILED, _STRIDED = range(2)
 
 
 class Buffer:
-    """An array that jaxlib holds; `array` is None once it is deleted or donated."""
+    """A buffer's record as Python sees it, for the time of a call."""
 
-    __slots__ = ("_shown", "array", "dtype", "kept", "references", "shape")
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self._words = c_words(handle, records.DIMS)
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array: np.ndarray | None = array
-        self.dtype, self.shape = array.dtype, array.shape
-        self.references = 0
-        self.kept: np.ndarray | None = None  # for who has counted a reference
-        self._shown: tuple[np.ndarray, np.ndarray] | None = None
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return ELEMENTS[self._words[records.ELEMENT]]
 
-    def elements(self) -> np.ndarray:
-        """The array. Raises Problem for a deleted buffer."""
-        if self.array is None:
-            raise Problem("INVALID_ARGUMENT", "the buffer has been deleted or donated")
-        return self.array
-
-    def delete(self) -> None:
-        """Gives the array up; it stays for those who count on it."""
-        if self.references:
-            self.kept = self.array if self.kept is None else self.kept
-        self.array = None
-
-    def shown(self) -> tuple[np.ndarray, np.ndarray]:
-        """(the sizes, the dimensions from the fastest), as C reads them while the buffer lives."""
-        if self._shown is None:
-            self._shown = int64s(self.shape), int64s(reversed(range(len(self.shape))))
-        return self._shown
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return tuple(c_words(self.handle + 8 * records.DIMS, self._words[records.RANK]))
 
     @property
     def size_bytes(self) -> int:
         """Of all elements."""
-        return prod(self.shape) * self.dtype.itemsize
+        return int(self._words[records.SIZE])
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it has given its elements up."""
+        return not self._words[records.MEMORY]
+
+    @property
+    def has_references(self) -> bool:
+        """Whether jaxlib counts on its memory."""
+        return bool(self._words[records.REFERENCES])
+
+    def delete(self) -> None:
+        """Gives its elements up; they stay for who counts on them."""
+        arguments = ARGUMENTS["Buffer_Delete"](0, None, self.handle)
+        functions().enter("Buffer_Delete", ctypes.addressof(arguments))
+
+    def taken(self) -> Taken:
+        """Its elements, for as long as what is returned. Raises Problem for a deleted buffer."""
+        words = (ctypes.c_int64 * 3)(self.handle, 0, 0)
+        functions().help("TAKE", ctypes.addressof(words))
+        if not words[1]:
+            raise Problem("INVALID_ARGUMENT", "the buffer has been deleted or donated")
+        return Taken(self, words[1], words[2])
+
+
+class Taken:
+    """The elements of a buffer, which stay whatever becomes of that; perhaps they are not there yet."""
+
+    def __init__(self, buffer: Buffer, memory: int, event: int) -> None:
+        self.dtype, self.shape, self.size_bytes = buffer.dtype, buffer.shape, buffer.size_bytes
+        self.event = event
+        self.memory = memory
+        weakref.finalize(self, _let_go_of, memory, event).atexit = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether `array` returns at once."""
+        return not self.event or has_ended(self.event)
+
+    def array(self) -> np.ndarray:
+        """The elements, when they are there. Raises what computing them has failed with."""
+        if self.event:
+            wait_for(self.event)
+            failure = event_failure(self.event)
+            if failure is not None:
+                raise failure
+        if not self.size_bytes:
+            return np.empty(self.shape, self.dtype)
+        lent = _Lent(c_words(self.memory, records.MEMORY_WORDS)[records.DATA], self.size_bytes, self)
+        return np.asarray(lent).view(self.dtype).reshape(self.shape)
+
+
+def _let_go_of(memory: int, event: int) -> None:
+    functions().help("DROP_MEMORY", memory)
+    if event:
+        drop_event(event)
+
+
+def new_buffer(dtype: np.dtype[Any], shape: Sequence[int], address: int = 0, owner: Any = None, event: int = 0) -> int:
+    """The handle of a new buffer: of the elements at an address, which are the owner's; else of memory of its own.
+
+    Elements that come when an event ends have no address and `owner` LATER: who has the event gives them (`give_elements`).
+    Raises MemoryError where there is no room.
+    """
+    sizes = int64s(shape)
+    size_bytes = prod(shape) * dtype.itemsize
+    held = owner if isinstance(owner, int) else 0 if owner is None else living.new(owner)
+    words = (element_number(dtype), sizes.size, sizes.ctypes.data, size_bytes, address, held, event, 0)
+    made = int64s(words)
+    functions().help("NEW", made.ctypes.data)
+    if not made[records.NEW_BUFFER]:
+        living.drop(held)
+        raise MemoryError(f"no room for {size_bytes} bytes")
+    return int(made[records.NEW_BUFFER])
+
+
+def buffer_of(array: np.ndarray) -> int:
+    """The handle of a new buffer of an array, to which nobody writes any more."""
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    return new_buffer(array.dtype, array.shape, array.ctypes.data, array)
+
+
+def give_elements(taken: Taken, array: np.ndarray) -> None:
+    """The elements of a buffer that was made for later; its event ends thereafter."""
+    memory = c_words(taken.memory, records.MEMORY_WORDS)
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    memory[records.OWNER], memory[records.DATA] = living.new(array), array.ctypes.data
+
+
+def destroy(handle: int) -> None:
+    """Drops a buffer that was not given to jaxlib."""
+    arguments = ARGUMENTS["Buffer_Destroy"](0, None, handle)
+    functions().enter("Buffer_Destroy", ctypes.addressof(arguments))
 
 
 class _Lent:
-    """Foreign memory as NumPy takes it; `returned` is called when no array uses it any more."""
+    """Foreign memory as NumPy takes it, which is there as long as its owner."""
 
-    def __init__(self, address: int, size_bytes: int, returned: Callable[[], None]) -> None:
+    def __init__(self, address: int, size_bytes: int, owner: Any) -> None:
         self.__array_interface__ = {"shape": (size_bytes,), "typestr": "|u1", "data": (address, True), "version": 3}
+        self._owner = owner
+
+
+class _Loan:
+    """What calls `returned` when nobody has it any more."""
+
+    def __init__(self, returned: Callable[[], None]) -> None:
         weakref.finalize(self, returned).atexit = False
-
-
-def _lent(address: int, dtype: np.dtype[Any], shape: tuple[int, ...], returned: Callable[[], None]) -> np.ndarray:
-    return np.asarray(_Lent(address, prod(shape) * dtype.itemsize, returned)).view(dtype).reshape(shape)
 
 
 def _sizes(address: int | None, count: int) -> tuple[int, ...]:
@@ -132,13 +231,17 @@ def _from_host(a: Any) -> None:
     address = a.data or 0
     is_lent = a.semantics in (_ZERO_COPY, _MUTABLE_ZERO_COPY) and 0 not in shape
     if is_lent and address % dtype.alignment == 0 and _same_strides(shape, strides, dtype.itemsize):
-        done = Event()
-        array = _lent(address, dtype, shape, done.set)
-        a.done = living.new(done)
+        done = new_event(2)  # jaxlib's, and the loan's
+        a.buffer = new_buffer(dtype, shape, address, _Loan(lambda: _return(done)))
+        a.done = done
     else:
-        array = np.array(_strided_view(address, dtype, shape, strides), order="C")
+        a.buffer = buffer_of(np.array(_strided_view(address, dtype, shape, strides), order="C"))
         a.done = READY
-    a.buffer = living.new(Buffer(array))
+
+
+def _return(event: int) -> None:
+    end_event(event)
+    drop_event(event)
 
 
 _ON_DELETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -156,146 +259,145 @@ def _view(a: Any) -> None:
             on_delete(address, user)
 
     if 0 in shape or address % dtype.alignment:
-        array = np.array(_strided_view(address, dtype, shape, _row_major(shape, dtype.itemsize)), order="C")
+        a.buffer = buffer_of(np.array(_strided_view(address, dtype, shape, _row_major(shape, dtype.itemsize)), order="C"))
         returned()
     else:
-        array = _lent(address, dtype, shape, returned)
-    a.buffer = living.new(Buffer(array))
+        a.buffer = new_buffer(dtype, shape, address, _Loan(returned))
 
 
 def _to_host(a: Any) -> None:
-    buffer: Buffer = living[a.buffer]
+    buffer = Buffer(a.buffer)
     if not a.target:
         a.size = buffer.size_bytes
         return
-    array, itemsize = buffer.elements(), buffer.dtype.itemsize
+    taken, itemsize, rank, target = buffer.taken(), buffer.dtype.itemsize, len(buffer.shape), a.target
     if a.size < buffer.size_bytes:
         raise Problem("INVALID_ARGUMENT", f"expected room for {buffer.size_bytes} bytes, found {a.size}")
-    strides = _row_major(array.shape, itemsize)
+    strides = _row_major(taken.shape, itemsize)
     if a.layout:
         layout = MemoryLayout.from_address(a.layout)
         if layout.type == _STRIDED:
-            strides = _sizes(layout.form.strided.strides, array.ndim)
+            strides = _sizes(layout.form.strided.strides, rank)
         else:
-            order = _order(layout, array.ndim)
-            dense = _row_major(tuple(array.shape[k] for k in order), itemsize)
-            strides = tuple(dense[order.index(k)] for k in range(array.ndim))
-    if array.size:
-        np.copyto(_strided_view(a.target, array.dtype, array.shape, strides), array)
-    a.event = READY
+            order = _order(layout, rank)
+            dense = _row_major(tuple(taken.shape[k] for k in order), itemsize)
+            strides = tuple(dense[order.index(k)] for k in range(rank))
+
+    def copy() -> None:
+        array = taken.array()
+        if array.size:
+            np.copyto(_strided_view(target, array.dtype, array.shape, strides), array)
+
+    a.event = now_or_later([taken], copy)
 
 
 def _raw_to_host(a: Any) -> None:
-    array = living[a.buffer].elements()
-    if a.offset < 0 or a.size < 0 or a.offset + a.size > array.nbytes:
-        raise Problem("OUT_OF_RANGE", f"bytes {a.offset} to {a.offset + a.size} of {array.nbytes}")
-    if a.size:
-        ctypes.memmove(a.target, array.ctypes.data + a.offset, a.size)
-    a.event = READY
+    taken, target, offset, size = Buffer(a.buffer).taken(), a.target, a.offset, a.size
+    if offset < 0 or size < 0 or offset + size > taken.size_bytes:
+        raise Problem("OUT_OF_RANGE", f"bytes {offset} to {offset + size} of {taken.size_bytes}")
+
+    def copy() -> None:
+        array = taken.array()
+        if size:
+            ctypes.memmove(target, array.ctypes.data + offset, size)
+
+    a.event = now_or_later([taken], copy)
+
+
+def now_or_later(needed: Sequence[Taken], work: Callable[[], None]) -> int:
+    """The event of some work: done now where what it needs is there, else by another thread. Raises what it raises now."""
+    if all(x.is_there for x in needed):
+        work()
+        return READY
+    event = new_event(2)
+
+    def run() -> None:
+        failure = outcome(work)
+        end_event(event, failure)
+        drop_event(event)
+
+    threads.submit(run)
+    return event
 
 
 def _copied(a: Any) -> None:
     check_device(getattr(a, "device", None), getattr(a, "memory", None))
-    a.copy = living.new(Buffer(living[a.buffer].elements().copy()))
+    taken = Buffer(a.buffer).taken()
+    if taken.is_there:
+        a.copy = buffer_of(taken.array().copy())
+        return
+    (a.copy,), _ = later(lambda: [taken.array().copy()], [(taken.dtype, taken.shape)])
 
 
-def _destroy(a: Any) -> None:
-    living.drop(a.buffer)
+def later(
+    work: Callable[[], Sequence[np.ndarray]], types: Sequence[tuple[np.dtype[Any], Sequence[int]]], more: int = 0
+) -> tuple[list[int], int]:
+    """(handles of new buffers whose elements another thread makes, their event, which `more` others have, too)."""
+    event = new_event(1 + more)
+    made: list[int] = []
+    try:
+        for dtype, shape in types:
+            made.append(new_buffer(dtype, shape, 0, records.LATER, event))
+            count_event(event)
+        targets = [Buffer(handle).taken() for handle in made]
+    except BaseException:
+        for handle in made:
+            destroy(handle)
+        raise
 
+    def run() -> None:
+        arrays: list[np.ndarray] = []
+        failure = outcome(lambda: arrays.extend(work()))
+        for target, array in zip(targets, arrays, strict=False):
+            give_elements(target, array)
+        targets.clear()
+        end_event(event, failure)
+        drop_event(event)
 
-def _element(a: Any) -> None:
-    a.element = element_number(living[a.buffer].dtype)
-
-
-def _dimensions(a: Any) -> None:
-    buffer: Buffer = living[a.buffer]
-    a.dims, a.rank = buffer.shown()[0].ctypes.data, len(buffer.shape)
-
-
-def _no_dimensions(a: Any) -> None:
-    a.dims, a.rank = living[a.buffer].shown()[0].ctypes.data, 0
+    threads.submit(run)
+    return made, event
 
 
 def _layout(a: Any) -> None:
-    buffer: Buffer = living[a.buffer]
+    buffer = Buffer(a.buffer)
+    rank = len(buffer.shape)
     a.layout.struct_size, a.layout.type = ctypes.sizeof(MemoryLayout), _TILED
     tiled = a.layout.form.tiled
     tiled.struct_size = ctypes.sizeof(tiled)
-    tiled.minor_to_major, tiled.rank, tiled.tiles = buffer.shown()[1].ctypes.data, len(buffer.shape), 0
+    tiled.minor_to_major, tiled.rank, tiled.tiles = buffer.handle + 8 * (records.DIMS + rank), rank, 0
 
 
-def _size(a: Any) -> None:
-    a.size = living[a.buffer].size_bytes
+def _deleted(a: Any) -> None:
+    if Buffer(a.buffer).is_deleted:
+        raise Problem("INVALID_ARGUMENT", "the buffer has been deleted or donated")
 
 
-def _device(a: Any) -> None:
-    a.device = client().device
+def _address(a: Any) -> int:
+    taken = Buffer(a.buffer).taken()
+    found: list[np.ndarray] = []
+    failure = outcome(lambda: found.append(taken.array()))
+    if failure is not None:
+        return new_error(failure)
+    a.address = found[0].ctypes.data
+    return 0
 
 
-def _memory(a: Any) -> None:
-    a.memory = client().memory
+def _uncounted(a: Any) -> None:
+    raise Problem("FAILED_PRECONDITION", "no reference was counted")
 
 
-def _delete(a: Any) -> None:
-    living[a.buffer].delete()
-
-
-def _is_deleted(a: Any) -> None:
-    a.is_deleted = living[a.buffer].array is None
-
-
-def _is_on_cpu(a: Any) -> None:
-    a.is_on_cpu = True
-
-
-def _ready_event(a: Any) -> None:
-    living[a.buffer].elements()
-    a.event = READY
-
-
-def _address(a: Any) -> None:
-    buffer: Buffer = living[a.buffer]
-    array = buffer.kept if buffer.array is None and buffer.kept is not None else buffer.elements()
-    a.address = array.ctypes.data
-
-
-def _refer(a: Any) -> None:
-    buffer: Buffer = living[a.buffer]
-    buffer.elements()
-    buffer.references += 1
-
-
-def _let_go(a: Any) -> None:
-    buffer: Buffer = living[a.buffer]
-    if buffer.references < 1:
-        raise Problem("FAILED_PRECONDITION", "no reference was counted")
-    buffer.references -= 1
-    if not buffer.references:
-        buffer.kept = None
-
-
-FUNCTIONS: dict[str, Callable[[Any], None]] = {
+FUNCTIONS: dict[str, Callable[[Any], int | None]] = {
     "Client_BufferFromHostBuffer": _from_host,
     "Client_CreateViewOfDeviceBuffer": _view,
-    "Buffer_Destroy": _destroy,
-    "Buffer_ElementType": _element,
-    "Buffer_Dimensions": _dimensions,
-    "Buffer_UnpaddedDimensions": _dimensions,
-    "Buffer_DynamicDimensionIndices": _no_dimensions,
     "Buffer_GetMemoryLayout": _layout,
-    "Buffer_OnDeviceSizeInBytes": _size,
-    "Buffer_Device": _device,
-    "Buffer_Memory": _memory,
-    "Buffer_Delete": _delete,
-    "Buffer_IsDeleted": _is_deleted,
     "Buffer_CopyToDevice": _copied,
     "Buffer_CopyToMemory": _copied,
     "Buffer_ToHostBuffer": _to_host,
     "Buffer_CopyRawToHost": _raw_to_host,
-    "Buffer_IsOnCpu": _is_on_cpu,
-    "Buffer_ReadyEvent": _ready_event,
+    "Buffer_ReadyEvent": _deleted,
     "Buffer_UnsafePointer": _address,
     "Buffer_OpaqueDeviceMemoryDataPointer": _address,
-    "Buffer_IncreaseExternalReferenceCount": _refer,
-    "Buffer_DecreaseExternalReferenceCount": _let_go,
+    "Buffer_IncreaseExternalReferenceCount": _deleted,
+    "Buffer_DecreaseExternalReferenceCount": _uncounted,
 }
+"""What native functions (`native_source`) leave to Python; they are asked first."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-import numpy as np
-
 from hlo.module import Module, walk
-from hlo.types import TokenType
+from interp.rules.custom_calls import KNOWN_TARGETS
 from tilewright.jax.lapack import CUSTOM_CALLS
+from tilewright.jax.tokens import results_of
+from tilewright.pjrt.handles import Problem
 
-__all__ = ["Callback", "CallbackList", "functions_of", "targets"]
+__all__ = ["Callback", "CallbackList", "check_targets", "functions_of", "targets"]
 
 _TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 
@@ -49,6 +49,14 @@ class CallbackList:
         return 0 if self.last is None else self.last.number + 1
 
 
+def check_targets(module: Module, known: Collection[str]) -> None:
+    """Raises Problem for a custom call that nobody can make: neither one of `known` nor the evaluator."""
+    for op in (op for f in module.functions.values() for op in walk(f.body)):
+        target = op.attr("call_target_name") if op.name == "stablehlo.custom_call" else None
+        if target is not None and target not in known and target not in KNOWN_TARGETS:
+            raise Problem("UNIMPLEMENTED", f"{op.location}: no implementation of the custom call {target!r} for this platform")
+
+
 def _number(op: Any) -> int:
     number = op.extra["mhlo.backend_config"]["index"]
     return int(getattr(number, "value", number))
@@ -67,10 +75,6 @@ def targets(callbacks: dict[int, Callback]) -> dict[str, Callable[..., Any]]:
         return dict(CUSTOM_CALLS)
 
     def call(op: Any, *operands: Any) -> Any:
-        results = callbacks[_number(op)].function(*operands) or ()  # a token, where ordered, is None
-        return tuple(
-            None if isinstance(r.type, TokenType) else np.asarray(x, r.type.dtype)
-            for x, r in zip(results, op.results, strict=True)
-        )
+        return results_of(callbacks[_number(op)].function(*operands), op)
 
     return {**CUSTOM_CALLS, **dict.fromkeys(_TARGETS, call)}

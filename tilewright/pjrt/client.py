@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
 import os
 import platform
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +17,12 @@ import numpy as np
 from codegen.native.source_digest import source_digest
 from codegen.target import default_target
 from tilewright import __version__
+from tilewright.pjrt import records, threads
 from tilewright.pjrt.handles import Problem, Text, living
 from tilewright.pjrt.layout import NamedValue
+from tilewright.pjrt.native import functions, state
 
-__all__ = ["FUNCTIONS", "MEMORY_KIND", "PLATFORM", "check_device", "client", "int64s", "named_values", "serial"]
+__all__ = ["FUNCTIONS", "MEMORY_KIND", "PLATFORM", "check_device", "client", "close", "int64s", "named_values", "serial"]
 
 PLATFORM = "tilewright"
 MEMORY_KIND = "device"  # jaxlib takes it for granted where it makes tokens
@@ -82,6 +86,8 @@ class _Client:
         self.memory_text = Text(f"TilewrightMemory(id=0, kind={MEMORY_KIND})")
         self.no_values = Named({})
         self.client, self.device, self.description, self.memory, self.topology = (living.new(self) for _ in range(5))
+        state.words[records.KIND_TEXT], state.words[records.KIND_SIZE] = self.memory_kind.address, self.memory_kind.size
+        state.words[records.DEVICE], state.words[records.SPACE] = self.device, self.memory
         self.devices, self.memories, self.descriptions = (
             (ctypes.c_uint64 * 1)(handle) for handle in (self.device, self.memory, self.description)
         )
@@ -123,6 +129,20 @@ def _attributes(a: Any) -> None:
 
 def _create(a: Any) -> None:
     a.client = client().client
+
+
+def _close(a: Any) -> None:
+    close()
+
+
+def close() -> None:
+    """Waits for what Python has to do, callbacks among it; what else has not begun fails, and loops that run end."""
+    while threads.unfinished() and not threads.is_own():
+        time.sleep(1e-3)
+    functions().stop()
+
+
+atexit.register(close)
 
 
 def _texts(name: str) -> Callable[[Any], None]:
@@ -200,7 +220,7 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Plugin_Initialize": _nothing,
     "Plugin_Attributes": _attributes,
     "Client_Create": _create,
-    "Client_Destroy": _nothing,
+    "Client_Destroy": _close,
     "Client_PlatformName": _texts("name"),
     "Client_PlatformVersion": _texts("version"),
     "Client_ProcessIndex": _number("index", 0),
@@ -224,7 +244,6 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Device_DefaultMemory": _handle("memory", "memory"),
     "Device_MemoryStats": _memory_stats,
     "Memory_Id": _number("id", 0),
-    "Memory_Kind": _texts("memory_kind"),
     "Memory_Kind_Id": _number("id", 0),
     "Memory_DebugString": _texts("memory_text"),
     "Memory_ToString": _texts("memory_text"),

@@ -1,11 +1,12 @@
 """The functions that jaxlib calls: native ones, each of which calls its Python function and lets no exception through.
 
-jaxlib gets the address of a small native function for each entry of the interface. It takes the interpreter's lock, puts an
-exception aside that is on its way (jaxlib destroys things then, too), calls Python with the address of the arguments, and
-returns the number that Python returned: 0, or the handle of an error. Where Python raised
-instead, as a signal's handler may at any place, it returns an error (`INTERRUPTED`), and has the exception raised again in the
-main thread as soon as jaxlib is back in Python. jaxlib ends the process when certain quick functions fail (sizes, names): those
-are called again first, and beyond the limit of recursion where that was reached. What merely lets go of something never fails.
+jaxlib gets the address of a small native function for each entry of the interface. What is called again and again has a
+native function of its own (`native_source`), which is asked first. The rest takes the interpreter's lock, puts an exception aside
+that is on its way (jaxlib destroys things then, too), calls Python with the address of the arguments, and returns the number that
+Python returned: 0, or the handle of an error. Where Python raised instead, as a signal's handler may at any place, it returns an
+error (`INTERRUPTED`), and has the exception raised again in the main thread as soon as jaxlib is back in Python. jaxlib ends the
+process when certain quick functions fail (sizes, names): those are called again first, and beyond the limit of recursion where
+that was reached. What merely lets go of something never fails.
 
 Once the interpreter takes itself down (after its functions of `atexit`, of which JAX's drop the client), Python is not called any
 more: letting go does nothing, all else fails.
@@ -22,12 +23,16 @@ from typing import Any
 from codegen.call.direct import native_function
 from tilewright.pjrt.handles import INTERRUPTED, INTERRUPTED_TEXT, Problem, new_error
 from tilewright.pjrt.layout import API_SIZE, ARGUMENTS, CODES, FUNCTIONS, VERSION, check_size
+from tilewright.pjrt.native import functions as native_functions
+from tilewright.pjrt.native import state
+from tilewright.pjrt.native_source import INNER
+from tilewright.pjrt.records import ASK, PYTHON
 
 __all__ = ["Entries"]
 
 _ATTEMPTS = 4
 _DEPTH = 200  # frames that quick functions have beyond the limit of recursion
-_ROW_WORDS = 4
+_ROW_WORDS = 6
 # words before the rows: functions of Python's, two of its exceptions, the main thread, an exception that is to be raised again
 # (three words), how many calls have more depth of recursion and what the limit was, the text of `INTERRUPTED` and its size
 _PYTHONS = (
@@ -36,10 +41,14 @@ _PYTHONS = (
     " Py_GetRecursionLimit Py_SetRecursionLimit"
 ).split()
 _ENDS = len(_PYTHONS)
-_RECURSION, _MEMORY, _MAIN, _TYPE, _VALUE, _TRACE, _DEEP, _LIMIT, _TEXT, _TEXT_SIZE, _ROWS = range(_ENDS + 1, _ENDS + 12)
-# words of a row: Python's function, what is returned when it raised, what once Python is gone, how often it is called
-_CALL, _RAISED, _GONE, _TIMES = range(4)
-_WORDS = _ROWS + _ROW_WORDS * len(FUNCTIONS)
+(
+    _RECURSION, _MEMORY, _MAIN, _TYPE, _VALUE, _TRACE, _DEEP, _LIMIT, _TEXT, _TEXT_SIZE, _STATE, _ROWS,
+) = range(_ENDS + 1, _ENDS + 13)  # fmt: skip
+# words of a row: Python's function, what is returned when it raised, what once Python is gone, how often it is called, the native
+# function that is asked first, and what it gets to know which one is meant
+_CALL, _RAISED, _GONE, _TIMES, _NATIVE, _WHICH = range(6)
+_ALL = (*FUNCTIONS, *INNER)
+_WORDS = _ROWS + _ROW_WORDS * len(_ALL)
 
 _LET_GO = ("Buffer_Delete", "LoadedExecutable_Delete", "Buffer_DecreaseExternalReferenceCount")
 _HARMLESS = frozenset(n for n in FUNCTIONS if n.endswith("_Destroy") or n in _LET_GO)
@@ -247,23 +256,67 @@ tell:
 wait:""",
 }
 
-_FUNCTION = """
-define ptr @tilewright_pjrt_{name}(ptr %arguments) {{{{{before}
-  %result = call ptr @call(ptr %arguments, i64 {row}){after}
+_PYTHON = """
+define ptr @tilewright_pjrt_python(ptr %arguments, i64 %number, i64 %unused) {{
+  %place = mul i64 %number, ROW_WORDS
+  %row = add i64 %place, FIRST_ROW
+  %result = call ptr @call(ptr %arguments, i64 %row)
   ret ptr %result
-}}}}
+}}
+""".replace("ROW_WORDS", str(_ROW_WORDS)).replace("FIRST_ROW", str(_ROWS + _ROW_WORDS * len(FUNCTIONS)))
+
+_FUNCTION = f"""
+define ptr @tilewright_pjrt_{{name}}(ptr %arguments) {{{{{{{{
+entry:
+  %own = alloca [4 x i64]
+  %native_at = getelementptr i64, ptr @cell, i64 {{native}}
+  %native = load ptr, ptr %native_at
+  %has_none = icmp eq ptr %native, null
+  br i1 %has_none, label %python, label %quick
+quick:
+  %which_at = getelementptr i64, ptr @cell, i64 {{which}}
+  %which = load i64, ptr %which_at
+  %state_at = getelementptr i64, ptr @cell, i64 {_STATE}
+  %state = load i64, ptr %state_at
+  %given = ptrtoint ptr %arguments to i64
+  %own_1 = getelementptr i64, ptr %own, i64 1
+  %own_2 = getelementptr i64, ptr %own, i64 2
+  %own_3 = getelementptr i64, ptr %own, i64 3
+  store i64 %given, ptr %own
+  store i64 {ASK}, ptr %own_1
+  store i64 %state, ptr %own_2
+  store i64 0, ptr %own_3
+  %own_number = ptrtoint ptr %own to i64
+  call void %native(i64 %own_number, i64 %which, ptr null, ptr null)
+  %found = load i64, ptr %own_1
+  %is_open = icmp eq i64 %found, {ASK}
+  br i1 %is_open, label %python, label %answered
+answered:
+  %answer = inttoptr i64 %found to ptr
+  ret ptr %answer
+python:{{before}}
+  %result = call ptr @call(ptr %arguments, i64 {{row}}){{after}}
+  ret ptr %result
+}}}}}}}}
 """
 
 _CAPSULE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def _source() -> str:
-    rows = {name: _ROWS + _ROW_WORDS * k for k, name in enumerate(FUNCTIONS)}
     functions = [
-        _FUNCTION.format(name=name, row=row, before=_BEFORE.get(name, ""), after=_AFTER.get(name, ""))
-        for name, row in rows.items()
-    ]
-    return _COMMON + "".join(functions)
+        _FUNCTION.format(
+            name=name, row=_row(name), native=_row(name) + _NATIVE, which=_row(name) + _WHICH, before=_BEFORE.get(name, ""),
+            after=_AFTER.get(name, ""),
+        )
+        for name in FUNCTIONS
+    ]  # fmt: skip
+    return _COMMON + _PYTHON + "".join(functions)
+
+
+def _row(name: str) -> int:
+    """The first word of a function's row."""
+    return _ROWS + _ROW_WORDS * _ALL.index(name)
 
 
 def _address(function: Any) -> int:
@@ -276,10 +329,12 @@ class Entries:
     """The interface's table, for the life of the process; `functions` do what its entries say, each with its arguments.
 
     A function returns what jaxlib gets (None for 0), and raises `Problem` for what it refuses. What else it raises becomes an
-    error that names it where the function is in `_ONCE`, and `INTERRUPTED` where not.
+    error that names it where the function is in `_ONCE`, and `INTERRUPTED` where not. `inner` is what native functions call.
     """
 
-    def __init__(self, functions: Mapping[str, Callable[[Any], int | None]]) -> None:
+    def __init__(
+        self, functions: Mapping[str, Callable[[Any], int | None]], inner: Mapping[str, Callable[[int], int]]
+    ) -> None:
         unknown = functions.keys() - set(FUNCTIONS)
         assert not unknown, f"no functions of the interface: {sorted(unknown)}"
         # jaxlib calls also when the interpreter has dropped its modules: what it calls is never freed
@@ -287,7 +342,7 @@ class Entries:
         api.Py_IncRef(ctypes.py_object(self))
         place, self._code = native_function(_source(), "tilewright_pjrt_cell")
         self._cell = (ctypes.c_int64 * _WORDS).from_address(ctypes.CFUNCTYPE(ctypes.c_void_p)(place)())
-        self._called = [self._entry(name, functions.get(name)) for name in FUNCTIONS]
+        self._called = [*(self._entry(name, functions.get(name)) for name in FUNCTIONS), *(inner[name] for name in INNER)]
         self._text = ctypes.create_string_buffer(INTERRUPTED_TEXT)
         for k, name in enumerate(_PYTHONS):
             self._cell[k] = _address(getattr(api, name))
@@ -296,12 +351,16 @@ class Entries:
         self._note_main_thread()
         os.register_at_fork(after_in_child=self._note_main_thread)
         self._cell[_TEXT], self._cell[_TEXT_SIZE] = ctypes.addressof(self._text), len(INTERRUPTED_TEXT)
-        for k, (name, call) in enumerate(zip(FUNCTIONS, self._called, strict=True)):
-            at = _ROWS + _ROW_WORDS * k
-            is_quiet = name in _HARMLESS or name.startswith("Error_")
+        self._cell[_STATE] = state.address
+        state.words[PYTHON] = self._code.address("tilewright_pjrt_python")
+        native = native_functions()
+        for name, call in zip(_ALL, self._called, strict=True):
+            at = _row(name)
+            is_quiet = name in _HARMLESS or name.startswith("Error_") or name in INNER
             self._cell[at + _CALL] = id(call)
             self._cell[at + _RAISED] = self._cell[at + _GONE] = 0 if is_quiet else INTERRUPTED
             self._cell[at + _TIMES] = 1 if name in _ONCE else _ATTEMPTS
+            self._cell[at + _NATIVE], self._cell[at + _WHICH] = native.entries.get(name, (0, 0))
         addresses = [self._code.address(f"tilewright_pjrt_{name}") for name in FUNCTIONS]
         header = (API_SIZE, 0, 3 * 8, 0, VERSION[0] | VERSION[1] << 32)
         self._table = (ctypes.c_uint64 * (API_SIZE // 8))(*header, *addresses)

@@ -9,28 +9,37 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import time
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
 
 import codegen
+from codegen.call.xla_call import Failures, XlaCall, expect_memory
+from codegen.launcher import native_threads
 from codegen.native import interrupts
+from hlo.errors import Declined
 from hlo.text.bytecode import MAGIC, text_of
-from hlo.types import TensorType, TokenType, element_type
+from hlo.types import TensorType
 from tilewright.jax.first_call import parsed
 from tilewright.jax.kept_programs import donated
-from tilewright.pjrt.buffers import Buffer
-from tilewright.pjrt.callbacks import functions_of, targets
+from tilewright.jax.tokens import is_token, tokens_as_arrays
+from tilewright.pjrt import records, threads
+from tilewright.pjrt.buffers import Buffer, buffer_of, destroy, later
+from tilewright.pjrt.callbacks import check_targets, functions_of, targets
 from tilewright.pjrt.client import MEMORY_KIND, Named, check_device, client, int64s, serial
 from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
 from tilewright.pjrt.layout import Program as GivenProgram
+from tilewright.pjrt.native import functions, state
 
 __all__ = ["FUNCTIONS", "Program"]
 
 _MAGIC = b"tilewright program 1\n"
 _CODES = ("mlir",)
+_FOREVER = 1 << 62
 # A device assignment of one replica, one partition, device 0, as a protocol buffer
 _ASSIGNMENT = bytes([0x08, 1, 0x10, 1, 0x1A, 3, 0x0A, 1, 0])
 
@@ -42,13 +51,16 @@ class Program:
         _check_options(options)
         self.code, self.options = code, options
         self.module = parsed(text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode())
+        tokens_as_arrays(self.module)
         main = self.module.function()
         types = [_as_array(t) for t in main.result_types]
-        self.tokens = [k for k, v in enumerate(main.arguments) if isinstance(v.type, TokenType)]
         self.types = types
-        self.donated = [k for k, is_donated in enumerate(donated(self.module)) if is_donated]
+        given = [k for k in range(len(main.arguments)) if not is_token(main, k)]
+        self.donated = [k for k, is_donated in zip(given, donated(self.module), strict=True) if is_donated]
         self.callbacks = functions_of(self.module)
-        self.compiled: codegen.Executable | None = codegen.compile(self.module, custom_calls=targets(self.callbacks))
+        calls = targets(self.callbacks)
+        check_targets(self.module, calls)
+        self.compiled: codegen.Executable | None = codegen.compile(self.module, custom_calls=calls)
         self.given_bytes = _bytes_of(v.type for v in main.arguments)
         self.made_bytes = _bytes_of(types)
         self.name = Text(self.module.name or "main")
@@ -61,7 +73,54 @@ class Program:
         self.kinds = (ctypes.c_void_p * max(1, len(types)))(*([kind.address] * len(types)))
         self.kind_sizes = (ctypes.c_size_t * max(1, len(types)))(*([kind.size] * len(types)))
         assert kind.size == len(MEMORY_KIND)
+        self.seconds = inf  # of the last call through Python
+        self._rows = self._results()
+        self._donated = int64s(self.donated)
+        self.failures = Failures()
+        self.is_hosted = False
+        self.call = self._native_call(self.compiled)
+        words = (
+            self.call.address if self.call is not None else 0, len(main.arguments), len(types), self._rows.ctypes.data,
+            self._donated.ctypes.data, len(self.donated), 0, 0 if self.is_hosted else _FOREVER, self.is_hosted,
+        )  # fmt: skip
+        self.words = (ctypes.c_int64 * records.PROGRAM_WORDS)(*words)
         self.costs = Named({"bytes accessed": float(self.given_bytes + self.made_bytes)})
+
+    def _results(self) -> np.ndarray:
+        """What each result's buffer is made from."""
+        rows = np.zeros((max(1, len(self.types)), records.NEW_WORDS), np.int64)
+        at = self.dims.ctypes.data
+        for row, t, number in zip(rows, self.types, self.element_numbers, strict=False):
+            row[records.NEW_ELEMENT], row[records.NEW_RANK], row[records.NEW_DIMS] = number, t.rank, at
+            row[records.NEW_SIZE] = t.size_bytes
+            at += 8 * t.rank
+        return rows
+
+    def _native_call(self, compiled: codegen.Executable) -> XlaCall | None:
+        """What native functions call; None for a program that they do not take.
+
+        One with steps of Python's is run by its caller, as JAX's CPU does with cheap programs, however long those steps take.
+        """
+        call = compiled.for_xla(0, self.failures, is_plain=True)
+        if isinstance(call, Declined) or (call.has_host and not self._is_cheap(compiled)):
+            return None
+        self.is_hosted = call.has_host
+        expect_memory(2 * (call.bytes + self.made_bytes))
+        if call.threads > 1:
+            native_threads.have_workers(call.threads)
+        return call
+
+    @staticmethod
+    def _is_cheap(compiled: codegen.Executable) -> bool:
+        return compiled.estimated_seconds < 1e-9 * records.INLINE_NANOSECONDS
+
+    def give(self) -> int:
+        """A handle, one more."""
+        return living.give(ctypes.addressof(self.words), self)
+
+    def delete(self) -> None:
+        """It cannot be called any more."""
+        self.compiled, self.words[records.CALL] = None, 0
 
     def executable(self) -> codegen.Executable:
         """What runs. Raises Problem for a deleted program."""
@@ -70,16 +129,10 @@ class Program:
         return self.compiled
 
 
-_TOKEN = TensorType((0,), element_type("i1"))
-"""What JAX passes for a token: an array of no booleans."""
-
-
 def _as_array(t: Any) -> TensorType:
-    """The type of the array that a result is to jaxlib. Raises Problem where there is none."""
+    """The type of an array that a result is. Raises Problem where there is none."""
     if isinstance(t, TensorType) and t.is_static:
         return t
-    if isinstance(t, TokenType):
-        return _TOKEN
     raise Problem("UNIMPLEMENTED", f"a result of type {t}, which is no array of a fixed shape")
 
 
@@ -110,11 +163,7 @@ def _compile(a: Any) -> None:
     form = _bytes(given.format, given.format_size).decode("utf-8", "replace")
     if form not in _CODES:
         raise Problem("UNIMPLEMENTED", f"expected a program as `mlir`, found one as `{form}`")
-    program = Program(_bytes(given.code, given.code_size), _bytes(a.options, a.options_size))
-    a.executable = living.new(program)
-
-
-_NO_ELEMENTS = np.zeros(0, np.bool_)
+    a.executable = Program(_bytes(given.code, given.code_size), _bytes(a.options, a.options_size)).give()
 
 
 def _execute(a: Any) -> None:
@@ -123,58 +172,95 @@ def _execute(a: Any) -> None:
         raise Problem("INVALID_ARGUMENT", f"expected one device, found {a.devices}")
     check_device(a.device, None)
     executable = program.executable()
-    buffers: list[Buffer] = []
-    if a.count:
-        given = (ctypes.c_uint64 * a.count).from_address(ctypes.c_uint64.from_address(a.arguments).value)
-        buffers = [living[handle] for handle in given]
-    arrays: list[Any] = [b.elements() for b in buffers]
-    for k in program.tokens:
-        arrays[k] = None
+    interrupts.raise_pending()
+    failure = program.failures.take()
+    if failure is not None:
+        raise failure
+    _wait_for_room()
+    if program.call is not None:
+        functions().have_worker()
+        if functions().enter("LoadedExecutable_Execute", ctypes.addressof(a), is_forced=True) == records.DONE:
+            return
+        interrupts.raise_pending()
+        failure = program.failures.take()
+        if failure is not None:
+            raise failure
+    given = (ctypes.c_uint64 * a.count).from_address(ctypes.c_uint64.from_address(a.arguments).value) if a.count else ()
+    buffers = [Buffer(handle) for handle in given]
+    taken = [b.taken() for b in buffers]
     options = ExecuteOptions.from_address(a.options)
     if options.sends or options.receives:
         raise Problem("UNIMPLEMENTED", "programs that send to the host or receive from it")
     kept = set((ctypes.c_int64 * options.kept_count).from_address(options.kept)) if options.kept_count else set()
-    results = executable(*arrays)
-    interrupts.raise_pending()
-    for k in program.donated:
-        if k not in kept and not buffers[k].references:
-            buffers[k].delete()
+
+    def results() -> list[np.ndarray]:
+        arrays: list[Any] = [x.array() for x in taken]
+        taken.clear()
+        began = time.perf_counter()
+        made = executable(*arrays)
+        program.seconds = time.perf_counter() - began
+        return list(made)
+
+    is_quick = program.seconds < 1e-9 * records.INLINE_NANOSECONDS and not program.callbacks
     made: list[int] = []
+    event = READY
     try:
-        if results:
-            handles = (ctypes.c_uint64 * len(results)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
-            for k, array in enumerate(results):
-                made.append(living.new(Buffer(_NO_ELEMENTS if array is None else array)))
-                handles[k] = made[-1]
-        if a.events:
-            ctypes.c_uint64.from_address(a.events).value = READY
+        if is_quick and all(x.is_there for x in taken):
+            for array in results():
+                made.append(buffer_of(array))
+            interrupts.raise_pending()
+        else:
+            _check_memory(program)
+            made, event = later(results, [(t.dtype, t.static_shape) for t in program.types], more=bool(a.events))
     except BaseException:  # jaxlib does not look at results beside an error
         for handle in made:
-            living.drop(handle)
+            destroy(handle)
         raise
+    for k in program.donated:
+        if k not in kept and not buffers[k].has_references:
+            buffers[k].delete()
+    if made:
+        handles: Any = (ctypes.c_uint64 * len(made)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
+        handles[:] = made
+    if a.events:
+        ctypes.c_uint64.from_address(a.events).value = event
+
+
+def _check_memory(program: Program) -> None:
+    """Raises Problem where the system has no memory for the results: said when the program is called, not when it has run."""
+    needed = program.made_bytes + program.executable().stats.scratch_bytes
+    try:
+        np.empty(needed, np.uint8)
+    except MemoryError:
+        raise Problem("RESOURCE_EXHAUSTED", f"out of memory: no room for {needed} bytes of results and scratch") from None
+
+
+def _wait_for_room() -> None:
+    """Returns when no more calls are on their way than results should wait for; at once in a callback, whose call is one."""
+    while not threads.is_own() and state.words[records.PENDING] + threads.unfinished() >= records.MOST_PENDING:
+        time.sleep(1e-4)
 
 
 # ---------------------------------------------------------------- what a program is
 
 
+_on_their_way: list[Program] = []
+"""Programs that nobody has any more, and that are still running."""
+
+
 def _destroy(a: Any) -> None:
-    living.drop(a.executable)
+    program = living.drop(a.executable)
+    if program is not None:
+        _on_their_way.append(program)
+    _on_their_way[:] = [p for p in _on_their_way if p.words[records.CALLS]]
 
 
 def _executable(a: Any) -> None:
-    a.executable = living.new(living[a.loaded])
+    a.executable = living[a.loaded].give()
 
 
 def _name(a: Any) -> None:
     living[a.executable].name.give(a)
-
-
-def _one(a: Any) -> None:
-    a.count = 1
-
-
-def _outputs(a: Any) -> None:
-    a.count = len(living[a.executable].types)
 
 
 def _code_size(a: Any) -> None:
@@ -215,7 +301,7 @@ def _devices(a: Any) -> None:
 
 
 def _delete(a: Any) -> None:
-    living[a.executable].compiled = None
+    living[a.executable].delete()
 
 
 def _is_deleted(a: Any) -> None:
@@ -260,7 +346,7 @@ def _deserialize(a: Any) -> None:
         raise Problem("INVALID_ARGUMENT", "these bytes are no program that Tilewright wrote out, or not as it was")
     size = int.from_bytes(rest[:8], "little")
     options = _bytes(a.options, a.options_size) or rest[8 : 8 + size]
-    a.executable = living.new(Program(rest[8 + size :], options))
+    a.executable = Program(rest[8 + size :], options).give()
 
 
 def _compile_options(a: Any) -> None:
@@ -276,9 +362,6 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Compile": _compile,
     "Executable_Destroy": _destroy,
     "Executable_Name": _name,
-    "Executable_NumReplicas": _one,
-    "Executable_NumPartitions": _one,
-    "Executable_NumOutputs": _outputs,
     "Executable_SizeOfGeneratedCodeInBytes": _code_size,
     "Executable_GetCostAnalysis": _costs,
     "Executable_OutputMemoryKinds": _kinds,

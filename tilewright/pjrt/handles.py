@@ -1,14 +1,15 @@
 """What jaxlib holds: handles, errors and events, and who owns what.
 
-A handle is a number that stands for an object of this process's; it is never given out again, so one that jaxlib uses after
+The handle of a buffer, an event or a program is the address of its record (`records`); native functions look after the first two.
+Any other handle is a number that stands for an object of Python's; it is never given out again, so one that jaxlib uses after
 destroying it is an error and not another object. The rule of ownership:
 
 * An object lives, with all C memory that it has shown (texts, lists of dimensions, attributes), from the call that gives its
   handle to jaxlib until jaxlib destroys the handle. The client, its device, memory and topology live as long as the process.
-* Memory of elements belongs to a NumPy array, held by the buffers and by the running calls that use it. jaxlib may read it while
-  it holds the buffer, also after it deleted it if it has counted a reference to it. A donated buffer gives its array up.
+* Memory of elements is counted by the buffers, by the calls on their way and by the NumPy arrays that use it. jaxlib may read it
+  while it holds the buffer, also after it deleted it if it has counted a reference to it. A donated buffer gives its memory up.
 * Memory of jaxlib's is read during the call that names it. The elements of a host array that jaxlib lends for longer stay lent
-  until no array uses them: then the event `done` comes.
+  until nobody uses them: then the event `done` comes.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from typing import Any
 
 from hlo.errors import TilewrightError
 from hlo.limits import TooLargeError
-from tilewright.pjrt.layout import CODES
+from tilewright.pjrt import records
+from tilewright.pjrt.layout import ARGUMENTS, CODES
+from tilewright.pjrt.native import c_words, functions, state
 
 __all__ = [
-    "INTERRUPTED", "INTERRUPTED_TEXT", "READY", "Event", "Handles", "Problem", "Text", "code_of", "living", "new_error",
+    "INNER_FUNCTIONS", "INTERRUPTED", "INTERRUPTED_TEXT", "READY", "Handles", "Problem", "Text", "code_of", "count_event",
+    "drop_event", "end_event", "event_failure", "has_ended", "living", "new_error", "new_event", "wait_for",
 ]  # fmt: skip
 
 
@@ -58,11 +62,25 @@ class Handles:
         # Aligned like pointers, some of whose lower bits a caller may use
         self._numbers = itertools.count(1 << 12, 16)
         self._objects: dict[int, Any] = {}
+        self._given: dict[int, int] = {}  # how often a record's address was given
+        self._kept: set[int] = set()
 
     def new(self, value: Any) -> int:
         """A handle for an object, which now lives."""
         number = next(self._numbers)
         self._objects[number] = value
+        return number
+
+    def give(self, address: int, value: Any) -> int:
+        """The address of an object's record as its handle; it lives until that is dropped as often as it was given."""
+        self._given[address] = self._given.get(address, 0) + 1
+        self._objects[address] = value
+        return address
+
+    def keep(self, value: Any) -> int:
+        """A handle that is never dropped."""
+        number = self.new(value)
+        self._kept.add(number)
         return number
 
     def __getitem__(self, number: int | None) -> Any:
@@ -72,8 +90,11 @@ class Handles:
             raise Problem("INVALID_ARGUMENT", f"handle {number} is not, or no longer, one of Tilewright's") from None
 
     def drop(self, number: int | None) -> Any:
-        """The object whose handle this was; None where there is none."""
-        return self._objects.pop(number or 0, None)
+        """The object whose handle this was; None where there is none, or there are more of it."""
+        left = self._given.pop(number or 0, 1) - 1
+        if left:
+            self._given[number or 0] = left
+        return None if left or number in self._kept else self._objects.pop(number or 0, None)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -92,7 +113,7 @@ class _Error:
 
 
 INTERRUPTED_TEXT = b"interrupted, or raised, before this call of Tilewright's began (what it was is on standard error)"
-INTERRUPTED = living.new(_Error("CANCELLED", INTERRUPTED_TEXT))
+INTERRUPTED = living.keep(_Error("CANCELLED", INTERRUPTED_TEXT))
 
 
 def code_of(e: BaseException) -> str:
@@ -115,8 +136,7 @@ def new_error(e: BaseException) -> int:
 
 
 def _destroy_error(a: Any) -> None:
-    if a.error != INTERRUPTED:
-        living.drop(a.error)
+    living.drop(a.error)
 
 
 def _message(a: Any) -> None:
@@ -129,119 +149,143 @@ def _code(a: Any) -> None:
 
 # ---------------------------------------------------------------- events
 
-_READY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p)
+READY = state.ready
+"""The event that has ended, and well."""
+
+state.words[records.CANCELLED] = living.keep(Problem("CANCELLED", "the client was closed before this was computed"))
+state.words[records.NO_MEMORY] = living.keep(Problem("RESOURCE_EXHAUSTED", "out of memory: no room for what the program needs"))
 
 
-class Event:
-    """Something that ends, perhaps with an exception.
+def new_event(count: int = 1) -> int:
+    """The handle of an event that has not ended, for so many who drop it (`drop_event`)."""
+    made = (ctypes.c_int64 * 2)(count, 0)
+    functions().help("NEW_EVENT", ctypes.addressof(made))
+    if not made[1]:
+        raise MemoryError("no room for an event")
+    return made[1]
 
-    Without a lock: it may end in a finalizer, in the middle of any other method. Each step on the callbacks is one of the
-    interpreter's, so that every one is taken once; and one that is given twice (under the same key) is one.
-    """
+
+def count_event(event: int) -> None:
+    """One more has the event."""
+    functions().help("COUNT_EVENT", event)
+
+
+def drop_event(event: int) -> None:
+    """One who had the event has it no more."""
+    functions().help("DROP_EVENT", event)
+
+
+def end_event(event: int, failure: BaseException | None = None) -> None:
+    """The event has ended, well or with a failure; who waits goes on. Called once."""
+    if failure is not None:
+        c_words(event, records.EVENT_WORDS)[records.FAILURE] = living.new(failure)
+    functions().help("FIRE", event)
+
+
+def event_failure(event: int) -> BaseException | None:
+    """What an event that has ended has failed with."""
+    words = c_words(event, records.EVENT_WORDS)
+    failure: BaseException | None = living[words[records.FAILURE]] if words[records.ENDED] == records.FAILED else None
+    return failure
+
+
+def has_ended(event: int) -> bool:
+    """Whether an event has ended."""
+    return bool(c_words(event, records.EVENT_WORDS)[records.ENDED] != records.GOING)
+
+
+_listening: set[Any] = set()
+
+
+def wait_for(event: int) -> None:
+    """Returns when the event has ended; a signal's handler may raise meanwhile."""
+    if has_ended(event):
+        return
+    listener = _Listener()
+    _listening.add(listener)  # it may be called when nobody waits any more
+    arguments = ARGUMENTS["Event_OnReady"](0, None, event, ctypes.cast(listener.callback, ctypes.c_void_p), None)
+    if functions().enter("Event_OnReady", ctypes.addressof(arguments)) == records.DONE:
+        listener.done.acquire()
+    elif not has_ended(event):
+        raise MemoryError("no room for who waits for an event")
+    _listening.difference_update([x for x in list(_listening) if x is listener or not x.done.locked()])
+
+
+class _Listener:
+    """A C function that has heard of an event's end when its lock is free."""
 
     def __init__(self) -> None:
-        self.failure: BaseException | None = None
-        self.is_ready = False
-        self._callbacks: dict[Any, Callable[[], None]] = {}
-        self.told: set[Any] = set()  # the keys of callbacks that were called
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.callback = _LISTENER(self._hear)
 
-    def set(self, failure: BaseException | None = None) -> None:
-        """It has ended; who waits goes on. Called once."""
-        self.failure = failure
-        self.is_ready = True
-        self._call()
-
-    def _call(self) -> None:
-        for key in list(self._callbacks):
-            callback = self._callbacks.pop(key, None)
-            if callback is not None:  # else another thread took it
-                self.told.add(key)
-                callback()
-
-    def wait(self) -> None:
-        """Returns when it has ended."""
-        if not self.is_ready:
-            done = threading.Event()
-            self.on_ready(done, done.set)
-            done.wait()
-
-    def on_ready(self, key: Any, callback: Callable[[], None]) -> None:
-        """Calls back when it has ended, in the thread that ends it, or now."""
-        self._callbacks[key] = callback
-        if self.is_ready:
-            self._call()
-
-    def error(self) -> int:
-        """The handle of a new error; 0 where it went well."""
-        return 0 if self.failure is None else new_error(self.failure)
+    def _hear(self, error: int, user: int | None) -> None:
+        living.drop(error)
+        self.done.release()
 
 
-def _ready_event() -> Event:
-    event = Event()
-    event.is_ready = True
-    return event
+def _event_error(a: Any) -> int:
+    # given and not raised: an exception here is this function's own, and it would be asked again
+    failure = event_failure(a.event)
+    return 0 if failure is None else new_error(failure)
 
 
-READY = living.new(_ready_event())
-"""The handle of the event that has ended, and well: one for all, which is never dropped."""
-
-
-def _destroy_event(a: Any) -> None:
-    if a.event != READY:
-        living.drop(a.event)
-
-
-def _is_ready(a: Any) -> None:
-    a.is_ready = living[a.event].is_ready
-
-
-def _event_error(a: Any) -> None:
-    failure = living[a.event].failure
-    if failure is not None:
-        raise failure
-
-
-def _await(a: Any) -> None:
-    event = living[a.event]
-    event.wait()
-    _event_error(a)
+def _await(a: Any) -> int:
+    wait_for(a.event)
+    return _event_error(a)
 
 
 def _on_ready(a: Any) -> int:
-    """0 where jaxlib is called back later; for an event that has ended its error and a bit, and the caller calls back."""
-    event: Event = living[a.event]
-    key = a.callback, a.user
-    if key in event.told:  # asked again after an exception: it was called meanwhile
-        return 0
-    if event.is_ready:
-        return event.error() | 1
-    callback, user = _READY(a.callback), a.user
-    event.on_ready(key, lambda: callback(event.error(), user))
-    return 0
+    """Of an event that has failed, the error and a bit: the caller calls back."""
+    failure = event_failure(a.event)
+    if failure is None:
+        raise MemoryError("no room for who waits for an event")
+    return new_error(failure) | 1
 
 
 def _create_event(a: Any) -> None:
-    a.event = living.new(Event())
+    a.event = new_event(2)  # who made it may drop it before it is set
 
 
 def _set_event(a: Any) -> None:
-    if a.code == CODES["OK"]:
-        living[a.event].set()
-        return
-    names = {number: name for name, number in CODES.items()}
-    text = ctypes.string_at(a.text, a.text_size).decode("utf-8", "replace")
-    living[a.event].set(Problem(names.get(a.code, "UNKNOWN"), text))
+    failure = None
+    if a.code != CODES["OK"]:
+        names = {number: name for name, number in CODES.items()}
+        text = ctypes.string_at(a.text, a.text_size).decode("utf-8", "replace")
+        failure = Problem(names.get(a.code, "UNKNOWN"), text)
+    end_event(a.event, failure)
+    drop_event(a.event)
 
 
 FUNCTIONS: dict[str, Callable[[Any], int | None]] = {
     "Error_Destroy": _destroy_error,
     "Error_Message": _message,
     "Error_GetCode": _code,
-    "Event_Destroy": _destroy_event,
-    "Event_IsReady": _is_ready,
     "Event_Error": _event_error,
     "Event_Await": _await,
     "Event_OnReady": _on_ready,
     "Event_Create": _create_event,
     "Event_Set": _set_event,
 }
+
+
+# ---------------------------------------------------------------- what native functions ask Python
+
+
+def _give(at: int) -> int:
+    """The object of a memory or an event that nobody has any more."""
+    living.drop(c_words(at, records.EVENT_WORDS)[records.OWNER])
+    return 0
+
+
+def _error(at: int) -> int:
+    return new_error(living[c_words(at, records.EVENT_WORDS)[records.FAILURE]])
+
+
+def _share(at: int) -> int:
+    return living.new(living[c_words(at, records.EVENT_WORDS)[records.FAILURE]])
+
+
+assert records.OWNER == records.FAILURE
+INNER_FUNCTIONS: dict[str, Callable[[int], int]] = {"Own_Give": _give, "Own_Error": _error, "Own_Share": _share}

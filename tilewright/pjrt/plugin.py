@@ -13,4 +13,5 @@ __all__ = ["entries"]
 @functools.cache
 def entries() -> Entries:
     """The functions that jaxlib calls."""
-    return Entries({**handles.FUNCTIONS, **client.FUNCTIONS, **buffers.FUNCTIONS, **executables.FUNCTIONS})
+    functions = {**handles.FUNCTIONS, **client.FUNCTIONS, **buffers.FUNCTIONS, **executables.FUNCTIONS}
+    return Entries(functions, handles.INNER_FUNCTIONS)

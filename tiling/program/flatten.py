@@ -128,7 +128,7 @@ def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value
     made, found = turn_products(live, results) if on("swap_products") else (live, results)
     if on("channels_last"):
         ordered, found = channels_last(made, found)
-        made = made if ordered is made else _live(ordered, found)
+        made = made if ordered is made else live_ops(ordered, found)
     return Program(name, tuple(block.arguments), tuple(made), tuple(found))
 
 
