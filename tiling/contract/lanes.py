@@ -3,9 +3,9 @@
     out[i, n] = sum over the window k of image[i, k, n] * kernel[k, n]
 
 No register block helps, since no factor is read twice: what counts is that columns are consecutive in all three, and that nothing
-asks where the window is outside. The kernel is put beside itself, window by window, before all tasks; the image is a window's tile
-with its padding as zeros, which every element of is read by as many products as the window has. The products of an element are then
-written out (`tiling.passes.write_out_sums`).
+asks where the window is outside. The kernel is put beside itself, window by window, before all tasks; the image is a window's
+tile with its padding as zeros, each element of which is read by as many products as the window has. The products of an element
+are then written out (`tiling.passes.write_out_sums`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Read:
     """A factor as it is read, with what has to be done for it: in the task, and before all tasks."""
 
     node: Node
-    fill: tuple[Nest, ...] = ()
+    fill: tuple[Step, ...] = ()
     ahead: tuple[Phase, ...] = ()
     buffers: tuple[Buffer, ...] = ()
 

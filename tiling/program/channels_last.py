@@ -3,11 +3,11 @@
     y = convolution(x) -> [b, f, 0, 1];  relu;  convolution([b, f, 0, 1])     ->     the same with [b, 0, 1, f] in between
 
 A convolution reads and writes any order of dimensions, which its dimension numbers name. With channels last they are consecutive
-columns of a product whose rows are the pixels, whatever the image's width; what is between (norms, activations, pooling, depthwise
-windows) has one vector of channels after the other and no borders inside of a vector. The order goes on through every op that
-does the same for each element, or names its dimensions: such values are one component, and have it all or not. What else reads a
-value of it reads a transpose. Sums of products follow from the order of a window's dimensions, so what is decided follows from the
-program's shapes alone.
+columns of a product whose rows are the pixels, whatever the image's width; what is between (norms, activations, pooling,
+depthwise windows) has one vector of channels after the other and no borders inside of a vector. The order goes on through every
+op that does the same for each element, or names its dimensions: such values are one component, and have it all or not. What else
+reads a value of it reads a transpose. Sums of products follow from the order of a window's dimensions, so what is decided follows
+from the program's shapes alone.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tests.tiling.proving.test_prove import (
     with_store,
 )
 from tiling import Contract, Fusion, Loop, Nest, Phase, Schedule, Scope, prove
-from tiling.loops import guards
+from tiling.loops.domains import guards
 from tiling.loops.element_ir import Apply, Choose, Load, Node
 from tiling.loops.ir import LoopKind, Turn
 
