@@ -12,7 +12,7 @@ import tiling
 from tests.tiling.lower.attention_programs import attention
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.placing import FusionRequest
 from tiling.pipeline import finished
 from tiling.planning.forms import lower
 from tiling.program.in_place_updates import is_update

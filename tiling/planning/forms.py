@@ -7,8 +7,9 @@ from dataclasses import replace
 from hlo.errors import Declined
 from tiling.loops.ir import LoopKind, Nest, Schedule
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.fusion import Lowering
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
+from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs, skipped
 from tiling.planning.cost import estimate, has_own_model

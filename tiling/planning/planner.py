@@ -16,7 +16,8 @@ from hlo.registry import Literal, SumOfProducts
 from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.fusion import Lowering
+from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.pipeline import check_settings

@@ -16,7 +16,7 @@ from hlo.module import Value
 from hlo.types import TensorType
 from indexing.program import maps_from
 from tiling.loops.ir import Schedule
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.placing import FusionRequest
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
 from tiling.planning.model import ControlStep, Decision, Edge, EvaluatorStep, Fusion, Plan, edges

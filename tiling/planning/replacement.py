@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from hlo.registry import Literal
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.fusion import Lowering
+from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Pin, Plan

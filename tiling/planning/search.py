@@ -27,7 +27,8 @@ from tiling.loops.ir import (
 )
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
-from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.fusion import Lowering
+from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.planning.cost import Estimate, estimate

@@ -23,9 +23,10 @@ from tiling.loops.affine import address, linear, steps_along
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.fusion import Lowering
 from tiling.lower.masks import Note
 from tiling.lower.member import Member
+from tiling.lower.placing import FusionRequest
 from tiling.lower.siblings import last_steps
 from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS

@@ -20,7 +20,7 @@ from hlo.errors import Declined, SettingError
 from hlo.module import Op
 from tiling.loops.ir import Schedule
 from tiling.loops.text import show_schedule
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.placing import FusionRequest
 from tiling.passing import Pass, runs, without
 from tiling.pipeline import PIPELINE, finished, observed
 from tiling.planning.forms import lower

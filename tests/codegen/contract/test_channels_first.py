@@ -11,7 +11,7 @@ import interp
 from hlo.types import element_type
 from tiling.loops.ir import Contract, LoopKind, Nest, Schedule
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.pipeline import finished
 from tiling.planning.forms import lower

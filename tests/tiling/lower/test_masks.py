@@ -15,9 +15,10 @@ from tests.pairs import fast_cover
 from tests.tiling.lower.attention_programs import attention, bits, inputs
 from tiling.elements.ranges import greatest_of
 from tiling.loops.ir import Contract, Nest
-from tiling.lower.fusion import FusionRequest, Lowering
+from tiling.lower.fusion import Lowering
 from tiling.lower.masks import MOST_POWER, find_limits
 from tiling.lower.neutral import Analysis, Reading, inputs_of
+from tiling.lower.placing import FusionRequest
 from tiling.passing import without
 from tiling.planning import forms as choose
 

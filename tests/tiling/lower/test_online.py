@@ -14,8 +14,8 @@ from tests.pairs import fast_cover
 from tests.tiling.lower.attention_programs import attention, bits, inputs
 from tiling.loops.ir import Sequential
 from tiling.loops.names import Names
-from tiling.lower.fusion import FusionRequest
 from tiling.lower.online import find_online
+from tiling.lower.placing import FusionRequest
 from tiling.planning import forms as choose
 from tiling.planning.stages import find_stages
 

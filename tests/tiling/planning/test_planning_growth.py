@@ -11,7 +11,7 @@ import pytest
 
 import hlo
 import tiling
-from tiling.lower import fusion, member
+from tiling.lower import fusion, member, placing
 from tiling.lower.fusion import Lowering
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis
 from tiling.machine import Machine
@@ -149,7 +149,7 @@ def test_simplifications_grow_with_the_layers(monkeypatch: pytest.MonkeyPatch) -
     """Twice as many layers ask for at most twice as many simplifications."""
     asked = []
     for layers in (6, 12):
-        with counted(monkeypatch, fusion, "simplify") as calls, counted(monkeypatch, member, "simplify") as others:
+        with counted(monkeypatch, placing, "simplify") as calls, counted(monkeypatch, member, "simplify") as others:
             tiling.plan(blocks(layers), machine=Machine())
         asked.append(calls[0] + others[0])
     assert asked[1] <= 2 * asked[0]

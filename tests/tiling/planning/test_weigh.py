@@ -16,7 +16,7 @@ from hlo.errors import Declined
 from tests.random_programs import random_program
 from tests.threads import needs_fork
 from tiling.loops.ir import Contract, Nest, Schedule, Turn
-from tiling.lower.fusion import FusionRequest
+from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh

@@ -71,7 +71,7 @@ SOFTMAX = """func.func @main(%x: tensor<96x40xf32>) -> tensor<96x40xf32> {
 def softmax(sizes: tuple[int, ...] = (16, 40)) -> Schedule:
     """Softmax over several tasks, each with scratch of its own and the exponentials in the result's memory."""
     from tiling.loops.names import Names
-    from tiling.lower.fusion import FusionRequest
+    from tiling.lower.placing import FusionRequest
     from tiling.planning.forms import lower
 
     plan = planned(SOFTMAX)
