@@ -105,3 +105,33 @@ HOLES_CHANNELS_FIRST = """func.func @main(%x: tensor<1x8x5x5xf32>, %w: tensor<16
     window = {pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
     : (tensor<1x8x5x5xf32>, tensor<16x8x3x3xf32>) -> tensor<1x16x9x9xf32>
   return %0 : tensor<1x16x9x9xf32> }"""
+
+TABLES = """func.func @main(%x: tensor<24x20xf32>, %w: tensor<20xf32>) -> tensor<24x20xf32> {
+  %0 = stablehlo.exponential %w : tensor<20xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [1] : (tensor<20xf32>) -> tensor<24x20xf32>
+  %2 = stablehlo.multiply %x, %1 : tensor<24x20xf32>
+  return %2 : tensor<24x20xf32> }"""
+
+LANES = """func.func @main(%x: tensor<3x512xf32>) -> (tensor<3xf32>, tensor<3xi32>) {
+  %i = stablehlo.iota dim = 1 : tensor<3x512xi32>
+  %l = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %0:2 = stablehlo.reduce(%x init: %l), (%i init: %z) across dimensions = [1] : (tensor<3x512xf32>, tensor<3x512xi32>, tensor<f32>, tensor<i32>) -> (tensor<3xf32>, tensor<3xi32>)
+   reducer(%a: tensor<f32>, %c: tensor<f32>) (%b: tensor<i32>, %d: tensor<i32>) {
+    %1 = stablehlo.compare GT, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %2 = stablehlo.compare EQ, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %3 = stablehlo.compare NE, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %4 = stablehlo.or %1, %3 : tensor<i1>
+    %5 = stablehlo.compare LT, %b, %d : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %6 = stablehlo.and %2, %5 : tensor<i1>
+    %7 = stablehlo.or %4, %6 : tensor<i1>
+    %8 = stablehlo.select %4, %a, %c : tensor<i1>, tensor<f32>
+    %9 = stablehlo.select %7, %b, %d : tensor<i1>, tensor<i32>
+    stablehlo.return %8, %9 : tensor<f32>, tensor<i32>
+  }
+  return %0#0, %0#1 : tensor<3xf32>, tensor<3xi32> }"""
+
+WIDE_SUMS = """func.func @main(%x: tensor<24x16xbf16>) -> tensor<16xbf16> {
+  %z = stablehlo.constant dense<0.0> : tensor<bf16>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<24x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
+  return %0 : tensor<16xbf16> }"""

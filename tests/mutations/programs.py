@@ -282,6 +282,9 @@ def parents() -> dict[str, Schedule]:
         "channels first": _planned(more.CHANNELS_FIRST),
         "holes, channels first": _planned(more.HOLES_CHANNELS_FIRST),
     }
-    for name in ("padded", "tested", "causal attention", "window attention", "online attention"):
+    for name in ("padded", "tested", "causal attention", "window attention", "online attention", "cumulative sum", "siblings",
+                 "pooled", "narrow sums", "turned", "random", "channels first"):  # fmt: skip
         made[f"{name}, final"] = [finished(s) for s in made[name]]
+    for name, program in (("tables", more.TABLES), ("folds in lanes", more.LANES), ("wide sums", more.WIDE_SUMS)):
+        made[f"{name}, final"] = [finished(s) for s in _planned(program)]
     return {(name if len(all_) == 1 else f"{name} {k}"): s for name, all_ in made.items() for k, s in enumerate(all_)}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ELEMENT_TYPES
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
@@ -53,12 +54,31 @@ def malformed(schedule: Schedule) -> list[Fault]:
     return list(dict.fromkeys(_Forms(schedule).faults()))
 
 
+def _held(buffers: Sequence[Buffer], steps: Sequence[Step]) -> dict[Buffer, set[Value | None]]:
+    """The values that each buffer has elements of at some time; None stands for any, where copies are put."""
+    found: dict[Buffer, set[Value | None]] = {b: set() if b.value is None else {b.value} for b in buffers}
+    for step in steps:
+        rows: list[tuple[Value | None, object]] = []
+        for nest in (step,) if isinstance(step, Nest) else step.pack if isinstance(step, Contract) else ():
+            rows += [(s.value, s.buffer) for s in nest.stores]
+            rows += [x for f in nest.folds for x in zip(f.values, f.buffers, strict=False)]
+        if isinstance(step, Contract):
+            rows.append((step.value, step.out.buffer))
+        elif not isinstance(step, Nest):  # sorts, transforms and others say themselves what they put where
+            rows += [(None, getattr(y, "buffer", y)) for x in vars(step).values() for y in (x if isinstance(x, tuple) else (x,))]
+        for v, b in rows:
+            if isinstance(b, Buffer):
+                found.setdefault(b, set()).add(v)
+    return found
+
+
 class _Forms:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.buffers = set(schedule.buffers)
         self.given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT)} - {None}
         steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.held = _held(schedule.buffers, steps)
         self.values = {b.value for b in schedule.buffers} | {
             v for s in steps for v in (s.values if isinstance(s, (Nest, Contract)) else (s.value,) if isinstance(s, Turn) else ())
         }
@@ -155,6 +175,9 @@ class _Forms:
             yield from self._known(n.buffer)
             if len(n.index) != len(n.buffer.shape):
                 yield "", f"{n.buffer.name} has {len(n.buffer.shape)} dimensions, a load has {len(n.index)}"
+            held = self.held.get(n.buffer, {None})
+            if n.value not in held and None not in held:
+                yield "", f"%{n.value.name or '?'} is read from {n.buffer.name}, which holds other values"
         elif n.value not in self.values:
             yield "", f"%{n.value.name or '?'} is read, and is in no buffer"
         elif len(n.index) != n.value.rank:

@@ -125,6 +125,9 @@ LET_PASS = [
     ("tested, final", "Segment", "stores", "last dropped", "", "a part of a loop stores less"),
     ("tested, final", "Segment", "upper", "- 1", "", "a part of a loop leaves its last iteration out"),
     ("gathered", "Runtime", "lower", "- 1", "", "a place is clamped to what is not there"),
+    ("tables, final", "Load", "buffer", "another buffer", "steps[1]", "a factor is taken from its own operand"),
+    ("folds in lanes, final", "Load", "index", "-> 0", "steps[1].folds[0].nodes[0]", "values of one lane, places of all"),
+    ("folds in lanes, final", "Load", "index", "another variable", "steps[1].folds[0].nodes[1]", "places of other lanes"),
 ]
 """Mutants that were accepted once, or not decided: (program, step, field, change, where, what is wrong)."""
 

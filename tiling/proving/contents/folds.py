@@ -256,6 +256,12 @@ class Folds(PartsOfLowered):
 
     def _put_together(self, f: FoldStep, op: Op) -> str | None:
         """Why the parts of a fold may not be folded so, each from the initial value; None where they may."""
+        own = [n for n in f.nodes if isinstance(n, Load) and n.buffer is not None and n.value in f.values]
+        if any(n.index != own[0].index for n in own):
+            return "parts of its results are taken from different places"
+        parts = tuple(n.buffer for n in own)
+        if len(own) > 1 and not any(g.buffers == parts for g, *_ in self.folds[f.values[0]]):
+            return "what it puts together is not what one step folded"
         if not isinstance(op.definition.semantics, Fold):
             return None if f.op is op else "parts of sums are added by another op"
         reasons: list[str] = []
