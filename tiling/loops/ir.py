@@ -22,6 +22,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Protocol
 
 from hlo.access import Condition
 from hlo.display import as_html, as_text
@@ -98,6 +99,13 @@ class Loop:
         )
 
 
+class Rewriter(Protocol):
+    """What gives indices and nodes others: a `Renamer`, or what is known on a part of a domain."""
+
+    def index(self, index: Sequence[Expr]) -> tuple[Expr, ...]: ...
+    def node(self, node: Node) -> Node: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Store:
     """buffer[index] = node, once for each iteration. `value` is None for a copy in another layout (a packed operand)."""
@@ -106,6 +114,10 @@ class Store:
     buffer: Buffer
     index: tuple[Expr, ...]
     node: Node
+
+    def rewritten(self, by: Rewriter) -> Store:
+        """The store with another index and node."""
+        return replace(self, index=by.index(self.index), node=by.node(self.node))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +139,11 @@ class FoldStep:
     carried: bool = False
     products: int = 1
     looks_twice: bool = False
+
+    def rewritten(self, by: Rewriter) -> FoldStep:
+        """The fold with another index and other nodes."""
+        nodes, inits = tuple(map(by.node, self.nodes)), tuple(map(by.node, self.inits))
+        return replace(self, index=by.index(self.index), nodes=nodes, inits=inits)
 
     def factors(self, k: int) -> tuple[Node, ...]:
         """The nodes of product number `k`."""
@@ -199,6 +216,16 @@ class Nest:
             return self.segments
         lower, upper = (self.loops[-1].lower, self.loops[-1].upper) if self.loops else (ZERO, ZERO)
         return (Segment(lower, upper, self.stores, self.folds),)
+
+    @property
+    def each(self) -> tuple[Node, ...]:
+        """What is stored and folded, at each iteration."""
+        return (*(s.node for s in self.stores), *(n for f in self.folds for n in f.nodes))
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """All that is stored and folded, and what folds start from."""
+        return (*(s.node for s in self.stores), *(n for f in self.folds for n in (*f.nodes, *f.inits)))
 
     @property
     def values(self) -> tuple[Value, ...]:
