@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op, Value
-from hlo.registry import Elementwise, Generate, Literal, Move
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move
 from hlo.types import ElementType
 from indexing.deriving.derive import reads_of as maps_of
 from indexing.deriving.edges import Edge, EdgeMaps, OpEdges
@@ -144,18 +144,18 @@ class ElementBuilder:
                 todo.pop()
         return self._nodes[value, index]
 
-    def reads(
-        self,
-        op: Op,
-        output: int,
-        index: tuple[Expr, ...],
-        provide: Callable[[int], Expr],
-        padding: Callable[[int], Node],
-    ) -> list[Node]:
-        """The nodes that `op` reads for one output element, in the order of its reads.
+    def outside(self, op: Op, operand: int) -> Node:
+        """What stands for an element that a fold or a sum of products does not read: the initial value, or zero."""
+        if isinstance(op.definition.semantics, Fold):
+            return self.at(op.operands[operand + len(op.operands) // 2], ())
+        element = op.operands[operand].tensor.element
+        assert isinstance(element, ElementType)
+        return Scalar(element.dtype.type(0), element)
 
-        For ops that run over ranges; where a read does not take place, `padding(operand)` stands for it.
-        Raises LookupError where the access is declined.
+    def reads(self, op: Op, output: int, index: tuple[Expr, ...], provide: Callable[[int], Expr]) -> list[Node]:
+        """The nodes that a fold or a sum of products reads for one output element, in the order of its reads.
+
+        Where a read does not take place, what is `outside` stands for it. Raises LookupError where the access is declined.
         """
         found = self._reads(op, output, index, provide)
         for v, operand, at in found.runtimes:
@@ -163,10 +163,10 @@ class ElementBuilder:
         nodes: list[Node] = []
         for r in found.reads:
             if r.never:
-                nodes.append(padding(r.operand))
+                nodes.append(self.outside(op, r.operand))
                 continue
             node = self.at(op.operands[r.operand], r.index)
-            nodes.append(self._choose(r.conditions, node, padding(r.operand)) if r.conditions else node)
+            nodes.append(self._choose(r.conditions, node, self.outside(op, r.operand)) if r.conditions else node)
         return nodes
 
     def _try(self, v: Value, where: tuple[Expr, ...]) -> list[tuple[Value, tuple[Expr, ...]]]:

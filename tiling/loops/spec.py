@@ -1,6 +1,7 @@
 """The rules that loops keep, as data: each pass from loops to loops leaves them as it found them.
 
-    faults(schedule)   what breaks a rule, in words; nothing for loops that are as they should be
+    faults(schedule)      what breaks a rule, in words; nothing for loops that are as they should be
+    malformed(schedule)   the same of the rules that proofs take for granted
 
 These are rules of form, checked in one walk. Whether loops compute the right thing is `tiling.proving`'s to say.
 """
@@ -8,61 +9,72 @@ These are rules of form, checked in one walk. Whether loops compute the right th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-from indexing.expr import Const, Expr, Var
-from tiling.loops.accesses import buffers_by_value
-from tiling.loops.element_ir import (
-    Choose,
-    IndexNode,
-    Load,
-    Node,
-    Test,
-    all_nodes,
-    own_expressions,
-    runtimes_of,
-)
+from hlo.module import Value
+from hlo.registry import Fold, SumOfProducts
+from hlo.types import ELEMENT_TYPES
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, element_name, loads, own_expressions, runtimes_of
 from tiling.loops.ir import (
+    Block2D,
     Buffer,
     Contract,
+    Flag,
     FoldStep,
     Loop,
     LoopKind,
+    MatrixStep,
     Measure,
     Nest,
     Ordering,
     Phase,
     Scatter,
     Schedule,
+    Scope,
     Selection,
     Sequential,
     Step,
-    Store,
     Transform,
     Turn,
 )
 
-__all__ = ["RULES", "Place", "Rule", "faults", "own_loops"]
-
-
-@dataclass(frozen=True, eq=False)
-class Place:
-    """A step of a schedule with what is around it: the variables that have a value there, and the step's name in messages."""
-
-    schedule: Schedule
-    phase: Phase
-    step: Step
-    bound: frozenset[Var]
-    label: str
+__all__ = ["RULES", "Rule", "faults", "malformed", "own_loops"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Something that holds at every step; `broken` gives a sentence for each thing that breaks it."""
+    """Something that holds everywhere in a schedule; `proofs` count on it, or only what rewrites and prints loops does."""
 
     name: str
     why: str
-    broken: Callable[[Place], Iterator[str]]
+    proofs: bool = True
+
+
+BOUNDS, NAMES, ONCE, LISTED, RANKS, ELEMENTS = (
+    "bounds are closed", "names are bound", "bound once", "buffers are listed", "ranks agree", "elements fit",
+)  # fmt: skip
+PARTS, FOLDS = "parts fit", "folds stay in place"
+RANGES, KINDS, PRODUCTS, SEGMENTS = "ranges are known", "kinds of loops", "products are whole", "segments agree"
+
+RULES = (
+    Rule(BOUNDS, "a loop's bounds use only variables that have a value outside of it"),
+    Rule(NAMES, "an index or a condition uses only variables that have a value there"),
+    Rule(ONCE, "no loop hides another one's variable"),
+    Rule(LISTED, "memory is laid out for the schedule's buffers and no others"),
+    Rule(RANKS, "an index has a part for each dimension"),
+    Rule(ELEMENTS, "a buffer's elements hold what is stored there"),
+    Rule(PARTS, "what a step is made of are as many and such parts as its kind has"),
+    Rule(FOLDS, "the results of a fold lie where its loops leave them, those of a scan one after the other"),
+    Rule(RANGES, "indices are simplified with the ranges of their variables", proofs=False),
+    Rule(KINDS, "what is printed side by side stands where the printer looks for it", proofs=False),
+    Rule(PRODUCTS, "a sum of written out products has whole groups of factors", proofs=False),
+    Rule(SEGMENTS, "the parts of an innermost loop do together what the nest says", proofs=False),
+)
+
+Fault = tuple[str, str, str]
+"""(rule, subject, what is wrong with it)"""
 
 
 def faults(schedule: Schedule) -> list[str]:
@@ -77,35 +89,14 @@ def faults(schedule: Schedule) -> list[str]:
     >>> faults(schedule)
     []
     >>> faults(replace(schedule, buffers=schedule.buffers[:1]))
-    ['buffers are listed: phase 0 step 0: a value is read that is kept nowhere']
+    ['buffers are listed: phase 0 step 0: %x is read, and is in no buffer']
     """
-    return [f"{rule.name}: {place.label}: {bad}" for place in _places(schedule) for rule in RULES for bad in rule.broken(place)]
+    return [f"{rule}: {at}: {what}" for rule, at, what in dict.fromkeys(_Forms(schedule, proofs=False).faults())]
 
 
-# ---------------------------------------------------------------- places
-
-
-def _places(schedule: Schedule) -> Iterator[Place]:
-    """Every step, those inside sequential loops and the packs of contractions too."""
-    flags: set[Var] = set()
-    for number, phase in enumerate(schedule.phases):
-        flags.update(f.variable for f in phase.flags)
-        around = frozenset(v for v, _ in phase.tiles) | flags
-        for k, step in enumerate((*phase.before, *phase.steps)):
-            yield from _inside(Place(schedule, phase, step, around, f"phase {number} step {k}"))
-
-
-def _inside(place: Place) -> Iterator[Place]:
-    step = place.step
-    yield place
-    if isinstance(step, Sequential):
-        bound = place.bound | {step.loop.variable}
-        for k, s in enumerate(step.steps):
-            yield from _inside(Place(place.schedule, place.phase, s, bound, f"{place.label} part {k}"))
-    elif isinstance(step, Contract):
-        bound = place.bound | {x.variable for x in step.loops} | {step.k_start}
-        for k, nest in enumerate(step.pack):
-            yield from _inside(Place(place.schedule, place.phase, nest, bound, f"{place.label} pack {k}"))
+def malformed(schedule: Schedule) -> list[tuple[str, str]]:
+    """(subject, what is wrong with it) for each rule that is broken of those that proofs count on."""
+    return list(dict.fromkeys((at, what) for _, at, what in _Forms(schedule, proofs=True).faults()))
 
 
 def own_loops(step: Step) -> tuple[Loop, ...]:
@@ -119,189 +110,377 @@ def own_loops(step: Step) -> tuple[Loop, ...]:
     return (step.rows, step.columns) if isinstance(step, Turn) else ()
 
 
-def _stores(nest: Nest) -> Iterator[Store]:
-    yield from nest.stores
-    yield from (s for x in nest.segments for s in x.stores)
+def _held(buffers: Sequence[Buffer], steps: Sequence[Step]) -> dict[Buffer, set[Value | None]]:
+    """The values that each buffer has elements of at some time; None stands for any, where copies are put."""
+    found: dict[Buffer, set[Value | None]] = {b: set() if b.value is None else {b.value} for b in buffers}
+    for step in steps:
+        rows: list[tuple[Value | None, object]] = []
+        for nest in (step,) if isinstance(step, Nest) else step.pack if isinstance(step, Contract) else ():
+            rows += [(s.value, s.buffer) for s in nest.stores]
+            rows += [x for f in nest.folds for x in zip(f.values, f.buffers, strict=False)]
+        if isinstance(step, Contract):
+            rows.append((step.value, step.out.buffer))
+        elif not isinstance(step, Nest):  # sorts, transforms and others say themselves what they put where
+            rows += [(None, getattr(y, "buffer", y)) for x in vars(step).values() for y in (x if isinstance(x, tuple) else (x,))]
+        for v, b in rows:
+            if isinstance(b, Buffer):
+                found.setdefault(b, set()).add(v)
+    return found
 
 
-def _folds(nest: Nest) -> Iterator[FoldStep]:
-    yield from nest.folds
-    yield from (f for x in nest.segments for f in x.folds)
+class _Forms:
+    """One walk over a schedule: for `proofs`, which ask about final loops, or for the passes and the emitter."""
 
+    def __init__(self, schedule: Schedule, proofs: bool) -> None:
+        self.schedule, self.proofs = schedule, proofs
+        self.buffers = set(schedule.buffers)
+        self.given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT)} - {None}
+        steps = [s for p in schedule.phases for s in (*p.before, *p.all_steps)]
+        self.held = _held(schedule.buffers, steps)
+        self.values = {b.value for b in schedule.buffers} | {
+            v for s in steps for v in (s.values if isinstance(s, (Nest, Contract)) else (s.value,) if isinstance(s, Turn) else ())
+        }
 
-def _nodes(nest: Nest) -> list[Node]:
-    roots = [s.node for s in _stores(nest)] + [n for f in _folds(nest) for n in (*f.nodes, *f.inits)]
-    return list(all_nodes(roots))
+    def faults(self) -> Iterator[Fault]:
+        names = [b.name for b in self.schedule.buffers]
+        for b in self.schedule.buffers:
+            if names.count(b.name) > 1:
+                yield PARTS, f"buffer {b.name}", "two buffers have this name"
+            if not len(b.shape) == len(b.strides) == len(b.origin):
+                yield RANKS, f"buffer {b.name}", "its shape, strides and origin are not of one rank"
+            if b.value is not None and b.scope in (Scope.ARGUMENT, Scope.RESULT):
+                if b.shape != b.value.shape or any(as_expr(o) is not Const(0) for o in b.origin):
+                    yield PARTS, f"buffer {b.name}", f"it is not the whole of %{b.value.name or '?'}: {b.value.type}"
+                if b.element != b.value.tensor.element:
+                    yield ELEMENTS, f"buffer {b.name}", f"its elements are {b.element}, those of %{b.value.name or '?'} are not"
+        if len({b.value for b in self.schedule.buffers_in(Scope.RESULT)}) < len(self.schedule.buffers_in(Scope.RESULT)):
+            yield PARTS, "buffers", "a value is stored in two of them"
+        for number, phase in enumerate(self.schedule.phases):
+            yield from self._phase(phase, f"phase {number}")
 
+    def _phase(self, phase: Phase, label: str) -> Iterator[Fault]:
+        tiles = [v for v, _ in phase.tiles]
+        if any(not isinstance(v, Var) for v in tiles) or len(set(tiles)) < len(tiles):
+            yield PARTS, label, "its tile numbers are not variables of their own"
+            return
+        if any(n < 0 for _, n in phase.tiles) or phase.group < 1 or (phase.group > 1 and len(tiles) != 1):
+            yield PARTS, label, f"no tasks of {phase.group} tiles of {[n for _, n in phase.tiles]}"
+            return
+        if any(v not in tiles for v in phase.descending) or len(set(phase.descending)) < len(phase.descending):
+            yield PARTS, label, "it descends along what is no tile number of its own"
+        flags = [f.variable for f in phase.flags]
+        for f in phase.flags:
+            yield from self._flag(f, label)
+        if len(set(flags)) < len(flags):
+            yield PARTS, label, "two flags are one variable"
+        if any(not isinstance(v, Var) or v not in self.schedule.ranges for v in flags):
+            return
+        known = {*tiles, *flags}
+        for k, step in enumerate((*phase.before, *phase.steps)):
+            yield from ((rule, f"{label} step {k}{at}", fault) for rule, at, fault in self._step(step, known, phase))
 
-# ---------------------------------------------------------------- names
+    def _flag(self, f: Flag, label: str) -> Iterator[Fault]:
+        if not isinstance(f.variable, Var) or self.schedule.ranges.get(f.variable) is None:
+            yield PARTS, label, f"the flag {f.variable} has no range"
+        for b, _ in f.limits:
+            if b not in self.buffers:
+                yield LISTED, label, f"the flag {f.variable} looks at {b.name}, which is none of the schedule's buffers"
 
+    def _step(self, step: Step, known: set[Var], phase: Phase) -> Iterator[Fault]:
+        forms: dict[type, Callable[..., Iterator[Fault]]] = {
+            Nest: partial(self._whole, flags={f.variable for f in phase.flags}), Contract: self._contract, Turn: self._turn,
+            Ordering: self._ordering, Scatter: self._scatter, Selection: self._selection, Transform: self._transform,
+            Measure: partial(self._measure, phase=phase), Sequential: partial(self._sequential, phase=phase),
+            MatrixStep: self._matrices,
+        }  # fmt: skip
+        yield from forms[type(step)](step, known)
 
-def _free(e: Expr, bound: frozenset[Var]) -> str:
-    return ", ".join(sorted(str(v) for v in e.variables if v not in bound))
+    # ------------------------------------------------------------ names
 
+    def _names(self, expressions: Iterable[object], known: set[Var], what: str, rule: str = NAMES) -> Iterator[Fault]:
+        for e in expressions:
+            for v in as_expr(e).variables if isinstance(e, (Expr, int)) else ():
+                if v not in known:
+                    yield rule, "", f"{what}: {v} stands for nothing here"
 
-def _bounds(place: Place) -> Iterator[str]:
-    """Each loop's bounds use what is around the step and the loops outside of it."""
-    bound = place.bound
-    for x in own_loops(place.step):
-        for e in (x.lower, x.upper):
-            if free := _free(e, bound):
-                yield f"the bounds of {x.variable} use {free}"
-        bound = bound | {x.variable}
-    if isinstance(place.step, Nest):
-        bound = place.bound | {x.variable for x in place.step.loops[:-1]}
-        for part in place.step.segments:
-            for e in (part.lower, part.upper):
-                if free := _free(e, bound):
-                    yield f"a segment's bounds use {free}"
-    elif isinstance(place.step, Contract):
-        c = place.step
-        for e in (c.rows_upper, c.columns_lower, c.columns_upper, c.depth_lower, c.last_depth):
-            if free := _free(e, bound):
-                yield f"the bounds of a contraction use {free}"
+    def _loops(self, loops: Sequence[Loop], known: set[Var]) -> Iterator[Fault]:
+        """Adds the loops' variables to those that are known."""
+        for x in loops:
+            yield from self._names((x.lower, x.upper), known, f"bounds of the loop over {x.variable}", BOUNDS)
+            if not isinstance(x.variable, Var) or x.variable in known:
+                yield ONCE, "", f"the loop over {x.variable} has no variable of its own"
+                continue
+            known.add(x.variable)
 
+    def _nodes(self, roots: Sequence[Node], known: set[Var]) -> Iterator[Fault]:
+        for n in all_nodes(roots):
+            inner = known | {r.variable for r in runtimes_of(n)}
+            yield from self._names(own_expressions(n), inner, "an index")
+            for r in runtimes_of(n):
+                span = self.schedule.ranges.get(r.variable)
+                if not isinstance(r.variable, Var) or span is None or not span.covers(Interval(r.lower, r.upper)):
+                    yield PARTS, "", f"{r.variable} is clamped to [{r.lower}, {r.upper}], its range is {span}"
+            if isinstance(n, Load):
+                yield from self._load(n)
+            if isinstance(n, Apply) and len(n.arguments) != len(n.op.operands):
+                yield PARTS, "", f"{n.function} has {len(n.arguments)} arguments, {n.op.name} has {len(n.op.operands)} operands"
+            if isinstance(n, (Choose, Test)) and not n.conditions:
+                yield PARTS, "", "a choice without conditions"
 
-def _names(place: Place) -> Iterator[str]:
-    """Indices and conditions use loops around them, tile numbers, flags, and values found out at run time."""
-    step = place.step
-    if not isinstance(step, Nest):
-        return
-    inside = place.bound | {x.variable for x in step.loops}
-    nodes = _nodes(step)
-    known = inside | {r.variable for n in nodes for r in runtimes_of(n)}
-    for n in nodes:
-        own: Iterable[Expr] = n.index if isinstance(n, Load) else own_expressions(n)
-        if isinstance(n, (Load, IndexNode, Choose, Test)):
-            for e in own:
-                if free := _free(e, known):
-                    yield f"{type(n).__name__.lower()} uses {free}"
-    for target, index in _targets(step):
-        for e in index:
-            if free := _free(e, inside):
-                yield f"the place in {target.name} uses {free}"
+    def _load(self, n: Load) -> Iterator[Fault]:
+        if n.buffer is not None:
+            yield from self._known(n.buffer)
+            if len(n.index) != len(n.buffer.shape):
+                yield RANKS, "", f"{n.buffer.name} has {len(n.buffer.shape)} dimensions, a load has {len(n.index)}"
+            held = self.held.get(n.buffer, {None})
+            if self.proofs and n.value not in held and None not in held:
+                yield PARTS, "", f"%{n.value.name or '?'} is read from {n.buffer.name}, which holds other values"
+        elif n.value not in self.values:
+            yield LISTED, "", f"%{n.value.name or '?'} is read, and is in no buffer"
+        elif len(n.index) != n.value.rank:
+            yield RANKS, "", f"%{n.value.name or '?'} has {n.value.rank} dimensions, a load has {len(n.index)}"
 
+    def _known(self, *buffers: Buffer) -> Iterator[Fault]:
+        for b in buffers:
+            if b not in self.buffers:
+                yield LISTED, "", f"{b.name} is none of the schedule's buffers"
 
-def _targets(nest: Nest) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
-    yield from ((s.buffer, s.index) for s in _stores(nest))
-    yield from ((b, f.index) for f in _folds(nest) for b in f.buffers)
+    def _holds(self, b: Buffer, name: str | None, what: str) -> Iterator[Fault]:
+        """A buffer's elements are those of what it holds, or wider: short floats become f32, short integers longer ones."""
+        if name is None or name == b.element.name or name not in ELEMENT_TYPES:
+            return
+        held = ELEMENT_TYPES[name]
+        is_short = held.bits < 32 and b.element.name == "f32" if held.is_float else held.bits <= 8 and b.element.bits > held.bits
+        if not is_short or held.is_float != b.element.is_float:
+            yield ELEMENTS, "", f"{b.name} holds {b.element}, {what} {name}"
 
+    def _written(self, b: Buffer, index: Sequence[Expr], known: set[Var]) -> Iterator[Fault]:
+        yield from self._known(b)
+        yield from self._names((*index, *b.origin), known, f"where {b.name} is written")
+        if len(index) != len(b.shape):
+            yield RANKS, "", f"{b.name} has {len(b.shape)} dimensions, what is written {len(index)}"
 
-def _once(place: Place) -> Iterator[str]:
-    """A variable is bound once."""
-    names = [x.variable for x in own_loops(place.step)]
-    for v in dict.fromkeys(names):
-        if names.count(v) > 1 or v in place.bound:
-            yield f"{v} is bound twice"
+    # ------------------------------------------------------------ nests
 
+    def _whole(self, nest: Nest, around: set[Var], flags: set[Var] | None = None) -> Iterator[Fault]:
+        yield from self._nest(nest, around, flags)
+        if not self.proofs:
+            yield from self._as_written(nest)
 
-def _ranges(place: Place) -> Iterator[str]:
-    """What indices are simplified with is known of every loop."""
-    for x in own_loops(place.step):
-        known = x.variable in place.schedule.ranges or (x.upper is Const(0) and x.extent == 1)
-        if not known and isinstance(place.step, Nest):
-            yield f"{x.variable} has no range"
+    def _as_written(self, nest: Nest) -> Iterator[Fault]:
+        """What loops have to be like to be simplified, cut and printed."""
+        folds = (*nest.folds, *(f for x in nest.segments for f in x.folds))
+        for x in nest.loops:
+            if x.variable not in self.schedule.ranges and not (x.upper is Const(0) and x.extent == 1):
+                yield RANGES, "", f"{x.variable} has no range"
+        for f in folds:
+            if f.products < 1 or len(f.nodes) % f.products:
+                yield PRODUCTS, "", f"{len(f.nodes)} factors make no {f.products} products"
+        if nest.stores and any(x.kind is LoopKind.REDUCTION for x in nest.loops) and not nest.folds:
+            yield KINDS, "", "a store inside a reduction that nothing is folded by"
+        for k, x in enumerate(nest.loops):
+            if x.together < 1 or (x.together > 1 and k != len(nest.loops) - 2):
+                yield KINDS, "", f"{x.together} iterations of {x.variable} are written as one"
+        for part in nest.segments:
+            if [s.buffer for s in part.stores] != [s.buffer for s in nest.stores]:
+                yield SEGMENTS, "", "a segment stores to other buffers"
+            if part.folds and [f.buffers for f in part.folds] != [f.buffers for f in nest.folds]:
+                yield SEGMENTS, "", "a segment folds into other buffers"
+        roots = [s.node for s in (*nest.stores, *(s for x in nest.segments for s in x.stores))]
+        if not set(nest.ahead) <= set(all_nodes([*roots, *(n for f in folds for n in (*f.nodes, *f.inits))])):
+            yield SEGMENTS, "", "a row is asked for ahead that nothing loads"
 
+    def _nest(self, nest: Nest, around: set[Var], flags: set[Var] | None = None) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(nest.loops, known)
+        reduced = {x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION}
+        scans = [x for x in nest.loops if x.kind is LoopKind.SCAN]
+        for s in nest.stores:
+            yield from self._written(s.buffer, s.index, known)
+            yield from self._nodes([s.node], known)
+            yield from self._holds(s.buffer, element_name(s.node), "what is stored is")
+            if s.value in self.given:
+                yield PARTS, "", f"{s.buffer.name} takes the place of a value that is given"
+        for f in nest.folds:
+            yield from self._fold(f, known, reduced, scans)
+        if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
+            yield FOLDS, "", "a loop marked as a scan is around something other than one fold"
+        for x in nest.segments:
+            if not nest.loops:
+                yield PARTS, "", "a nest without loops has segments"
+                return
+            inner = replace(nest.loops[-1], lower=x.lower, upper=x.upper)
+            yield from self._nest(Nest((*nest.loops[:-1], inner), x.stores, x.folds), around)
+        if nest.skip is not None:
+            left = nest.skip
+            if left.flag not in (flags or ()):
+                yield PARTS, "", f"what is left out depends on {left.flag}, which is no flag of the phase"
+            if left.variable not in {x.variable for x in nest.loops} or not left.conditions:
+                yield PARTS, "", f"what is left out is bounded along {left.variable}, which is none of the loops"
+            yield from self._names((c.expression for c in left.conditions), known, "what is left out")
+            yield from self._names(left.fill or (), known, "where zeros are stored")
+            # (Before loops are cut at masks, a fold may stand beside a store that leaves something out.)
+            if left.fill is not None and ((nest.folds and self.proofs) or any(left.variable in e.variables for e in left.fill)):
+                yield PARTS, "", "zeros are stored in place of a fold"
 
-# ---------------------------------------------------------------- buffers
+    def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:
+        for b in f.buffers:
+            yield from self._written(b, f.index, known)
+        for value, b in zip(f.values, f.buffers, strict=False):
+            yield from self._holds(b, str(value.tensor.element), "its sums are")
+        for b, init in zip(f.buffers, f.inits, strict=False):
+            yield from self._holds(b, element_name(init), "its initial value is")
+        yield from self._nodes((*f.nodes, *f.inits), known)
+        is_fold, is_product = (isinstance(f.op.definition.semantics, x) for x in (Fold, SumOfProducts))
+        count = len(f.values)
+        if not count or len(f.buffers) != count or not (is_fold or is_product):
+            yield PARTS, "", f"{f.op.name} folds {count} values into {len(f.buffers)} buffers"
+        elif is_fold and not len(f.nodes) == len(f.inits) == len(f.op.results) == count:
+            yield PARTS, "", f"{f.op.name} has {len(f.op.results)} results: {len(f.nodes)} nodes, {len(f.inits)} initial values"
+        elif is_product and (not f.nodes or f.inits or count != 1):
+            yield PARTS, "", "a sum of products starts from zero and has one value"
+        if f.carried and any(x.buffer is not None for x in loads(f.inits)):
+            yield PARTS, "", "a fold that goes on from what is there starts from something else as well"
+        for moved in {v for e in f.index for v in e.variables} & reduced:
+            yield FOLDS, "", f"the result of a fold moves along its reduction over {moved}"
+        for x in scans:
+            if f.carried or reduced or len(f.nodes) != 1 or not is_fold:
+                yield FOLDS, "", "a scan folds one value, from its start, along one loop"
+            before = tuple(simplify(substitute(e, {x.variable: x.variable - 1}) - e, self.schedule.ranges) for e in f.index)
+            if not any(e is not Const(0) for e in before):
+                yield FOLDS, "", f"the results of a scan over {x.variable} all lie at one place"
 
+    def _sequential(self, s: Sequential, around: set[Var], phase: Phase) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops((s.loop,), known)
+        for k, step in enumerate(s.steps):
+            yield from ((rule, f" part {k}{at}", fault) for rule, at, fault in self._step(step, known, phase))
 
-def _buffers(place: Place) -> Iterator[str]:
-    """What a step touches is listed, and values that are read are kept somewhere."""
-    listed = set(place.schedule.buffers)
-    for b in dict.fromkeys(_touched(place)):
-        if b is None:
-            yield "a value is read that is kept nowhere"
-        elif b not in listed:
-            yield f"{b.name} is none of the buffers"
+    # ------------------------------------------------------------ steps of other kinds
 
+    def _block(self, block: Block2D, known: set[Var], what: str) -> Iterator[Fault]:
+        yield from self._known(block.buffer)
+        yield from self._names((block.base, *block.buffer.origin), known, what)
 
-def _touched(place: Place) -> Iterator[Buffer | None]:
-    step = place.step
-    if isinstance(step, Nest):
-        kept = buffers_by_value(place.schedule)
-        yield from (b for b, _ in _targets(step))
-        yield from (n.buffer or kept.get(n.value) for n in _nodes(step) if isinstance(n, Load))
-    elif isinstance(step, Contract):
-        yield from (step.left.buffer, step.right.buffer, step.out.buffer)
-    elif isinstance(step, Turn):
-        yield from (step.source.buffer, step.target.buffer)
-    elif isinstance(step, Ordering):
-        yield from (*step.sources, *step.targets, *step.scratch, *([step.places] if step.places else []))
-    elif isinstance(step, Scatter):
-        yield from step.targets
-    elif isinstance(step, Measure):
-        yield from (step.source, step.target)
-    elif isinstance(step, Selection):
-        yield from (step.operand, step.target)
-    elif isinstance(step, Transform):
-        yield from (step.source.buffer, step.target.buffer, *step.scratch, *([step.roots] if step.roots else []))
+    def _contract(self, c: Contract, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(c.loops, known)
+        bounds = (c.rows_upper, c.columns_upper, c.columns_lower, c.depth_lower, c.last_depth)
+        yield from self._names(bounds, known, "bounds", BOUNDS)
+        if not isinstance(c.k_start, Var) or c.k_start in known:
+            yield PARTS, "", "the blocks of k have no variable of their own"
+            return
+        yield from self._block(c.out, known, "where sums are stored")
+        known.add(c.k_start)
+        for block, what in ((c.left, "left"), (c.right, "right")):
+            yield from self._block(block, known, f"the {what} factor")
+        for part, pack in enumerate(c.pack):
+            yield from ((rule, f" pack {part}{at}", fault) for rule, at, fault in self._whole(pack, known))
+        if c.k < 1 or c.k_block < 1 or c.columns < 1 or c.rows < 1 or any(n < 1 for n, _, _ in c.levels):
+            yield PARTS, "", "a sum over nothing"
+            return
+        ranges = self.schedule.ranges
+        ends = [interval(simplify(e, ranges), ranges) for e in (c.depth_lower, c.last_depth, c.columns_lower)]
+        if ends[0].lower < 0 or ends[1].upper >= c.k or ends[2].lower < 0:
+            yield PARTS, "", f"it sums over [{ends[0].lower}, {ends[1].upper}] of a depth of {c.k}, from column {ends[2].lower}"
+        yield from self._holds(c.out.buffer, str(c.value.tensor.element), "its sums are")
+        for number, block in enumerate((c.right, c.left) if c.is_swapped else (c.left, c.right)):
+            yield from self._holds(block.buffer, str(c.op.operands[number].tensor.element), "the factor's elements are")
+        blocks = -(-c.k // c.k_block)
+        masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
+        kernel = c.kernel
+        if c.k % kernel.together or (not kernel.adds and (blocks > 1 or c.levels or c.accumulate or masked)):
+            once = "" if kernel.adds else ", in one go"
+            yield PARTS, "", f"{kernel.routine} sums whole groups of {kernel.together} steps of k{once}"
+        if kernel.needs_runs and c.left.column_stride != 1:
+            yield PARTS, "", f"{kernel.routine} reads the left factor's steps of k one after the other"
+        if kernel.along and (c.columns != 1 or c.right.row_stride != 1):
+            yield PARTS, "", f"{kernel.routine} reads the right factor's steps of k in a row, and each column is a panel"
+        if kernel.together > 1 and c.right.row_stride != kernel.together * c.columns:
+            yield PARTS, "", f"{kernel.routine} reads rows of {kernel.together} steps of k without gaps"
+        if not kernel.along and c.out.column_stride != 1:
+            yield PARTS, "", f"{kernel.routine} stores whole vectors of columns"
+        if len(c.places) != (len(c.out.buffer.shape) if c.element else 0) or (c.element and len(c.element) != c.value.rank):
+            yield PARTS, "", "sums that are kept apart do not say which elements they are"
+        if not c.element and len(c.out.buffer.shape) != c.value.rank:
+            rank = len(c.out.buffer.shape)
+            yield PARTS, "", f"{c.out.buffer.name} has {rank} dimensions, %{c.value.name or '?'} has {c.value.rank}"
 
+    def _turn(self, t: Turn, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._block(t.source, known, "the tile")
+        yield from self._block(t.target, known, "the turned tile")
+        yield from self._loops((t.rows, t.columns), known)
+        if t.source.column_stride != 1 or t.target.column_stride != 1:
+            yield PARTS, "", "tiles are turned whose rows lie in one piece"
+        yield from self._holds(t.target.buffer, t.source.buffer.element.name, "the tile's elements are")
+        if any(x.lower is not Const(0) for x in (t.rows, t.columns)):
+            yield PARTS, "", "tiles are turned from their first row and column"
 
-def _ranks(place: Place) -> Iterator[str]:
-    """An index has as many parts as its buffer has dimensions."""
-    if isinstance(place.step, Nest):
-        kept = buffers_by_value(place.schedule)
-        reads = ((n.buffer or kept.get(n.value), n.index) for n in _nodes(place.step) if isinstance(n, Load))
-        for b, index in (*_targets(place.step), *reads):
-            if b is not None and len(index) != len(b.shape):
-                yield f"{b.name} has {len(b.shape)} dimensions, an index has {len(index)}"
+    def _measure(self, m: Measure, known: set[Var], phase: Phase) -> Iterator[Fault]:
+        yield from self._known(m.source, m.target)
+        if m.piece not in {v for v, _ in phase.tiles}:
+            yield PARTS, "", f"the piece {m.piece} is no tile number"
+        if m.size < 1:
+            yield PARTS, "", "pieces of nothing"
+        if len(m.target.shape) != 1 or m.target.element != m.source.element:
+            yield PARTS, "", f"{m.target.name} does not hold a magnitude of {m.source.name} for each piece"
 
+    def _ordering(self, o: Ordering, known: set[Var]) -> Iterator[Fault]:
+        yield from self._known(*o.sources, *o.targets, *((o.places,) if o.places is not None else ()), *o.scratch)
+        yield from self._names((o.row, o.start, o.target_start), known, "a row")
 
-# ---------------------------------------------------------------- nests
+    def _scatter(self, s: Scatter, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(s.loops, known)
+        outer = around | {x.variable for x in s.loops[: s.outer]}
+        if not 0 <= s.outer <= len(s.loops):
+            yield PARTS, "", f"{s.outer} of {len(s.loops)} loops choose the places"
+        for x in (*s.starts, *s.tests):
+            if not isinstance(x.node, Expr):
+                yield from self._nodes([x.node], outer)
+                if not isinstance(x.variable, Var):
+                    yield PARTS, "", "a place has no name"
+                    continue
+                known.add(x.variable)
+            else:
+                yield from self._names((x.node,), known, "a test")
+            yield from self._names((x.lower, x.upper), known, "the ends of places")
+        for b in s.targets:
+            yield from self._written(b, s.index, known)
+        yield from self._nodes(s.nodes, known)
+        if len(s.targets) != len(s.op.results):
+            yield PARTS, "", f"{s.op.name} has {len(s.op.results)} results, {len(s.targets)} are folded into"
 
+    def _selection(self, s: Selection, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        yield from self._loops(s.loops, known)
+        yield from self._nodes([s.node], known)
+        yield from self._loops(s.window, known)
+        yield from self._names((c.expression for c in s.tests), known, "a test")
+        yield from self._known(s.operand)
+        yield from self._written(s.target, s.index, known)
 
-def _folded(place: Place) -> Iterator[str]:
-    """What a fold's place is computed from does not change while it folds; its parts come to whole groups of factors."""
-    if not isinstance(place.step, Nest):
-        return
-    inner = {x.variable for x in place.step.loops if x.kind is LoopKind.REDUCTION}
-    for f in _folds(place.step):
-        if any(v in inner for e in f.index for v in e.variables):
-            yield f"the place of {f.op.name} changes with what it folds over"
-        if f.products < 1 or len(f.nodes) % f.products:
-            yield f"{len(f.nodes)} factors make no {f.products} products"
-    if place.step.stores and any(x.kind is LoopKind.REDUCTION for x in place.step.loops) and not place.step.folds:
-        yield "a store inside a reduction that nothing is folded by"
+    def _transform(self, t: Transform, around: set[Var]) -> Iterator[Fault]:
+        known = set(around)
+        if t.column is not None:
+            yield from self._names((t.column,), known, "the first column")
+        for block in (t.source, t.target):
+            yield from self._block(block, known, "the lines")
+        yield from self._loops((t.lanes,), known)
+        if t.element in known or not isinstance(t.element, Var):
+            yield PARTS, "", "the elements of a line have no variable of their own"
+        yield from self._known(*t.scratch, *((t.roots,) if t.roots is not None else ()))
 
-
-def _kinds(place: Place) -> Iterator[str]:
-    """One scan at most, with one fold; iterations that are written as one stand around the innermost loop."""
-    if not isinstance(place.step, Nest):
-        return
-    loops: Sequence[Loop] = place.step.loops
-    scans = [x for x in loops if x.kind is LoopKind.SCAN]
-    if len(scans) > 1 or (scans and len(place.step.folds) != 1):
-        yield "a scan is one loop of one fold"
-    for k, x in enumerate(loops):
-        if x.together < 1 or (x.together > 1 and k != len(loops) - 2):
-            yield f"{x.together} iterations of {x.variable} are written as one"
-
-
-def _segments(place: Place) -> Iterator[str]:
-    """Segments do what the nest does: the same stores' places and the same folds, some of them left out."""
-    if not isinstance(place.step, Nest):
-        return
-    nest = place.step
-    if nest.segments and not nest.loops:
-        yield "segments of no loop"
-    for x in nest.segments:
-        if [s.buffer for s in x.stores] != [s.buffer for s in nest.stores]:
-            yield "a segment stores to other buffers"
-        if x.folds and [f.buffers for f in x.folds] != [f.buffers for f in nest.folds]:
-            yield "a segment folds into other buffers"
-    if not set(nest.ahead) <= set(_nodes(nest)):
-        yield "a row is asked for ahead that nothing loads"
-
-
-RULES = (
-    Rule("bounds are closed", "a loop's bounds use only variables that have a value outside of it", _bounds),
-    Rule("names are bound", "an index or a condition uses only variables that have a value there", _names),
-    Rule("bound once", "no loop hides another one's variable", _once),
-    Rule("ranges are known", "indices are simplified with the ranges of their variables", _ranges),
-    Rule("buffers are listed", "memory is laid out for the schedule's buffers and no others", _buffers),
-    Rule("ranks agree", "an index has a part for each dimension", _ranks),
-    Rule("folds stay in place", "the results of a fold lie where its loops leave them", _folded),
-    Rule("kinds of loops", "what is printed side by side stands where the printer looks for it", _kinds),
-    Rule("segments agree", "the parts of an innermost loop do together what the nest says", _segments),
-)
+    def _matrices(self, s: MatrixStep, around: set[Var]) -> Iterator[Fault]:
+        for m in (*s.sources, *s.targets):
+            yield from self._block(m.block, around, f"a matrix of {s.kind}")
+            if m.rows < 1 or m.columns < 1:
+                yield PARTS, "", f"a matrix of {m.rows} rows and {m.columns} columns"
+            own = {m.row, m.column}
+            if len(own) < 2 or not all(isinstance(v, Var) for v in own) or own & around:
+                yield PARTS, "", "the rows and columns of a matrix have no variables of their own"
+        yield from self._known(*s.scratch)
+        if not s.sources or not s.targets or not s.scratch:
+            counts = f"{len(s.sources)} matrices, {len(s.targets)} results and {len(s.scratch)} rooms to work in"
+            yield PARTS, "", f"{s.kind} has {counts}"

@@ -200,7 +200,7 @@ def _nest(nest: Nest, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
     if nest.skip is not None:
         renamed = tuple(replace(c, expression=substitute(as_expr(c.expression), names)) for c in nest.skip.conditions)
         lines.append(f"{pad}{replace(nest.skip, conditions=renamed, variable=_var(nest.skip.variable, names))}")
-    lines += [pad + x for x in _runtimes([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes], where, names)]
+    lines += [pad + x for x in _runtimes(nest.each, where, names)]
     lines += [f"{pad}{show_node(n, 3, where, names)}: its rows are prefetched before their turn" for n in nest.ahead]
     for part in nest.parts:
         inside = pad

@@ -249,7 +249,7 @@ class Masks:
 
     def nest(self, m: Member, nest: Nest, innermost: Var | None) -> Nest:
         """The member's nest with what it may leave out; `innermost` is the loop that stays innermost when it is emitted."""
-        present = set(self.reading.conditions_in([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]))
+        present = set(self.reading.conditions_in(nest.each))
         for loop in m.reduction or m.loops[-1:]:
             conditions = self.conditions(m, loop.variable)
             mine = next((x for x in nest.loops if x.variable is loop.variable and x.kind is loop.kind), None)

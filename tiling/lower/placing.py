@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
-from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, simplify
 from indexing.map import IndexingMap, RuntimeVariable, Variable, usual
 from tiling.elements.build import ElementBuilder
 from tiling.elements.factors import without_repeats
 from tiling.loops.domains.box import Box, Span, full_box, hull, image
-from tiling.loops.element_ir import Load, Node, Scalar, loads
+from tiling.loops.element_ir import Load, Node, loads
 from tiling.loops.ir import Loop, LoopKind
 from tiling.loops.names import Names, StageMaps
 from tiling.loops.shape import Shape
@@ -223,17 +222,8 @@ class Placing:
         self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr], builder: ElementBuilder
     ) -> list[Node]:
         """What a reduction or contraction reads; outside of its input it reads the initial value, or zero in a product."""
-        op = stage.op
-
-        def padding(operand: int) -> Node:
-            if isinstance(op.definition.semantics, Fold):
-                return builder.at(op.operands[operand + len(op.operands) // 2], ())
-            element = op.operands[operand].tensor.element
-            assert isinstance(element, ElementType)
-            return Scalar(element.dtype.type(0), element)
-
-        nodes = builder.reads(op, stage.values[0].index, index, provide, padding)
-        if isinstance(op.definition.semantics, Fold):
+        nodes = builder.reads(stage.op, stage.values[0].index, index, provide)
+        if isinstance(stage.op.definition.semantics, Fold):
             return nodes
         return without_repeats(nodes, builder.ranges, dict(zip(index, stage.values[0].shape, strict=True)))
 

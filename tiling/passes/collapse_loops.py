@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, interval, simplify
 from tiling.loops.affine import address, linear
-from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, has_runtimes, own_expressions
+from tiling.loops.element_ir import Load, Renamer, all_nodes, has_runtimes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import new_variable
 
@@ -20,8 +20,7 @@ __all__ = ["collapse_loops"]
 def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
     """The nest with neighbouring loops of one kind made one wherever every address and every condition is linear in both
     and steps on from the end of the inner one to the next iteration of the outer one. A nest of fixed order stays as it is."""
-    roots: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
-    if len(nest.loops) < 2 or nest.order_is_fixed or has_runtimes(roots):
+    if len(nest.loops) < 2 or nest.order_is_fixed or has_runtimes(nest.each):
         return nest
     expressions: list[Expr] | None = None
     k = len(nest.loops) - 2
@@ -49,8 +48,7 @@ def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[V
     """Every address and every index expression of a nest."""
     found = [address(s.buffer, s.index, ranges) for s in nest.stores]
     found += [address(b, f.index, ranges) for f in nest.folds for b in f.buffers]
-    roots: list[Node] = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
-    for n in all_nodes(roots):
+    for n in all_nodes(nest.roots):
         found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
     return found
 
@@ -67,9 +65,5 @@ def _joined(nest: Nest, k: int, ranges: dict[Var, Interval]) -> Nest:
     upper = simplify(outer.upper * n + (n - 1), ranges)
     loop = replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1)
     rename = Renamer({outer.variable: c // n, inner.variable: c % n}, ranges, {})
-    stores = tuple(replace(s, index=rename.index(s.index), node=rename.node(s.node)) for s in nest.stores)
-    folds = tuple(
-        replace(f, index=rename.index(f.index), nodes=tuple(map(rename.node, f.nodes)), inits=tuple(map(rename.node, f.inits)))
-        for f in nest.folds
-    )
+    stores, folds = tuple(s.rewritten(rename) for s in nest.stores), tuple(f.rewritten(rename) for f in nest.folds)
     return replace(nest, loops=(*nest.loops[:k], loop, *nest.loops[k + 2 :]), stores=stores, folds=folds)

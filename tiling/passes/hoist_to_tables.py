@@ -65,7 +65,7 @@ def hoist_to_tables(schedule: Schedule) -> Schedule:
 def _with_tables(
     nest: Nest, table: Callable[[Layout], Buffer], by_value: Mapping[Value, Buffer]
 ) -> list[Nest]:
-    roots = (*(s.node for s in nest.stores), *(n for f in nest.folds for n in f.nodes))
+    roots = nest.each
     if nest.skip is not None or nest.segments or nest.ahead or not any(_cost(n) >= LEAST_COST for n in all_nodes(roots)):
         return [nest]
     written = {s.buffer for s in nest.stores} | {b for f in nest.folds for b in f.buffers}

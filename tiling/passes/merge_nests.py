@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
 from tiling.loops.domains.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
-from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step, Store
+from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step
 
 __all__ = ["Skipping", "join_steps", "merge_nests", "merged", "one_skip"]
 
@@ -80,9 +80,8 @@ def join_steps(
 
 def _touched(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> tuple[set[Buffer], set[Buffer]]:
     """(what a nest reads, what it writes)."""
-    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
     writes = {s.buffer for s in nest.stores} | {b for f in nest.folds for b in f.buffers}
-    return {buffer_of(load) for load in loads(roots)}, writes
+    return {buffer_of(load) for load in loads(nest.roots)}, writes
 
 
 def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> bool:
@@ -94,8 +93,7 @@ def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer
     for f in second.folds:
         for b in f.buffers:
             written.setdefault(b, []).append(())
-    roots = [x.node for x in first.stores] + [n for f in first.folds for n in (*f.nodes, *f.inits)]
-    return any(at != load.index for load in loads(roots) for at in written.get(buffer_of(load), ()))
+    return any(at != load.index for load in loads(first.roots) for at in written.get(buffer_of(load), ()))
 
 
 def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
@@ -122,10 +120,9 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
         return None
     if any(x.kind is LoopKind.SCAN for x in (*first.loops, *second.loops)):
         return None
-    roots = [s.node for s in second.stores] + [n for f in second.folds for n in (*f.nodes, *f.inits)]
-    if has_runtimes(roots):
+    if has_runtimes(second.roots):
         return None
-    for load in loads(roots):
+    for load in loads(second.roots):
         if load.value in folded:
             return None
         if load.value in stored:
@@ -133,16 +130,7 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
             if at != stored[load.value].index:
                 return None
     renamer = Renamer(renaming, ranges, {v: s.node for v, s in stored.items()})
-    stores = tuple(Store(s.value, s.buffer, renamer.index(s.index), renamer.node(s.node)) for s in second.stores)
-    folds = tuple(
-        replace(
-            f,
-            index=renamer.index(f.index),
-            nodes=tuple(map(renamer.node, f.nodes)),
-            inits=tuple(map(renamer.node, f.inits)),
-        )
-        for f in second.folds
-    )
+    stores, folds = tuple(s.rewritten(renamer) for s in second.stores), tuple(f.rewritten(renamer) for f in second.folds)
     loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
     fixed = first.order_is_fixed or second.order_is_fixed
     return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])

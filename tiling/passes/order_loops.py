@@ -30,7 +30,7 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         return nest
     variables = tuple([x.variable for x in nest.loops])
     accesses = [(steps_along(s.index, s.buffer.strides, variables), 1.1) for s in nest.stores]
-    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+    roots = nest.each
     found = loads(roots)
     accesses += [(steps_along(x.index, buffer_of(x).strides, variables), 1.0) for x in found if not x.runtimes]
     memo: dict[Node, frozenset[Var]] = {}

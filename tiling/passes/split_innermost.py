@@ -13,7 +13,7 @@ from hlo.access import Condition
 from indexing.expr import Interval, Var, interval, maximum, minimum, simplify
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, split_domain, where_all_hold
-from tiling.loops.element_ir import Choose, Node, Scalar, Test, all_nodes, has_runtimes
+from tiling.loops.element_ir import Choose, Scalar, Test, all_nodes, has_runtimes
 from tiling.loops.ir import Loop, LoopKind, Nest, Segment, Store
 
 __all__ = ["cut_at_masks", "split_innermost"]
@@ -23,17 +23,17 @@ MOST_CONDITIONS = 2  # distinct conditions that a loop is cut for; each makes up
 
 def cut_at_masks(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
     """The nest with its innermost loop cut where its flag leaves out what a mask covers."""
-    if nest.skip is None or has_runtimes(_roots(nest)):
+    if nest.skip is None or has_runtimes(nest.each):
         return nest
     return _cut(nest, [[c] for c in nest.skip.conditions], ranges)
 
 
 def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
     """The nest with its innermost loop cut where a mask begins and where a condition on its variable changes."""
-    if not nest.loops or any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes(_roots(nest)):
+    if not nest.loops or any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes(nest.each):
         return nest
     inner = nest.loops[-1]
-    asked = [c for n in all_nodes(_roots(nest)) if isinstance(n, (Choose, Test)) for c in n.conditions]
+    asked = [c for n in all_nodes(nest.each) if isinstance(n, (Choose, Test)) for c in n.conditions]
     found = [c for c in dict.fromkeys(asked) if range_of(c, inner.variable) is not None]
     if not found:
         return nest
@@ -41,10 +41,6 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
     if len(found) <= MOST_CONDITIONS:
         return _cut(nest, [[c] for c in found], ranges)
     return nest if nest.skip is not None or not _mostly_hold(found, inner, ranges) else _cut(nest, [found], ranges)
-
-
-def _roots(nest: Nest) -> list[Node]:
-    return [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
 
 
 def _mostly_hold(conditions: Sequence[Condition], loop: Loop, ranges: Mapping[Var, Interval]) -> bool:
@@ -64,7 +60,8 @@ def _segments(nest: Nest, part: Part, ranges: Mapping[Var, Interval]) -> list[Se
     """What a nest does on a part of its innermost loop. Where its flag leaves that out it runs while the flag is 0; while it is 1
     zeros are stored, where they are wanted."""
     on, skip, (loop,) = Rewriting(part, ranges), nest.skip, part.loops
-    piece = Segment(loop.lower, loop.upper, tuple(map(on.store, nest.stores)), tuple(map(on.fold, nest.folds)))
+    stores, folds = tuple(s.rewritten(on) for s in nest.stores), tuple(f.rewritten(on) for f in nest.folds)
+    piece = Segment(loop.lower, loop.upper, stores, folds)
     if skip is None or all(part.truth.get(c, True) for c in skip.conditions):
         return [piece]
     while_one = skip.flag * nest.loops[-1].extent

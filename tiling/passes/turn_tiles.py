@@ -28,7 +28,7 @@ def across(
 
     A tile that is turned has no third side (`in_tile`); without that, what would be turned in smaller tiles.
     """
-    roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]
+    roots = nest.each
     if len(nest.loops) < 2 or has_runtimes(roots) or not all(x.extent for x in nest.loops):  # a loop of nothing reads nothing
         return []
     inner = order_loops(nest, buffer_of).loops[-1]

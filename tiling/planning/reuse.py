@@ -213,8 +213,7 @@ def _has(step: object, buffer: Buffer, names: Sequence[str], lists: Sequence[str
 def _loads_from(phase: Phase, source: Value, buffer: Buffer | None) -> bool:
     roots: list[Node] = []
     for n in _nests(phase):
-        roots += [s.node for s in n.stores]
-        roots += [x for f in n.folds for x in (*f.nodes, *f.inits)]
+        roots += n.roots
     for s in phase.all_steps:
         if isinstance(s, Scatter):
             roots += [*s.nodes, *(x.node for x in s.starts if not isinstance(x.node, Expr))]

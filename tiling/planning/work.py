@@ -153,7 +153,7 @@ def work_of(nest: Nest) -> Work:
     chosen = any(type(n) is Choose or (type(n) is Load and n.runtimes) for n in nodes)
     taken = {x.place for x in unconditional_loads(roots)} if chosen else place.keys()
     starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
-    each = loads([s.node for s in nest.stores] + [n for f in nest.folds for n in f.nodes]) if starts else read
+    each = loads(nest.each) if starts else read
     steps = {x.place for x in each} if starts else place.keys()
     accesses = tuple([Access(x, variables, known[x][0], x.place in taken, x.place in steps) for x in read])
 

@@ -48,7 +48,7 @@ from tiling.proving.contents.left_out import measured_faults
 from tiling.proving.contents.mapped import mapped_questions
 from tiling.proving.contents.routines import routine_faults
 from tiling.proving.contents.segments import segment_questions
-from tiling.proving.formed import malformed
+from tiling.proving.formed import unfounded
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import WIDENED, Questions, Undecided
 
@@ -199,7 +199,7 @@ def _prove(
 ) -> list[Obligation]:  # fmt: skip
     found: list[Obligation] = []
     if not brief:
-        found += [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in malformed(schedule)]
+        found += [Obligation("formed", subject, Verdict.REFUTED, fault) for subject, fault in unfounded(schedule)]
         if found:
             return found
         found.append(Obligation("formed", "all parts", Verdict.PROVED))

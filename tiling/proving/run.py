@@ -77,6 +77,11 @@ def run(schedule: Schedule, given: Mapping[Value, Array], scalars: Scalars) -> d
     return {b.value: memory.result(b) for b in schedule.buffers_in(Scope.RESULT) if b.value is not None}
 
 
+def _number(e: Expr, point: Points) -> int:
+    """An expression at one point."""
+    return int(np.reshape(evaluate(e, point), -1)[0])
+
+
 class _Phase(Nests):
     """Runs the tasks of a phase, and steps of every kind."""
 
@@ -97,12 +102,19 @@ class _Phase(Nests):
         return {v: np.array([x]) for v, x in self.task.items()}
 
     def step(self, step: Step, at: Points) -> None:
-        models: dict[type, Callable[[Any, Points], None]] = {
-            Nest: self.nest, Contract: self.contract, Turn: self.turn, Ordering: self.ordering, Scatter: self.scatter,
-            Measure: self.measure, Sequential: self.sequential, Transform: self.transform, Selection: self.selection,
+        together: dict[type, Callable[[Any, Points], None]] = {
+            Nest: self.nest, Turn: self.turn, Scatter: self.scatter, Sequential: self.sequential, Selection: self.selection,
+        }  # fmt: skip
+        one_by_one: dict[type, Callable[[Any, Points], None]] = {
+            Contract: self.contract, Ordering: self.ordering, Measure: self.measure, Transform: self.transform,
             MatrixStep: self.matrices,
         }  # fmt: skip
-        models[type(step)](step, at)
+        if type(step) in together:
+            together[type(step)](step, at)
+            return
+        loops = step.loops if isinstance(step, Contract) else (step.lanes,) if isinstance(step, Transform) else ()
+        for point in each_point(self.over(loops, at)):
+            one_by_one[type(step)](step, point)
 
     def sequential(self, s: Sequential, around: Points) -> None:
         for k in range(count_of(blocks := self.over((s.loop,), around))):
@@ -111,13 +123,9 @@ class _Phase(Nests):
 
     # ------------------------------------------------------------ contractions
 
-    def contract(self, c: Contract, around: Points) -> None:
-        for point in each_point(self.over(c.loops, around)):
-            self._contract(c, point)
-
-    def _contract(self, c: Contract, at: Points) -> None:
+    def contract(self, c: Contract, at: Points) -> None:
         def one(e: Expr) -> int:
-            return int(np.reshape(evaluate(e, at), -1)[0])
+            return _number(e, at)
 
         low, high = one(c.depth_lower), one(c.last_depth)
         start = low // c.k_block * c.k_block if c.k > c.k_block else 0
@@ -171,24 +179,22 @@ class _Phase(Nests):
         target = evaluate(t.target.base, points) + c * t.target.row_stride + r
         self.memory.store(t.target.buffer, target, self.memory.load(t.source.buffer, source))
 
-    def measure(self, m: Measure, around: Points) -> None:
-        for point in each_point(around):
-            (piece,) = point[m.piece]
-            at = np.arange(piece * m.size, min(piece * m.size + m.size, m.source.size_elems))
-            x = np.abs(self.memory.load(m.source, at))
-            self.memory.store(m.target, np.array([piece]), np.max(x, initial=0).reshape(1).astype(m.target.element.dtype))
+    def measure(self, m: Measure, point: Points) -> None:
+        (piece,) = point[m.piece]
+        at = np.arange(piece * m.size, min(piece * m.size + m.size, m.source.size_elems))
+        x = np.abs(self.memory.load(m.source, at))
+        self.memory.store(m.target, np.array([piece]), np.max(x, initial=0).reshape(1).astype(m.target.element.dtype))
 
-    def ordering(self, o: Ordering, around: Points) -> None:
-        for point in each_point(around):
-            start, target = (int(np.reshape(evaluate(e, point), -1)[0]) for e in (o.start, o.target_start))
-            at = start + np.arange(o.count) * o.step
-            rows = [self.memory.load(b, at) for b in o.sources]
-            order = self._sorted(o, rows)[: o.kept]
-            to = target + np.arange(len(order)) * o.step
-            for b, row in zip(o.targets, rows, strict=True):
-                self.memory.store(b, to, row[order])
-            if o.places is not None:
-                self.memory.store(o.places, to, order)
+    def ordering(self, o: Ordering, point: Points) -> None:
+        start, target = (_number(e, point) for e in (o.start, o.target_start))
+        at = start + np.arange(o.count) * o.step
+        rows = [self.memory.load(b, at) for b in o.sources]
+        order = self._sorted(o, rows)[: o.kept]
+        to = target + np.arange(len(order)) * o.step
+        for b, row in zip(o.targets, rows, strict=True):
+            self.memory.store(b, to, row[order])
+        if o.places is not None:
+            self.memory.store(o.places, to, order)
 
     def _sorted(self, o: Ordering, rows: Sequence[Array]) -> Array:
         if not o.op.regions:
@@ -253,46 +259,44 @@ class _Phase(Nests):
             old = self.memory.load(s.target, place[k])
             self.memory.store(s.target, place[k], self.block(scatter, [old, values[k]])[0])
 
-    def transform(self, t: Transform, around: Points) -> None:
-        for point in each_point(self.over((t.lanes,), around)):
-            lane = int(point[t.lanes.variable][0])
-            taken, stored = t.sizes
-            x = self.memory.load(t.source.buffer, self._line(t.source, np.array(lane), np.arange(taken), point))
-            if t.form == "to half":
-                y: Array = np.fft.rfft(x)
-            elif t.form == "from half":
-                y = np.fft.irfft(x, t.size) * t.size
-            else:
-                y = np.fft.fft(x) if t.sign < 0 else np.fft.ifft(x) * t.size
-            if t.column is not None:
-                column = int(np.reshape(evaluate(t.column, point), -1)[0]) + lane
-                y = y * np.exp(t.sign * 2j * np.pi * column * np.arange(stored) / (t.columns * t.size))
-            y = y * t.scale
-            self.memory.store(t.target.buffer, self._line(t.target, np.array(lane), np.arange(stored), point), y)
+    def transform(self, t: Transform, point: Points) -> None:
+        lane = int(point[t.lanes.variable][0])
+        taken, stored = t.sizes
+        x = self.memory.load(t.source.buffer, self._line(t.source, np.array(lane), np.arange(taken), point))
+        if t.form == "to half":
+            y: Array = np.fft.rfft(x)
+        elif t.form == "from half":
+            y = np.fft.irfft(x, t.size) * t.size
+        else:
+            y = np.fft.fft(x) if t.sign < 0 else np.fft.ifft(x) * t.size
+        if t.column is not None:
+            column = _number(t.column, point) + lane
+            y = y * np.exp(t.sign * 2j * np.pi * column * np.arange(stored) / (t.columns * t.size))
+        y = y * t.scale
+        self.memory.store(t.target.buffer, self._line(t.target, np.array(lane), np.arange(stored), point), y)
 
-    def matrices(self, s: MatrixStep, around: Points) -> None:
+    def matrices(self, s: MatrixStep, point: Points) -> None:
         """A triangular system, or a factor of a positive matrix; the other factorisations have no model here."""
-        for point in each_point(around):
-            a, *rest = (self.memory.load(m.block.buffer, self._places(m, point)) for m in s.sources)
-            lower = "lower" in s.options
-            if s.kind == "triangular" and len(rest) == 1 and a.shape[0] == a.shape[1]:
-                a = np.tril(a) if lower else np.triu(a)
-                if "unit" in s.options:
-                    np.fill_diagonal(a, 1)
-                a = a.T if "transposed" in s.options else a
-                (b,) = rest
-                if np.diag(a).all():
-                    x = np.linalg.solve(a, b) if "left" in s.options else np.linalg.solve(a.T, b.T).T
-                else:
-                    x = np.full(b.shape, np.nan, b.dtype)
-            elif s.kind == "cholesky" and not rest:
-                half = np.tril(a) if lower else np.triu(a).T
-                x = np.linalg.cholesky(half + np.tril(half, -1).T)
-                x = x if lower else x.T
+        a, *rest = (self.memory.load(m.block.buffer, self._places(m, point)) for m in s.sources)
+        lower = "lower" in s.options
+        if s.kind == "triangular" and len(rest) == 1 and a.shape[0] == a.shape[1]:
+            a = np.tril(a) if lower else np.triu(a)
+            if "unit" in s.options:
+                np.fill_diagonal(a, 1)
+            a = a.T if "transposed" in s.options else a
+            (b,) = rest
+            if np.diag(a).all():
+                x = np.linalg.solve(a, b) if "left" in s.options else np.linalg.solve(a.T, b.T).T
             else:
-                raise LookupError(f"{s.kind} of {len(s.sources)} matrices has no model")
-            (target,) = s.targets
-            self.memory.store(target.block.buffer, self._places(target, point).reshape(-1), x.reshape(-1))
+                x = np.full(b.shape, np.nan, b.dtype)
+        elif s.kind == "cholesky" and not rest:
+            half = np.tril(a) if lower else np.triu(a).T
+            x = np.linalg.cholesky(half + np.tril(half, -1).T)
+            x = x if lower else x.T
+        else:
+            raise LookupError(f"{s.kind} of {len(s.sources)} matrices has no model")
+        (target,) = s.targets
+        self.memory.store(target.block.buffer, self._places(target, point).reshape(-1), x.reshape(-1))
 
     def _places(self, m: Matrix, point: Points) -> Array:
         return self._line(m.block, np.arange(m.rows)[:, None], np.arange(m.columns), point)

@@ -21,7 +21,8 @@ from tests.goldens.prints import MACHINES, printed
 from tests.tiling.passes.pass_programs import EXAMPLES, FILES, random
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
-from tiling import Loop, Nest, Plan, Schedule
+from tiling import Buffer, FoldStep, Loop, Nest, Plan, Schedule
+from tiling.loops.ir import LoopKind
 from tiling.loops.spec import RULES, faults
 from tiling.passing import Pass, recorded, without
 from tiling.pipeline import PIPELINE, finished, observed
@@ -293,6 +294,19 @@ def with_last(nest: Nest, **changes: object) -> Nest:
     return replace(nest, loops=(*nest.loops[:-1], replace(nest.loops[-1], **changes)))  # type: ignore[arg-type]
 
 
+def other_folds(nest: Nest, change: Callable[[FoldStep], FoldStep]) -> Nest:
+    return replace(nest, folds=tuple(map(change, nest.folds)))
+
+
+def as_f64(b: Buffer) -> Buffer:
+    return replace(b, element=hlo.element_type("f64"))
+
+
+def along(nest: Nest) -> Var:
+    """A loop of a reduction."""
+    return next(x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION)
+
+
 UNKNOWN = Var("nobody")
 
 
@@ -303,8 +317,11 @@ UNKNOWN = Var("nobody")
         ("names are bound", lambda n: replace(n, loops=n.loops[:-1])),
         ("bound once", lambda n: replace(n, loops=(*n.loops, n.loops[0]))),
         ("ranges are known", lambda n: replace(n, loops=(*n.loops, Loop(UNKNOWN, Const(0), Const(3), 4)))),
-        ("ranks agree", lambda n: replace(n, folds=tuple(replace(f, index=(*f.index, Const(0))) for f in n.folds))),
-        ("folds stay in place", lambda n: replace(n, folds=tuple(replace(f, products=2) for f in n.folds))),
+        ("ranks agree", lambda n: other_folds(n, lambda f: replace(f, index=(*f.index, Const(0))))),
+        ("elements fit", lambda n: other_folds(n, lambda f: replace(f, buffers=tuple(map(as_f64, f.buffers))))),
+        ("parts fit", lambda n: other_folds(n, lambda f: replace(f, nodes=f.nodes * 2))),
+        ("folds stay in place", lambda n: other_folds(n, lambda f: replace(f, index=(along(n), *f.index[1:])))),
+        ("products are whole", lambda n: other_folds(n, lambda f: replace(f, products=2))),
         ("kinds of loops", lambda n: with_last(n, together=4)),
         ("segments agree", lambda n: replace(n, segments=(replace(n.parts[0], folds=n.folds * 2),))),
     ],
@@ -316,7 +333,8 @@ def test_what_breaks_a_rule_is_found(rule: str, change: Callable[[Nest], Nest]) 
 
 def test_every_rule_is_tried() -> None:
     tried = {"bounds are closed", "names are bound", "bound once", "ranges are known", "buffers are listed", "ranks agree",
-             "folds stay in place", "kinds of loops", "segments agree"}  # fmt: skip
+             "elements fit", "parts fit", "folds stay in place", "kinds of loops", "products are whole",
+             "segments agree"}  # fmt: skip
     assert {r.name for r in RULES} == tried
 
 

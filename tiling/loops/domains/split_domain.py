@@ -37,7 +37,7 @@ from indexing.expr import (
 from tiling.loops.domains.conditions import range_of, settled, translated, within
 from tiling.loops.domains.inside import is_at_most
 from tiling.loops.element_ir import Load, Node, rebuild
-from tiling.loops.ir import FoldStep, Loop, Nest, Store
+from tiling.loops.ir import Loop, Nest
 
 __all__ = ["Part", "Rewriting", "pinned", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]
 
@@ -253,16 +253,10 @@ class Rewriting:
     def node(self, node: Node) -> Node:
         return rebuild(node, self._load, self.index, self.memo, lambda n: settled(n, self.decide))
 
-    def store(self, s: Store) -> Store:
-        return replace(s, index=self.index(s.index), node=self.node(s.node))
-
-    def fold(self, f: FoldStep) -> FoldStep:
-        return replace(f, index=self.index(f.index), nodes=tuple(map(self.node, f.nodes)), inits=tuple(map(self.node, f.inits)))
-
     def nest(self, nest: Nest) -> Nest:
         """The nest over the part."""
-        stores, folds = tuple(map(self.store, nest.stores)), tuple(map(self.fold, nest.folds))
-        return replace(nest, loops=self.over(nest.loops), stores=stores, folds=folds)
+        stores = tuple(s.rewritten(self) for s in nest.stores)
+        return replace(nest, loops=self.over(nest.loops), stores=stores, folds=tuple(f.rewritten(self) for f in nest.folds))
 
     def over(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:
         """Loops, some of which were cut, with the part's in their place; a new one that replaces none goes around them."""

@@ -80,8 +80,7 @@ def _protocol(s: Sequential, before: Sequence[Step]) -> str | None:
     """What a block of an online form does not do: take each running number along, and rescale what it adds to."""
     begun = {x.buffer for step in before if isinstance(step, Nest) for x in step.stores if x.value is None}
     nests = [x for x in s.steps if isinstance(x, Nest)]
-    roots = [x.node for n in nests for x in n.stores] + [x for n in nests for f in n.folds for x in (*f.nodes, *f.inits)]
-    read = {x.buffer for x in loads(roots) if x.buffer is not None}
+    read = {x.buffer for n in nests for x in loads(n.roots) if x.buffer is not None}
     written = {x.buffer for n in nests for x in n.stores} | {b for n in nests for f in n.folds for b in f.buffers}
     written |= {x.out.buffer for x in s.steps if isinstance(x, Contract)}
     rescales = any(is_changed(x) or x.value is None for n in nests for x in n.stores)

@@ -155,7 +155,7 @@ class Compared:
             return made[-1][0]
 
         start = builder.at(op.operands[1], ())
-        (node, *_) = builder.reads(op, 0, index, provide, lambda operand: start)
+        (node, *_) = builder.reads(op, 0, index, provide)
         if prod(n for _, n in made) > MOST_TERMS or has_runtimes([node]):
             raise Undecided(f"{op.name} folds more elements than are written out")
         points: list[dict[Var, Expr]] = [{}]

@@ -11,7 +11,6 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Fold
-from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, substitute
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import monoid_of
@@ -21,7 +20,6 @@ from tiling.loops.element_ir import (
     Choose,
     Load,
     Node,
-    Scalar,
     loads,
 )
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Scope
@@ -121,15 +119,7 @@ class Folds(PartsOfLowered):
             index = free if len(f.index) != f.values[0].rank else f.index
         kept = {x.value for x in loads(f.nodes)}
         builder = self._building(ranges, kept)
-
-        def padding(operand: int) -> Node:
-            if is_fold:
-                return builder.at(op.operands[operand + count], ())
-            element = op.operands[operand].tensor.element
-            assert isinstance(element, ElementType)
-            return Scalar(element.dtype.type(0), element)
-
-        nodes = builder.reads(op, f.values[0].index, index, provide, padding)
+        nodes = builder.reads(op, f.values[0].index, index, provide)
         wanted = nodes[:count] if is_fold else nodes
         if len(wanted) != len(f.nodes):
             raise Different(f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}")
@@ -239,9 +229,8 @@ class Folds(PartsOfLowered):
         count = len(op.operands) // 2 if is_fold else 0
         kept = {x.value for f, *_ in self.folds[v] for x in loads(f.nodes)}
         builder = self._building(ranges, kept)
-        zero = [Scalar(e.dtype.type(0), e) if isinstance(e := o.tensor.element, ElementType) else None for o in op.operands]
-        starts = [builder.at(o, ()) for o in op.operands[count:]] if is_fold else zero
-        nodes = builder.reads(op, v.index, dims, provide, lambda k: starts[k])  # type: ignore[return-value, arg-type]
+        starts = [builder.outside(op, k) for k in range(count or len(op.operands))]
+        nodes = builder.reads(op, v.index, dims, provide)
         function = combined_function(op.regions[0]) if op.regions else None
         conditions: list[Condition] = []
         for n, start in zip(nodes[:count] if is_fold else nodes, starts, strict=False):

@@ -18,7 +18,6 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
-from hlo.types import ElementType
 from indexing.exact.isl import to_isl
 from indexing.expr import Const, Expr, Interval, Var
 from indexing.map import Constraint, IndexingMap, Variable
@@ -27,7 +26,7 @@ from tiling.elements.factors import without_repeats
 from tiling.elements.ranges import greatest_of
 from tiling.loops.domains.box import full_box
 from tiling.loops.domains.guards import guarded_loads
-from tiling.loops.element_ir import Node, Scalar, has_runtimes, loads
+from tiling.loops.element_ir import has_runtimes, loads
 from tiling.loops.ir import Contract, Loop, LoopKind, Measure, Nest, Schedule, Scope
 from tiling.loops.stage import Stage
 from tiling.lower.member import Member
@@ -117,15 +116,7 @@ class LeftOut:
         try:
             if is_fold or isinstance(semantics, SumOfProducts):
                 builder = ElementBuilder(self.ranges, lambda w: w in kept or w.op is None)
-
-                def padding(operand: int) -> Node:
-                    if is_fold:
-                        return builder.at(op.operands[operand + len(op.operands) // 2], ())
-                    element = op.operands[operand].tensor.element
-                    assert isinstance(element, ElementType)
-                    return Scalar(element.dtype.type(0), element)
-
-                nodes = tuple(builder.reads(op, 0, m.index, provide, padding))
+                nodes = tuple(builder.reads(op, 0, m.index, provide))
                 if not is_fold:
                     nodes = tuple(without_repeats(nodes, self.ranges, dict(zip(m.index, v.shape, strict=True))))
                 count = len(op.operands) // 2 if is_fold else len(nodes)

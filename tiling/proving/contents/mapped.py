@@ -30,7 +30,7 @@ from indexing.expr import Expr, Interval, substitute
 from indexing.transform import merge_runtimes
 from tiling.loops.domains.iterations import Access, Domain
 from tiling.loops.element_ir import loads
-from tiling.loops.ir import Buffer, Contract, Nest, Schedule, Scope, Sequential
+from tiling.loops.ir import Buffer, Contract, Nest, Schedule, Scope
 from tiling.proving.contents.element_relations import (
     factors,
     in_any_block,
@@ -44,6 +44,7 @@ from tiling.proving.contents.element_relations import (
     written,
 )
 from tiling.proving.contents.left_out import LeftOut
+from tiling.proving.contents.statements import states
 from tiling.proving.contents.written_and_read import Flow, Statement, index_of, statements_of, sums_apart
 from tiling.proving.relations import WIDENED, Questions, Undecided, named, relation_of
 
@@ -77,7 +78,6 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         | {b.value for b in schedule.buffers if b.value is not None}
         | {s.value for s in statements if s.value is not None}
     )
-    states = _states(schedule)
     apart = sums_apart(schedule)
     running = {s.value for s in statements if s.in_blocks}
     everything = _flags_are_down(schedule)
@@ -89,23 +89,13 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
         if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
             continue
-        check = _Check(s, copies, kept, given, ask, left_out, states, apart)
+        check = _Check(s, copies, kept, given, ask, left_out, states(schedule), apart)
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
             yield "paired", str(s.write), check.paired
         if s.depth:
             yield "folded once", str(s.write), partial(ask.ask, partial(_twice, s, s.value.op))
-
-
-def _states(schedule: Schedule) -> dict[Buffer, Value]:
-    """The values whose running results a sequential loop keeps in buffers: by the buffer."""
-    found: dict[Buffer, Value] = {}
-    for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
-        for nest in (s for s in step.steps if isinstance(s, Nest)):
-            roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
-            found |= {x.buffer: x.value for x in loads(roots) if x.buffer is not None}
-    return found
 
 
 def _flags_are_down(schedule: Schedule) -> bool:

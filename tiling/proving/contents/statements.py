@@ -25,7 +25,7 @@ from tiling.loops.element_ir import (
     loads,
     own_expressions,
 )
-from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Schedule, Sequential
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Sequential
 from tiling.proving.contents.same_expression import Point
 from tiling.proving.relations import coordinates
 
@@ -55,13 +55,12 @@ __all__ = [
 SET = islpy.dim_type.set
 
 
-def states(schedule: Schedule) -> set[object]:
-    """The buffers in which a sequential loop keeps running results that it rescales."""
-    found: set[object] = set()
+def states(schedule: Schedule) -> dict[Buffer, Value]:
+    """The buffers in which a sequential loop keeps running results that it rescales, with the values that those are of."""
+    found: dict[Buffer, Value] = {}
     for step in (s for p in schedule.phases for s in p.steps if isinstance(s, Sequential)):
         for nest in (s for s in step.steps if isinstance(s, Nest)):
-            roots = [s.node for s in nest.stores] + [n for f in nest.folds for n in (*f.nodes, *f.inits)]
-            found |= {x.buffer for x in loads(roots) if x.buffer is not None}
+            found |= {x.buffer: x.value for x in loads(nest.roots) if x.buffer is not None}
     return found
 
 
