@@ -141,6 +141,19 @@ def test_what_was_let_pass(name: str, step: str, field: str, change: str, at: st
     assert prove(wrong.schedule).refuted, wrong
 
 
+def test_initial_values_that_are_swapped() -> None:
+    """One of them an infinity for integers: the prover ended in an OverflowError."""
+    schedule = parents()["folds in lanes, final"]
+
+    def swapped(n: Nest) -> Nest:
+        return replace(n, folds=tuple(replace(f, inits=f.inits[::-1]) for f in n.folds))
+
+    found = [m for m in range(len(schedule.phases[0].steps)) if getattr(schedule.phases[0].steps[m], "folds", ())]
+    assert len(found) > 1
+    for k in range(len(found)):
+        assert prove(with_step(schedule, Nest, swapped, k)).refuted
+
+
 def test_a_limit_that_is_too_wide() -> None:
     schedule = parents()["causal attention"]
     main = schedule.phases[-1]

@@ -242,6 +242,8 @@ class _Forms:
             yield from self._written(b, f.index, known)
         for value, b in zip(f.values, f.buffers, strict=False):
             yield from self._holds(b, str(value.tensor.element), "its sums are")
+        for b, init in zip(f.buffers, f.inits, strict=False):
+            yield from self._holds(b, element_name(init), "its initial value is")
         yield from self._nodes((*f.nodes, *f.inits), known)
         is_fold, is_product = (isinstance(f.op.definition.semantics, x) for x in (Fold, SumOfProducts))
         count = len(f.values)
