@@ -126,6 +126,7 @@ LET_PASS = [
     ("tested, final", "Segment", "upper", "- 1", "", "a part of a loop leaves its last iteration out"),
     ("gathered", "Runtime", "lower", "- 1", "", "a place is clamped to what is not there"),
     ("tables, final", "Load", "buffer", "another buffer", "steps[1]", "a factor is taken from its own operand"),
+    ("wide sums, final", "Load", "index", "-> 0", "steps[1].stores[0]", "one sum is every result"),
     ("folds in lanes, final", "Load", "index", "-> 0", "steps[1].folds[0].nodes[0]", "values of one lane, places of all"),
     ("folds in lanes, final", "Load", "index", "another variable", "steps[1].folds[0].nodes[1]", "places of other lanes"),
 ]

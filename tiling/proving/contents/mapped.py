@@ -77,7 +77,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         | {b.value for b in schedule.buffers if b.value is not None}
         | {s.value for s in statements if s.value is not None}
     )
-    states = _states(schedule)
+    states = {**_sums_of_one(schedule), **_states(schedule)}
     apart = sums_apart(schedule)
     running = {s.value for s in statements if s.in_blocks}
     everything = _flags_are_down(schedule)
@@ -96,6 +96,19 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
             yield "paired", str(s.write), check.paired
         if s.depth:
             yield "folded once", str(s.write), partial(ask.ask, partial(_twice, s, s.value.op))
+
+
+def _sums_of_one(schedule: Schedule) -> dict[Buffer, Value]:
+    """The buffers without a value of their own that hold one value's sums alone, each at its own index: wider than the value is."""
+    found: dict[Buffer, set[Value | None]] = {}
+    for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
+        for nest in (step,) if isinstance(step, Nest) else step.pack if isinstance(step, Contract) else ():
+            for x in nest.stores:
+                found.setdefault(x.buffer, set()).add(x.value)
+            for f in nest.folds:
+                for v, b in zip(f.values, f.buffers, strict=True):
+                    found.setdefault(b, set()).add(v if len(f.index) == v.rank else None)
+    return {b: v for b, held in found.items() if b.value is None and len(held) == 1 for v in held if v is not None}
 
 
 def _states(schedule: Schedule) -> dict[Buffer, Value]:
