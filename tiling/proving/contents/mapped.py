@@ -99,7 +99,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
 
 
 def _sums_of_one(schedule: Schedule) -> dict[Buffer, Value]:
-    """The buffers without a value of their own that hold one value's sums alone, each at its own index: wider than the value is."""
+    """The buffers that hold one value's sums alone, each at its own index, wider than the value is."""
     found: dict[Buffer, set[Value | None]] = {}
     for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
         for nest in (step,) if isinstance(step, Nest) else step.pack if isinstance(step, Contract) else ():
