@@ -32,18 +32,29 @@ def names(family: str) -> list[str]:
     return random.Random(26).sample(quick, min(SAMPLE, len(quick))) if family != "large" else []
 
 
-def not_refuted(family: str, name: str, seconds: float) -> None:
+def proved(family: str, name: str, seconds: float) -> tiling.Proof:
     program = TABLES[family][name]
     with jax.enable_x64(program.x64):
         text = jax.jit(program.function).lower(*program.args).as_text()
     plan = tiling.plan(hlo.parse(text), supports=codegen.supports)
-    proof = tiling.prove(plan, seconds=seconds)
+    return tiling.prove(plan, seconds=seconds)
+
+
+def not_refuted(family: str, name: str, seconds: float) -> None:
+    proof = proved(family, name, seconds)
     assert not proof.refuted, proof
 
 
 @pytest.mark.parametrize(("family", "name"), [(f, n) for f in FAMILIES for n in names(f)])
 def test_a_sample(family: str, name: str) -> None:
     not_refuted(family, name, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [("transforms", "grad through loops"), ("algorithms", "mixed precision")]
+)
+def test_what_was_refuted_or_not_decided_once(family: str, name: str) -> None:
+    assert proved(family, name, 600.0).holds
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 64, 1000])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from codegen.kernel.ir import Kernel, Parameter
 from codegen.kernel.parse import parse_lines
 from codegen.kernel.print_numba import print_numba
+from codegen.kernel.spec import faults
 from codegen.source.contraction import emit_contraction
 from codegen.source.fourier import emit_transform
 from codegen.source.matrices import emit_matrices
@@ -19,6 +20,7 @@ from codegen.source.selecting import selection_body
 from codegen.source.writer import NotCompilable
 from hlo.errors import Declined
 from hlo.lazy import cached_property
+from hlo.settings import debug_modes
 from indexing.expr import Const
 from tiling.loops.ir import (
     Buffer,
@@ -93,6 +95,9 @@ class PhaseEmitter(PhaseWriter):
         parameters = tuple(parameter(b) for b in (*buffers, *scratch))
         views = [f"    {name} = again({b.name})" for b, name in self.views.items()]
         kernel = Kernel(self.title, parameters, parse_lines([*views, *body]))
+        bad = faults(kernel) if "check" in debug_modes() else ()
+        if bad:
+            raise AssertionError(f"the kernel {self.title} breaks an invariant: {bad[0]}\n{print_numba(kernel)}")
         written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
         return PhaseSource(
             kernel, buffers, scratch, self.phase.tasks, written, frozenset(self.walked)

@@ -25,7 +25,7 @@ ELIDED = "__elided__"
 """The name that a dump gives to a value that it leaves out."""
 
 _SECTIONS = re.compile(r'"(?:[^"\\\n]++|\\.)*+"|//[^\n]*+|\{-#')
-_END = re.compile(r'(?:"(?:[^"\\\n]++|\\.)*+"|//[^\n]*+|[^"/#]++|#(?!-\})|/)*+#-\}')
+_END = re.compile(r'(?>(?:"(?:[^"\\\n]++|\\.)*+"|//[^\n]*+|[^"/#]++|#(?!-\})|/)*)#-\}')
 _ALIGNMENT_DIGITS = 8
 
 

@@ -192,7 +192,7 @@ def test_types(kind: str) -> None:
     ("text", "line", "column", "message"),
     [
         ("func.func @f() {\n  %0 = stablehlo.nothing : tensor<f32>\n}", 2, 8, "unknown op 'stablehlo.nothing'"),
-        ("func.func @f() {\n  %0 = mine.op : tensor<f32>\n}", 2, 8, "unknown op 'mine.op': none of mine is defined; a file that registers"),
+        ("func.func @f() {\n  %0 = mine.op : tensor<f32>\n}", 2, 8, "unknown op 'mine.op': none of mine is defined; a module that registers"),
         ("func.func @f() {\n  return %x : tensor<f32>\n}", 2, 10, "undefined value %x"),
         ("func.func @f(%a: tensor<2xf33>) { return }", 1, 27, "unknown element type 'f33'"),
         ("func.func @f(%a: tensor<f32>) {\n %a = stablehlo.abs %a : tensor<f32>\nreturn }", 2, 2, "defined twice"),

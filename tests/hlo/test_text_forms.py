@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -401,3 +404,28 @@ def test_a_list_of_three_hundred_thousand_numbers_is_read_at_once(kind: str, mon
     monkeypatch.setattr(literals, "BULK_CHARS", 1 << 60)
     monkeypatch.setattr(types, "BULK_CHARS", 1 << 60)
     assert calls(3000) > 3000
+
+
+def fragile(items: Any, is_inside: bool = False) -> bool:
+    """Whether a possessive repetition of a group holds what looks ahead, or as little as it can."""
+    for kind, value in items:
+        name = str(kind)
+        if is_inside and name in ("ASSERT", "ASSERT_NOT", "MIN_REPEAT"):
+            return True
+        inside = is_inside or name == "POSSESSIVE_REPEAT"
+        parts = value if isinstance(value, (list, tuple)) else ()
+        if name == "BRANCH":
+            parts = value[1]
+        if any(fragile(x, inside) for x in parts if type(x).__name__ == "SubPattern"):
+            return True
+    return False
+
+
+def test_patterns_match_alike_in_every_python_that_is_supported() -> None:
+    """Python 3.11 before 3.11.5 does not match those that are fragile (gh-106052): no resource section had an end there."""
+    parse = importlib.import_module("re._parser").parse
+    assert fragile(parse(r"(?:a|#(?!b))*+#b")) and not fragile(parse(r"(?>(?:a|#(?!b))*)#b"))
+    modules = [importlib.import_module(f"hlo.text.{p.stem}") for p in Path(hlo.text.__file__).parent.glob("[a-z]*.py")]
+    found = {p.pattern: p for m in modules for p in vars(m).values() if isinstance(p, re.Pattern)}
+    assert len(found) > 15
+    assert not [p for p, known in found.items() if fragile(parse(p, known.flags & ~re.UNICODE))]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hlo.calls import callees
 from hlo.clone import clone_block
-from hlo.module import Block, Function, Module, Op, Value
+from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.registry import definition
 from tiling.program.flatten import Program
 
@@ -14,7 +15,7 @@ _OWN_FORMS = {"in_place.": None, "in_lines.": 1}
 
 
 def as_module(program: Program, base: Module, marked: bool = False) -> Module:
-    """A module whose main function is the program; `base` has the functions that its regions call.
+    """A module whose main function is the program, with the functions of `base` that its regions call.
 
     Ops that only routines know are plain ones in it, unless it keeps them `marked`: then it can be printed, but not evaluated.
     """
@@ -25,8 +26,21 @@ def as_module(program: Program, base: Module, marked: bool = False) -> Module:
     body.arguments = list(program.arguments)
     body.ops = [*ops, Op(definition("func.return"), results)]
     main = Function("main", body, result_types=tuple(v.type for v in results))
-    others = {k: f for k, f in base.functions.items() if f is not base.functions.get(program.name)}
+    called = _called(body, base)
+    others = {k: f for k, f in base.functions.items() if k in called and f is not base.functions.get(program.name)}
     return Module({**others, "main": main}, base.name)
+
+
+def _called(body: Block, base: Module) -> set[str]:
+    """The names of the functions that a block calls, themselves or in those that it calls."""
+    found: set[str] = set()
+    todo = [body]
+    while todo:
+        for name in (name for op in walk(todo.pop()) for name in callees(op)):
+            if name in base.functions and name not in found:
+                found.add(name)
+                todo.append(base.functions[name].body)
+    return found
 
 
 def _plain(op: Op, done: dict[Value, Value]) -> Op:

@@ -30,7 +30,7 @@ _NAME = re.compile(r"%?([A-Za-z_][\w.\-]*+)", re.ASCII)
 _OPCODE = re.compile(r"[a-z][a-z0-9\-]*+", re.ASCII)
 _VALUE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,"{}()\[\]]++')
 _SECTION = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\s*\n(?:[ \t]*\d[^\n]*\n?)*")
-_FIRST_WORD = re.compile(r"(?:\s++|/\*.*?\*/|//[^\n]*+)*+(%?[\w.\-]+)?\s*(.)?", re.DOTALL)
+_FIRST_WORD = re.compile(r"(?>(?:\s++|/\*.*?\*/|//[^\n]*+)*)(%?[\w.\-]+)?\s*(.)?", re.DOTALL)
 
 
 def looks_like_hlo(text: str) -> bool:

@@ -32,12 +32,12 @@ _NAMES = {t: n for n, t in HLO_ELEMENTS.items()}
 
 _ARRAY = re.compile(r"\s*+([a-z]\w*+)\s*+\[([\d,<=?\s]*+)\]", re.ASCII)
 _LAYOUT = re.compile(r"\{\s*+([\d,\s]*+)((?::[^{}]*+)?)\}", re.ASCII)
-_SPACE = re.compile(r"(?:\s++|/\*.*?\*/|//[^\n]*+)*+", re.DOTALL)
+_SPACE = re.compile(r"(?>(?:\s++|/\*.*?\*/|//[^\n]*+)*)", re.DOTALL)
 MAX_DEPTH = 64
 
 
 # Apart from its type, a brace begins a layout only where a number or a colon follows: a computation's body begins with one, too.
-_LATER_LAYOUT = re.compile(r"(?:\s++|/\*.*?\*/)++(?=\{\s*+[\d:])", re.DOTALL | re.ASCII)
+_LATER_LAYOUT = re.compile(r"(?>(?:\s++|/\*.*?\*/)+)(?=\{\s*+[\d:])", re.DOTALL | re.ASCII)
 
 
 def _layout(text: str, position: int) -> re.Match[str] | None:
@@ -134,7 +134,7 @@ def type_text(t: Type) -> str:
 
 # ---------------------------------------------------------------- literals
 
-_PIECE = re.compile(r"(?:\s++|/\*.*?\*/)*+(?:([{}(),])|([^\s{}(),]++(?:\(0x[0-9a-fA-F]+\))?))", re.DOTALL)
+_PIECE = re.compile(r"(?>(?:\s++|/\*.*?\*/)*)(?:([{}(),])|([^\s{}(),]++(?:\(0x[0-9a-fA-F]+\))?))", re.DOTALL)
 _DECIMAL = r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?"
 _FLOAT = re.compile(rf"{_DECIMAL}\Z|[+-]?inf\Z", re.ASCII)
 _HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)(?:[pP][+-]?\d{1,5})?\Z", re.ASCII)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from codegen.c.compile import CCompiler, CCompilerError, c_compiler, flags
 from codegen.c.functions import c_function
 from codegen.c.source import c_source
 from codegen.c.types import NoForm, Types
+from codegen.kernel.ir import Kernel
 from codegen.kernel.parse import parse
-from codegen.native.jit import KernelTarget, MachineCode
-from codegen.target import default_target
+from codegen.native.jit import CompiledKernel, KernelTarget, MachineCode
+from codegen.native.signature import KernelSignature
+from codegen.target import Target, default_target
 from hlo import Declined
 from tests.random_programs import random_program
 from tilewright.inputs import random_arrays
@@ -194,6 +197,36 @@ def test_a_target_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(by_c, "c_compiler", lambda: None)
     with pytest.raises(CCompilerError, match="no C compiler: neither cc nor gcc nor clang"):
         codegen.compile(hlo.load(PROGRAMS["rms_norm_residual"]), target=CCompiler())
+
+
+@dataclass
+class Watched:
+    """A target of its own: another one, and the kernels that it was asked for."""
+
+    inner: KernelTarget
+    seen: list[str] = field(default_factory=list)
+
+    @property
+    def target(self) -> Target:
+        return self.inner.target
+
+    def compile(self, kernels: Sequence[tuple[Kernel, KernelSignature]]) -> list[CompiledKernel]:
+        self.seen += [k.title for k, _ in kernels]
+        return self.inner.compile(kernels)
+
+
+def test_a_program_is_planned_for_the_target_that_compiles_it() -> None:
+    """It was planned for the host: register blocks of sixteen floats in a row for vectors of four."""
+    text = """func.func @main(%a: tensor<96x64xf32>, %b: tensor<64x96xf32>) -> tensor<96x96xf32> {
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+        : (tensor<96x64xf32>, tensor<64x96xf32>) -> tensor<96x96xf32>
+      return %0 : tensor<96x96xf32> }"""
+    narrow = Watched(MachineCode(replace(default_target(), vector_bytes=16, vector_registers=16)))
+    made = codegen.compile(hlo.parse(text), target=narrow)
+    assert (made.plan.machine.vector_bytes, made.plan.machine.vector_registers) == (16, 16)
+    assert narrow.seen == [f.name for f in made.plan.fusions]
+    a = np.random.default_rng(0).standard_normal((96, 64), np.float32)
+    np.testing.assert_allclose(made(a, a.T)[0], a @ a.T, rtol=1e-4, atol=1e-4)
 
 
 def test_both_targets_are_of_the_protocol() -> None:

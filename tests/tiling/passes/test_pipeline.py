@@ -241,6 +241,32 @@ def test_all_shipped_programs_are_evaluated_alike_after_each_pass(name: str) -> 
     check_programs(hlo.load(str(FILES[name])))
 
 
+def test_functions_that_nothing_calls_any_more_are_gone() -> None:
+    """They were printed once more after each pass."""
+    module = hlo.parse("""func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> tensor<4xf32> {
+      %0 = func.call @outside(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      %1 = "stablehlo.case"(%n) ({
+        %2 = func.call @inside(%0) : (tensor<4xf32>) -> tensor<4xf32>
+        stablehlo.return %2 : tensor<4xf32>
+      }) : (tensor<i32>) -> tensor<4xf32>
+      return %1 : tensor<4xf32>
+    }
+    func.func private @outside(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.tanh %x : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    func.func private @inside(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = func.call @further(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    func.func private @further(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.negate %x : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }""")
+    made = as_module(flatten(module, "main", supports), module)
+    assert set(made.functions) == {"main", "inside", "further"}
+
+
 # ---------------------------------------------------------------- rules of loops
 
 

@@ -126,6 +126,7 @@ LET_PASS = [
     ("tested, final", "Segment", "upper", "- 1", "", "a part of a loop leaves its last iteration out"),
     ("gathered", "Runtime", "lower", "- 1", "", "a place is clamped to what is not there"),
     ("tables, final", "Load", "buffer", "another buffer", "steps[1]", "a factor is taken from its own operand"),
+    ("wide sums, final", "Load", "index", "-> 0", "steps[1].stores[0]", "one sum is every result"),
     ("folds in lanes, final", "Load", "index", "-> 0", "steps[1].folds[0].nodes[0]", "values of one lane, places of all"),
     ("folds in lanes, final", "Load", "index", "another variable", "steps[1].folds[0].nodes[1]", "places of other lanes"),
 ]
@@ -139,6 +140,19 @@ def test_what_was_let_pass(name: str, step: str, field: str, change: str, at: st
     wrong = next((m for m in found if judge.why_other(m.schedule) is not None), None)
     assert wrong is not None, fault
     assert prove(wrong.schedule).refuted, wrong
+
+
+def test_initial_values_that_are_swapped() -> None:
+    """One of them an infinity for integers: the prover ended in an OverflowError."""
+    schedule = parents()["folds in lanes, final"]
+
+    def swapped(n: Nest) -> Nest:
+        return replace(n, folds=tuple(replace(f, inits=f.inits[::-1]) for f in n.folds))
+
+    found = [m for m in range(len(schedule.phases[0].steps)) if getattr(schedule.phases[0].steps[m], "folds", ())]
+    assert len(found) > 1
+    for k in range(len(found)):
+        assert prove(with_step(schedule, Nest, swapped, k)).refuted
 
 
 def test_a_limit_that_is_too_wide() -> None:

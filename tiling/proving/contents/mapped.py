@@ -78,6 +78,7 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         | {b.value for b in schedule.buffers if b.value is not None}
         | {s.value for s in statements if s.value is not None}
     )
+    kept_values = {**_sums_of_one(schedule), **states(schedule)}
     apart = sums_apart(schedule)
     running = {s.value for s in statements if s.in_blocks}
     everything = _flags_are_down(schedule)
@@ -89,13 +90,26 @@ def mapped_questions(schedule: Schedule, ask: Questions) -> Iterator[Question]:
         # What a sequential loop leaves is stored after it as it is, or divided: the loop's own statements say what it reads.
         if s.value is None or s.value.op is None or (s.value in running and not s.in_blocks) or s.is_moved:
             continue
-        check = _Check(s, copies, kept, given, ask, left_out, states(schedule), apart)
+        check = _Check(s, copies, kept, given, ask, left_out, kept_values, apart)
         yield "mapped", str(s.write), check.mapped
         yield "complete", str(s.write), check.complete
         if isinstance(s.value.op.definition.semantics, SumOfProducts):
             yield "paired", str(s.write), check.paired
         if s.depth:
             yield "folded once", str(s.write), partial(ask.ask, partial(_twice, s, s.value.op))
+
+
+def _sums_of_one(schedule: Schedule) -> dict[Buffer, Value]:
+    """The buffers that hold one value's sums alone, each at its own index, wider than the value is."""
+    found: dict[Buffer, set[Value | None]] = {}
+    for step in (s for p in schedule.phases for s in (*p.before, *p.all_steps)):
+        for nest in (step,) if isinstance(step, Nest) else step.pack if isinstance(step, Contract) else ():
+            for x in nest.stores:
+                found.setdefault(x.buffer, set()).add(x.value)
+            for f in nest.folds:
+                for v, b in zip(f.values, f.buffers, strict=True):
+                    found.setdefault(b, set()).add(v if len(f.index) == v.rank else None)
+    return {b: v for b, held in found.items() if b.value is None and len(held) == 1 for v in held if v is not None}
 
 
 def _flags_are_down(schedule: Schedule) -> bool:
