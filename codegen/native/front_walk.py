@@ -129,7 +129,7 @@ class _Walk:
         b.branch(head)
         b.position_at_end(head)
         value = b.load(place)
-        b.cbranch(b.icmp_signed("<", value, stop), body, after)
+        b.cbranch(b.icmp_signed("<" if s.step > 0 else ">", value, stop), body, after)
         b.position_at_end(body)
         b.store(b.add(value, ir.Constant(_I64, s.step), flags=["nsw"]), place)
         self.assign(s.variable, value)
