@@ -41,13 +41,31 @@ def supports(op: Op) -> Declined | None:
             if source != goal:
                 return Declined(f"{inner.name} from {source} to {goal} moves bits, not numbers")
         if isinstance(semantics, Elementwise):
-            types = [v.tensor.element for v in inner.operands]
-            if not _takes(semantics.function, types[0]):
-                return Declined(f"{semantics.function} of {types[0]} is no StableHLO op")
-            text = scalar_source(inner, semantics.function, ["x"] * len(types), [t for t in types if isinstance(t, ElementType)])
-            if isinstance(text, Declined):
-                return text
+            reason = _no_function(inner, semantics.function)
+            if reason is not None:
+                return reason
     return _long_narrow_fold(op)
+
+
+_known: dict[tuple[object, ...], Declined | None] = {}
+"""By name and types, for ops without attributes: of a program's ops most are alike."""
+
+
+def _no_function(op: Op, function: str) -> Declined | None:
+    """Why the library has no such function of the operands' types, or None."""
+    types = [v.tensor.element for v in op.operands]
+    key = (op.name, op.results[0].tensor.element, *types)
+    if not op.attributes and key in _known:
+        return _known[key]
+    reason: Declined | None = None
+    if not _takes(function, types[0]):
+        reason = Declined(f"{function} of {types[0]} is no StableHLO op")
+    else:
+        text = scalar_source(op, function, ["x"] * len(types), [t for t in types if isinstance(t, ElementType)])
+        reason = text if isinstance(text, Declined) else None
+    if not op.attributes:
+        _known[key] = reason
+    return reason
 
 
 def supports_beside(custom_calls: Mapping[str, Callable[..., Any]]) -> Callable[[Op], Declined | None]:

@@ -189,7 +189,8 @@ class _Printer:
         counter = name if own else f"{name}_at"
         end = "" if fixed else f", {name}_stop = {stop}"
         limit = stop if fixed else f"{name}_stop"
-        self.line(f"for (int64_t {counter} = {start}{end}; {counter} < {limit}; {counter} += {s.step}) {{")
+        before = "<" if s.step > 0 else ">"
+        self.line(f"for (int64_t {counter} = {start}{end}; {counter} {before} {limit}; {counter} += {s.step}) {{")
         self.depth += 1
         if not own:
             self.line(f"{name} = {counter};")

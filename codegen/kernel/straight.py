@@ -1,4 +1,4 @@
-"""Kernels without a loop of their own: some numbers computed from others, once."""
+"""What a kernel's loops are: none of its own (some numbers computed from others, once), or one of the program's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from codegen.kernel.ir import Do, For, Kernel, Name, While
 from codegen.kernel.rename import inside
 from codegen.kernel.spec import expressions
 
-__all__ = ["is_straight"]
+__all__ = ["has_program_loop", "is_straight"]
 
 
 def is_straight(kernel: Kernel) -> bool:
@@ -26,3 +26,8 @@ def is_straight(kernel: Kernel) -> bool:
         if isinstance(s, For | While | Do) or any(isinstance(e, Name) and e.name == tasks.variable for e in expressions(s)):
             return False
     return True
+
+
+def has_program_loop(kernel: Kernel) -> bool:
+    """True where a loop of the program, which goes on until a value says so, is in the kernel: what it repeats is small."""
+    return any(isinstance(s, While) for s in inside(kernel.body))

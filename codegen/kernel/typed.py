@@ -144,7 +144,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`variable` from `start` to below `stop`, both int64, by a positive `step`."""
+    """`variable` from `start` to before `stop`, both int64, by a `step` that is not 0."""
 
     variable: str
     start: TypedExpression
@@ -248,7 +248,7 @@ class _Walk:
         step = 1
         if s.step is not None:
             known = self.value(s.step)
-            if not isinstance(known, Constant) or not isinstance(known.kind, types.IntegerLiteral) or known.value <= 0:
+            if not isinstance(known, Constant) or not isinstance(known.kind, types.IntegerLiteral) or known.value == 0:
                 raise NotStructured("a step that is not known")
             step = int(known.value)
         if any(types.unliteral(x.kind) != types.int64 for x in (start, stop)):

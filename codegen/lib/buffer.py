@@ -89,14 +89,18 @@ class _Scopes:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
+        self.nodes: dict[Any, dict[str, Any]] = {}  # by module: a node for each scope
         self.lists: dict[tuple[Any, str], tuple[Any, Any]] = {}
 
     def lists_of(self, module: Any, scope: str) -> tuple[Any, Any]:
         """(the scope an access is in, those it is not in) as metadata of a module; the second is None where there are none."""
         found = self.lists.get((module, scope))
         if found is None:
-            domain = module.add_metadata(["tilewright"])
-            nodes = {name: module.add_metadata([f"tilewright.{name}", domain]) for name in self.names}
+            nodes = self.nodes.get(module)
+            if nodes is None:
+                domain = module.add_metadata(["tilewright"])
+                nodes = {name: module.add_metadata([f"tilewright.{name}", domain]) for name in self.names}
+                self.nodes[module] = nodes
             own = module.add_metadata([nodes[scope]])
             others = [nodes[name] for name in self.names if name != scope]
             found = self.lists[module, scope] = (own, module.add_metadata(others) if others else None)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 __all__ = ["few_collections"]
 
-NEW_OBJECTS = 100_000  # some tens of megabytes
+NEW_OBJECTS = 250_000  # some tens of megabytes
 OBJECTS_OF_OP = 1000  # that planning makes for each op of a program, at most: half of it was seen
 
 
@@ -48,7 +48,7 @@ _ENTERED = _Entered()
 
 @contextmanager
 def few_collections(ops: int = 0) -> Iterator[None]:
-    """In here the collector waits for 100,000 new objects and 1,000 for each of a program's ops, or for as many more as another
+    """In here the collector waits for 250,000 new objects and 1,000 for each of a program's ops, or for as many more as another
     who is in here asks for; a collector that is off stays off.
 
     >>> with few_collections():

@@ -51,7 +51,7 @@ BODIES = {
     "a step known at run time": "s = 0\n        for k in range(0, 20, t + 1):\n            s += k\n        y[t] = s",
     "a range backwards": "s = 0\n        for k in range(9, t, -2):\n            s = s * 2 + k\n        y[t] = s",
 }
-NEEDS_NUMBA = {"a number of two types", "a step known at run time", "a range backwards"}
+NEEDS_NUMBA = {"a number of two types", "a step known at run time"}
 COUNT = 16
 
 
