@@ -30,6 +30,8 @@ from codegen.lib.register import register
 from codegen.target import Target, current_target
 
 SHALLOW = 16
+SMALL = 12  # vectors of sums of a block whose loop over k is unrolled more often
+SHORT = 8  # steps of k that are all written out there
 LONG = 64  # steps of k during which the next panel is asked for
 LINE_BYTES = 64
 
@@ -252,10 +254,10 @@ def _micro_kernel(
                         out[place] = _product_sum(x, factors[j], Value(b, out[place])).v
             return out
 
-        unroll = 4 if rows * vectors <= 12 else 2
+        unroll = 4 if rows * vectors <= SMALL else 2
         count = _known(o.k)
-        if count == 3:  # a window's row
-            unroll = 3
+        if count == 3 or (count is not None and 4 < count <= SHORT and rows * vectors <= SMALL):  # a window's row
+            unroll = count
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
