@@ -67,7 +67,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
 def _inside_of_blocks(c: Contract) -> tuple[Loop, ...]:
     """The loops that run inside of each block of k: those that read the same of the right operand, which then stays in the cache.
 
-    None where blocks are packed, or a loop moves their bounds.
+    There are none where blocks are packed, or where a mask bounds them.
     """
     if c.pack or c.depth_lower is not ZERO or c.depth_upper is not None:
         return ()

@@ -3,16 +3,18 @@
     out[i, n] = sum over the window k of image[i, k, n] * kernel[k, n]
 
 No register block helps, since no factor is read twice: what counts is that columns are consecutive in all three, and that nothing
-asks where the window is outside. The kernel is put beside itself, window by window, before all tasks; the image is a window's
-tile with its padding as zeros, each element of which is read by as many products as the window has. The products of an element
-are then written out (`tiling.passes.write_out_sums`).
+asks where the window is outside. The kernel is put beside itself, window by window, before all tasks. Of a small image, whose
+edges most windows reach, a tile is made with its padding as zeros; a large one is read in place, and loops are cut at its edges.
+The products of an element are then written out (`tiling.passes.write_out_sums`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from hlo.access import Condition
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify
 from tiling.contract.operands import window_tile
@@ -26,6 +28,7 @@ from tiling.passes.write_out_sums import MOST_OF_WINDOW
 __all__ = ["lower_lanes"]
 
 LEAST_LANES = 8  # columns from which they are worth a copy
+MOST_INSIDE = 0.85  # of a result: where more of it reads no padding, loops are cut at the edges and the image is not copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +106,32 @@ def _beside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     return _Read(Load(node.value, index, buffer), (), (ahead,), (buffer,))
 
 
+def _share_inside(c: ContractionContext, node: Node) -> float:
+    """The share of the whole result's elements whose windows are inside of the image, for conditions of one dimension each."""
+    tests = [t for n in all_nodes([node]) if isinstance(n, Choose) for t in n.conditions]
+    share, window = 1.0, {x.variable: x.extent for x in c.depth}
+    shape = c.stage.values[0].shape
+    for k, x in enumerate(c.loops):
+        reach = max((_reach(t, x.variable, window) for t in tests), default=0)
+        share *= max(0.0, 1.0 - reach / shape[k])
+    return share
+
+
+def _reach(test: Condition, along: Var, window: Mapping[Var, int]) -> int:
+    """How far apart the places of a window lie that a condition tests along a loop, in steps of the loop."""
+    steps = {v: k for v, k in test.expression.terms if isinstance(v, Var)}
+    step = abs(steps.get(along, 0))
+    return -(-sum(abs(steps.get(v, 0)) * (n - 1) for v, n in window.items()) // step) if step else 0
+
+
 def _inside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
-    """The image without a test: as it lies, or in a window's tile with zeros around."""
+    """The image as it lies, or in a window's tile with zeros around where many windows reach over its edges."""
     if not any(isinstance(n, Choose) for n in all_nodes([node])):
         plain = isinstance(node, Load) and _step(c, node, columns.variable) == 1
         return _Read(node) if plain else None
-    memo: dict[Node, frozenset[Var]] = {}
-    variables = node_variables(node, memo)
+    if _share_inside(c, node) > MOST_INSIDE:
+        return _Read(node)
+    variables = node_variables(node, {})
     local = [x for x in (*c.loops, *c.depth) if x.variable in variables]
     read = next(iter(loads([node])), None)
     element = None if read is None else (read.buffer or c.buffers[read.value]).element

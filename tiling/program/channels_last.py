@@ -4,10 +4,12 @@
 
 A convolution reads and writes any order of dimensions, which its dimension numbers name. With channels last they are consecutive
 columns of a product whose rows are the pixels, whatever the image's width; what is between (norms, activations, pooling,
-depthwise windows) has one vector of channels after the other and no borders inside of a vector. The order goes on through every
-op that does the same for each element, or names its dimensions: such values are one component, and have it all or not. What else
-reads a value of it reads a transpose. Sums of products follow from the order of a window's dimensions, so what is decided follows
-from the program's shapes alone.
+depthwise windows) has one vector of channels after the other and no borders inside of a vector.
+
+The order goes on through every op that does the same for each element, or names its dimensions. Such values are one component,
+and have it all or not: not where what is transposed for it (arguments, results, what other ops read) is more than half of what
+convolutions write and read. Sums of products follow from the order of a window's dimensions, so what is decided follows from the
+program's shapes alone.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from hlo.types import ElementType, TensorType, Type
 __all__ = ["Order", "channels_last"]
 
 LEAST_CHANNELS = 8  # below, a vector is not filled
+LEAST_REPEATED = 8  # times that what is spread is small beside its result
 MOST_CONVERTED = 0.5  # elements that are transposed, to those that convolutions write and read
 
 Order = tuple[int, ...]
@@ -150,6 +153,8 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
                 orders[made] = order
             _weigh_convolution(op, orders, parts, used, border)
             continue
+        if _spreads_few(op):
+            continue
         inner = [v for b in op.regions for v in captured_values(b) if v in orders]
         after = _after(op, orders[ordered[0]]) if ordered and not inner else None
         if after is None:
@@ -196,6 +201,13 @@ def _weigh_convolution(
         border.add((made, ordered[0]))
 
 
+def _spreads_few(op: Op) -> bool:
+    """Whether few elements are repeated so often that it does not matter in which order they lie."""
+    if op.name != _BROADCAST or not all(_is_static(v) for v in (*op.operands, *op.results)):
+        return False
+    return op.operands[0].tensor.size_elems * LEAST_REPEATED <= op.results[0].tensor.size_elems
+
+
 def _is_remade(v: Value) -> bool:
     """Whether a value is made in any order by the op that makes it: one element or few, spread; a constant that repeats one."""
     op = v.op
@@ -233,6 +245,7 @@ class _Rewriting:
         self.orders = orders
         self.made: list[Op] = []
         self.forms: dict[tuple[Value, Order], Value] = {}
+        self.later: set[Value] = set()  # what is made in the orders that it is asked for in, and not before
 
     def append(self, op: Op) -> None:
         """The op, its results in their orders."""
@@ -240,6 +253,8 @@ class _Rewriting:
         order = self.orders[ordered[0]] if ordered else ()
         if _is_convolution(op) and (ordered or op.results[0] in self.orders):
             self._new(op, *self._convolution(op))
+        elif ordered and _spreads_few(op):
+            self.later.add(op.results[0])
         elif ordered and self._goes_on(op, order):
             self._follow(op, order)
         else:
@@ -284,7 +299,7 @@ class _Rewriting:
 
     def _again(self, v: Value, order: Order) -> Value:
         own = _identity(v)
-        if v not in self.orders and order == own:
+        if v not in self.orders and order == own and v not in self.later:
             return v
         op, t = v.op, _type_in(v.tensor, order)
         if op is not None and v not in self.orders and _is_remade(v):
@@ -292,11 +307,12 @@ class _Rewriting:
                 constant: DenseArray = op.attr("value")
                 repeated = np.broadcast_to(constant.array.reshape(-1)[:1].reshape(()), t.static_shape)
                 return self._one(_CONSTANT, (), {"value": DenseArray(t, repeated)}, t, op)
-            source = self.as_it_was(op.operands[0])
+            (given,) = op.operands
             if op.name == _RESHAPE:
-                return self._one(_RESHAPE, (source,), {}, t, op)
-            places = [order.index(d) for d in op.attr("broadcast_dimensions")]
-            return self._one(_BROADCAST, (source,), {"broadcast_dimensions": tuple(places)}, t, op)
+                return self._one(_RESHAPE, (self.as_it_was(given),), {}, t, op)
+            lies = self.orders.get(given, _identity(given))
+            places = tuple(order.index(d) for d in _permuted(op.attr("broadcast_dimensions"), lies))
+            return self._one(_BROADCAST, (self.form(given, lies),), {"broadcast_dimensions": places}, t, op)
         here = self.orders.get(v, own)
         source = self.forms.get((v, here), v)
         if [d for d in here if v.shape[d] != 1] == [d for d in order if v.shape[d] != 1]:

@@ -40,6 +40,8 @@ from codegen.lib.register import register
 from codegen.target import Target, current_target
 
 SHALLOW = 16
+SMALL = 12  # vectors of sums of a block whose loop over k is unrolled more often
+SHORT = 8  # steps of k that are all written out there
 LONG = 64  # steps of k during which the next panel is asked for
 LINE_BYTES = 64
 
@@ -262,10 +264,10 @@ def _micro_kernel(
                         out[place] = _product_sum(x, factors[j], Value(b, out[place])).v
             return out
 
-        unroll = 4 if rows * vectors <= 12 else 2
+        unroll = 4 if rows * vectors <= SMALL else 2
         count = _known(o.k)
-        if count == 3:  # a window's row
-            unroll = 3
+        if count == 3 or (count is not None and 4 < count <= SHORT and rows * vectors <= SMALL):  # a window's row
+            unroll = count
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
@@ -423,8 +425,8 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
     lanes = panel_lanes(panel, item_bytes)
     vectors = panel // lanes
-    # Numbers of 8 and 16 bits are widened and rounded on the way: that takes registers, too.
-    spare = 2 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) >= 4 else 5
+    # A second broadcast is on its way where there is room. Numbers of 8 and 16 bits are widened and rounded: that takes registers, too.
+    spare = 5 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) < 4 else 1 if vectors == 3 else 2
     rows = max(1, min((target.vector_registers - vectors - spare) // vectors, 14))
     known = _known(m), _known(n), _known(k)
     asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))

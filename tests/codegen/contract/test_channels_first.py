@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import codegen
 import hlo
 import interp
 from hlo.types import element_type
+from tests.goldens.prints import MACHINES
 from tiling.loops.ir import Contract, LoopKind, Nest, Schedule
 from tiling.loops.names import Names
 from tiling.lower.placing import FusionRequest
@@ -134,3 +137,17 @@ def test_a_channels_window_over_an_edge_has_no_loop_and_no_mask(channels: int, s
     found, expected = (f(x, w)[0] for f in (codegen.Executable(made), lambda *a: interp.evaluate(module, *a)))
     assert np.isnan(expected[0, 1]).any()
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_read_the_same_weights_run_inside_of_each_block_of_k() -> None:
+    """Found in ResNet-18: each row of a small image went through a megabyte of weights; and the last block of k was short."""
+    text = convolution((512, 64), 7).replace("[b, f, 0, 1]x", "[b, 0, 1, f]x").replace("->[b, f, 0, 1]>", "->[b, 0, 1, f]>")
+    text = text.replace("2x512x7x7", "1x7x7x512").replace("2x64x7x7", "1x7x7x64")
+    module = hlo.parse(text)
+    executable = codegen.compile(plan(module, machine=replace(MACHINES["avx2"], cores=1)))
+    lines = [x.strip() for x in executable.kernels[-1].source.splitlines()]
+    (block,) = (k for k, x in enumerate(lines) if x.startswith("for k0 in"))
+    assert lines[block] == "for k0 in range(0, 512, 64):"
+    assert lines[block + 1].startswith("for i") and lines[block + 2].startswith("gemm_block(")
+    arrays = [np.random.default_rng(0).integers(-3, 4, v.shape).astype(np.float32) for v in module.entry.arguments]
+    np.testing.assert_array_equal(executable(*arrays)[0], interp.evaluate(module, *arrays)[0])
