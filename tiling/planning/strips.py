@@ -209,11 +209,17 @@ def _terms(op: Op) -> int:
 def _rows(op: Op, strips: Strips) -> int | None:
     """How many rows of a product, or terms of its sums, a strip has; None where strips cut its batches."""
     cut = strips.cuts[op]
+    side, v, k = next((side, v, k) for side, (v, k) in enumerate(zip(op.operands, cut.operands, strict=True)) if k is not None)
     numbers = op.attr("dot_dimension_numbers") if op.name == "stablehlo.dot_general" else None
-    if isinstance(numbers, DotDimensions) and cut.axis is not None and cut.axis < len(numbers.lhs_batching):
+    if not isinstance(numbers, DotDimensions):
+        return v.shape[k] // strips.count
+    batching, summed = (
+        (numbers.lhs_batching, numbers.lhs_contracting), (numbers.rhs_batching, numbers.rhs_contracting)
+    )[side]  # fmt: skip
+    if k in batching:
         return None
-    v, k = next((v, k) for v, k in zip(op.operands, cut.operands, strict=True) if k is not None)
-    return v.shape[k] // strips.count
+    alike = summed if k in summed else numbers.free("rhs" if side else "lhs", v.rank)
+    return prod(v.shape[i] for i in alike) // strips.count
 
 
 # ---------------------------------------------------------------- what a plan takes
