@@ -80,8 +80,8 @@ def jax_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[[], Arrays]]
 
 def torch_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[[], Arrays]]]:
     """The same in PyTorch, as its users write it."""
-    import torch
-    from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
+    import torch  # type: ignore[import-not-found]
+    from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu  # type: ignore[import-not-found]
 
     def with_gradients(f: Callable[..., Any], seeded: bool) -> Callable[..., Any]:
         def both(*given: Any) -> Any:
@@ -146,7 +146,7 @@ def against_jax(only: str, turns: int) -> int:
             failed += 1
             continue
         ours, theirs = cpu_ms(
-            [lambda: executable(*given), lambda: jax.block_until_ready(compiled(*on_device))], turns  # noqa: B023
+            [lambda: executable(*given), lambda: jax.block_until_ready(compiled(*on_device))], turns,  # type: ignore[no-untyped-call]  # noqa: B023
         )  # fmt: skip
         memory = compiled.memory_analysis()
         temporaries = float("nan") if memory is None else memory.temp_size_in_bytes / 1e6
