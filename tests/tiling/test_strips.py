@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.indexing.test_ops import inputs_of
 from tiling.passing import without
 from tiling.planning import planner
 from tiling.program.as_module import as_module
+from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import is_update
 from tiling.program.run_in_strips import StripFinder, Strips, run_in_strips
@@ -326,3 +328,61 @@ def test_a_remembered_plan_has_the_same_strips(monkeypatch: pytest.MonkeyPatch, 
     assert [p.strips for p in again.strips] == [p.strips for p in first.strips] == [(0, 0, 4)]
     assert loops_of(again) == loops_of(first)
     assert again.decisions == first.decisions
+
+
+# ---------------------------------------------------------------- what is computed again
+
+
+def two_layers(n: int, d: int, c: int) -> str:
+    """exp(x w) summed against u, another layer v v o behind it, and the gradient by w: it reads the exponentials."""
+    x, w, z, v = f"tensor<{n}x{d}xf32>", f"tensor<{d}x{c}xf32>", f"tensor<{n}x{c}xf32>", f"tensor<{n}x{n}xf32>"
+    return f"""func.func @main(%x: {x}, %w: {w}, %u: {w}, %v: {v}) -> ({x}, {w}) {{
+    %vv = stablehlo.dot_general %v, %v, contracting_dims = [1] x [0] : ({v}, {v}) -> {v}
+    %z = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({x}, {w}) -> {z}
+    %e = stablehlo.exponential %z : {z}
+    %o = stablehlo.dot_general %e, %u, contracting_dims = [1] x [1] : ({z}, {w}) -> {x}
+    %a = stablehlo.dot_general %vv, %o, contracting_dims = [1] x [0] : ({v}, {x}) -> {x}
+    %b = stablehlo.dot_general %a, %u, contracting_dims = [1] x [0] : ({x}, {w}) -> {z}
+    %g = stablehlo.multiply %b, %e : {z}
+    %dw = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0] : ({x}, {z}) -> {w}
+    return %a, %dw : {x}, {w}
+  }}"""
+
+
+def test_a_large_value_is_computed_again_for_those_who_read_it_behind_another_product() -> None:
+    text = two_layers(8, 3, 16)
+    program, found, module = strips_of(text, "e", 0, 4)
+    assert isinstance(found, Declined) and found.reason == "dot_general needs all strips of what dot_general makes"
+    seed = next(r for op in program.ops for r in op.results if r.name == "e")
+    again = compute_again(program, seed)
+    assert isinstance(again, Again) and sorted(str(v.name) for v in again.copies) == ["e", "z"]
+    late = next(op for op in again.program.ops if op.name == "stablehlo.multiply")
+    assert late.operands[1] is again.copies[seed]
+    strips = StripFinder(again.program).find(again.copies[seed], 0, 4)
+    assert isinstance(strips, Strips)
+    made = run_in_strips(again.program, strips)
+    assert isinstance(made, Program)
+    after = as_module(made, module)
+    hlo.verify(after)
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((8, 3), (3, 16), (3, 16), (8, 8))]
+    for a, b in zip(interp.evaluate(after, *arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=1e-5)
+
+
+def test_a_value_that_nobody_reads_later_is_not_computed_again() -> None:
+    program, _, _ = strips_of(linear_cross_entropy(12, 5, 7), "z", 0, 3)
+    seed = next(r for op in program.ops for r in op.results if r.name == "z")
+    found = compute_again(program, seed)
+    assert isinstance(found, Declined)
+    assert found.reason == "nobody reads it later, after a product that waits for it"
+
+
+def test_a_plan_computes_again_where_that_costs_little_and_its_pins_do_too() -> None:
+    text = two_layers(512, 8, 768)
+    machine = dataclasses.replace(MACHINE, l3_bytes=1 << 20)
+    plan = tiling.plan(hlo.parse(text), machine=machine, supports=supports)
+    assert [p.strips[1:] for p in plan.strips] == [(), (1, 6)]
+    again = tiling.plan(plan.module, machine=machine, supports=supports, pins=plan.pins())
+    assert loops_of(again) == loops_of(plan)
+    assert any("1 product and what follows computed again for later readers" in d.reason for d in plan.decisions)

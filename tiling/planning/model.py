@@ -306,6 +306,7 @@ class Pin:
 
     With `strips` (which result of the one op, its dimension, how many) it is no fusion but a loop over strips of that value: the
     program is rewritten so before anything else (`tiling.program.run_in_strips`), and other pins name ops of what that makes.
+    With the result's number alone, what later readers read of it is computed again (`tiling.program.compute_again`).
     """
 
     ops: tuple[int, ...]

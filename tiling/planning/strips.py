@@ -23,9 +23,10 @@ from tiling.loops.ir import Nest, Phase
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 from tiling.planning.model import ControlStep, Decision, Fusion, Pin, Plan
+from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program
 from tiling.program.run_in_strips import StripFinder, Strips, run_in_strips
-from tiling.words import amount
+from tiling.words import amount, count
 
 __all__ = ["pinned_strips", "predicted_seconds", "with_strips"]
 
@@ -34,7 +35,8 @@ LEAST_SAVED = 2  # what vanishes takes at least this part of the shared cache
 MOST_SLOWER = 1.3  # times as long as predicted without strips, where that is more than the cache: measured, half to all of it
 MOST_SLOWER_IN_CACHE = 1.1  # and where it would fit
 MOST_AGAIN = 0.2  # of its products' seconds that a strip may pay for what it reads whole
-MOST_VALUES = 4  # of one program that are tried
+MOST_SLOWER_AGAIN = 1.05  # and where products are computed again
+MOST_VALUES, MOST_OPS = 4, 2000  # of one program that are tried, and ops that are planned again for it
 MOST_COUNTS = 10  # numbers of strips of one dimension
 PAGE_BYTES, PAGE_SECONDS = 4096, 0.25e-6  # of memory that is touched for the first time
 LEAST_ROWS = 128  # of a strip, where products run along them: fewer leave register blocks empty and pack more than they compute
@@ -48,46 +50,68 @@ def with_strips(made: Plan, plain: Program, planned: Callable[[Program], Plan]) 
     """
     decisions: list[Decision] = []
     tried: set[Value] = set()  # of the plain program
-    for _ in range(MOST_VALUES):
+    for _ in range(max(1, min(MOST_VALUES, MOST_OPS // max(len(plain.ops), 1)))):
         left = [(place, v) for place, v in _large(made, plain) if v not in tried]
         if not left:
             break
         place, value = left[0]
         tried.add(value)
         name = made.names.of(made.program.ops[place].results[value.index])
-        best = _best(plain, value, frozenset(v for _, v in _kept(made, plain)), made.machine)
+        kept = frozenset(v for _, v in _kept(made, plain))
+        pins: list[Pin] = []
+        source, best = plain, _best(plain, value, kept, made.machine)
+        if isinstance(best, Declined):
+            again = compute_again(plain, value)
+            if isinstance(again, Again) and value in again.copies:
+                # What is read later is made again then: its strips need not wait for all that lies between.
+                second = _best(again.program, again.copies[value], kept | {again.copies.get(v, v) for v in kept}, made.machine)
+                if isinstance(second, _Figures):
+                    source, best = again.program, replace(second, again=again)
+                    pins.append(Pin((place,), strips=(value.index,)))
+                else:
+                    best = Declined(f"{best.reason}; computed again for later readers: {second.reason}")
         if isinstance(best, Declined):
             if value.tensor.size_bytes * LEAST_SAVED >= made.machine.l3_bytes:  # of others it goes without saying
                 decisions.append(Decision(name, _LOOP, False, best.reason))
             continue
         tried.update(r for op in best.strips.ops for r in op.results)
-        rewritten = run_in_strips(plain, best.strips)
+        rewritten = run_in_strips(source, best.strips)
         if isinstance(rewritten, Declined):
             decisions.append(Decision(name, _LOOP, False, rewritten.reason))
             continue
-        again = planned(rewritten)
+        other = planned(rewritten)
         pages = best.vanishing_bytes / PAGE_BYTES * PAGE_SECONDS
-        before, after = predicted_seconds(made) + pages, predicted_seconds(again) + pages / best.strips.count
+        before, after = predicted_seconds(made) + pages, predicted_seconds(other) + pages / best.strips.count
         most = MOST_SLOWER if best.vanishing_bytes > made.machine.l3_bytes else MOST_SLOWER_IN_CACHE
+        most = most if best.again is None else MOST_SLOWER_AGAIN
         taken = after <= most * before
         reason = f"{best.reason}; {before * 1e3:.3g} ms become {after * 1e3:.3g}, up to {most} times are worth it"
         decisions.append(Decision(name, _LOOP, taken, reason, after, before))
         if taken:
-            pin = Pin((place,), None, (), (value.index, best.strips.axis, best.strips.count))
-            plain, made = rewritten, replace(again, strips=(*made.strips, pin))
+            seed = best.strips.seed
+            pins.append(Pin((_place(source, seed),), strips=(seed.index, best.strips.axis, best.strips.count)))
+            plain, made = rewritten, replace(other, strips=(*made.strips, *pins))
     return replace(made, decisions=(*made.decisions, *decisions)) if decisions else made
 
 
 def pinned_strips(plain: Program, pins: Sequence[Pin]) -> Program:
     """The program with the loops over strips that are pinned. Raises ValueError for a pin that cannot be."""
     for pin in pins:
-        if len(pin.ops) != 1 or not 0 <= pin.ops[0] < len(plain.ops) or len(pin.strips) != 3:
-            raise ValueError(f"pin {pin.ops}: expected one op and (result, dimension, count) of its strips, found {pin.strips}")
-        index, axis, count = pin.strips
-        op = plain.ops[pin.ops[0]]
+        if len(pin.ops) != 1 or not 0 <= pin.ops[0] < len(plain.ops) or len(pin.strips) not in (1, 3):
+            raise ValueError(
+                f"pin {pin.ops}: expected one op and (result, dimension, count) of its strips, or (result,) of what is computed "
+                f"again, found {pin.strips}"
+            )
+        op, index = plain.ops[pin.ops[0]], pin.strips[0]
         if not 0 <= index < len(op.results):
             raise ValueError(f"pin {pin.ops}: {op.name} has no result {index}")
-        found = StripFinder(plain).find(op.results[index], axis, count)
+        if len(pin.strips) == 1:
+            again = compute_again(plain, op.results[index])
+            if isinstance(again, Declined):
+                raise ValueError(f"pin {pin.ops}: {again.reason}")
+            plain = again.program
+            continue
+        found = StripFinder(plain).find(op.results[index], *pin.strips[1:])
         made = found if isinstance(found, Declined) else run_in_strips(plain, found)
         if isinstance(made, Declined):
             raise ValueError(f"pin {pin.ops}: {made.reason}")
@@ -96,6 +120,10 @@ def pinned_strips(plain: Program, pins: Sequence[Pin]) -> Program:
 
 
 _LOOP = "a loop over strips"
+
+
+def _place(program: Program, v: Value) -> int:
+    return next(k for k, op in enumerate(program.ops) if op is v.op)
 
 
 # ---------------------------------------------------------------- how many
@@ -110,6 +138,7 @@ class _Figures:
     again_bytes: int  # what each strip reads whole and adds to
     seconds: float
     product_seconds: float
+    again: Again | None = None  # what is computed again, so that it need not be kept
 
     @property
     def strip_bytes(self) -> int:
@@ -119,7 +148,9 @@ class _Figures:
     def reason(self) -> str:
         s = self.strips
         size = s.seed.shape[s.axis] // s.count
-        return (
+        products = [v for v in self.again.copies if v.op is not None and _is_product(v.op)] if self.again is not None else []
+        first = f"{count(len(products), 'product')} and what follows computed again for later readers; " if self.again else ""
+        return first + (
             f"{s.count} strips of {size} along dimension {s.axis}: {amount(self.strip_bytes)} between kernels instead of "
             f"{amount(self.vanishing_bytes)}; each strip reads or adds to {amount(self.again_bytes)} again"
         )
@@ -145,8 +176,8 @@ def _best(plain: Program, seed: Value, kept: frozenset[Value], machine: Machine)
     reasons: list[str] = []
     best: _Figures | None = None
     for axis, extent in enumerate(seed.shape):
-        for count in _counts(extent):
-            found = finder.find(seed, axis, count)
+        for number in _counts(extent):
+            found = finder.find(seed, axis, number)
             if isinstance(found, Declined):
                 reasons.append(f"dimension {axis}: {found.reason}")
                 break  # another number of strips changes little
@@ -174,7 +205,7 @@ def _counts(extent: int) -> list[int]:
 
 
 def _figures(strips: Strips, kept: frozenset[Value], machine: Machine) -> _Figures | Declined:
-    products = [op for op in strips.ops if isinstance(op.definition.semantics, SumOfProducts)]
+    products = [op for op in strips.ops if _is_product(op)]
     if not products:
         return Declined("no product is part of it: kernels have their own tiles")
     for op in products:
@@ -197,6 +228,10 @@ def _figures(strips: Strips, kept: frozenset[Value], machine: Machine) -> _Figur
     return _Figures(strips, vanishing, again, seconds, flops / machine.cores)
 
 
+def _is_product(op: Op) -> bool:
+    return isinstance(op.definition.semantics, SumOfProducts)
+
+
 def _item(op: Op) -> int:
     return max(4, op.results[0].tensor.dtype.itemsize)
 
@@ -209,11 +244,17 @@ def _terms(op: Op) -> int:
 def _rows(op: Op, strips: Strips) -> int | None:
     """How many rows of a product, or terms of its sums, a strip has; None where strips cut its batches."""
     cut = strips.cuts[op]
+    side, v, k = next((side, v, k) for side, (v, k) in enumerate(zip(op.operands, cut.operands, strict=True)) if k is not None)
     numbers = op.attr("dot_dimension_numbers") if op.name == "stablehlo.dot_general" else None
-    if isinstance(numbers, DotDimensions) and cut.axis is not None and cut.axis < len(numbers.lhs_batching):
+    if not isinstance(numbers, DotDimensions):
+        return v.shape[k] // strips.count
+    batching, summed = (
+        (numbers.lhs_batching, numbers.lhs_contracting), (numbers.rhs_batching, numbers.rhs_contracting)
+    )[side]  # fmt: skip
+    if k in batching:
         return None
-    v, k = next((v, k) for v, k in zip(op.operands, cut.operands, strict=True) if k is not None)
-    return v.shape[k] // strips.count
+    alike = summed if k in summed else numbers.free("rhs" if side else "lhs", v.rank)
+    return prod(v.shape[i] for i in alike) // strips.count
 
 
 # ---------------------------------------------------------------- what a plan takes

@@ -40,6 +40,7 @@ class Strips:
     cuts: Mapping[Op, Cut]
     axes: Mapping[Value, int]
     results: tuple[Value, ...]  # in strips that are put together, or summed
+    copied: frozenset[Op]  # the ops that others make again for themselves: masks, constants
 
 
 class StripFinder:
@@ -101,15 +102,25 @@ class _Search:
                 break
             self._add_between(missing)
         made = tuple([op for op in self.program.ops if op in self.cuts])
-        inside = {r: op for op in made for r in op.results}
+        copied = self._copied()
+        inside = {r: op for op in made for r in op.results if op not in copied}
         for op in made:
             for v, k in zip(op.operands, self.cuts[op].operands, strict=True):
-                if k is None and v in inside and not is_rebuilt(v):
+                if k is None and v in inside:
                     raise LookupError(f"{op.definition.mnemonic} needs all strips of what {inside[v].definition.mnemonic} makes")
-        results = tuple([r for r in inside if not is_rebuilt(r) and self._is_read_outside(r)])
+        results = tuple([r for r in inside if self._is_read_outside(r)])
         if self.seed in results:
             raise LookupError("it is read whole")
-        return Strips(self.seed, self.axis, self.count, made, self.cuts, self.axes, results)
+        return Strips(self.seed, self.axis, self.count, made, self.cuts, self.axes, results, copied)
+
+    def _copied(self) -> frozenset[Op]:
+        """The ops inside that are made of little, and of nothing that only a strip has: who reads them outside has their own."""
+        found: set[Op] = set()
+        for op in self.program.ops:
+            is_little = op in self.cuts and all(r is not self.seed and _is_made_of_less(r) for r in op.results)
+            if is_little and all(v.op is None or v.op not in self.cuts or v.op in found for v in op.operands):
+                found.add(op)
+        return frozenset(found)
 
     def _is_read_outside(self, v: Value) -> bool:
         return v in self.kept or any(op not in self.cuts for op in self.readers.get(v, ()))
@@ -162,8 +173,9 @@ class _Search:
         """The ops outside that need something of the strips and are needed by them, in the program's order."""
         after: set[Value] = set()
         behind: set[Op] = set()
+        copied = self._copied()
         for op in self.program.ops:
-            if op in self.cuts or any(v in after for v in _inputs(op)):
+            if (op in self.cuts and op not in copied) or any(v in after for v in _inputs(op)):
                 after.update(op.results)
                 behind.add(op)
         needed: set[Value] = set()
@@ -307,10 +319,8 @@ class _Writer:
     def _around(self, ahead: Block, loop: Op) -> Program:
         """The other ops around the loop: what waits for it comes after it."""
         s = self.strips
-        inside = set(s.ops)
-        read = {v for op in self.program.ops if op not in inside for v in _inputs(op)} | set(self.program.results)
-        copied = [op for op in s.ops if is_rebuilt(op.results[0]) and op.results[0] in read]
-        outside = [op for op in self.program.ops if op not in inside or op in copied]
+        inside = set(s.ops) - s.copied
+        outside = [op for op in self.program.ops if op not in inside]
         env: dict[Value, Value] = dict(zip(s.results, loop.results[1:], strict=True))
         late: set[Value] = set(s.results)
         first: list[Op] = []
