@@ -24,6 +24,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
     from jax.experimental import io_callback, serialize_executable
 
+    import tilewright
     from tilewright.pjrt.client import close
     from tilewright.pjrt.handles import living
     from tilewright.pjrt.native import state
@@ -390,6 +391,16 @@ def check_too_large() -> None:
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
         jax.jit(lambda x: jnp.broadcast_to(x, (1 << 28, 1 << 20)) + 1)(1.0)
     assert jnp.ones(3)[0] == 1
+
+
+def check_tilewright_jit() -> None:
+    """On this platform it is JAX's own call: asynchronous, with JAX's arrays of this device."""
+    f = tilewright.jit(lambda x: x @ x, donate_argnums=0)
+    x = jnp.ones((3, 3))
+    y = f(x)
+    assert x.is_deleted() and y.devices() == {jax.devices()[0]} and y[0, 0] == 3
+    numbers = tilewright.jit(lambda x: x + 1, output="numpy")(np.ones(3, np.float32))
+    assert type(numbers) is np.ndarray and numbers.tolist() == [2, 2, 2]
 
 
 def check_compiled() -> None:

@@ -343,7 +343,7 @@ def test_a_call_without_memory_has_ended_too() -> None:
     front = f._front
     served = front.served
     (call,) = front._programs.values()
-    call.words[xla_call._BYTES] = 1 << 60
+    call.words[xla_call.BYTES] = 1 << 60
     np.testing.assert_array_equal(np.asarray(f(x)), wanted[0])  # the thorough call
     assert front.served > served
     before = len(jax_front._on_their_way)

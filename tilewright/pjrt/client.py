@@ -21,10 +21,10 @@ from tilewright.pjrt import records, threads
 from tilewright.pjrt.handles import Problem, Text, living
 from tilewright.pjrt.layout import NamedValue
 from tilewright.pjrt.native import functions, state
+from tilewright.platform_name import PLATFORM
 
-__all__ = ["FUNCTIONS", "MEMORY_KIND", "PLATFORM", "check_device", "client", "close", "int64s", "named_values", "serial"]
+__all__ = ["FUNCTIONS", "MEMORY_KIND", "check_device", "client", "close", "int64s", "named_values", "serial"]
 
-PLATFORM = "tilewright"
 MEMORY_KIND = "device"  # jaxlib takes it for granted where it makes tokens
 _PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
 _STRING, _INT64, _INT64S, _FLOAT, _BOOL = range(5)
