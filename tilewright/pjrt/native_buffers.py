@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "BUFFER", "BUFFER_FUNCTIONS", "COUNT_EVENT", "DROP_EVENT", "DROP_MEMORY", "EVENT", "EVENT_FUNCTIONS", "FIRE", "FROM_HOST", "NEW",
-    "NEW_EVENT", "TAKE",
+    "BUFFER", "BUFFER_FUNCTIONS", "COUNT_EVENT", "DROP_EVENT", "DROP_MEMORY", "EVENT", "EVENT_FUNCTIONS", "FIRE", "FROM_HOST",
+    "NEW", "NEW_EVENT", "TAKE",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- memories and buffers
