@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -250,13 +250,6 @@ class Executable:
         """The source of all kernels."""
         parts = [f"# {k.name}\n{k.source}" for k in self.kernels]
         return "\n\n".join([*parts, *(f"# in the evaluator: {f}" for f in self.fallbacks)])
-
-    @property
-    def estimated_seconds(self) -> float:
-        """About what all kernels take in one thread, each run once, however often a loop turns; infinite for the evaluator."""
-        if self.whole is not None:
-            return inf
-        return sum(_seconds(k.fusion) for k in self._kernels)
 
     # ------------------------------------------------------------ run
 

@@ -407,3 +407,35 @@ def test_arrays_of_jax_that_were_seen_are_still_told_apart() -> None:
         assert jax.typeof(f(x)) == jax.typeof(jax.jit(lambda x: x * 2)(x))
     assert f.cache_size == 3
     assert jax.grad(lambda x: f(x).sum())(jnp.ones(2)).tolist() == [2, 2]
+
+
+def test_settings_that_change_what_a_call_does() -> None:
+    """`jax.disable_jit`, `jax_debug_nans` and `clear_cache` do what they do to `jax.jit`."""
+    traced: list[bool] = []
+
+    for jit in (jax.jit, tilewright.jit):
+
+        def f(x: Any) -> Any:  # one for each: JAX keeps a function's traces, whoever asked for them
+            traced.append(isinstance(x, jax.core.Tracer))
+            return jnp.log(x)
+
+        traced.clear()
+        g = jit(f)
+        with jax.disable_jit():
+            g(1.0)
+        for _ in range(3):
+            g(1.0)
+        g.clear_cache()
+        g(1.0)
+        assert traced == [False, True, True]
+        for _ in range(2):
+            with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"nan.*log"):
+                g(-1.0)
+            with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"inf.*log"):
+                g(0.0)
+            with jax.debug_nans(True), jax.debug_infs(True):
+                assert g(1.0) == 0
+        with pytest.raises(ValueError, match="hashable"):
+            jit(lambda n, x: x, static_argnums=0)([1], 1.0)
+        assert str(g.eval_shape(np.ones(3, np.float32))) == "ShapeDtypeStruct(shape=(3,), dtype=float32)"
+        assert "log" in str(g.trace(1.0).jaxpr)

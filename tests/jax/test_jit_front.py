@@ -343,7 +343,7 @@ def test_a_call_without_memory_has_ended_too() -> None:
     taken = f._front
     served = taken.served
     (call,) = taken._programs.values()
-    call.words[xla_call._BYTES] = 1 << 60
+    call.words[xla_call.BYTES] = 1 << 60
     np.testing.assert_array_equal(np.asarray(f(x)), wanted[0])  # the thorough call
     assert taken.served > served
     before = len(front._on_their_way)

@@ -68,6 +68,28 @@ def test_on_the_platform_at_length(name: str, slow: dict[str, str | None]) -> No
     assert slow[name] is None, slow[name]
 
 
+ENDS = {
+    "a loop without an end": (
+        "x = jax.jit(lambda x: jax.lax.while_loop(lambda s: s >= 0, lambda s: s * 0 + 1, x))(1.0); y = product(a) * x", ""),
+    "a callback": (
+        "jax.jit(lambda x: jax.debug.callback(lambda v: print('told', float(v)), jnp.sum(x @ x)))(a)", "told 64000000.0"),
+    "a child of a fork": (
+        "product(a).block_until_ready(); pid = os.fork()\n"
+        "print('child' if pid == 0 else os.waitpid(pid, 0)[1], np.asarray(product(a))[0, 0], flush=True)\n"
+        "if pid == 0: os._exit(0)", "child 400.0 0 400.0"),
+}  # fmt: skip
+"""What is on its way when a process ends, or goes on as two; and what is printed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENDS)
+def test_what_is_on_its_way_at_the_end(name: str) -> None:
+    program, printed = ENDS[name]
+    start = "import tilewright.pjrt, os; tilewright.pjrt.register()\nimport jax, jax.numpy as jnp, numpy as np\n"
+    done = run("-c", f"{start}a = jnp.ones((400, 400)); product = jax.jit(lambda x: x @ x)\n{program}")
+    assert (done.returncode, " ".join(done.stdout.split())) == (0, printed), done.stderr[-4000:]
+
+
 def test_other_platforms_stay_what_they_were() -> None:
     """Registered and not asked for: JAX's default is its CPU; found by JAX and not asked for: it is not even registered."""
     program = (

@@ -30,6 +30,7 @@ from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
 from tilewright.jax.lowering import Lowered, lower_all
+from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
@@ -43,6 +44,10 @@ _log = logging.getLogger("tilewright")
 
 class JaxError(TilewrightError):
     """A JAX function that cannot be brought here, or no JAX to bring it with, or one whose threads are another process's."""
+
+
+class StaticArgumentError(JaxError, ValueError):
+    """A static argument that cannot be hashed: a ValueError, as JAX's."""
 
 
 def _refuse_to_wait() -> NoReturn:
@@ -180,6 +185,9 @@ class Jitted:
         self._function, self._platforms = _staged(f, **options)
         get_ready()
         own_digest()
+        settings = _jax()._src.config
+        self._is_disabled, self._checks_nans, self._checks_infs = settings.disable_jit, settings.debug_nans, settings.debug_infs
+        self._is_plain: bool | None = None
         self._output = output
         self._threads = threads
         self._custom_calls = dict(custom_calls or {})
@@ -221,6 +229,15 @@ class Jitted:
             self._called.clear()
             self._thorough.clear()
             self._front = None
+            self._function.clear_cache()
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """JAX's trace of a call with these arguments."""
+        return self._function.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The tree of results as `jax.ShapeDtypeStruct`s, without a program."""
+        return self._function.eval_shape(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Module:
         """The module for these arguments."""
@@ -241,7 +258,7 @@ class Jitted:
         try:
             found = self._made.get(key)
         except TypeError as e:
-            raise JaxError(f"static arguments must be hashable: {e}") from None
+            raise StaticArgumentError(f"static arguments must be hashable: {e}") from None
         if found is None:
             with self._lock, few_collections():  # JAX's jaxprs and modules are kept until it is done, as plans are
                 found = self._made.get(key)
@@ -311,6 +328,10 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if started_in:
             _refuse_to_wait()
+        if self._is_disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
+            return self._function(*args, **kwargs)
+        if self._checks_nans.value or self._checks_infs.value:
+            return self._checked(args, kwargs)
         front = self._front
         if self._thorough and self._is_thorough(args, kwargs):
             front = None
@@ -322,12 +343,15 @@ class Jitted:
                 if made is not None:  # the cache may have been cleared meanwhile
                     made.delete_donated(leaves)
             return found
+        return self._thorough_call(args, kwargs, found is MISSED)
+
+    def _thorough_call(self, args: Any, kwargs: Any, is_missed: bool) -> Any:
         jax = _jax()
         leaves, key = self._signature(args, kwargs)
         if key is None:  # inside another JAX transformation: JAX goes on tracing
             return self._function(*args, **kwargs)
         made = self._compiled(leaves, key, args, kwargs, is_call=True)
-        front = self._front_of(made, key, leaves, found is MISSED) if self._has_front else None
+        front = self._front_of(made, key, leaves, is_missed) if self._has_front else None
         if front is not None:
             found = front.call(args, kwargs)
             if found is MISSED:  # although it has the program
@@ -339,6 +363,30 @@ class Jitted:
         results = made.results_of(jax, leaves)
         made.delete_donated(leaves)
         return jax.tree_util.tree_unflatten(made.lowered.out_tree, made.results(results))
+
+    def _is_platforms(self) -> bool:
+        """Whether JAX's arrays are this compiler's own (`tilewright.pjrt`), and nothing is asked for that JAX's call has not."""
+        if self._is_plain is None:
+            is_own = _jax().default_backend() == PLATFORM
+            self._is_plain = is_own and self._output == "jax" and self._threads is None and not self._custom_calls
+        return self._is_plain
+
+    def _checked(self, args: Any, kwargs: Any) -> Any:
+        """The results, with `jax_debug_nans` or `jax_debug_infs` set. Raises FloatingPointError where one is none of a number.
+
+        As with `jax.jit` the function is then called again op by op, whose error names the op.
+        """
+        jax = _jax()
+        with jax.debug_nans(False), jax.debug_infs(False):
+            results = self._thorough_call(args, kwargs, False)
+        leaves = [x for x in jax.tree_util.tree_leaves(results) if isinstance(x, (np.ndarray, jax.Array))]
+        for test, checks in ((jax.numpy.isnan, self._checks_nans), (jax.numpy.isinf, self._checks_infs)):
+            inexact = [x for x in leaves if jax.numpy.issubdtype(x.dtype, np.inexact) and not isinstance(x, jax.core.Tracer)]
+            if checks.value and any(bool(test(x).any()) for x in inexact):
+                with jax.disable_jit():
+                    self._function(*args, **kwargs)
+                raise FloatingPointError(f"invalid value ({test.__name__.removeprefix('is')}) encountered in {self!r}")
+        return results
 
     def _is_thorough(self, args: Any, kwargs: Any) -> bool:
         """Whether a call's signature is one that JAX's own call does not take: only then it is worth the time to find out."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 
-__all__ = ["PLATFORM", "initialize", "register"]
+from tilewright.jax.platform_name import PLATFORM
 
-PLATFORM = "tilewright"
+__all__ = ["PLATFORM", "initialize", "register"]
 
 
 def initialize() -> None:

@@ -17,14 +17,14 @@ import numpy as np
 from codegen.native.source_digest import source_digest
 from codegen.target import default_target
 from tilewright import __version__
+from tilewright.jax.platform_name import PLATFORM
 from tilewright.pjrt import records, threads
 from tilewright.pjrt.handles import Problem, Text, living
 from tilewright.pjrt.layout import NamedValue
 from tilewright.pjrt.native import functions, state
 
-__all__ = ["FUNCTIONS", "MEMORY_KIND", "PLATFORM", "check_device", "client", "close", "int64s", "named_values", "serial"]
+__all__ = ["FUNCTIONS", "MEMORY_KIND", "check_device", "client", "close", "int64s", "named_values", "serial"]
 
-PLATFORM = "tilewright"
 MEMORY_KIND = "device"  # jaxlib takes it for granted where it makes tokens
 _PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
 _STRING, _INT64, _INT64S, _FLOAT, _BOOL = range(5)

@@ -99,20 +99,16 @@ class Program:
     def _native_call(self, compiled: codegen.Executable) -> XlaCall | None:
         """What native functions call; None for a program that they do not take.
 
-        One with steps of Python's is run by its caller, as JAX's CPU does with cheap programs, however long those steps take.
+        One with steps of Python's is run by its caller where its arguments are there, as on JAX's CPU.
         """
         call = compiled.for_xla(0, self.failures, is_plain=True)
-        if isinstance(call, Declined) or (call.has_host and not self._is_cheap(compiled)):
+        if isinstance(call, Declined):
             return None
         self.is_hosted = call.has_host
         expect_memory(2 * (call.bytes + self.made_bytes))
         if call.threads > 1:
             native_threads.have_workers(call.threads)
         return call
-
-    @staticmethod
-    def _is_cheap(compiled: codegen.Executable) -> bool:
-        return compiled.estimated_seconds < 1e-9 * records.INLINE_NANOSECONDS
 
     def give(self) -> int:
         """A handle, one more."""
@@ -201,7 +197,7 @@ def _execute(a: Any) -> None:
         program.seconds = time.perf_counter() - began
         return list(made)
 
-    is_quick = program.seconds < 1e-9 * records.INLINE_NANOSECONDS and not program.callbacks
+    is_quick = program.seconds < 1e-9 * records.INLINE_NANOSECONDS or bool(program.callbacks)
     made: list[int] = []
     event = READY
     try:

@@ -102,6 +102,7 @@ class Handles:
 
 living = Handles()
 """All objects that jaxlib holds."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(living))  # and what they run is there when the interpreter is gone
 
 
 # ---------------------------------------------------------------- errors

@@ -149,5 +149,7 @@ def c_words(address: int, count: int) -> Any:
 
 @functools.cache
 def functions() -> NativeFunctions:
-    """The native functions of this process."""
-    return NativeFunctions()
+    """The native functions of this process: never freed, as a thread may still be in them when the interpreter is gone."""
+    made = NativeFunctions()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made

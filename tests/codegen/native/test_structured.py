@@ -116,7 +116,7 @@ def test_the_walk_takes_the_launcher(numba_calls: list[str]) -> None:
     from codegen.call import xla_call
     from codegen.launcher import run_source
 
-    for source in (run_source.WORKER_SOURCE, run_source.RUN_SOURCE, run_source.OWN_SOURCE, xla_call._BODY_SOURCE):
+    for source in (run_source.WORKER_SOURCE, run_source.RUN_SOURCE, run_source.OWN_SOURCE, xla_call._FRAME_SOURCE):
         compile_kernel(source, KernelSignature(()))
     assert not numba_calls
 
