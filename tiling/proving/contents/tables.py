@@ -56,7 +56,7 @@ def _named(x: object) -> Iterator[Buffer]:
             yield from _named(y)
     elif isinstance(x, NODES):
         yield from (load.buffer for load in loads((x,)) if load.buffer is not None)
-    elif type(x).__module__ == Nest.__module__ and is_dataclass(x):
+    elif is_dataclass(x) and type(x).__module__.startswith("tiling.loops."):
         yield from _named(tuple(vars(x).values()))
 
 
