@@ -215,8 +215,9 @@ class Watched:
         return self.inner.compile(kernels)
 
 
-def test_a_program_is_planned_for_the_target_that_compiles_it() -> None:
+def test_a_program_is_planned_for_the_target_that_compiles_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was planned for the host: register blocks of sixteen floats in a row for vectors of four."""
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
     text = """func.func @main(%a: tensor<96x64xf32>, %b: tensor<64x96xf32>) -> tensor<96x96xf32> {
       %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
         : (tensor<96x64xf32>, tensor<64x96xf32>) -> tensor<96x96xf32>
