@@ -415,8 +415,7 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
     lanes = panel_lanes(panel, item_bytes)
     vectors = panel // lanes
-    free = target.vector_registers - vectors - (1 if vectors == 3 else 2)  # a second broadcast is on its way where there is room
-    rows = max(1, min(free // vectors, 14))
+    rows = max(1, min((target.vector_registers - vectors - 2) // vectors, 14))
     known = _known(m), _known(n), _known(k)
     asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))
     last_panel = b.sub(b.sdiv(n, _c(panel)), _c(1))
