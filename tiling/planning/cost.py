@@ -62,7 +62,6 @@ PAGE_BYTES = 4096
 OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
 SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
 NOTHING: Mapping[Var, int] = {}
-LEAST_SUMS = 9  # vectors of sums in registers, below which a block waits for the step of k before
 LINE_BYTES, WAYS = 64, 16  # of the larger of a core's own caches
 LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 IN_ORDER_CYCLES = 8  # a step of a fold that is no one function, from the one before
@@ -180,26 +179,6 @@ def _lanes_used(extent: int, lanes: int) -> float:
 def _steps_of(f: FoldStep) -> int:
     """Operations of one step of a fold."""
     return max(len(f.nodes), len(f.op.regions[0].ops) - 1 if f.op.regions else 1)
-
-
-def _places_of_blocks(c: Contract, lanes: int) -> float:
-    """Sums of a contraction, those counted that blocks of few vectors of sums wait for: the last panel has fewer than the others."""
-    whole, rest = divmod(c.n, c.columns)
-    vectors, last = max(1, c.columns // lanes), -(-rest // lanes)
-    places = whole * vectors * _rows_in_blocks(c.m, c.rows, vectors)
-    return lanes * (places + (last * _rows_in_blocks(c.m, c.rows, last) if last else 0.0))
-
-
-def _rows_in_blocks(rows: int, most: int, vectors: int) -> float:
-    """How many rows would take as long as these do in blocks of at most `most`, which are alike but for one row.
-
-    >>> _rows_in_blocks(12, 6, 2), _rows_in_blocks(7, 6, 2), _rows_in_blocks(7, 6, 4)
-    (12.0, 9.0, 7.0)
-    """
-    blocks = max(1, -(-rows // most))
-    low, higher = divmod(rows, blocks)
-    least = LEAST_SUMS / vectors
-    return higher * max(low + 1.0, least) + (blocks - higher) * max(float(low), least)
 
 
 class _Phase:
@@ -432,15 +411,13 @@ class _Phase:
             n = self.averages.count(c.columns_lower, c.columns_upper, c.n)
             c = replace(c, n=n, k=self.averages.count(c.depth_lower, c.last_depth, c.k))
         around = prod(x.extent for x in c.loops)
+        rows = -(-c.m // c.rows) * c.rows
+        columns = -(-c.n // c.columns) * c.columns
         item = c.out.buffer.element.itemsize_bytes
-        if c.kernel.along or c.kernel.together > 1:
-            places = float(-(-c.m // c.rows) * c.rows * -(-c.n // c.columns) * c.columns)
-        else:
-            places = _places_of_blocks(c, m.lanes(item))
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
-        seconds = 2.0 * places * c.depth / (m.peak_flops(item) * 0.92 * fill)
+        seconds = 2.0 * rows * columns * c.depth / (m.peak_flops(item) * 0.92 * fill)
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
         traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns
