@@ -4,7 +4,7 @@
 
 No register block helps, since no factor is read twice: what counts is that columns are consecutive in all three, and that nothing
 asks where the window is outside. The kernel is put beside itself, window by window, before all tasks. Of a small image, whose
-edges most windows reach, a tile is made with its padding as zeros; a large one is read in place, and loops are cut at its edges.
+edges many windows reach, a tile is made with its padding as zeros; a large one is read in place, and loops are cut at its edges.
 The products of an element are then written out (`tiling.passes.write_out_sums`).
 """
 

@@ -44,7 +44,7 @@ class Contraction(Packing):
     def lower(self) -> LoweredContraction | None:
         """The steps; None where the factors do not lie as the micro-kernel needs them."""
         c, kernel = self.c, self.kernel
-        self.mr, self.nr = self.row.block(c.machine, self.sums.itemsize_bytes, self._rows_at_once(), self.n.extent)
+        self.mr, self.nr = self.row.block(c.machine, self.sums.itemsize_bytes, self.n.extent)
         self._cut_depth()
         out = self._out()
         found = self._placed() if out is not None else None
@@ -83,13 +83,6 @@ class Contraction(Packing):
         whole = (self.given.nodes[0 if self.swapped else 1],) if right.fill or right.fill_block else ()
         steps = (*right.fill, *left.fill, step, *after)
         return LoweredContraction(steps, tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole)
-
-    def _rows_at_once(self) -> int:
-        """How many rows follow each other in memory, as far as loops tell; complex sums have blocks of their own."""
-        if not self.sums.is_float:
-            return 1
-        is_window = sum(x.extent > 1 for x in self.depth_loops) > 1
-        return self.m.extent if is_window else prod(x.extent for x in self.row_loops)
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""

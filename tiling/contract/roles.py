@@ -156,7 +156,7 @@ class Roles:
             if steps.get(self.n.variable) != 1:
                 return False
             rows = [self._single("row")]
-        self.m = max(rows, key=lambda x: (x.extent, -abs(self.out_steps[x.variable])))  # of equal ones the others go on from it
+        self.m = max(rows, key=lambda x: x.extent)
         self.row_loops = rows
         self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
         self.in_right = reads[0 if self.swapped else 1]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import inf
 
 from hlo.types import ElementType, element_type
-from tiling.contract.register_blocks import register_block
 from tiling.loops.micro_kernels import MicroKernel
 from tiling.machine import Machine
 
@@ -55,14 +54,14 @@ class Row:
     """A micro-kernel of the table.
 
     `sums` is the element type that products are summed in, None for elements that it does not take. `block` are rows and columns
-    in registers, for a machine, a sum's bytes, the rows and the columns. `cost` is vector instructions for a product of a whole
-    vector of columns, beside those of `gemm_block`; infinite where plain loops, or any other row, do better. Sums of more than
+    in registers, for a machine, a sum's bytes and the columns. `cost` is vector instructions for a product of a whole vector of
+    columns, beside those of `gemm_block`; infinite where plain loops, or any other row, do better. Sums of more than
     `depth_block` steps of k, or `window_block` in a window, are made in blocks: their operands stay in the second-level cache.
     """
 
     kernel: MicroKernel
     sums: Callable[[Types], ElementType | None]
-    block: Callable[[Machine, int, int, int], tuple[int, int]]
+    block: Callable[[Machine, int, int], tuple[int, int]]
     cost: Callable[[Problem], float]
     depth_block: int = WHOLE
     window_block: int = WHOLE
@@ -121,15 +120,15 @@ _SIZES = ("rows", "columns", "depth")
 MICRO_KERNELS = (
     Row(
         MicroKernel("gemm_dots", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "out_step", "again"), along=True),
-        _sums_of_reals, lambda machine, item_bytes, rows, columns: (4, 1), _cost_of_dots, depth_block=2048, window_block=2048,
+        _sums_of_reals, lambda machine, item_bytes, columns: (4, 1), _cost_of_dots, depth_block=2048, window_block=2048,
     ),
     Row(
         MicroKernel("gemm_bytes", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=4, adds=False),
-        _sums_of_bytes, lambda machine, item_bytes, rows, columns: (12, 2 * machine.lanes(item_bytes)), _cost_of_bytes,
+        _sums_of_bytes, lambda machine, item_bytes, columns: (12, 2 * machine.lanes(item_bytes)), _cost_of_bytes,
     ),
     Row(
         MicroKernel("gemm_block", (*_SIZES, *_WHERE[0], "left_step", *_WHERE[1], "right_row", *_WHERE[2], "again", "panel")),
-        _sums, register_block, _cost_of_block, depth_block=384, window_block=1536,
+        _sums, Machine.micro_tile, _cost_of_block, depth_block=384, window_block=1536,
     ),
 )  # fmt: skip
 """Of rows that cost the same the first is taken."""

@@ -425,8 +425,8 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
     item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
     lanes = panel_lanes(panel, item_bytes)
     vectors = panel // lanes
-    # A second broadcast is on its way where there is room; numbers of 8 and 16 bits are widened and rounded on theirs.
-    spare = 5 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) < 4 else 1 if vectors == 3 else 2
+    # Numbers of 8 and 16 bits are widened and rounded on the way: that takes registers, too.
+    spare = 2 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) >= 4 else 5
     rows = max(1, min((target.vector_registers - vectors - spare) // vectors, 14))
     known = _known(m), _known(n), _known(k)
     asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))
