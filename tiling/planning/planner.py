@@ -98,7 +98,9 @@ def _plan_program(
     if strips:
         return replace(made, strips=strips)
     is_late = deadline is not None and time.monotonic() > deadline
-    return made if pins or is_late or not runs("run_in_strips") else with_strips(made, plain, planned)
+    if pins or is_late or is_lean or not runs("run_in_strips"):  # strips of strips: there would be more of the first ones
+        return made
+    return with_strips(made, plain, planned)
 
 
 def _plan_as_it_is(

@@ -160,7 +160,7 @@ def _ranked(
         return found  # less than the least task: nothing to cut
     free = tried.free if tried.free is not None else _free_dimensions(stages, stored, machine, names)
     tried.free = free
-    worth = [*_candidates(whole, stages, shape, free, machine, thorough), *_turned(whole, shape, free)]
+    worth = [*_candidates(whole, stages, shape, free, machine, thorough, names.is_lean), *_turned(whole, shape, free)]
     for sizes in dict.fromkeys(worth):
         if sizes == tuple(shape):
             continue  # that is the whole, which was the first
@@ -235,11 +235,11 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
 
 def _candidates(
     whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
-    thorough: bool,
+    thorough: bool, is_lean: bool,
 ) -> Iterator[tuple[int, ...]]:
     contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
     if contractions:
-        yield from _block_candidates(whole, contractions, shape, free, machine, thorough)
+        yield from _block_candidates(whole, contractions, shape, free, machine, thorough, is_lean)
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
     reduced = _read_elems(stages)
     per_element = max(1, reduced // max(prod(shape), 1))
@@ -300,7 +300,7 @@ def _pairs(whole: Schedule) -> list[tuple[Loop, Loop]]:
 
 def _block_candidates(
     whole: Sketch | Schedule, contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
-    thorough: bool,
+    thorough: bool, is_lean: bool,
 ) -> Iterator[tuple[int, ...]]:
     """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one, or few at a time."""
     steps = whole.contracts if isinstance(whole, Sketch) else [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
@@ -318,7 +318,9 @@ def _block_candidates(
         n = shape[column]
         columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
-    if same is not None and others and prod(shape[k] for k in rows) > row_sizes[-1]:
+    if is_lean:
+        row_sizes.append(max(prod(shape[k] for k in rows), 1))  # then no two tasks pack the same
+    elif same is not None and others and prod(shape[k] for k in rows) > row_sizes[-1]:
         row_sizes.append(prod(shape[k] for k in rows))  # a window of the other factor is then filled once
     few = (1, 2, 4, 8) if thorough else (1, 4)
     if others and few[-1] < shape[others[-1]] and shape[others[-1]] * shape[column] <= SMALL_IMAGE:

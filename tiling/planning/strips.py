@@ -35,6 +35,8 @@ LEAST_SAVED = 2  # what vanishes takes at least this part of the shared cache
 MOST_SLOWER = 1.3  # times as long as predicted without strips, where that is more than the cache: measured, half to all of it
 MOST_SLOWER_IN_CACHE = 1.1  # and where it would fit
 MOST_AGAIN = 0.2  # of its products' seconds that a strip may pay for what it reads whole
+IN_CACHE = 0.6  # of the shared cache for what lies between kernels
+PACKED = 2  # passes over a factor that each strip packs
 MOST_SLOWER_AGAIN = 1.05  # and where products are computed again
 MOST_VALUES, MOST_OPS = 4, 2000  # of one program that are tried, and ops that are planned again for it
 MOST_COUNTS = 10  # numbers of strips of one dimension
@@ -216,13 +218,13 @@ def _figures(strips: Strips, kept: frozenset[Value], machine: Machine) -> _Figur
     vanishing = sum(v.tensor.size_bytes for v in kept & made if v not in strips.results)
     if vanishing * LEAST_SAVED < machine.l3_bytes:
         return Declined("too little of it stays out of memory")
-    whole = {v for op in products for v, k in zip(op.operands, strips.cuts[op].operands, strict=True) if k is None}
-    sums = [r for r in strips.results if r.op is not None and strips.cuts[r.op].axis is None]
-    again = sum(v.tensor.size_bytes for v in whole) + 2 * sum(r.tensor.size_bytes for r in sums)
-    far = again * LARGE > machine.l3_bytes
-    rate = machine.memory_bytes_per_second if far else machine.l3_bytes_per_second * machine.cores
-    seconds = (strips.count - 1) * again / rate + strips.count * STEPS * len(products) * machine.launch_seconds
-    if 2 * vanishing <= strips.count * machine.l3_bytes:  # a strip stays in the shared cache
+    whole = [v for op in products for v, k in zip(op.operands, strips.cuts[op].operands, strict=True) if k is None]
+    sums = 2 * sum(r.tensor.size_bytes for r in strips.results if r.op is not None and strips.cuts[r.op].axis is None)
+    again = sum(v.tensor.size_bytes for v in set(whole)) + sums
+    rate = machine.memory_bytes_per_second if again > machine.l3_bytes else machine.l3_bytes_per_second * machine.cores
+    passes = PACKED * sum(v.tensor.size_bytes for v in whole) + sums
+    seconds = (strips.count - 1) * passes / rate + strips.count * STEPS * len(products) * machine.launch_seconds
+    if vanishing <= IN_CACHE * strips.count * machine.l3_bytes:  # a strip stays in the shared cache
         seconds -= 2 * vanishing / machine.memory_bytes_per_second
     flops = sum(2.0 * op.results[0].tensor.size_elems * _terms(op) / machine.peak_flops(_item(op)) for op in products)
     return _Figures(strips, vanishing, again, seconds, flops / machine.cores)
