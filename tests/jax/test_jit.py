@@ -439,3 +439,20 @@ def test_settings_that_change_what_a_call_does() -> None:
             jit(lambda n, x: x, static_argnums=0)([1], 1.0)
         assert str(g.eval_shape(np.ones(3, np.float32))) == "ShapeDtypeStruct(shape=(3,), dtype=float32)"
         assert "log" in str(g.trace(1.0).jaxpr)
+
+
+def test_options_that_do_not_change_what_is_compiled() -> None:
+    device = jax.devices()[0]
+    mesh = jax.sharding.Mesh(np.array([device]), ("i",))
+    named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+    for jit in (jax.jit, tilewright.jit):
+        f = jit(lambda x: {"a": x + 1}, in_shardings=named, out_shardings=named)
+        for _ in range(3):
+            found = f(np.ones(4, np.float32))["a"]
+            assert found.sharding == named and found.tolist() == [2] * 4
+        for inlines in (False, True):
+            inner = jit(lambda x: x + 1, inline=inlines, keep_unused=True)
+            assert inner(1.0) == 2
+            assert ("jit[" in str(jax.make_jaxpr(lambda x, inner=inner: inner(x))(1.0))) is not inlines
+    with pytest.raises(tilewright.TilewrightError, match="shardings: expected some on"):
+        tilewright.jit(lambda x: x, in_shardings=jax.sharding.PartitionSpec("i"))(np.ones(4))

@@ -30,6 +30,7 @@ from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
 from tilewright.jax.lowering import Lowered, lower_all
+from tilewright.jax.options import PLACING, Settings, elsewhere, no_number
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
@@ -77,11 +78,11 @@ def _staged(f: Any, **options: Any) -> tuple[Any, tuple[str, ...] | None]:
     from jax import export
 
     if isinstance(f, export.Exported):
-        return jax.jit(f.call, keep_unused=True, **options), tuple(f.platforms[:1])
+        return jax.jit(f.call, **{"keep_unused": True, **options}), tuple(f.platforms[:1])
     if not callable(f):
         raise JaxError(f"expected a function or a jax.export.Exported, found {type(f).__name__}")
     # A function that is jitted already is called inside; its own static arguments must be given here again.
-    return jax.jit(f, keep_unused=True, **options), None
+    return jax.jit(f, **{"keep_unused": True, **options}), None
 
 
 def from_jax(f: Any, /, *args: Any, static_argnums: Any = None, static_argnames: Any = None, **kwargs: Any) -> Module:
@@ -182,11 +183,13 @@ class Jitted:
     ) -> None:  # fmt: skip
         if output not in ("jax", "numpy"):
             raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
-        self._function, self._platforms = _staged(f, **options)
+        compiled = {name: value for name, value in options.items() if name not in PLACING}
+        self._function, self._platforms = _staged(f, **compiled)
+        self._plain = _staged(f, **options)[0] if len(compiled) < len(options) else self._function
+        self._shardings = [options.get(name) for name in ("in_shardings", "out_shardings")]
         get_ready()
         own_digest()
-        settings = _jax()._src.config
-        self._is_disabled, self._checks_nans, self._checks_infs = settings.disable_jit, settings.debug_nans, settings.debug_infs
+        self._settings = Settings(_jax()._src.config)
         self._is_plain: bool | None = None
         self._output = output
         self._threads = threads
@@ -229,7 +232,8 @@ class Jitted:
             self._called.clear()
             self._thorough.clear()
             self._front = None
-            self._function.clear_cache()
+            for function in (self._function, self._plain):
+                function.clear_cache()
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's trace of a call with these arguments."""
@@ -328,9 +332,23 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if started_in:
             _refuse_to_wait()
-        if self._is_disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
-            return self._function(*args, **kwargs)
-        if self._checks_nans.value or self._checks_infs.value:
+        if self._settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
+            return self._plain(*args, **kwargs)
+        if self._shardings != [None, None]:
+            return self._placed_call(args, kwargs)
+        return self._call(args, kwargs)
+
+    def _placed_call(self, args: Any, kwargs: Any) -> Any:
+        jax = _jax()
+        found = elsewhere(jax, self._shardings)
+        if found is not None:
+            raise JaxError(f"shardings: expected some on {jax.devices()[0]} alone, found {found}")
+        results = self._call(args, kwargs)
+        out = self._shardings[1]
+        return results if out is None else jax.device_put(results, out)
+
+    def _call(self, args: Any, kwargs: Any) -> Any:
+        if self._settings.nans.value or self._settings.infs.value:
             return self._checked(args, kwargs)
         front = self._front
         if self._thorough and self._is_thorough(args, kwargs):
@@ -349,7 +367,7 @@ class Jitted:
         jax = _jax()
         leaves, key = self._signature(args, kwargs)
         if key is None:  # inside another JAX transformation: JAX goes on tracing
-            return self._function(*args, **kwargs)
+            return self._plain(*args, **kwargs)
         made = self._compiled(leaves, key, args, kwargs, is_call=True)
         front = self._front_of(made, key, leaves, is_missed) if self._has_front else None
         if front is not None:
@@ -379,13 +397,11 @@ class Jitted:
         jax = _jax()
         with jax.debug_nans(False), jax.debug_infs(False):
             results = self._thorough_call(args, kwargs, False)
-        leaves = [x for x in jax.tree_util.tree_leaves(results) if isinstance(x, (np.ndarray, jax.Array))]
-        for test, checks in ((jax.numpy.isnan, self._checks_nans), (jax.numpy.isinf, self._checks_infs)):
-            inexact = [x for x in leaves if jax.numpy.issubdtype(x.dtype, np.inexact) and not isinstance(x, jax.core.Tracer)]
-            if checks.value and any(bool(test(x).any()) for x in inexact):
-                with jax.disable_jit():
-                    self._function(*args, **kwargs)
-                raise FloatingPointError(f"invalid value ({test.__name__.removeprefix('is')}) encountered in {self!r}")
+        found = no_number(jax, results, self._settings.nans.value, self._settings.infs.value)
+        if found is not None:
+            with jax.disable_jit():
+                self._function(*args, **kwargs)
+            raise FloatingPointError(f"invalid value ({found}) encountered in {self!r}")
         return results
 
     def _is_thorough(self, args: Any, kwargs: Any) -> bool:
@@ -441,6 +457,10 @@ def jit(
     static_argnames: Any = None,
     donate_argnums: Any = None,
     donate_argnames: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    keep_unused: bool = False,
+    inline: bool = False,
     output: str = "jax",
     threads: int | None = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
@@ -454,6 +474,10 @@ def jit(
     static_argnames: Any = None,
     donate_argnums: Any = None,
     donate_argnames: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    keep_unused: bool = False,
+    inline: bool = False,
     output: str = "jax",
     threads: int | None = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
@@ -468,6 +492,10 @@ def jit(
     static_argnames: Any = None,
     donate_argnums: Any = None,
     donate_argnames: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    keep_unused: bool = False,
+    inline: bool = False,
     output: str = "jax",
     threads: int | None = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
@@ -479,6 +507,9 @@ def jit(
     JAX arrays, or NumPy's with output="numpy". Donated JAX arrays are deleted after the call where JAX could have reused them.
     Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
     symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
+
+    Shardings are of the one device that there is; unused arguments are taken and not looked at, whatever `keep_unused` says;
+    `inline` matters inside another transformation. On JAX's platform `tilewright` (`tilewright.pjrt`) this is `jax.jit`.
 
     `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them; the
     arrays are copies, as those that callbacks get.
@@ -495,7 +526,8 @@ def jit(
         name: value
         for name, value in (
             ("static_argnums", static_argnums), ("static_argnames", static_argnames),
-            ("donate_argnums", donate_argnums), ("donate_argnames", donate_argnames),
+            ("donate_argnums", donate_argnums), ("donate_argnames", donate_argnames), ("in_shardings", in_shardings),
+            ("out_shardings", out_shardings), ("keep_unused", keep_unused or None), ("inline", inline or None),
         )
         if value is not None
     }  # fmt: skip
