@@ -417,11 +417,12 @@ def _serve(way: str) -> None:
 
 class _Way:
     def __init__(self, way: str) -> None:
-        environment = {**os.environ, "JAX_PLATFORMS": "tilewright" if way == "platform" else "cpu"}
+        platforms = "tilewright" if way == "platform" else "cpu"
+        environment = {**os.environ, "JAX_PLATFORMS": platforms, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         start = "import tilewright.pjrt; tilewright.pjrt.register(); " if way == "platform" else ""
         program = f"{start}from benchmarks.jax_platform import _serve; _serve({way!r})"
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([sys.executable, "-c", program], env=environment, text=True, **pipes)
+        self.process = subprocess.Popen([sys.executable, "-P", "-c", program], env=environment, text=True, **pipes)
 
     def ask(self, question: str) -> Any:
         assert self.process.stdin is not None and self.process.stdout is not None

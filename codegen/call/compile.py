@@ -40,7 +40,7 @@ def compile(
     `excess_precision` lets kernels keep bf16 numbers in f32 between two ops; without it every op is rounded to its type. None: as
     TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
     `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
-    A module is planned for its vectors and registers.
+    A module is planned for the vectors and registers of its `target`, if it has one, else for this CPU's.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
@@ -56,8 +56,8 @@ def compile(
             given = plan(given.module, given.program.name, given.machine, rules)
     else:
         machine = calibrated_machine()
-        if target is not None and target.target != default_target():
-            its = target.target
+        its = getattr(target, "target", None)  # what does not say for which vectors it compiles is planned for this CPU
+        if its is not None and its != default_target():
             machine = replace(machine, vector_bytes=its.vector_bytes, vector_registers=its.vector_registers).described()
         if excess_precision is not None:
             machine = replace(machine, excess_precision=excess_precision)
