@@ -413,7 +413,8 @@ class _Phase:
             c = replace(c, n=n, k=self.averages.count(c.depth_lower, c.last_depth, c.k))
         around = prod(x.extent for x in c.loops)
         item = c.out.buffer.element.itemsize_bytes
-        if c.kernel.along or c.kernel.together > 1:
+        # Of more blocks one more row is little, and a task of fewer rows than one block leaves its operands used too little.
+        if not c.rows < c.m <= 2 * c.rows or c.kernel.along or c.kernel.together > 1:
             sums = float(-(-c.m // c.rows) * c.rows * -(-c.n // c.columns) * c.columns)
         else:
             sums = sums_in_blocks(c.m, c.n, c.rows, c.columns, m.lanes(item))
