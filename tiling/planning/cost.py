@@ -14,6 +14,7 @@ from typing import Protocol
 
 from hlo.module import Value
 from indexing.expr import Expr, Var
+from tiling.contract.register_blocks import sums_in_blocks
 from tiling.elements.folds import has_own_body
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import steps_along
@@ -411,13 +412,16 @@ class _Phase:
             n = self.averages.count(c.columns_lower, c.columns_upper, c.n)
             c = replace(c, n=n, k=self.averages.count(c.depth_lower, c.last_depth, c.k))
         around = prod(x.extent for x in c.loops)
-        rows = -(-c.m // c.rows) * c.rows
-        columns = -(-c.n // c.columns) * c.columns
         item = c.out.buffer.element.itemsize_bytes
+        # Of more blocks one more row is little, and a task of fewer rows than one block leaves its operands used too little.
+        if not c.rows < c.m <= 2 * c.rows or c.kernel.along or c.kernel.together > 1:
+            sums = float(-(-c.m // c.rows) * c.rows * -(-c.n // c.columns) * c.columns)
+        else:
+            sums = sums_in_blocks(c.m, c.n, c.rows, c.columns, m.lanes(item))
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
-        seconds = 2.0 * rows * columns * c.depth / (m.peak_flops(item) * 0.92 * fill)
+        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * 0.92 * fill)
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
         traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns
