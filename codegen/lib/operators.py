@@ -146,39 +146,28 @@ def _divided(context: Any, b: Any, sig: Signature, values: Any) -> Any:
     return b.fdiv(*_operands(b, sig, values))
 
 
-def _known(value: Any) -> int | None:
-    return value.constant if isinstance(value, ir.Constant) and isinstance(value.constant, int) else None
-
-
 def _floor_division(wants_quotient: bool) -> Callable[..., Any]:
+    """Known divisors are not treated here: LLVM knows more of a quotient than of the shift that it would become."""
+
     def lower(context: Any, b: Any, sig: Signature, values: Any) -> Any:
         x, y = _operands(b, sig, values)
         zero, one = ir.Constant(x.type, 0), ir.Constant(x.type, 1)
-        known = _known(y)
+        is_zero = b.icmp_unsigned("==", y, zero)
         assert isinstance(sig.return_type, types.Integer)
-        if known is not None and known > 0 and known & (known - 1) == 0:
-            # Rounded down, a power of two takes bits away: one instruction, and none that a loop's vectors lack.
-            if not wants_quotient:
-                return b.and_(x, ir.Constant(x.type, known - 1))
-            return (b.ashr if sig.return_type.signed else b.lshr)(x, ir.Constant(x.type, known.bit_length() - 1))
-        is_plain = known is not None and known > 0
-        is_zero = None if is_plain else b.icmp_unsigned("==", y, zero)
         if not sig.return_type.signed:
-            divisor = y if is_zero is None else b.select(is_zero, one, y)
-            made = (b.udiv if wants_quotient else b.urem)(x, divisor)
-            return made if is_zero is None else b.select(is_zero, zero, made)
+            made = (b.udiv if wants_quotient else b.urem)(x, b.select(is_zero, one, y))
+            return b.select(is_zero, zero, made)
         # (The least number by -1 has no quotient, and a processor stops at it.)
-        is_minus_one = None if is_plain else b.icmp_signed("==", y, ir.Constant(x.type, -1))
-        divisor = y if is_zero is None else b.select(b.or_(is_zero, is_minus_one), one, y)
+        is_minus_one = b.icmp_signed("==", y, ir.Constant(x.type, -1))
+        divisor = b.select(b.or_(is_zero, is_minus_one), one, y)
         rest = b.srem(x, divisor)
-        other_sign = b.icmp_signed("<", rest if is_plain else b.xor(rest, divisor), zero)
-        is_below = other_sign if is_plain else b.and_(b.icmp_signed("!=", rest, zero), other_sign)
+        is_below = b.and_(b.icmp_signed("!=", rest, zero), b.icmp_signed("<", b.xor(rest, divisor), zero))
         if wants_quotient:
             made = b.add(b.sdiv(x, divisor), b.sext(is_below, x.type))
-            made = made if is_minus_one is None else b.select(is_minus_one, b.neg(x), made)
+            made = b.select(is_minus_one, b.neg(x), made)
         else:
             made = b.add(rest, b.select(is_below, divisor, zero))
-        return made if is_zero is None else b.select(is_zero, zero, made)
+        return b.select(is_zero, zero, made)
 
     return lower
 
