@@ -147,7 +147,7 @@ def _divided(context: Any, b: Any, sig: Signature, values: Any) -> Any:
 
 
 def _floor_division(wants_quotient: bool) -> Callable[..., Any]:
-    """Known divisors are not treated here: LLVM knows more of a quotient than of the shift that it would become."""
+    """Known divisors are LLVM's to fold."""
 
     def lower(context: Any, b: Any, sig: Signature, values: Any) -> Any:
         x, y = _operands(b, sig, values)
