@@ -129,11 +129,11 @@ def _inside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     if not any(isinstance(n, Choose) for n in all_nodes([node])):
         plain = isinstance(node, Load) and _step(c, node, columns.variable) == 1
         return _Read(node) if plain else None
+    read = next(iter(loads([node])), None)
     if _share_inside(c, node) > MOST_INSIDE:
-        return _Read(node)
+        return _Read(node) if read is not None and _step(c, read, columns.variable) == 1 else None
     variables = node_variables(node, {})
     local = [x for x in (*c.loops, *c.depth) if x.variable in variables]
-    read = next(iter(loads([node])), None)
     element = None if read is None else (read.buffer or c.buffers[read.value]).element
     if read is None or not isinstance(element, ElementType) or any(x.lower is not Const(0) for x in local):
         return None

@@ -414,7 +414,9 @@ class _Phase:
         around = prod(x.extent for x in c.loops)
         item = c.out.buffer.element.itemsize_bytes
         # Of more blocks one more row is little, and a task of fewer rows than one block leaves its operands used too little.
-        if not c.rows < c.m <= 2 * c.rows or c.kernel.along or c.kernel.together > 1:
+        # Where there are more rows than a task's, blocks count as whole ones: small tasks would seem to waste less.
+        whole = c.m == prod(c.value.shape[d] for d in c.row_dimensions)
+        if not whole or not c.rows < c.m <= 2 * c.rows or c.kernel.along or c.kernel.together > 1:
             sums = float(-(-c.m // c.rows) * c.rows * -(-c.n // c.columns) * c.columns)
         else:
             sums = sums_in_blocks(c.m, c.n, c.rows, c.columns, m.lanes(item))
