@@ -28,6 +28,9 @@ FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set
 SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
 LINE_BYTES, PAGE_BYTES = 64, 4096
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
+NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
+FEW_BLOCKS = 10  # of rows: an operand of several times the second cache is packed for more uses than these
+MUCH = 4
 
 
 class Contraction(Packing):
@@ -273,14 +276,20 @@ class Contraction(Packing):
         width = -(-self.nr * item_bytes // LINE_BYTES) * LINE_BYTES
         part = min(1.0, width / gcd(PAGE_BYTES, row_bytes))
         rows = self.k_block * (self.depth // self.k_loop.extent)
-        kept = PANEL_SHARE * self.c.machine.l2_bytes
-        return row_bytes <= width or not part * kept < rows * width <= kept
+        cache = self.c.machine.l2_bytes
+        kept = (PANEL_SHARE if item_bytes > 2 else NARROW_SHARE) * cache
+        few = self._uses() <= FEW_BLOCKS and self.n.extent * self.depth * item_bytes > MUCH * cache
+        return row_bytes <= width or few or not part * kept < rows * width <= kept
+
+    def _uses(self) -> float:
+        """How many blocks of rows a panel is read for."""
+        shape = self.value.shape
+        columns = prod(n for n, e in zip(shape, self.c.index, strict=True) if any(v in self.in_right for v in e.variables))
+        return prod(shape) / (self.mr * columns)
 
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""
-        shape = self.value.shape
         lies_well = isinstance(self.right, Load) and not any(
             s > 1 and s * self._buffer(self.right).element.itemsize_bytes % 4096 == 0 for s in self._buffer(self.right).strides
         )
-        return prod(shape) <= (4 if lies_well else 2) * self.mr * prod(n for n, e in zip(shape, self.c.index, strict=True)
-                                                 if any(v in self.in_right for v in e.variables))  # fmt: skip
+        return self._uses() <= (4 if lies_well else 2)
