@@ -32,8 +32,9 @@ __all__ = ["pinned_strips", "predicted_seconds", "with_strips"]
 
 LARGE = 4  # a value of more than this part of the shared cache goes to memory and back
 LEAST_SAVED = 2  # what vanishes takes at least this part of the shared cache
-MUCH = 4  # times the shared cache: what vanishes is worth time where it is more than that
-MOST_SLOWER = 1.3  # times as long as predicted without strips, where much vanishes: measured, half to all of it; else no longer
+MUCH = 2  # times the shared cache: what vanishes is worth time where it is more than that
+MOST_SLOWER = 1.3  # times as long as predicted without strips, where much vanishes: measured, half to all of it
+NO_SLOWER = 1.035  # the same for less: predictions are no more exact than that
 MOST_AGAIN = 0.2  # of its products' seconds that a strip may pay for what it reads whole
 IN_CACHE = 0.6  # of the shared cache for what lies between kernels
 PACKED = 2  # passes over a factor that each strip packs
@@ -84,7 +85,7 @@ def with_strips(made: Plan, plain: Program, planned: Callable[[Program], Plan]) 
         other = planned(rewritten)
         pages = best.vanishing_bytes / PAGE_BYTES * PAGE_SECONDS
         before, after = predicted_seconds(made) + pages, predicted_seconds(other) + pages / best.strips.count
-        most = MOST_SLOWER if best.vanishing_bytes > MUCH * made.machine.l3_bytes else 1.0
+        most = MOST_SLOWER if best.vanishing_bytes > MUCH * made.machine.l3_bytes else NO_SLOWER
         most = most if best.again is None else min(most, MOST_SLOWER_AGAIN)
         taken = after <= most * before
         reason = f"{best.reason}; {before * 1e3:.3g} ms become {after * 1e3:.3g}, up to {most} times are worth it"

@@ -144,7 +144,9 @@ def test_rows_that_read_the_same_weights_run_inside_of_each_block_of_k() -> None
     text = convolution((512, 64), 7).replace("[b, f, 0, 1]x", "[b, 0, 1, f]x").replace("->[b, f, 0, 1]>", "->[b, 0, 1, f]>")
     text = text.replace("2x512x7x7", "1x7x7x512").replace("2x64x7x7", "1x7x7x64")
     module = hlo.parse(text)
-    executable = codegen.compile(plan(module, machine=replace(MACHINES["avx2"], cores=1)))
+    machine = replace(MACHINES["avx2"], cores=1)
+    (pin,) = plan(module, machine=machine).pins()
+    executable = codegen.compile(plan(module, machine=machine, pins=[replace(pin, tile_sizes=(1, 7, 7, 64))]))
     lines = [x.strip() for x in executable.kernels[-1].source.splitlines()]
     (block,) = (k for k, x in enumerate(lines) if x.startswith("for k0 in"))
     assert lines[block] == "for k0 in range(0, 512, 64):"
