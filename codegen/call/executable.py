@@ -68,7 +68,6 @@ class Executable:
     custom_calls: CustomCalls | None = None
     target: KernelTarget | None = None
     stats: RunStats = field(default_factory=RunStats)
-    _make: Callable[[], Executable] | None = field(default=None, init=False)  # compiles one that was restored from a record
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -100,16 +99,6 @@ class Executable:
             self.stats.compiled = stats.compiled - before[0]
             self.stats.cache_hits = stats.disk_hits + stats.memory_hits - before[1]
             self.stats.compile_seconds = stats.compile_seconds - before[2]
-
-    def __getattr__(self, name: str) -> Any:
-        """What a restored executable lacks (its plan, its kernels' sources) comes from compiling it after all."""
-        make = self.__dict__.get("_make")
-        if make is None or name.startswith("__"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        for own, value in vars(make()).items():
-            self.__dict__.setdefault(own, value)
-        self._make = None
-        return getattr(self, name)
 
     # ------------------------------------------------------------ compile
 

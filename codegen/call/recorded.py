@@ -79,6 +79,25 @@ def _row(step: launch.Instruction, kernels: dict[str, CompiledKernel]) -> list[A
     return [type(step).__name__, vars(step)]
 
 
+class RestoredExecutable(Executable):
+    """An executable that runs from a record; what else there is of it (its plan, its sources) comes from compiling it after all.
+
+    A class of its own: Python looks up the attributes of one that has `__getattr__` slowly, and each call of a program does so.
+    """
+
+    _make: Callable[[], Executable]
+
+    def __getattr__(self, name: str) -> Any:
+        make = self.__dict__.get("_make")
+        if make is None or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        for own, value in vars(make()).items():
+            self.__dict__.setdefault(own, value)
+        self.__dict__.pop("_make", None)
+        self.__class__ = Executable  # type: ignore[assignment]  # all of it is there now
+        return getattr(self, name)
+
+
 def restored(data: bytes, make: Callable[[], Executable], threads: int | None = None) -> Executable | Declined:
     """The executable of a record; Declined where it does not have all its kernels, or is no record."""
     try:
@@ -96,7 +115,7 @@ def _restored(
         if found is None:
             return Declined("a kernel is gone from the cache")
         kernels[key] = found
-    made = Executable.__new__(Executable)
+    made = RestoredExecutable.__new__(RestoredExecutable)
     made.threads = threads
     made.stats = RunStats(cache_hits=len(kernels))
     made.whole, made._debug, made._evaluated = None, "", {}
