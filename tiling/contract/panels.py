@@ -29,7 +29,7 @@ SHALLOW = 16  # unless it has so few of them that each can be a stream of its ow
 LINE_BYTES, PAGE_BYTES = 64, 4096
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
-FEW_BLOCKS = 10  # of rows: an operand of several times the second cache is packed for more uses than these
+FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
 MUCH = 4
 
 
