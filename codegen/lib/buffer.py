@@ -227,6 +227,11 @@ def _lower_at(context: Any, b: Any, sig: Any, args: Any) -> Any:
 register(at, _type_at, _lower_at)
 
 
+def unknown_address(b: Any, pointer: Any) -> Any:
+    """``pointer``, which LLVM does not know to be the same."""
+    return b.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer], side_effect=False)
+
+
 def again(buf: Any) -> Any:
     """``buf`` at an address that the compiler does not know to be the same: what is read through both is read twice.
 
@@ -247,8 +252,7 @@ def _type_again(*args: Any) -> Signature | None:
 
 
 def _lower_again(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    kind = args[0].type
-    return b.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [args[0]], side_effect=False)
+    return unknown_address(b, args[0])
 
 
 register(again, _type_again, _lower_again)

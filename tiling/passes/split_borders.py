@@ -4,7 +4,8 @@
         ->   for i in [0, 0]: …;  for i in [1, n - 1]: for r in [0, 2]: …;  for i in [n, n]: …
 
 Only where the innermost loop walks along memory and no edge cuts it: in images whose channels come last, say. Inside there is
-nothing left to ask, so the window can be written out and its sum stays in registers.
+nothing left to ask, so the window can be written out and its sum stays in registers. Where an edge cuts that loop, too, and reads
+step over elements along it, the other loops are cut: a vector of elements some way apart is not read under a condition.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, V
 from tiling.loops.affine import step_along
 from tiling.loops.domains.conditions import for_all
 from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
-from tiling.loops.element_ir import Choose, all_nodes, has_runtimes
+from tiling.loops.element_ir import Choose, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Loop, LoopKind, Nest
-from tiling.passes.tighten_bounds import written_out
+from tiling.passes.tighten_bounds import MOST_WRITTEN_OUT, written_out
 
 __all__ = ["inside_and_edges"]
 
@@ -35,7 +36,12 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     window = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
     around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
     conditions = _conditions(nest, window)
-    if not conditions or not _walks_along_rows(nest, conditions):
+    rows = _rows(nest)
+    is_cut = all(_asks(conditions, x) for x in rows)
+    if is_cut and (len(rows) != 1 or not _steps_over(nest, rows[0]) or prod(x.extent for x in window) > MOST_WRITTEN_OUT):
+        return [nest]
+    conditions = [c for c in conditions if not (is_cut and _asks([c], rows[0]))]
+    if not conditions:
         return [nest]
     whole = [for_all(c, window) for c in conditions]
     found = split_domain(around, [[c for c in whole if c is not None]], ranges) if None not in whole else None
@@ -73,12 +79,21 @@ def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:
     return list(dict.fromkeys(found))
 
 
-def _walks_along_rows(nest: Nest, conditions: Sequence[Condition]) -> bool:
-    """Whether results lie side by side along a loop of some length that no condition cuts."""
+def _rows(nest: Nest) -> list[Loop]:
+    """The loops of some length along which results lie side by side."""
     (fold,) = nest.folds
     strides = fold.buffers[0].strides
-    rows = [
+    return [
         x for x in nest.loops
         if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_ROW and step_along(fold.index, strides, x.variable) == 1
     ]  # fmt: skip
-    return any(not any(x.variable in c.expression.variables for c in conditions) for x in rows)
+
+
+def _asks(conditions: Sequence[Condition], x: Loop) -> bool:
+    return any(x.variable in c.expression.variables for c in conditions)
+
+
+def _steps_over(nest: Nest, row: Loop) -> bool:
+    """Whether something that a condition guards is read at every second element along a row, or more rarely."""
+    guarded = [n for n in all_nodes(nest.folds[0].nodes) if isinstance(n, Choose)]
+    return any(dict(n.index[-1].terms).get(row.variable, 1) > 1 for n in loads(guarded) if n.index)

@@ -29,7 +29,7 @@ from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_ru
 from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
 
-__all__ = ["sums_element", "tighten", "written_out"]
+__all__ = ["MOST_WRITTEN_OUT", "sums_element", "tighten", "written_out"]
 
 MOST_WRITTEN_OUT = 16
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together

@@ -22,7 +22,7 @@ from llvmlite import ir
 from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib import convert
-from codegen.lib.buffer import Buf, tag
+from codegen.lib.buffer import Buf, tag, unknown_address
 from codegen.lib.emit import F32, F64, I1, I8, I32, Value, constant, intrinsic_function, is_float, like, suffix
 from codegen.lib.micro_kernels.blocks import (
     _c,
@@ -240,8 +240,8 @@ def _micro_kernel(
     def along(a_base: Any, b_base: Any, start: list[Any]) -> list[Any]:
         """The innermost loop over k."""
 
-        def broadcast(at: Any) -> Value:
-            load = b.load(b.gep(a_base, [at]))
+        def broadcast(base: Any, at: Any) -> Value:
+            load = b.load(b.gep(base, [at]))
             load.align = o.a_kind.item_align
             scalar = _convert(_widen(Value(b, tag(b.module, load, o.a_kind.scope)), o.a_kind), o.a_kind, element)
             return splat(scalar, lanes)
@@ -254,11 +254,12 @@ def _micro_kernel(
             ]
             turned = [_times_i(x) for x in columns] if o.is_complex else []
             column = b.mul(k, o.a_cs)
+            base = unknown_address(b, a_base) if meets else a_base
             out = list(accumulators)
             for i in range(rows):
                 at = b.add(column, _times(b, o.a_rs, i))
                 for part, factors in enumerate((columns, turned) if o.is_complex else (columns,)):
-                    x = broadcast(b.add(at, _c(part)))
+                    x = broadcast(base, b.add(at, _c(part)))
                     for j in range(vectors):
                         place = i * vectors + j
                         out[place] = _product_sum(x, factors[j], Value(b, out[place])).v
@@ -268,6 +269,7 @@ def _micro_kernel(
         count = _known(o.k)
         if count == 3 or (count is not None and 4 < count <= SHORT and rows * vectors <= SMALL):  # a window's row
             unroll = count
+        meets = _meet(o, rows, unroll) and rows * (vectors + 1) + vectors > current_target().vector_registers
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
@@ -292,6 +294,17 @@ def _micro_kernel(
     values = _added_to_c(b, o, values, lanes, [at for row in c_at for at in row], masks * rows)
     for value, (i, j) in zip(values, np.ndindex(rows, vectors), strict=True):
         store_vector(b, o.c_kind, o.c, c_at[i][j], Value(b, value), masks[j])
+
+
+def _meet(o: _Operands, rows: int, steps: int) -> bool:
+    """Whether a row's element at one of ``steps`` steps of k is another row's at another one, as in a window's.
+
+    LLVM keeps it in a register from the one to the other, which is no gain where none is left beside the sums.
+    """
+    row, step = _known(o.a_rs), _known(o.a_cs)
+    if not row or step is None:
+        return row is None or step is None
+    return any(step * u % row == 0 and 0 < abs(step * u // row) < rows for u in range(1, steps))
 
 
 def _asking_turn(b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll: int, columns: int) -> Callable[[Any], Any]:

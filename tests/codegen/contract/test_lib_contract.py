@@ -124,6 +124,20 @@ def test_micro_kernels_keep_their_accumulators_in_registers() -> None:
     assert not vectors, "spills"
 
 
+def test_rows_that_meet_along_k_are_not_kept_beside_the_sums() -> None:
+    """A window's row i at step 1 is row i + 1 at step 0: LLVM kept all of them, and the sums went through memory."""
+    target = Target.named("host")
+    columns = 2 * target.lanes(4)
+    rows = micro_shape(target, 4, columns).rows
+    source = (
+        "def kernel(begin, end, a, b, c):\n"
+        f"    gemm_block({rows}, {columns}, 64, a, 0, 1, 1, b, 0, {columns}, {columns}, c, 0, {columns}, False, {columns})\n"
+    )
+    text = kernel_assembly(source, KernelSignature(tuple(Param(x, "float32") for x in "abc")), target)
+    vectors = [line for line in text.splitlines() if "rsp" in line and ("mm" in line)]
+    assert not vectors, "spills"
+
+
 def test_a_panel_must_hold_whole_vectors() -> None:
     source = "def kernel(begin, end, a, b, c):\n    gemm_block(1, 1, 1, a, 0, 1, 1, b, 0, 1, 1, c, 0, 1, False, 3)\n"
     with pytest.raises(Exception, match="panel of 3 columns"):

@@ -101,6 +101,21 @@ def test_the_inside_asks_nothing_and_sums_in_a_register() -> None:
     assert "if " not in inside and "reduce_maximum" not in inside and inside.count("maximum(") == 8
 
 
+@pytest.mark.machine("avx2")
+@pytest.mark.parametrize(("pads", "stride"), [([[0, 1], [0, 1]], 2), ([[1, 1], [1, 1]], 2), ([[1, 2], [2, 0]], 3)])
+def test_rows_that_step_over_elements_read_none_under_a_condition(pads: list[list[int]], stride: int) -> None:
+    """Channels first: an edge cuts the innermost loop, too; only where its reads step over elements other loops are cut."""
+    rng = np.random.default_rng(stride)
+    text = depthwise((112, 110), (3, 3), pads, stride, 1, 32).replace("b, 0, 1, f", "b, f, 0, 1").replace("0, 1, i, o", "o, i, 0, 1")
+    text = text.replace("2x112x110x32xf32", "2x32x112x110xf32").replace("3x3x1x32xf32", "32x1x3x3xf32")
+    rows, columns = ((n + sum(p) - 3) // stride + 1 for n, p in zip((112, 110), pads, strict=True))
+    text = text.replace(f"2x{rows}x{columns}x32xf32", f"2x32x{rows}x{columns}xf32")
+    x, k = rng.standard_normal((2, 32, 112, 110)).astype(np.float32), rng.standard_normal((32, 1, 3, 3)).astype(np.float32)
+    x[0, 0, 0, :3], x[1, -1, -1, 5:8], k[2, 0, 0, 0], k[3, 0, 2, 2] = (NAN, INF, -INF), (-0.0, NAN, INF), INF, NAN
+    source = agrees(text, x, k)
+    assert "if " not in source[source.rindex("for i2 in") :]
+
+
 @pytest.mark.parametrize(("pads", "rows"), fast_cover(itertools.product(PADS, (5, 6, 7)), strength=1))
 def test_parts_cover_each_element_once(pads: list[list[int]], rows: int) -> None:
     """Sums that go on from what is stored would tell: every result is written by one part alone, whatever the tiles."""
