@@ -102,11 +102,12 @@ def test_the_inside_asks_nothing_and_sums_in_a_register() -> None:
 
 
 @pytest.mark.machine("avx2")
-@pytest.mark.parametrize(("pads", "stride"), [([[0, 1], [0, 1]], 2), ([[1, 1], [1, 1]], 2), ([[1, 2], [2, 0]], 3)])
-def test_rows_that_step_over_elements_read_none_under_a_condition(pads: list[list[int]], stride: int) -> None:
+@pytest.mark.parametrize("pads", [[[0, 1], [0, 1]], [[1, 1], [1, 1]]])
+def test_rows_that_step_over_elements_read_none_under_a_condition(pads: list[list[int]]) -> None:
     """Channels first: an edge cuts the innermost loop, too; only where its reads step over elements other loops are cut."""
-    rng = np.random.default_rng(stride)
-    text = depthwise((112, 110), (3, 3), pads, stride, 1, 32).replace("b, 0, 1, f", "b, f, 0, 1").replace("0, 1, i, o", "o, i, 0, 1")
+    stride, rng = 2, np.random.default_rng(2)
+    text = depthwise((112, 110), (3, 3), pads, stride, 1, 32)
+    text = text.replace("b, 0, 1, f", "b, f, 0, 1").replace("0, 1, i, o", "o, i, 0, 1")
     text = text.replace("2x112x110x32xf32", "2x32x112x110xf32").replace("3x3x1x32xf32", "32x1x3x3xf32")
     rows, columns = ((n + sum(p) - 3) // stride + 1 for n, p in zip((112, 110), pads, strict=True))
     text = text.replace(f"2x{rows}x{columns}x32xf32", f"2x32x{rows}x{columns}xf32")
