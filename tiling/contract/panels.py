@@ -91,7 +91,8 @@ class Contraction(Packing):
         """Rows and columns in registers: panels so narrow that a task begins with one, where some are as wide as a vector."""
         c, item_bytes = self.c, self.sums.itemsize_bytes
         rows, columns = self.row.block(c.machine, item_bytes, self.n.extent)
-        begins = [simplify(substitute(e, {self.n.variable: Const(0)}), c.ranges) for e in c.index if self.n.variable in e.variables]
+        first = {self.n.variable: Const(0)}
+        begins = [simplify(substitute(e, first), c.ranges) for e in c.index if self.n.variable in e.variables]
         narrower = columns
         while narrower >= c.machine.lanes(item_bytes):
             if all(simplify(e % narrower, c.ranges) is Const(0) for e in begins):
