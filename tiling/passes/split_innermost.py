@@ -46,7 +46,7 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
 
 
 def _makes_few_parts(conditions: Sequence[Condition], loop: Loop) -> bool:
-    """Whether all conditions begin and end at known places, few for so long a loop: operands side by side, as a concatenation's."""
+    """Whether all conditions begin and end at known places, few for so long a loop: operands side by side, say."""
     places: set[int] = set()
     for c in conditions:
         first, last = range_of(c, loop.variable) or (None, None)

@@ -328,6 +328,9 @@ class _Rewriting:
             lies = self.orders.get(given, _identity(given))
             places = tuple(order.index(d) for d in _permuted(op.attr("broadcast_dimensions"), lies))
             return self._one(_BROADCAST, (self.form(given, lies),), {"broadcast_dimensions": places}, t, op)
+        if op is not None and v not in self.orders and _is_turned_from(v, order):
+            given = self.as_it_was(op.operands[0])
+            return given if given.type == t else self._one(_RESHAPE, (given,), {}, t, op)
         here = self.orders.get(v, own)
         source = self.forms.get((v, here), v)
         if [d for d in here if v.shape[d] != 1] == [d for d in order if v.shape[d] != 1]:
@@ -357,6 +360,8 @@ class _Rewriting:
         result = op.results[0]
         n: ConvDimensions = op.attr("dimension_numbers")
         read, weights, made = (self.orders.get(v, _identity(v)) for v in (image, kernel, result))
+        if image not in self.orders and _is_turned_from(image, _order_of_image(op)):
+            read = _order_of_image(op)
         numbers = ConvDimensions(
             read.index(n.input_batch), read.index(n.input_feature), tuple(read.index(d) for d in n.input_spatial),
             weights.index(n.kernel_input_feature), weights.index(n.kernel_output_feature),
