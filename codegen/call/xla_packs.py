@@ -88,7 +88,8 @@ class XlaPacks:
             places[slot] = at
             at += memory.rounded_bytes(size_bytes)
         whole = self._call.plan
-        known = {**places, **{slot: address(n) for n in numbers if (slot := self._call.given[n]) is not None}}
+        given = {read: address(n) for n in numbers if (read := self._call.given[n]) is not None}
+        known = {**places, **given}
         addresses = np.zeros(1 + int(whole.slots.max()), np.int64)
         addresses[list(known)] = list(known.values())
         launch.Plan([whole.steps[p.step] for p in packs]).run(addresses, self._call.threads)
