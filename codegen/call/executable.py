@@ -26,6 +26,7 @@ from codegen.call.program.nodes import Compute
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
 from codegen.call.xla_call import Failures, XlaCall
+from codegen.call.xla_packs import XlaPacks
 from codegen.launcher import launch, memory, native_threads
 from codegen.launcher.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
 from codegen.native.jit import KernelTarget, MachineCode, stats
@@ -288,6 +289,12 @@ class Executable:
             self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures,
             is_plain,
         )  # fmt: skip
+
+    def packs_for_xla(
+        self, call: XlaCall, is_deleted: Callable[[Any], bool], is_idle: Callable[[], bool]
+    ) -> XlaPacks | None:
+        """What is kept between calls of `call`, which `for_xla` gave; None where nothing is only packed."""
+        return XlaPacks(self._packs.packs, call, is_deleted, is_idle) if self._packs.packs else None
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from codegen.launcher import launch, memory
 
-__all__ = ["KIND", "KeptPacks", "Pack", "Taken", "packs_of"]
+__all__ = ["KIND", "KeptPacks", "Pack", "Taken", "leased", "packs_of"]
 
 KIND = "packed"
 """What the pool counts kept operands under."""
@@ -125,7 +125,7 @@ class KeptPacks:
             if lease is not None:
                 taken.out.append(pack.step)
             elif not seen.is_refused:
-                lease = _leased(sum(memory.rounded_bytes(size) for _, size in pack.slots))
+                lease = leased(sum(memory.rounded_bytes(size) for _, size in pack.slots))
                 seen.is_refused = lease is None
                 if lease is not None:
                     taken._new.append((seen, lease))
@@ -148,7 +148,7 @@ class KeptPacks:
         return plan, numbers
 
 
-def _leased(size_bytes: int) -> memory.Lease | None:
+def leased(size_bytes: int) -> memory.Lease | None:
     """Memory that is kept, or None where there is too much of it already."""
     if memory.pool.count(KIND).live_bytes + size_bytes > memory.pool.limit_bytes:
         return None

@@ -39,9 +39,9 @@ _LINE = 64
 # words of a program's record
 (
     BODY, BYTES, _SLOTS, _FIXED, _ARENA_COUNT, _ARENA, _ARENA_AT, _GIVEN_COUNT, _GIVEN, _MADE_COUNT, _MADE, _CELLS, _CELL_SLOTS,
-    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE, _ALLOCATE, _RELEASE,
-) = range(24)  # fmt: skip
-_RECORD_WORDS = 24
+    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE, _ALLOCATE, _RELEASE, _KEPT,
+) = range(25)  # fmt: skip
+_RECORD_WORDS = 25
 # words of a row of results: its memory, the bytes that are copied from there after the run (0: the program writes the result
 # itself), and the bits that its address must not have
 _MADE_WORDS = 3
@@ -181,6 +181,17 @@ def kernel(begin, end):
     call = words(own[0])
     record = words(own[1])
     memory = own[2]
+    buffers = words(call[{ARGUMENTS}])
+    kept_at = record[{_KEPT}]
+    if kept_at != 0:
+        kept = words(kept_at)
+        is_kept = True
+        for n in range(kept[1]):
+            k = kept[2 * n + 2]
+            if __GIVEN__ != kept[2 * n + 3]:
+                is_kept = False
+        if is_kept:
+            record = words(kept[0])
     addresses = words(memory)
     slots = record[{_SLOTS}]
     fixed = words(record[{_FIXED}])
@@ -191,7 +202,6 @@ def kernel(begin, end):
     for k in range(record[{_ARENA_COUNT}]):
         addresses[arena[2 * k]] = base + arena[2 * k + 1]
     given = words(record[{_GIVEN}])
-    buffers = words(call[{ARGUMENTS}])
     for k in range(record[{_GIVEN_COUNT}]):
         if given[k] >= 0:
             addresses[given[k]] = __GIVEN__
@@ -350,6 +360,8 @@ class XlaCall:
         is_plain: bool = False,
     ) -> None:
         self._keep: list[Any] = [plan]
+        self.plan, self.given = plan, tuple(given)
+        self._rest = (given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain)
         self.has_host = any(isinstance(s, launch.Host) for s in plan.steps)
         self.threads = threads if plan.parallel else 1
         # Its end is waited for in the caller's thread: signals are heard there alone, and there a callback's error is raised.
@@ -384,6 +396,26 @@ class XlaCall:
         record[_ALLOCATE], record[_RELEASE] = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in _allocator())
         self.words = np.array(record, np.int64)
         self.address = int(self.words.ctypes.data)
+
+    def without(self, plan: launch.Plan, numbers: Sequence[int], places: Mapping[int, int]) -> XlaCall:
+        """The record of the steps with these numbers alone, which `plan` has; memories that others made are at `places`."""
+        given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain = self._rest
+        return XlaCall(
+            plan, given, made, {**fixed, **places}, {k: at for k, at in offsets.items() if k not in places}, arena_bytes, threads,
+            lambda number, addresses: host(numbers[number], addresses), done, failures, is_plain,
+        )  # fmt: skip
+
+    def keep(self, kept: tuple[XlaCall, Sequence[tuple[int, int]]] | None) -> Any:
+        """From now on a call whose arguments (number, address) these are runs the other record; None: no call does.
+
+        What is returned, and the other record, must live until all calls have ended that began before the next `keep`.
+        """
+        table = np.zeros(1, np.int64)
+        if kept is not None:
+            other, places = kept
+            table = np.array([other.address, len(places), *(w for pair in places for w in pair)], np.int64)
+        self.words[_KEPT] = table.ctypes.data if kept is not None else 0
+        return table
 
     def _words(self, words: Sequence[int]) -> int:
         made = np.array(words or [0], np.int64)

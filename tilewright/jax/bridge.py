@@ -355,6 +355,9 @@ class Jitted:
             front = None
         found = front.call(args, kwargs) if front is not None else ELSEWHERE
         if found is not ELSEWHERE and found is not MISSED:
+            if front is not None and front.is_due():
+                leaves, key = self._signature(args, kwargs)
+                front.look(self._made.get(key), leaves)
             if self._donates:
                 leaves, key = self._signature(args, kwargs)
                 made = self._made.get(key)

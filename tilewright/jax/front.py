@@ -15,12 +15,13 @@ import ctypes
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from codegen.call.xla_call import ATTRIBUTE, MESSAGE, TARGET, Failures, XlaCall, expect_memory, handler_address
+from codegen.call.xla_packs import XlaPacks
 from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
@@ -40,6 +41,10 @@ _ALIKE = frozenset(
 
 COPIED_BYTES = 1 << 18
 """JAX copies NumPy's arrays, the thorough call does not: where one is larger, that costs more than what the front saves."""
+
+
+RARELY, MOST_RARELY = 64, 1024
+"""Calls from one look at a call's arguments to the next: where their packs are kept, and at most where they are not."""
 
 
 class NotReadyError(Exception):
@@ -82,13 +87,15 @@ class Front:
         self._failures = Failures()
         self._workers, self._waits = 0, False
         self._programs: dict[Any, XlaCall] = {}
+        self._packs: dict[Any, XlaPacks] = {}
+        self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
         _on_their_way[:] = [(has_ended, what) for has_ended, what in _on_their_way if not has_ended()]
 
     def __del__(self, on_their_way: list[tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
         done, begun = self._done, next(self._begun) - next(self._void)
         if self._programs and done.value != begun:
-            on_their_way.append((lambda: done.value == begun, self._programs))
+            on_their_way.append((lambda: done.value == begun, (self._programs, self._packs)))
 
     def add(self, made: Any, leaves: Sequence[Any]) -> XlaCall | Declined:
         """Takes the program of a signature (`bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""
@@ -101,10 +108,34 @@ class Front:
             _registered()
             results_bytes = sum(a.size * a.dtype.itemsize for a in made.lowered.out_avals if not _is_key(jax, a))
             expect_memory(2 * (call.bytes + results_bytes))
+            packs = made.executable.packs_for_xla(call, _is_deleted, _idle(self._done, self._void, self._begun))
+            if packs is not None:
+                self._packs[made] = packs
             self._programs[made] = call
             self._workers = max(self._workers, call.threads)
             self._waits = self._waits or call.is_waited_for
         return call
+
+    def is_due(self) -> bool:
+        """Whether `look` is to be told of the call that was just made."""
+        if not self._packs:
+            return False
+        self._looks_in -= 1
+        return self._looks_in <= 0
+
+    def look(self, made: Any, leaves: Sequence[Any]) -> None:
+        """What a call's arguments were: of arrays that stay the same, what is only packed is packed once."""
+        packs, is_kept = self._packs.get(made), False
+        if packs is not None:
+
+            def owner(k: int) -> Any:
+                leaf = leaves[k]
+                is_lasting = type(leaf) is self._array and isinstance(leaf.dtype, np.dtype) and k not in made.donated
+                return leaf if is_lasting and not leaf.is_deleted() else None
+
+            is_kept = packs.look(owner, lambda k: int(leaves[k].unsafe_buffer_pointer()))
+        self._looks_each = RARELY if is_kept else min(2 * self._looks_each, MOST_RARELY)
+        self._looks_in = self._looks_each
 
     @property
     def served(self) -> int:
@@ -129,6 +160,8 @@ class Front:
                     value.block_until_ready()
                 else:
                     self._jax.block_until_ready(value)
+        for packs in self._packs.values():
+            packs.check()
         next(self._begun)
         try:
             results = self._jit(*args, **kwargs)
@@ -152,6 +185,24 @@ class Front:
         if self._raised.value:
             interrupts.raise_pending()
         return results
+
+
+def _is_deleted(array: Any) -> bool:
+    return bool(array.is_deleted())
+
+
+def _idle(done: ctypes.c_int64, void: Iterator[int], begun: Iterator[int]) -> Callable[[], bool]:
+    """Whether all calls that had begun have ended, by their counts, each of which is read by counting one more.
+
+    In this order: what happens in between makes it seem that one is still on its way.
+    """
+
+    def is_idle() -> bool:
+        ended = done.value
+        left_out = next(void)
+        return next(begun) == ended + left_out
+
+    return is_idle
 
 
 def bound(jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any]) -> Any:

@@ -47,7 +47,7 @@ class Contraction(Packing):
     def lower(self) -> LoweredContraction | None:
         """The steps; None where the factors do not lie as the micro-kernel needs them."""
         c, kernel = self.c, self.kernel
-        self.mr, self.nr = self.row.block(c.machine, self.sums.itemsize_bytes, self.n.extent)
+        self.mr, self.nr = self._block()
         self._cut_depth()
         out = self._out()
         found = self._placed() if out is not None else None
@@ -86,6 +86,19 @@ class Contraction(Packing):
         whole = (self.given.nodes[0 if self.swapped else 1],) if right.fill or right.fill_block else ()
         steps = (*right.fill, *left.fill, step, *after)
         return LoweredContraction(steps, tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole)
+
+    def _block(self) -> tuple[int, int]:
+        """Rows and columns in registers: panels so narrow that a task begins with one, where some are as wide as a vector."""
+        c, item_bytes = self.c, self.sums.itemsize_bytes
+        rows, columns = self.row.block(c.machine, item_bytes, self.n.extent)
+        first = {self.n.variable: Const(0)}
+        begins = [simplify(substitute(e, first), c.ranges) for e in c.index if self.n.variable in e.variables]
+        narrower = columns
+        while narrower >= c.machine.lanes(item_bytes):
+            if all(simplify(e % narrower, c.ranges) is Const(0) for e in begins):
+                return self.row.block(c.machine, item_bytes, narrower) if narrower < columns else (rows, columns)
+            narrower //= 2
+        return rows, columns
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
-from indexing.expr import Interval, Var, interval, maximum, minimum, simplify
+from indexing.expr import Const, Interval, Var, interval, maximum, minimum, simplify
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, split_domain, where_all_hold
 from tiling.loops.element_ir import Choose, Scalar, Test, all_nodes, has_runtimes
@@ -19,6 +19,8 @@ from tiling.loops.ir import Loop, LoopKind, Nest, Segment, Store
 __all__ = ["cut_at_masks", "split_innermost"]
 
 MOST_CONDITIONS = 2  # distinct conditions that a loop is cut for; each makes up to three pieces of a piece
+MOST_KNOWN_PARTS = 64  # of a loop where all conditions begin and end at known numbers: no more parts than these numbers make
+LEAST_KNOWN_ELEMS = 8  # in such a part, on the average
 
 
 def cut_at_masks(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
@@ -38,9 +40,22 @@ def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
     if not found:
         return nest
     found = list(dict.fromkeys((*(nest.skip.conditions if nest.skip is not None else ()), *found)))
-    if len(found) <= MOST_CONDITIONS:
+    if len(found) <= MOST_CONDITIONS or _makes_few_parts(found, inner):
         return _cut(nest, [[c] for c in found], ranges)
     return nest if nest.skip is not None or not _mostly_hold(found, inner, ranges) else _cut(nest, [found], ranges)
+
+
+def _makes_few_parts(conditions: Sequence[Condition], loop: Loop) -> bool:
+    """Whether all conditions begin and end at known places, few for so long a loop: operands side by side, say."""
+    places: set[int] = set()
+    for c in conditions:
+        first, last = range_of(c, loop.variable) or (None, None)
+        for end in (first, None if last is None else last + 1):
+            if end is not None and not isinstance(end, Const):
+                return False
+            if end is not None:
+                places.add(end.value)
+    return len(places) <= min(MOST_KNOWN_PARTS, loop.extent // LEAST_KNOWN_ELEMS)
 
 
 def _mostly_hold(conditions: Sequence[Condition], loop: Loop, ranges: Mapping[Var, Interval]) -> bool:

@@ -21,10 +21,11 @@ from tiling.loops.domains.split_domain import Part, Rewriting
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["MOST_OF_WINDOW", "is_window_over_an_edge", "write_out_sums"]
+__all__ = ["MOST_SIDE_BY_SIDE", "is_window_over_an_edge", "write_out_sums"]
 
 MOST_PRODUCTS = 4
-MOST_SIDE_BY_SIDE = 9  # products of whole vectors
+MOST_OF_LOOPS = 9  # products of whole vectors
+MOST_SIDE_BY_SIDE = 49
 MOST_OF_WINDOW = 25  # products, in each piece of a row, and of a window in several dimensions
 LEAST_ROW = 8
 
@@ -42,7 +43,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
     is_window = is_window_over_an_edge(rows, loops, [n for f in nest.folds for n in f.nodes])
     count = prod(x.extent for x in loops)
     if count > MOST_PRODUCTS and not is_window:
-        whole = loops if len(loops) > 1 and count <= MOST_OF_WINDOW else _inner(loops)
+        whole = loops if len(loops) > 1 and count <= MOST_SIDE_BY_SIDE else _inner(loops)
         loops = whole if _lies_side_by_side(nest, buffer_of) else []
     count = prod(x.extent for x in loops)
     if not loops or not all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in loops) or count < 1:
@@ -63,7 +64,7 @@ def _inner(loops: list[Loop]) -> list[Loop]:
     """The innermost of these loops that together make no more products than are written out."""
     taken: list[Loop] = []
     for x in reversed(loops):
-        if prod(y.extent for y in taken) * x.extent > MOST_SIDE_BY_SIDE:
+        if prod(y.extent for y in taken) * x.extent > MOST_OF_LOOPS:
             break
         taken.insert(0, x)
     return taken

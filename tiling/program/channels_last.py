@@ -165,7 +165,12 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
                 parts.join(v, ordered[0])
             else:
                 border.add((v, v))
-        border.update((v, ordered[0]) for v in op.operands if v.rank and v not in orders and not _is_remade(v))
+        order = orders[ordered[0]]
+        border.update(
+            (v, ordered[0])
+            for v in op.operands
+            if v.rank and v not in orders and not _is_remade(v) and not (v.rank == len(order) and _is_turned_from(v, order))
+        )
         for r in op.results:
             if not _lies_alike(r, after):
                 orders[r] = after
@@ -195,7 +200,8 @@ def _weigh_convolution(
     if not ordered:
         return
     order = _order_of_image(op)
-    if image not in orders and not _lies_alike(image, order) and image.shape[order[-1]] >= LEAST_CHANNELS:
+    is_turned = image not in orders and not _lies_alike(image, order) and not _is_turned_from(image, order)
+    if is_turned and image.shape[order[-1]] >= LEAST_CHANNELS:
         border.add((image, ordered[0]))
     if made not in orders and not _lies_alike(made, _order_of_result(op)):
         border.add((made, ordered[0]))
@@ -216,6 +222,15 @@ def _is_remade(v: Value) -> bool:
     if op.name == _CONSTANT:
         return _is_splat(op)
     return op.name == _BROADCAST or (op.name == _RESHAPE and _has_one_long_dimension(v))
+
+
+def _is_turned_from(v: Value, order: Order) -> bool:
+    """Whether a value is a transpose of one that lies in this order: two transposes, of which nothing is left."""
+    op = v.op
+    if op is None or op.name != _TRANSPOSE or not _is_static(v):
+        return False
+    permutation = op.attr("permutation")
+    return _lies_alike(op.operands[0], tuple(permutation[d] for d in order))
 
 
 def _is_splat(op: Op) -> bool:
@@ -313,6 +328,9 @@ class _Rewriting:
             lies = self.orders.get(given, _identity(given))
             places = tuple(order.index(d) for d in _permuted(op.attr("broadcast_dimensions"), lies))
             return self._one(_BROADCAST, (self.form(given, lies),), {"broadcast_dimensions": places}, t, op)
+        if op is not None and v not in self.orders and _is_turned_from(v, order):
+            given = self.as_it_was(op.operands[0])
+            return given if given.type == t else self._one(_RESHAPE, (given,), {}, t, op)
         here = self.orders.get(v, own)
         source = self.forms.get((v, here), v)
         if [d for d in here if v.shape[d] != 1] == [d for d in order if v.shape[d] != 1]:
@@ -342,6 +360,8 @@ class _Rewriting:
         result = op.results[0]
         n: ConvDimensions = op.attr("dimension_numbers")
         read, weights, made = (self.orders.get(v, _identity(v)) for v in (image, kernel, result))
+        if image not in self.orders and _is_turned_from(image, _order_of_image(op)):
+            read = _order_of_image(op)
         numbers = ConvDimensions(
             read.index(n.input_batch), read.index(n.input_feature), tuple(read.index(d) for d in n.input_spatial),
             weights.index(n.kernel_input_feature), weights.index(n.kernel_output_feature),

@@ -35,7 +35,7 @@ def schedule_of(module: hlo.Module, machine: str = "avx2") -> Schedule:
     return found.schedule
 
 
-CASES = [(7, 24, 5, 1), (9, 20, 3, 2), (14, 40, 3, 1), (30, 8, 3, 1), (28, 12, 5, 2)]
+CASES = [(7, 24, 7, 1), (7, 24, 5, 1), (9, 20, 3, 2), (14, 40, 3, 1), (30, 8, 3, 1), (28, 12, 5, 2)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -76,7 +76,7 @@ def test_only_a_small_image_gets_a_tile_with_zeros(side: int, copies: bool) -> N
     assert any(b.scope is Scope.THREAD for b in schedule.buffers) == copies
 
 
-@pytest.mark.parametrize("window", [3, 5])
+@pytest.mark.parametrize("window", [3, 5, 7])
 def test_the_products_of_an_element_are_written_out(window: int) -> None:
     nests = [s for s in finished(schedule_of(depthwise(7, 32, window, 1))).main.steps if isinstance(s, Nest) and s.folds]
     assert [f.products for n in nests for f in n.folds] == [window * window]

@@ -6,6 +6,7 @@ import pytest
 
 import hlo
 import tiling
+from tests.mutations.programs import in_form
 from tiling.loops.ir import Contract, Scope
 
 PRODUCT = """func.func @main(%a: tensor<512x{n}xf32>, %b: tensor<{n}x{n}xf32>) -> tensor<512x{n}xf32> {{
@@ -52,3 +53,26 @@ def test_large_operands_are_packed_for_many_rows(rows: int, element: str, in_pla
     (fusion,) = tiling.plan(hlo.parse(text), machine=machine).fusions
     (product,) = [s for s in fusion.schedule.phases[-1].steps if isinstance(s, Contract)]
     assert (product.right.buffer.scope is Scope.ARGUMENT) == in_place
+
+
+AVERAGE = """func.func @main(%x: tensor<1x7x7x320xf32>, %w: tensor<1280x320x1x1xf32>) -> tensor<1x1280xf32> {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x7x7x320xf32>, tensor<1280x320x1x1xf32>) -> tensor<1x7x7x1280xf32>
+  %r = stablehlo.reduce(%c init: %z) applies stablehlo.add across dimensions = [1, 2]
+       : (tensor<1x7x7x1280xf32>, tensor<f32>) -> tensor<1x1280xf32>
+  return %r : tensor<1x1280xf32>
+}"""
+
+
+@pytest.mark.parametrize(("tile", "width", "scope"), [
+    (128, 64, Scope.SHARED), (160, 32, Scope.SHARED), (80, 16, Scope.SHARED), (51, 64, Scope.THREAD),
+])  # fmt: skip
+def test_a_task_that_begins_inside_of_a_panel_is_a_product_too(tile: int, width: int, scope: Scope) -> None:
+    """Channels of an average are cut as the average is: panels become narrower, or a task packs its own. Plain loops, which
+    were taken before, read the weights again for each pixel."""
+    machine = tiling.Machine(cores=2, vector_bytes=64, vector_registers=32)
+    (made,) = in_form(AVERAGE, (1, tile), machine=machine)
+    (product,) = [s for s in made.main.steps if isinstance(s, Contract)]
+    assert (product.columns, product.right.buffer.scope) == (width, scope)

@@ -142,6 +142,30 @@ def test_kernels_of_a_network_are_right_and_proved() -> None:
     assert proof.holds, str(proof)
 
 
+def normed() -> hlo.Module:
+    """Channels are normed as the last dimension, turned before and back, around a depthwise convolution with a residual."""
+    t = Text(x=(1, 3, 20, 20), v=(16, 3, 3, 3), d=(16, 1, 7, 7), w=(16, 16, 1, 1))
+
+    def norm(a: str) -> str:
+        b, c, h, w = t.shapes[a]
+        a = t.each("abs", t.add("stablehlo.transpose @, dims = [0, 2, 3, 1]", [a], (b, h, w, c)))
+        return t.add("stablehlo.transpose @, dims = [0, 3, 1, 2]", [a], (b, c, h, w))
+
+    a = norm(t.convolution("%x", "%v"))
+    b = t.convolution(norm(t.convolution(a, "%d", groups=16)), "%w")
+    return t.module(t.sums(t.each("add", a, b), [2, 3]))
+
+
+def test_transposes_that_turn_back_are_left_out() -> None:
+    module = normed()
+    _, program = programs(module)
+    convolutions = [op for op in program.ops if op.name == "stablehlo.convolution"]
+    assert [op.attr("dimension_numbers").output_feature for op in convolutions] == [3, 3, 3]
+    used = {v for op in program.ops for v in op.operands} | set(program.results)
+    assert not [op for op in program.ops if op.name == "stablehlo.transpose" and op.results[0] in used]
+    assert agrees(module, program, integers(module))
+
+
 def alone() -> hlo.Module:
     t = Text(x=(1, 16, 9, 9), w=(16, 16, 3, 3))
     return t.module(t.convolution("%x", "%w"))

@@ -1,0 +1,110 @@
+"""Operands that are packed once for calls through XLA: what is kept is used for the same elements alone, and given back."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from codegen.call.kept_packs import KIND
+from codegen.launcher import memory
+
+if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
+    import jax
+    import jax.numpy as jnp
+
+pytestmark = pytest.mark.jax
+
+CALLS = 6  # the first is compiled, the second gives XLA the program, two looks find the same arrays
+
+
+def layers(x: Any, w: Any, v: Any) -> Any:
+    return jnp.tanh(x @ w.T) @ v.T
+
+
+@pytest.fixture
+def given() -> list[Any]:
+    rng = np.random.default_rng(3)
+    return [jnp.asarray(rng.standard_normal(s).astype(np.float32) / 8) for s in ((64, 512), (512, 512), (256, 512))]
+
+
+@pytest.fixture
+def own(given: list[Any]) -> Iterator[Any]:
+    """The function, called until what it packs of the weights is kept."""
+    f = tilewright.jit(layers, threads=1)
+    for _ in range(CALLS):
+        check(f, given)
+    assert packs_of(f)._kept is not None
+    yield f
+    f.clear_cache()
+
+
+def packs_of(f: Any) -> Any:
+    (packs,) = f._front._packs.values()
+    return packs
+
+
+def check(f: Any, given: list[Any]) -> None:
+    np.testing.assert_allclose(f(*given), jax.jit(layers)(*given), rtol=2e-4, atol=2e-5)
+
+
+def test_a_call_of_the_same_weights_leaves_out_their_packs(own: Any, given: list[Any]) -> None:
+    packs = packs_of(own)
+    kept = packs._kept
+    assert kept.packs == packs.packs and len(kept.packs) == 2
+    # The panels are what is read: with others in their place the result is another one.
+    lease = kept.lease
+    panels = np.frombuffer((np.ctypeslib.ctypes.c_char * lease.size_bytes).from_address(lease.address), np.float32)
+    panels *= 0
+    assert not np.any(np.asarray(own(*given)))
+    # Another image, the same weights; then other weights, whose addresses are not those that are kept.
+    assert not np.any(np.asarray(own(given[0] + 1, *given[1:])))
+    check(own, [given[0], given[1] * 2, given[2]])
+    check(own, [given[0], given[1], given[2] - 1])
+
+
+def test_memory_that_another_array_has_now_is_not_taken_for_what_was_there(own: Any, given: list[Any]) -> None:
+    x, w, v = given
+    given.clear()
+    place = w.unsafe_buffer_pointer()
+    other = jax.jit(lambda a: a * -3, donate_argnums=0)(w)
+    assert other.unsafe_buffer_pointer() == place and w.is_deleted()
+    check(own, [x, other, v])
+    assert packs_of(own)._kept is None
+
+
+def test_what_is_kept_goes_with_the_arrays_and_with_the_function(given: list[Any]) -> None:
+    def kept_bytes() -> int:
+        gc.collect()
+        return memory.pool.count(KIND).live_bytes
+
+    before = kept_bytes()
+    f = tilewright.jit(layers, threads=1)
+    for _ in range(CALLS):
+        jax.block_until_ready(f(*given))
+    assert kept_bytes() - before == (512 + 256) * 512 * 4
+    x, v = given[0], given[2]
+    given.clear()
+    assert kept_bytes() == before, "one of the weights is gone"
+    rng = np.random.default_rng(4)
+    given = [x, jnp.asarray(rng.standard_normal((512, 512)).astype(np.float32)), v]
+    for _ in range(200):
+        jax.block_until_ready(f(*given))
+    assert kept_bytes() > before, "looked at again"
+    del f
+    assert kept_bytes() == before
+
+
+def test_weights_that_change_at_each_call_are_looked_at_ever_more_rarely(given: list[Any]) -> None:
+    f = tilewright.jit(layers, threads=1)
+    x, w, v = given
+    for _ in range(40):
+        w, v = w + 1e-3, v * 0.99
+        f(x, w, v)
+    check(f, [x, w, v])
+    assert packs_of(f)._kept is None and f._front._looks_each >= 16
