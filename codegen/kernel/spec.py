@@ -31,7 +31,7 @@ from codegen.kernel.ir import (
 from codegen.kernel.print_numba import expression_source, statement_lines
 from codegen.kernel.rename import assigned, inside
 
-__all__ = ["INVARIANTS", "Invariant", "expressions", "faults"]
+__all__ = ["INVARIANTS", "Invariant", "below", "expressions", "faults"]
 
 CONSTANTS = frozenset({"inf", "nan"})
 
@@ -71,10 +71,11 @@ def expressions(s: Statement) -> Iterator[Expression]:
         roots = [s.test] if isinstance(s, If | While) else []
     for e in roots:
         if e is not None:
-            yield from _below(e)
+            yield from below(e)
 
 
-def _below(e: Any) -> Iterator[Expression]:
+def below(e: Any) -> Iterator[Expression]:
+    """An expression and all that are in it."""
     yield e
     for f in fields(e):
         part = getattr(e, f.name)
@@ -82,7 +83,7 @@ def _below(e: Any) -> Iterator[Expression]:
             # (A link of a comparison is a pair.)
             x = x[1] if isinstance(x, tuple) else x
             if hasattr(x, "__dataclass_fields__"):
-                yield from _below(x)
+                yield from below(x)
 
 
 def _read(e: Expression) -> str | None:

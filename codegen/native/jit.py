@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from codegen.native.lower import LoadedObject
 
 # raise it whenever the lowering of unchanged source changes
-GENERATOR_VERSION = "6"
+GENERATOR_VERSION = "7"
 
 
 @dataclass

@@ -24,8 +24,8 @@ from tiling.program.flatten import Program, flatten, region_key
 
 __all__ = ["changes", "planner_digest", "remember", "remembered_plan"]
 
-MANY_OPS = 300  # whose kernels take as long to compile as a process takes to start, which loads what this one has loaded
-MANY_MORE_OPS = 1500  # the same beside a process that has what compiles: what the other one loads is work that this one has done
+MANY_KINDS = 80  # of ops, whose kernels take as long to compile as a process takes to start, which loads what this one has loaded
+MANY_MORE_KINDS = 300  # the same beside a process that has what compiles: what the other one loads is work that this one has done
 
 
 def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
@@ -40,16 +40,17 @@ def remembered_plan(module: Module, entry: str = "main", machine: Machine | None
             return record.applied_to(made)
         except ValueError:
             pass  # the record is of another program after all
-    if _count(program) >= (MANY_MORE_OPS if workers.is_prepared() else MANY_OPS):
+    if _kinds(program) >= (MANY_MORE_KINDS if workers.is_prepared() else MANY_KINDS):
         workers.start_early()  # it loads what compiles while this process plans
     made = plan(module, entry, machine, supports)
     _write(key, made)
     return made
 
 
-def _count(program: Program) -> int:
-    """How many ops there are, with those of regions."""
-    return len(program.ops) + sum(1 for op in program.ops for region in op.regions for _ in walk(region))
+def _kinds(program: Program) -> int:
+    """How many different ops there are, with those of regions: equal layers are the same kernels."""
+    ops = [*program.ops, *(inner for op in program.ops for region in op.regions for inner in walk(region))]
+    return len({(op.name, *(v.type for v in (*op.operands, *op.results))) for op in ops})
 
 
 def remember(module: Module, entry: str, made: Plan) -> None:

@@ -50,14 +50,14 @@ __all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
 
 _log = logging.getLogger("tilewright")
 
-_PROGRAM_SECONDS, _OP_SECONDS = 0.38, 0.0018  # what compiling takes in a process of its own, roughly
-_WINDOW_SECONDS = 0.25  # and each kernel of a convolution beside that: tiles are sought for it, its borders are code of their own
+_PROGRAM_SECONDS, _OP_SECONDS, _KIND_SECONDS = 0.38, 0.0005, 0.008  # what compiling takes in a process of its own, roughly
+_WINDOW_SECONDS = 0.15  # and each kernel of a convolution beside that: tiles are sought for it, its borders are code of their own
 _LEAST_SECONDS = 0.45  # what compiles faster is compiled
 _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
 _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
 _LEAST_LOOK_SECONDS = 0.01
-_SHARE = 0.5  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
-_RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1e9, 2e9  # the evaluator's speed, roughly
+_SHARE = 0.3  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
+_RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 6e8, 4e9  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
 _MOST_BYTES = 1 << 30  # of values alive at once: an evaluation that needs more is given up
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
@@ -134,10 +134,11 @@ def _effect(module: Module) -> str | None:
 
 
 def _compile_seconds(module: Module) -> float:
-    """About what compiling takes; equal convolutions, as those of equal layers, are one kernel."""
+    """About what compiling takes: equal layers are planned once, and are the same kernels."""
     ops = [op for f in module.functions.values() for op in walk(f.body)]
+    kinds = {(op.name, *(v.type for v in (*op.operands, *op.results))) for op in ops}
     windows = {_window(op) for op in ops} - {None}
-    return _PROGRAM_SECONDS + _OP_SECONDS * len(ops) + _WINDOW_SECONDS * len(windows)
+    return _PROGRAM_SECONDS + _OP_SECONDS * len(ops) + _KIND_SECONDS * len(kinds) + _WINDOW_SECONDS * len(windows)
 
 
 def _window(op: Op) -> tuple[Any, ...] | None:

@@ -132,7 +132,7 @@ def test_an_error_in_a_kernel_is_raised_here(cache: Path) -> None:
 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [workers.Job(str(k), source(k) * 20, "", SIGNATURE, jit.default_target()) for k in range(6)]
+    jobs = [workers.Job(str(k), source(k) * 40, "", SIGNATURE, jit.default_target()) for k in range(6)]
     monkeypatch.delenv("TILEWRIGHT_COMPILE_PROCESSES", raising=False)
     monkeypatch.setattr(workers.os, "sched_getaffinity", lambda pid: {0}, raising=False)
     assert workers.helpers_for(jobs) == 0
