@@ -44,7 +44,7 @@ OPTIONAL = {
     "tilewright/jax/results.py": {"jax"},
     "tilewright/pjrt/__init__.py": {"jax"},
     "tilewright/pjrt/client.py": {"jaxlib"},
-    "tilewright/pjrt/executables.py": {"jaxlib"},
+    "tilewright/pjrt/partitioning.py": {"jaxlib"},
     "tilewright/pjrt/lowering.py": {"jax"},
     "tilewright/pjrt/registration.py": {"jax", "jaxlib"},
     "tilewright/jax/lapack.py": {"scipy"},
