@@ -173,7 +173,7 @@ LATE = {
     "tilewright/pictures.py": _OPTIONAL,
     "tilewright/pjrt/__init__.py": _OPTIONAL,
     "tilewright/pjrt/client.py": _OPTIONAL,
-    "tilewright/pjrt/executables.py": _OPTIONAL,
+    "tilewright/pjrt/partitioning.py": _OPTIONAL,
     "tilewright/pjrt/lowering.py": _OPTIONAL,
     "tilewright/pjrt/registration.py": _OPTIONAL,
     "tilewright/commands/progress.py": _START,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from hlo.module import Module, walk
+from hlo.text.foreign_options import options_of
 from interp.rules.custom_calls import KNOWN_TARGETS
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.tokens import results_of
@@ -58,7 +59,7 @@ def check_targets(module: Module, known: Collection[str]) -> None:
 
 
 def _number(op: Any) -> int:
-    number = op.extra["mhlo.backend_config"]["index"]
+    number = options_of(op)["index"]
     return int(getattr(number, "value", number))
 
 

@@ -27,7 +27,9 @@ from tilewright.pjrt.handles import Problem, Text, living
 from tilewright.pjrt.layout import NamedValue
 from tilewright.pjrt.native import functions, state
 
-__all__ = ["FUNCTIONS", "MEMORY_KIND", "Device", "client", "close", "device_of", "handle_list", "int64s", "named_values", "serial"]
+__all__ = [
+    "FUNCTIONS", "MEMORY_KIND", "Device", "client", "close", "device_of", "handle_list", "int64s", "named_values", "serial",
+]  # fmt: skip
 
 MEMORY_KIND = "device"  # jaxlib takes it for granted where it makes tokens
 _PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
@@ -90,7 +92,7 @@ class Device:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._words))
         self.handle = ctypes.addressof(self._words)
         self.memory = self.handle + 8 * records.DEVICE_WORDS
-        self._words[:] = (self.memory, number, self.handle, number)
+        self._words[:] = [self.memory, number, self.handle, number]
         self.text = Text(f"TilewrightDevice(id={number})")
         self.memory_text = Text(f"TilewrightMemory(id={number}, kind={MEMORY_KIND})")
         self.own_memory = (ctypes.c_uint64 * 1)(self.memory)

@@ -3,7 +3,7 @@
     %1 = "stablehlo.all_reduce"(%0) …    ->    %1 = custom_call @tilewright_process(%0) {backend_config = "0"}
 
 Kernels compute the rest. What such an op means is the evaluator's word (`interp.rules.collectives`): each thread runs the op as a
-process of the grid (`interp.run_process`), and what that waits for is exchanged here (`Run`). So deadlocks are told, not waited for.
+process of the grid (`interp.run.run_process`), and what that waits for is exchanged here (`Run`). So deadlocks are told.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def take_out(module: Module) -> list[Module]:
             op.definition = definition("stablehlo.custom_call")
             op.name = op.definition.name
             op.attributes = {"call_target_name": TARGET, "has_side_effect": True, "backend_config": str(len(parts) - 1)}
-            op.regions = []
+            op.regions = ()
     return parts
 
 

@@ -1,9 +1,9 @@
 """On which devices programs run; those of several partitions, cut into what each device computes.
 
-JAX sends a whole program with shardings (Shardy's, or `shard_map`'s manual parts), and leaves it to the platform to cut it up. XLA's
-partitioner does that, as for XLA's own devices: it runs inside a compilation for as many of XLA's CPU devices, which is made to
-write down what it hands on after that pass. That is a program of one partition with explicit collectives, as HLO's text; what XLA
-makes of it afterwards is dropped, and it need not succeed.
+JAX sends a whole program with shardings (Shardy's, or `shard_map`'s manual parts), and leaves it to the platform to cut it up.
+XLA's partitioner does that, as for XLA's own devices: it runs inside a compilation for as many of XLA's CPU devices, which is
+made to write down what it hands on after that pass. That is a program of one partition with explicit collectives, as HLO's text; what
+XLA makes of it afterwards is dropped, and it need not succeed.
 
 It relies on `make_cpu_client` of `jaxlib.xla_client`, on XLA's options `xla_dump_…`, on the pass's name, and on
 `mlir.hlo_to_stablehlo` of `jaxlib._jax`.
@@ -95,7 +95,8 @@ def _partitioned(code: bytes, options: Any, count: int) -> Partitioned:
             failure = str(e)
         found = {p.suffix: p.read_bytes() for p in pathlib.Path(folder).glob(_FILES)}
         if found.keys() != {".txt", ".pb"}:
-            raise Problem("INVALID_ARGUMENT", f"XLA's partitioner did not cut the program up: {failure or 'it wrote nothing down'}")
+            reason = failure or "it wrote nothing down"
+            raise Problem("INVALID_ARGUMENT", f"XLA's partitioner did not cut the program up: {reason}")
     to_stablehlo: Any = _jax.mlir.hlo_to_stablehlo
     return Partitioned(found[".txt"].decode(), to_stablehlo(field(found[".pb"], 1)))
 

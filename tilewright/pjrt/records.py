@@ -8,8 +8,8 @@
 
     device    its memory and its number; and a device's memory, its device and its number
 
-A handle of any of these but a memory of elements is the address of its record. Counts change in one step; the rest of buffers, events
-and tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
+A handle of any of these but a memory of elements is the address of its record. Counts change in one step; the rest of buffers,
+events and tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ OTHER, NUMBER, DEVICE_WORDS = 0, 1, 2
 
 # ---- a buffer
 MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, PLACE, DIMS = range(9)
-"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: its device. At DIMS the sizes, then the dimensions from the fastest."""
+"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: its device. At DIMS the sizes, then the dimensions from the
+fastest."""
 
 # ---- an event: its count comes first, as a memory's does
 ENDED, LISTENERS, FAILURE = 1, 2, 3

@@ -1,8 +1,8 @@
 """The threads that run what needs Python: callbacks, the evaluator's ops, programs too large for native calls, copies to hosts.
 
-Work is done in the order in which it came, by one thread; parts of a call of several devices by one thread for each of them. What
-such a thread itself asks for (a callback that calls a program) would wait for its own end: it gets a thread of its own, which stays
-for more of this kind.
+Work is done in the order in which it came, by one thread; parts of a call of several devices by one thread for each of them.
+What such a thread itself asks for (a callback that calls a program) would wait for its own end: it gets a thread of its own,
+which stays for more of this kind.
 """
 
 from __future__ import annotations

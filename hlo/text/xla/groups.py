@@ -24,9 +24,9 @@ _MOST = 1 << 20
 def mesh_rows(text: str) -> tuple[tuple[int, ...], ...] | None:
     """`mesh['x'=2,'y'=2] {'x'}`: the mesh's processes; those that differ along the named axes alone are a row.
 
-    They are numbered from 0 on in the mesh's order, or as `device_ids=(0,2,1,3)` or `device_ids=([2,2]T(1,0))` says. Of `'x':(2)3`
-    the axis is cut into 2 by 3 by the rest, and the middle is meant. The axis that is named last is the fastest one. None for what
-    is nothing of this kind.
+    They are numbered from 0 on in the mesh's order, or as `device_ids=(0,2,1,3)` or `device_ids=([2,2]T(1,0))` says. Of
+    `'x':(2)3` the axis is cut into 2 by 3 by the rest, and the middle is meant. The axis that is named last is the fastest one.
+    None for what is nothing of this kind.
 
     >>> mesh_rows("mesh['x'=2,'y'=3] {'x'}"), mesh_rows("mesh['x'=4] {'x':(2)2}")
     (((0, 3), (1, 4), (2, 5)), ((0, 1), (2, 3)))
