@@ -20,7 +20,7 @@ from interp.grid import Exchange, ProcessId
 from interp.run import run_process
 from tilewright.pjrt.handles import Problem
 
-__all__ = ["TARGET", "Run", "function", "take_out"]
+__all__ = ["TARGET", "Run", "function", "own_place", "take_out"]
 
 TARGET = "tilewright_process"
 
@@ -113,6 +113,11 @@ class _Own(threading.local):
 
 
 _own = _Own()
+
+
+def own_place() -> int:
+    """Which one of its call's devices this thread is: 0 where there is only one."""
+    return 0 if _own.run is None else _own.run.processes.index(_own.process)
 
 
 def function(parts: Sequence[Module]) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ from tilewright.pjrt import records, threads
 from tilewright.pjrt.buffers import Buffer, Coming, buffer_of, destroy, later
 from tilewright.pjrt.callbacks import check_targets, functions_of, targets
 from tilewright.pjrt.client import MEMORY_KIND, Named, client, device_of, int64s, serial
-from tilewright.pjrt.collectives import TARGET, Run, take_out
+from tilewright.pjrt.collectives import TARGET, Run, own_place, take_out
 from tilewright.pjrt.collectives import function as meeting
 from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
@@ -65,7 +65,7 @@ class Program:
         given = [k for k in range(len(main.arguments)) if not is_token(main, k)]
         self.donated = [k for k, is_donated in zip(given, is_given, strict=True) if is_donated]
         self.callbacks = functions_of(self.module)
-        calls = targets(self.callbacks)
+        calls = targets(self.module, self.callbacks, lambda: self.placing.devices[own_place()].number)
         if len(self.placing.devices) > 1:
             calls = {**calls, TARGET: meeting(take_out(self.module))}
         check_targets(self.module, calls)

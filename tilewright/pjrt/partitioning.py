@@ -2,8 +2,8 @@
 
 JAX sends a whole program with shardings (Shardy's, or `shard_map`'s manual parts), and leaves it to the platform to cut it up.
 XLA's partitioner does that, as for XLA's own devices: it runs inside a compilation for as many of XLA's CPU devices, which is
-made to write down what it hands on after that pass. That is a program of one partition with explicit collectives, as HLO's text; what
-XLA makes of it afterwards is dropped, and it need not succeed.
+made to write down what it hands on after that pass. That is a program of one partition with explicit collectives, as HLO's text;
+what XLA makes of it afterwards is dropped, and it need not succeed.
 
 It relies on `make_cpu_client` of `jaxlib.xla_client`, on XLA's options `xla_dump_…`, on the pass's name, and on
 `mlir.hlo_to_stablehlo` of `jaxlib._jax`.
