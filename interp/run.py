@@ -17,9 +17,9 @@ from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
 from interp.errors import InputError, LimitError
 from interp.grid import Grid, ProcessId
-from interp.machine import Budget, Context, Limits, Machine, TraceEvent
+from interp.machine import Budget, Context, Limits, Machine, TraceEvent, Wait
 
-__all__ = ["evaluate", "run_parallel"]
+__all__ = ["evaluate", "run_parallel", "run_process"]
 
 CustomCalls = Mapping[str, Callable[..., Any]]
 Trace = Callable[[TraceEvent], None]
@@ -90,6 +90,28 @@ def run_parallel(
     grid = (len(programs), len(programs[0]))
     results = _run(module, functions, grid, inputs, infeed, custom_calls, trace, limits)
     return tuple(value for process in functions for value in results[process])
+
+
+def run_process(
+    module: Module, arrays: Sequence[Any], process: ProcessId, grid: tuple[int, int], answer: Callable[[Wait], Any]
+) -> tuple[Any, ...]:
+    """The results of `main` as one process of a grid, of so many replicas and partitions, whose others run elsewhere.
+
+    `answer` is asked for what the process waits for (`interp.grid`): it returns when the others have given it.
+
+    Raises what `evaluate` raises, and what `answer` raises.
+    """
+    function = _function(module, "main")
+    machine = Machine(Context(module, Budget(Limits()), process, grid), {})
+    with np.errstate(all="ignore"):
+        given = enumerate(zip(arrays, function.arguments, strict=True))
+        machine.start(function.body, [_checked(x, a.type, k, function) for k, (x, a) in given])
+        request = machine.run(None)
+        while request is not None:
+            request = machine.run(answer(request))
+    taken: IdentityDict[Any, None] = IdentityDict()
+    taken.update((x, None) for x in arrays)
+    return tuple(_own(v, taken) for v in machine.results or ())
 
 
 def _function(module: Module, name: str) -> Function:

@@ -196,4 +196,4 @@ class Lexer:
         raise self.error("an opening bracket without its closing one", begin)
 
 
-_BRACKETS = re.compile(r'"(?:[^"\\\n]++|\\.)*+"|->|>=|//[^\n]*|[<>()\[\]{}]')
+_BRACKETS = re.compile(r'"(?:[^"\\\n]++|\\.)*+"|->|>=|<=|//[^\n]*|[<>()\[\]{}]')

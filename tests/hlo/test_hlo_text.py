@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlo
-from hlo.attributes import ConvDimensions, DotDimensions, GatherDimensions
+from hlo.attributes import ChannelHandle, ConvDimensions, DotDimensions, GatherDimensions
 from hlo.types import Layout
 
 PROGRAM = """HloModule m, entry_computation_layout={(f32[10,20]{1,0})->f32[10]{0}}
@@ -96,6 +96,10 @@ def test_operands_come_before_their_uses() -> None:
         ("ROOT r = s32[2,3] iota(), iota_dimension=1", "iota_dimension", 1),
         ("p = f32[4] parameter(0)\nROOT r = f32[8] all-gather(p), replica_groups=[2,2]<=[4], dimensions={0}", "replica_groups", ((0, 1), (2, 3))),
         ("p = f32[4] parameter(0)\nROOT r = f32[8] all-gather(p), replica_groups=[2,2]<=[2,2]T(1,0), dimensions={0}", "replica_groups", ((0, 2), (1, 3))),
+        ("p = f32[4] parameter(0), sharding={devices=[2]<=[2]}\nROOT r = f32[8] all-gather(p), replica_groups=mesh['a'=2,'b'=2] {'a'}, dimensions={0}", "replica_groups", ((0, 2), (1, 3))),
+        ("p = f32[4] parameter(0)\nROOT r = f32[8] all-gather(p), replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}, dimensions={0}", "replica_groups", ((0, 1), (2, 3))),
+        ("p = f32[4] parameter(0)\nROOT r = f32[8] all-gather(p), replica_groups=mesh['a'=4], device_ids=(3,2,1,0) {'a':(2)2}, dimensions={0}", "replica_groups", ((3, 2), (1, 0))),
+        ("p = f32[4] parameter(0)\nROOT r = f32[4] all-to-all(p), channel_id=3, replica_groups={{0,1}}, dimensions={0}", "channel_handle", ChannelHandle(3, 1)),
     ],
 )  # fmt: skip
 def test_attributes(line: str, name: str, expected: object) -> None:

@@ -412,12 +412,12 @@ SLOW = ("training", "random_bits", "linear_algebra", "interrupts")
 CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}
 
 
-def main(names: list[str]) -> None:
+def report(checks: dict[str, Any], names: list[str]) -> None:
     """Runs checks and prints what came of each."""
     found: dict[str, str | None] = {}
     for name in names:
         try:
-            CHECKS[name]()
+            checks[name]()
             found[name] = None
         except (Exception, pytest.fail.Exception):  # noqa: BLE001 (reported under the check's name)
             found[name] = traceback.format_exc()
@@ -425,4 +425,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    report(CHECKS, sys.argv[1:])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tomllib
 
 import pytest
 
+from tests.jax import pjrt_devices, pjrt_foreign
 from tests.jax.pjrt_checks import CHECKS, SLOW
 from tilewright.pjrt import layout
 
@@ -20,17 +22,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def run(
-    *arguments: str, platforms: str | None = "tilewright", paths: tuple[pathlib.Path, ...] = ()
+    *arguments: str, platforms: str | None = "tilewright", paths: tuple[pathlib.Path, ...] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """A Python process with JAX's platforms set."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths))), **variables}
     environment.pop("JAX_PLATFORMS", None)
     if platforms is not None:
         environment["JAX_PLATFORMS"] = platforms
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def outcomes(names: list[str], folder: pathlib.Path) -> dict[str, str | None]:
+def outcomes(names: list[str], folder: pathlib.Path, *module: str, **variables: str) -> dict[str, str | None]:
     """What came of checks, all in one process, in which JAX finds the platform by the entry point that the project declares."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     entries = project["entry-points"]["jax_plugins"]
@@ -39,7 +41,8 @@ def outcomes(names: list[str], folder: pathlib.Path) -> dict[str, str | None]:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tilewright\nVersion: 0\n", "utf-8")
     lines = ["[jax_plugins]", *(f"{name} = {module}" for name, module in entries.items()), ""]
     (metadata / "entry_points.txt").write_text("\n".join(lines), "utf-8")
-    done = run("-m", "tests.jax.pjrt_checks", *names, paths=(folder,))
+    package, *given = module or ("pjrt_checks",)
+    done = run("-m", f"tests.jax.{package}", *given, *names, paths=(folder,), **variables)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -66,6 +69,34 @@ def test_on_the_platform(name: str, quick: dict[str, str | None]) -> None:
 @pytest.mark.parametrize("name", SLOW)
 def test_on_the_platform_at_length(name: str, slow: dict[str, str | None]) -> None:
     assert slow[name] is None, slow[name]
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """What came of the checks of several devices."""
+    folder = tmp_path_factory.mktemp("devices")
+    return outcomes([*pjrt_devices.CHECKS], folder, "pjrt_devices", TILEWRIGHT_DEVICES="4")
+
+
+@pytest.mark.parametrize("name", pjrt_devices.CHECKS)
+def test_on_several_devices(name: str, devices: dict[str, str | None]) -> None:
+    assert devices[name] is None, devices[name]
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """What came of the checks of foreign functions."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler: foreign functions were not called")
+    folder = tmp_path_factory.mktemp("foreign")
+    return outcomes([*pjrt_foreign.CHECKS], folder, "pjrt_foreign", str(pjrt_foreign.compiled(compiler, folder)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pjrt_foreign.CHECKS)
+def test_foreign_functions(name: str, foreign: dict[str, str | None]) -> None:
+    assert foreign[name] is None, foreign[name]
 
 
 ENDS = {

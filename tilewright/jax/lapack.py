@@ -20,6 +20,7 @@ import numpy as np
 
 from hlo.foreign import borrows, known, with_routines
 from hlo.module import Op
+from hlo.text.foreign_options import options_of
 from hlo.types import TensorType
 
 __all__ = ["CUSTOM_CALLS"]
@@ -52,8 +53,7 @@ class _Call:
     """One custom call: its LAPACK prefix (s, d, c, z), its options, and how its results look."""
 
     def __init__(self, op: Op, prefix: str) -> None:
-        found = op.extra.get("mhlo.backend_config", {})
-        self.options: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        self.options = options_of(op)
         self.prefix = prefix
         self.results: list[TensorType] = []
         for r in op.results:

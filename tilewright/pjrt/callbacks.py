@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from hlo.module import Module, walk
+from hlo.text.foreign_options import options_of
 from interp.rules.custom_calls import KNOWN_TARGETS
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.tokens import results_of
+from tilewright.pjrt.ffi import handlers
 from tilewright.pjrt.handles import Problem
 
 __all__ = ["Callback", "CallbackList", "check_targets", "functions_of", "targets"]
@@ -58,7 +60,7 @@ def check_targets(module: Module, known: Collection[str]) -> None:
 
 
 def _number(op: Any) -> int:
-    number = op.extra["mhlo.backend_config"]["index"]
+    number = options_of(op)["index"]
     return int(getattr(number, "value", number))
 
 
@@ -69,12 +71,21 @@ def functions_of(module: Module) -> dict[int, Callback]:
     return {n: _known[n] for n in numbers}
 
 
-def targets(callbacks: dict[int, Callback]) -> dict[str, Callable[..., Any]]:
-    """The custom calls of a program with these callbacks."""
-    if not callbacks:
-        return dict(CUSTOM_CALLS)
+def targets(module: Module, callbacks: dict[int, Callback], device: Callable[[], int]) -> dict[str, Callable[..., Any]]:
+    """The custom calls of a program with these callbacks; `device` tells the number of the caller's device.
+
+    Raises Problem for a native function that cannot be called.
+    """
+    found = dict(CUSTOM_CALLS)
+    ops: Iterable[Any] = (op for f in module.functions.values() for op in walk(f.body))
+    for target in {op.attr("call_target_name") for op in ops if op.name == "stablehlo.custom_call"}:
+        stages = handlers.find(target, is_own=True)
+        if stages is None and target not in found and target not in KNOWN_TARGETS:
+            stages = handlers.find(target, is_own=False)
+        if stages is not None:
+            found[target] = handlers.function(stages, device)
 
     def call(op: Any, *operands: Any) -> Any:
         return results_of(callbacks[_number(op)].function(*operands), op)
 
-    return {**CUSTOM_CALLS, **dict.fromkeys(_TARGETS, call)}
+    return {**found, **dict.fromkeys(_TARGETS if callbacks else (), call)}

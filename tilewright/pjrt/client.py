@@ -1,4 +1,7 @@
-"""The client, its one device with one memory, and their topology: what there is, told to jaxlib."""
+"""The client, its devices with one memory each, and their topology: what there is, told to jaxlib.
+
+There is one device, or as many as TILEWRIGHT_DEVICES says. A device is described by its own handle.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import numpy as np
 
 from codegen.native.source_digest import source_digest
 from codegen.target import default_target
+from hlo.settings import positive_setting
 from tilewright import __version__
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.pjrt import records, threads
@@ -23,7 +27,9 @@ from tilewright.pjrt.handles import Problem, Text, living
 from tilewright.pjrt.layout import NamedValue
 from tilewright.pjrt.native import functions, state
 
-__all__ = ["FUNCTIONS", "MEMORY_KIND", "check_device", "client", "close", "int64s", "named_values", "serial"]
+__all__ = [
+    "FUNCTIONS", "MEMORY_KIND", "Device", "client", "close", "device_of", "handle_list", "int64s", "named_values", "serial",
+]  # fmt: skip
 
 MEMORY_KIND = "device"  # jaxlib takes it for granted where it makes tokens
 _PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
@@ -33,6 +39,11 @@ _STRING, _INT64, _INT64S, _FLOAT, _BOOL = range(5)
 def int64s(values: Any) -> np.ndarray:
     """Numbers as C has them: an array that must live as long as they are read."""
     return np.array(list(values), np.int64)
+
+
+def handle_list(handles: list[int]) -> Any:
+    """Handles as C has them: an array that must live as long as they are read."""
+    return (ctypes.c_uint64 * len(handles))(*handles)
 
 
 class Named:
@@ -72,6 +83,22 @@ def named_values(values: dict[str, Any]) -> Named:
 # ---------------------------------------------------------------- what there is
 
 
+class Device:
+    """A device with its one memory: records (`records`) that live as long as the process, and texts."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._words = (ctypes.c_int64 * (2 * records.DEVICE_WORDS))()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._words))
+        self.handle = ctypes.addressof(self._words)
+        self.memory = self.handle + 8 * records.DEVICE_WORDS
+        self._words[:] = [self.memory, number, self.handle, number]
+        self.text = Text(f"TilewrightDevice(id={number})")
+        self.memory_text = Text(f"TilewrightMemory(id={number}, kind={MEMORY_KIND})")
+        self.own_memory = (ctypes.c_uint64 * 1)(self.memory)
+        self.own_device = (ctypes.c_uint64 * 1)(self.handle)
+
+
 class _Client:
     """The one client of a process: handles and texts that live as long as that."""
 
@@ -81,16 +108,15 @@ class _Client:
         # JAX's persistent cache tells programs apart by this: another state of the sources, another machine
         self.version = Text(f"tilewright {__version__} {source_digest(_PACKAGES)} {target.key}")
         self.kind = Text(f"{platform.machine()} with {os.cpu_count()} cores")
-        self.device_text = Text("TilewrightDevice(id=0)")
         self.memory_kind = Text(MEMORY_KIND)
-        self.memory_text = Text(f"TilewrightMemory(id=0, kind={MEMORY_KIND})")
         self.no_values = Named({})
-        self.client, self.device, self.description, self.memory, self.topology = (living.new(self) for _ in range(5))
+        self.client, self.topology = living.new(self), living.new(self)
+        self.devices = tuple(map(Device, range(positive_setting("TILEWRIGHT_DEVICES") or 1)))
+        self.by_handle = {handle: d for d in self.devices for handle in (d.handle, d.memory)}
         state.words[records.KIND_TEXT], state.words[records.KIND_SIZE] = self.memory_kind.address, self.memory_kind.size
-        state.words[records.DEVICE], state.words[records.SPACE] = self.device, self.memory
-        self.devices, self.memories, self.descriptions = (
-            (ctypes.c_uint64 * 1)(handle) for handle in (self.device, self.memory, self.description)
-        )
+        state.words[records.DEVICE] = self.devices[0].handle
+        self.device_list = handle_list([d.handle for d in self.devices])
+        self.memory_list = handle_list([d.memory for d in self.devices])
 
 
 @functools.cache
@@ -99,11 +125,14 @@ def client() -> _Client:
     return _Client()
 
 
-def check_device(device: int | None, memory: int | None) -> None:
-    """Raises Problem for a device or a memory that is not the client's own; None stands for that."""
+def device_of(device: int | None, memory: int | None = None) -> Device:
+    """The device of a handle of its own or of its memory's; the first one for None. Raises Problem for what is neither."""
     own = client()
-    if device not in (None, own.device) or memory not in (None, own.memory):
-        raise Problem("INVALID_ARGUMENT", "expected Tilewright's one device and its memory, found another")
+    handle = device or memory
+    found = own.by_handle.get(handle) if handle else own.devices[0]
+    if found is None:
+        raise Problem("INVALID_ARGUMENT", "expected one of Tilewright's devices or its memory, found another")
+    return found
 
 
 # ---------------------------------------------------------------- plugin and client
@@ -168,8 +197,25 @@ def _handle(field: str, name: str) -> Callable[[Any], None]:
 
 def _list(field: str, name: str) -> Callable[[Any], None]:
     def give(a: Any) -> None:
-        setattr(a, field, ctypes.addressof(getattr(client(), name)))
-        a.count = 1
+        handles = getattr(client(), name)
+        setattr(a, field, ctypes.addressof(handles))
+        a.count = len(handles)
+
+    return give
+
+
+def _of_device(field: str, name: str, given: str = "device") -> Callable[[Any], None]:
+    """What a device or a memory, the argument's field `given`, has under a name; `text` and lists of one are told so."""
+
+    def give(a: Any) -> None:
+        value = getattr(device_of(getattr(a, given)), name)
+        if isinstance(value, Text):
+            value.give(a)
+        elif isinstance(value, int):
+            setattr(a, field, value)
+        else:
+            setattr(a, field, ctypes.addressof(value))
+            a.count = len(value)
 
     return give
 
@@ -179,15 +225,17 @@ def _no_attributes(a: Any) -> None:
 
 
 def _look_up(a: Any) -> None:
-    if a.id != 0:
-        raise Problem("INVALID_ARGUMENT", f"expected device 0, found {a.id}")
-    a.device = client().device
+    devices = client().devices
+    if not 0 <= a.id < len(devices):
+        raise Problem("INVALID_ARGUMENT", f"expected a device from 0 to {len(devices) - 1}, found {a.id}")
+    a.device = devices[a.id].handle
 
 
 def _assignment(a: Any) -> None:
-    if a.replicas * a.partitions != 1 or a.count < 1:
-        raise Problem("UNIMPLEMENTED", f"one device has no place for {a.replicas} replicas of {a.partitions} partitions")
-    ctypes.c_int.from_address(a.assignment).value = 0
+    wanted, there = a.replicas * a.partitions, len(client().devices)
+    if wanted > there or a.count < wanted:
+        raise Problem("INVALID_ARGUMENT", f"{there} devices have no place for {a.replicas} replicas of {a.partitions} partitions")
+    (ctypes.c_int * wanted).from_address(a.assignment)[:] = range(wanted)
 
 
 def _memory_stats(a: Any) -> None:
@@ -224,35 +272,35 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Client_PlatformName": _texts("name"),
     "Client_PlatformVersion": _texts("version"),
     "Client_ProcessIndex": _number("index", 0),
-    "Client_Devices": _list("devices", "devices"),
-    "Client_AddressableDevices": _list("devices", "devices"),
+    "Client_Devices": _list("devices", "device_list"),
+    "Client_AddressableDevices": _list("devices", "device_list"),
     "Client_LookupDevice": _look_up,
     "Client_LookupAddressableDevice": _look_up,
-    "Client_AddressableMemories": _list("memories", "memories"),
+    "Client_AddressableMemories": _list("memories", "memory_list"),
     "Client_DefaultDeviceAssignment": _assignment,
     "Client_TopologyDescription": _handle("topology", "topology"),
-    "DeviceDescription_Id": _number("id", 0),
+    "DeviceDescription_Id": _of_device("id", "number", "description"),
     "DeviceDescription_ProcessIndex": _number("index", 0),
     "DeviceDescription_Attributes": _no_attributes,
     "DeviceDescription_Kind": _texts("kind"),
-    "DeviceDescription_DebugString": _texts("device_text"),
-    "DeviceDescription_ToString": _texts("device_text"),
-    "Device_GetDescription": _handle("description", "description"),
+    "DeviceDescription_DebugString": _of_device("text", "text", "description"),
+    "DeviceDescription_ToString": _of_device("text", "text", "description"),
+    "Device_GetDescription": _of_device("description", "handle"),
     "Device_IsAddressable": _number("is_addressable", True),
-    "Device_LocalHardwareId": _number("id", 0),
-    "Device_AddressableMemories": _list("memories", "memories"),
-    "Device_DefaultMemory": _handle("memory", "memory"),
+    "Device_LocalHardwareId": _of_device("id", "number"),
+    "Device_AddressableMemories": _of_device("memories", "own_memory"),
+    "Device_DefaultMemory": _of_device("memory", "memory"),
     "Device_MemoryStats": _memory_stats,
-    "Memory_Id": _number("id", 0),
+    "Memory_Id": _of_device("id", "number", "memory"),
     "Memory_Kind_Id": _number("id", 0),
-    "Memory_DebugString": _texts("memory_text"),
-    "Memory_ToString": _texts("memory_text"),
-    "Memory_AddressableByDevices": _list("devices", "devices"),
+    "Memory_DebugString": _of_device("text", "memory_text", "memory"),
+    "Memory_ToString": _of_device("text", "memory_text", "memory"),
+    "Memory_AddressableByDevices": _of_device("devices", "own_device", "memory"),
     "TopologyDescription_Create": _handle("topology", "topology"),
     "TopologyDescription_Destroy": _nothing,
     "TopologyDescription_PlatformName": _texts("name"),
     "TopologyDescription_PlatformVersion": _texts("version"),
-    "TopologyDescription_GetDeviceDescriptions": _list("descriptions", "descriptions"),
+    "TopologyDescription_GetDeviceDescriptions": _list("descriptions", "device_list"),
     "TopologyDescription_Serialize": _serialize_topology,
     "TopologyDescription_Attributes": _no_attributes,
 }

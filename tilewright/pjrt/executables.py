@@ -21,44 +21,53 @@ from codegen.call.xla_call import Failures, XlaCall, expect_memory
 from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
+from hlo.module import Module
 from hlo.text.bytecode import MAGIC, text_of
 from hlo.types import TensorType
 from tilewright.jax.first_call import parsed
 from tilewright.jax.kept_programs import donated
 from tilewright.jax.tokens import is_token, tokens_as_arrays
 from tilewright.pjrt import records, threads
-from tilewright.pjrt.buffers import Buffer, buffer_of, destroy, later
+from tilewright.pjrt.buffers import Buffer, Coming, buffer_of, destroy, later
 from tilewright.pjrt.callbacks import check_targets, functions_of, targets
-from tilewright.pjrt.client import MEMORY_KIND, Named, check_device, client, int64s, serial
+from tilewright.pjrt.client import MEMORY_KIND, Named, client, device_of, int64s, serial
+from tilewright.pjrt.collectives import TARGET, Run, own_place, take_out
+from tilewright.pjrt.collectives import function as meeting
 from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
 from tilewright.pjrt.layout import Program as GivenProgram
 from tilewright.pjrt.native import functions, state
+from tilewright.pjrt.partitioning import Placing
 
 __all__ = ["FUNCTIONS", "Program"]
 
 _MAGIC = b"tilewright program 1\n"
 _CODES = ("mlir",)
 _FOREVER = 1 << 62
-# A device assignment of one replica, one partition, device 0, as a protocol buffer
-_ASSIGNMENT = bytes([0x08, 1, 0x10, 1, 0x1A, 3, 0x0A, 1, 0])
 
 
 class Program:
     """A compiled program. `code` is what it was compiled from, `options` what it was compiled with."""
 
     def __init__(self, code: bytes, options: bytes) -> None:
-        _check_options(options)
+        self.placing = Placing(options)
         self.code, self.options = code, options
-        self.module = parsed(text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode())
+        self.module = _parsed(code)
+        is_given = donated(self.module)
+        self.cut = self.placing.partitioned(code) if self.placing.partitions > 1 else None
+        if self.cut is not None:
+            self.module = parsed(self.cut.text)
         tokens_as_arrays(self.module)
         main = self.module.function()
         types = [_as_array(t) for t in main.result_types]
         self.types = types
+        self.made_types = [(t.dtype, t.static_shape) for t in types]
         given = [k for k in range(len(main.arguments)) if not is_token(main, k)]
-        self.donated = [k for k, is_donated in zip(given, donated(self.module), strict=True) if is_donated]
+        self.donated = [k for k, is_donated in zip(given, is_given, strict=True) if is_donated]
         self.callbacks = functions_of(self.module)
-        calls = targets(self.callbacks)
+        calls = targets(self.module, self.callbacks, lambda: self.placing.devices[own_place()].number)
+        if len(self.placing.devices) > 1:
+            calls = {**calls, TARGET: meeting(take_out(self.module))}
         check_targets(self.module, calls)
         self.compiled: codegen.Executable | None = codegen.compile(self.module, custom_calls=calls)
         self.given_bytes = _bytes_of(v.type for v in main.arguments)
@@ -82,6 +91,7 @@ class Program:
         words = (
             self.call.address if self.call is not None else 0, len(main.arguments), len(types), self._rows.ctypes.data,
             self._donated.ctypes.data, len(self.donated), 0, 0 if self.is_hosted else _FOREVER, self.is_hosted,
+            self.placing.devices[0].handle, self.placing.replicas, self.placing.partitions,
         )  # fmt: skip
         self.words = (ctypes.c_int64 * records.PROGRAM_WORDS)(*words)
         self.costs = Named({"bytes accessed": float(self.given_bytes + self.made_bytes)})
@@ -101,6 +111,8 @@ class Program:
 
         One with steps of Python's is run by its caller where its arguments are there, as on JAX's CPU.
         """
+        if len(self.placing.devices) > 1:
+            return None
         call = compiled.for_xla(0, self.failures, is_plain=True)
         if isinstance(call, Declined):
             return None
@@ -136,18 +148,8 @@ def _bytes_of(types: Any) -> int:
     return sum(t.size_bytes for t in types if isinstance(t, TensorType) and t.is_static)
 
 
-def _check_options(options: bytes) -> None:
-    """Raises Problem for what one device cannot do."""
-    from jaxlib import xla_client
-
-    if not options:
-        return
-    build = xla_client.CompileOptions.ParseFromString(options).executable_build_options
-    if build.num_replicas * build.num_partitions != 1:
-        raise Problem(
-            "UNIMPLEMENTED",
-            f"one device has no place for {build.num_replicas} replicas of {build.num_partitions} partitions",
-        )
+def _parsed(code: bytes) -> Module:
+    return parsed(text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode())
 
 
 def _bytes(address: int | None, size: int) -> bytes:
@@ -164,15 +166,19 @@ def _compile(a: Any) -> None:
 
 def _execute(a: Any) -> None:
     program: Program = living[a.executable]
-    if a.devices != 1:
-        raise Problem("INVALID_ARGUMENT", f"expected one device, found {a.devices}")
-    check_device(a.device, None)
+    placing = program.placing
+    if a.devices != len(placing.devices):
+        raise Problem("INVALID_ARGUMENT", f"expected the arguments of {len(placing.devices)} devices, found {a.devices}")
     executable = program.executable()
     interrupts.raise_pending()
     failure = program.failures.take()
     if failure is not None:
         raise failure
     _wait_for_room()
+    if a.devices > 1:
+        _execute_together(a, program, executable)
+        return
+    device = device_of(a.device) if a.device else placing.devices[0]
     if program.call is not None:
         functions().have_worker()
         if functions().enter("LoadedExecutable_Execute", ctypes.addressof(a), is_forced=True) == records.DONE:
@@ -181,13 +187,9 @@ def _execute(a: Any) -> None:
         failure = program.failures.take()
         if failure is not None:
             raise failure
-    given = (ctypes.c_uint64 * a.count).from_address(ctypes.c_uint64.from_address(a.arguments).value) if a.count else ()
-    buffers = [Buffer(handle) for handle in given]
+    buffers = _buffers(a, 0)
     taken = [b.taken() for b in buffers]
-    options = ExecuteOptions.from_address(a.options)
-    if options.sends or options.receives:
-        raise Problem("UNIMPLEMENTED", "programs that send to the host or receive from it")
-    kept = set((ctypes.c_int64 * options.kept_count).from_address(options.kept)) if options.kept_count else set()
+    kept = _kept(a)
 
     def results() -> list[np.ndarray]:
         arrays: list[Any] = [x.array() for x in taken]
@@ -203,23 +205,79 @@ def _execute(a: Any) -> None:
     try:
         if is_quick and all(x.is_there for x in taken):
             for array in results():
-                made.append(buffer_of(array))
+                made.append(buffer_of(device, array))
             interrupts.raise_pending()
         else:
             _check_memory(program)
-            made, event = later(results, [(t.dtype, t.static_shape) for t in program.types], more=bool(a.events))
+            made, event = later(device, results, program.made_types, more=bool(a.events))
     except BaseException:  # jaxlib does not look at results beside an error
         for handle in made:
             destroy(handle)
         raise
+    _hand_over(a, 0, program, buffers, kept, made, event)
+
+
+def _buffers(a: Any, place: int) -> list[Buffer]:
+    """The arguments of one of a call's devices."""
+    given = (ctypes.c_uint64 * a.count).from_address(_words_at(a.arguments, place)[place]) if a.count else ()
+    return [Buffer(handle) for handle in given]
+
+
+def _kept(a: Any) -> set[int]:
+    """Which arguments are not donated after all. Raises Problem for what is asked besides."""
+    options = ExecuteOptions.from_address(a.options)
+    if options.sends or options.receives:
+        raise Problem("UNIMPLEMENTED", "programs that send to the host or receive from it")
+    return set((ctypes.c_int64 * options.kept_count).from_address(options.kept)) if options.kept_count else set()
+
+
+def _words_at(address: int, place: int) -> Any:
+    return (ctypes.c_uint64 * (place + 1)).from_address(address)
+
+
+def _hand_over(
+    a: Any, place: int, program: Program, buffers: list[Buffer], kept: set[int], made: list[int], event: int
+) -> None:  # fmt: skip
+    """Gives jaxlib the results of one of a call's devices, and takes the donated arguments."""
     for k in program.donated:
         if k not in kept and not buffers[k].has_references:
             buffers[k].delete()
     if made:
-        handles: Any = (ctypes.c_uint64 * len(made)).from_address(ctypes.c_uint64.from_address(a.outputs).value)
+        handles: Any = (ctypes.c_uint64 * len(made)).from_address(_words_at(a.outputs, place)[place])
         handles[:] = made
     if a.events:
-        ctypes.c_uint64.from_address(a.events).value = event
+        _words_at(a.events, place)[place] = event
+
+
+def _execute_together(a: Any, program: Program, executable: codegen.Executable) -> None:
+    """A call by several devices: each computes in a thread of its own, and they meet in collectives."""
+    placing, kept = program.placing, _kept(a)
+    run = Run(placing.replicas, placing.partitions)
+    buffers = [_buffers(a, place) for place in range(a.devices)]
+    taken = [[b.taken() for b in row] for row in buffers]
+    coming: list[Coming] = []
+
+    def part(place: int) -> Callable[[], None]:
+        own, mine = taken[place], coming[place]
+
+        def compute() -> list[np.ndarray]:
+            arrays = [x.array() for x in own]
+            own.clear()
+            return list(executable(*arrays))
+
+        return lambda: mine.make(lambda: run.work(run.processes[place], compute))
+
+    try:
+        for device in placing.devices:
+            coming.append(Coming(device, program.made_types, bool(a.events)))
+        parts = [part(place) for place in range(a.devices)]
+    except BaseException:
+        for handle in (h for c in coming for h in c.handles):
+            destroy(handle)
+        raise
+    for place, mine in enumerate(coming):
+        _hand_over(a, place, program, buffers[place], kept, mine.handles, mine.event)
+    threads.submit_together(parts)
 
 
 def _check_memory(program: Program) -> None:
@@ -293,7 +351,8 @@ def _memory_stats(a: Any) -> None:
 
 
 def _devices(a: Any) -> None:
-    a.devices, a.count = ctypes.addressof(client().devices), 1
+    handles = living[a.executable].placing.list
+    a.devices, a.count = ctypes.addressof(handles), len(handles)
 
 
 def _delete(a: Any) -> None:
@@ -309,7 +368,10 @@ def _fingerprint(a: Any) -> None:
 
 
 def _optimized(a: Any) -> None:
-    given, code = GivenProgram.from_address(a.program), living[a.executable].code
+    program: Program = living[a.executable]
+    given, code = GivenProgram.from_address(a.program), program.code
+    if program.cut is not None:
+        code = program.cut.code
     if not given.code:
         given.code_size = len(code)
     elif given.code_size < len(code):
@@ -350,7 +412,7 @@ def _compile_options(a: Any) -> None:
 
 
 def _assignment(a: Any) -> None:
-    serial(a, _ASSIGNMENT)
+    serial(a, living[a.executable].placing.assignment)
 
 
 FUNCTIONS: dict[str, Callable[[Any], None]] = {

@@ -11,6 +11,7 @@ Names, order and numbers are facts of the interface (openxla/xla, `xla/pjrt/c/pj
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,7 @@ import numpy as np
 
 __all__ = [
     "API_SIZE", "ARGUMENTS", "CODES", "ELEMENTS", "FUNCTIONS", "VERSION", "Chunk", "ExecuteOptions", "MemoryLayout",
-    "NamedValue", "Program", "ShapeSpec", "check_size", "element_number",
+    "NamedValue", "Program", "ShapeSpec", "check_size", "element_number", "structure",
 ]  # fmt: skip
 
 VERSION = (0, 90)
@@ -34,10 +35,18 @@ LETTERS: dict[str, Any] = {
 }
 
 
-def _structure(name: str, fields: str, has_header: bool = True) -> Any:
+def structure(
+    name: str, fields: str, has_header: bool = True, inner: Mapping[str, Any] | None = None, has_size: bool = False
+) -> Any:
+    """The C structure with these fields; those of `inner` lie inside it. A header is its size and a pointer to extensions.
+
+    >>> ctypes.sizeof(structure("Pair", "a:i b:p")), ctypes.sizeof(structure("Pair", "a:i b:p", has_header=False))
+    (32, 16)
+    """
     rows = [tuple(f.split(":")) for f in fields.split()]
-    header = [("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p)] if has_header else []
-    return type(name, (ctypes.Structure,), {"_fields_": [*header, *((n, LETTERS.get(t) or INNER[t]) for n, t in rows)]})
+    header = [("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p)][: 2 if has_header else int(has_size)]
+    inside = INNER if inner is None else inner
+    return type(name, (ctypes.Structure,), {"_fields_": [*header, *((n, LETTERS.get(t) or inside[t]) for n, t in rows)]})
 
 
 INNER: dict[str, Any] = {}
@@ -49,9 +58,9 @@ class _Value(ctypes.Union):
 
 
 INNER["value"] = _Value
-NamedValue = INNER["named"] = _structure("NamedValue", "name:p name_size:z type:i value:value value_size:z")
-_Tiled = INNER["tiled"] = _structure("Tiled", "minor_to_major:p rank:z tile_dims:p tile_sizes:p tiles:z")
-_Strided = INNER["strided"] = _structure("Strided", "strides:p rank:z")
+NamedValue = INNER["named"] = structure("NamedValue", "name:p name_size:z type:i value:value value_size:z")
+_Tiled = INNER["tiled"] = structure("Tiled", "minor_to_major:p rank:z tile_dims:p tile_sizes:p tiles:z")
+_Strided = INNER["strided"] = structure("Strided", "strides:p rank:z")
 
 
 class _LayoutForm(ctypes.Union):
@@ -59,13 +68,13 @@ class _LayoutForm(ctypes.Union):
 
 
 INNER["form"] = _LayoutForm
-MemoryLayout = INNER["layout"] = _structure("MemoryLayout", "form:form type:i")
-Program = _structure("Program", "code:p code_size:z format:p format_size:z")
-ShapeSpec = _structure("ShapeSpec", "dims:p rank:z element:i")
-ExecuteOptions = _structure(
+MemoryLayout = INNER["layout"] = structure("MemoryLayout", "form:form type:i")
+Program = structure("Program", "code:p code_size:z format:p format_size:z")
+ShapeSpec = structure("ShapeSpec", "dims:p rank:z element:i")
+ExecuteOptions = structure(
     "ExecuteOptions", "send:p receive:p sends:z receives:z launch:i kept:p kept_count:z context:p location:p",
 )  # fmt: skip
-Chunk = _structure("Chunk", "data:p size:z deleter:p deleter_argument:p", has_header=False)
+Chunk = structure("Chunk", "data:p size:z deleter:p deleter_argument:p", has_header=False)
 
 _TEXT = "text:p text_size:z"
 _SHAPE = "dims:p rank:z element:i layout:p"
@@ -209,7 +218,7 @@ Event_Set event:p {_ERROR}
 """.replace("\n ", " ")
 
 ARGUMENTS: dict[str, Any] = {
-    name: _structure(f"{name}_Args", fields) for name, _, fields in (row.partition(" ") for row in _TABLE.strip().splitlines())
+    name: structure(f"{name}_Args", fields) for name, _, fields in (row.partition(" ") for row in _TABLE.strip().splitlines())
 }
 FUNCTIONS: tuple[str, ...] = tuple(ARGUMENTS)
 

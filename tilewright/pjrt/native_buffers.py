@@ -58,7 +58,8 @@ def kernel(begin, end):
                 memory[{DATA}] = memory_at + {LINE}
             buffer = words(buffer_at)
             buffer[{MEMORY}] = memory_at
-            buffer[{EVENT}] = new[{NEW_EVENT}]
+            buffer[{EVENT}] = new[{NEW_COMING}]
+            buffer[{PLACE}] = new[{NEW_PLACE}]
             buffer[{KEPT}] = 0
             buffer[{REFERENCES}] = 0
             buffer[{ELEMENT}] = new[{NEW_ELEMENT}]
@@ -139,9 +140,9 @@ def kernel(begin, end):
     elif end == {Buffer_OnDeviceSizeInBytes}:
         a[{buffer} + 1] = buffer[{SIZE}]
     elif end == {Buffer_Device}:
-        a[{buffer} + 1] = state[{DEVICE}]
+        a[{buffer} + 1] = buffer[{PLACE}]
     elif end == {Buffer_Memory}:
-        a[{buffer} + 1] = state[{SPACE}]
+        a[{buffer} + 1] = words(buffer[{PLACE}])[{OTHER}]
     elif end == {Buffer_IsDeleted}:
         is_deleted = int64(0)
         if buffer[{MEMORY}] == 0:
@@ -225,8 +226,12 @@ def kernel(begin, end):
     rank = a[{rank}]
     semantics = int_at(at + {semantics})
     is_taken = a[{layout}] == 0 and 0 <= element and element < {elements} and rank < 16
-    is_here = (a[{device}] == 0 or a[{device}] == state[{DEVICE}]) and (a[{memory}] == 0 or a[{memory}] == state[{SPACE}])
-    if is_taken and is_here:
+    place = a[{device}]
+    if place == 0 and a[{memory}] != 0:
+        place = words(a[{memory}])[{OTHER}]
+    if place == 0:
+        place = state[{DEVICE}]
+    if is_taken:
         size = words(state[{ITEM_BYTES}])[element]
         is_taken = size > 0
         dims = words(a[{dims}])
@@ -246,7 +251,8 @@ def kernel(begin, end):
                 new[{NEW_SIZE}] = size
                 new[{NEW_ADDRESS}] = 0
                 new[{NEW_OWNER}] = 0
-                new[{NEW_EVENT}] = 0
+                new[{NEW_COMING}] = 0
+                new[{NEW_PLACE}] = place
                 call_entry(state[{NEW}], room, state_at, 0, 0)
                 buffer_at = new[{NEW_BUFFER}]
                 FREE(room)

@@ -19,7 +19,9 @@ def kernel(begin, end):
     count = a[{count}]
     is_taken = program[{CALL}] != 0 and a[{devices}] == 1 and count == program[{GIVEN}]
     is_taken = is_taken and options[{sends}] == 0 and options[{receives}] == 0
-    is_taken = is_taken and (a[{device}] == 0 or a[{device}] == state[{DEVICE}])
+    place = a[{device}]
+    if place == 0:
+        place = program[{TARGET}]
     is_taken = is_taken and state[{WORKERS}] > 0 and state[{STOP}] == 0
     is_taken = is_taken and (own[{OWN_FORCED}] != 0 or state[{PENDING}] < {MOST_PENDING})
     task_at = int64(0)
@@ -45,6 +47,7 @@ def kernel(begin, end):
         for k in range(results):
             if number == k:
                 copy_bytes(request_at, rows + 8 * {NEW_WORDS} * k, 8 * {NEW_WORDS})
+                request[{NEW_PLACE}] = place
                 call_entry(state[{NEW}], request_at, state_at, 0, 0)
                 if request[{NEW_BUFFER}] != 0:
                     buffers[k] = request[{NEW_BUFFER}]
@@ -166,8 +169,11 @@ def kernel(begin, end):
     if end == {Executable_NumOutputs}:
         a[{count}] = words(a[{executable}])[{MADE}]
         own[{OWN_ANSWER}] = {DONE}
-    elif end == {Executable_NumReplicas} or end == {Executable_NumPartitions}:
-        a[{count}] = 1
+    elif end == {Executable_NumReplicas}:
+        a[{count}] = words(a[{executable}])[{REPLICAS}]
+        own[{OWN_ANSWER}] = {DONE}
+    elif end == {Executable_NumPartitions}:
+        a[{count}] = words(a[{executable}])[{PARTITIONS}]
         own[{OWN_ANSWER}] = {DONE}
     elif end == {Memory_Kind}:
         a[{text}] = state[{KIND_TEXT}]

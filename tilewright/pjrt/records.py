@@ -6,8 +6,10 @@
     task      a call that is on its way
     program   what a call needs to know, kept by `executables.Program`
 
-A handle of a buffer, an event or a program is the address of its record. Counts change in one step; the rest of buffers, events
-and tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
+    device    its memory and its number; and a device's memory, its device and its number
+
+A handle of any of these but a memory of elements is the address of its record. Counts change in one step; the rest of buffers,
+events and tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ LINE = 64
 LOCK = 0
 SIGNAL, SLEEPERS = 8, 9  # what sleeping workers look at
 HEAD, TAIL, PENDING, WORKERS, STOP, SPIN, TURN = 16, 17, 18, 19, 20, 21, 22
-MALLOC, FREE, PYTHON, DEVICE, SPACE, ITEM_BYTES = 24, 25, 26, 27, 28, 29
+MALLOC, FREE, PYTHON, DEVICE, ITEM_BYTES = 24, 25, 26, 27, 29  # DEVICE: the first one
 BUFFERS, MEMORIES, EVENTS, TASKS = 32, 33, 34, 35  # how many there are
 DROP_MEMORY, DROP_EVENT, NEW, NEW_EVENT, TAKE, RUN, FIRE, COUNT_EVENT = range(40, 48)  # addresses of functions
 KIND_TEXT, KIND_SIZE = 50, 51  # the name of the device's memory
@@ -33,9 +35,13 @@ STATE_WORDS = 64
 # ---- a memory: its record lies before its elements, or stands for elements elsewhere
 COUNT, DATA, ROOM, OWNER, MEMORY_WORDS = 0, 1, 2, 3, 4  # OWNER: the handle of the object whose elements they are, or 0
 
+# ---- a device, and its memory: which is the other one, and its number
+OTHER, NUMBER, DEVICE_WORDS = 0, 1, 2
+
 # ---- a buffer
-MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, DIMS = 0, 1, 2, 3, 4, 5, 6, 8
-"""KEPT: the memory of a deleted buffer with REFERENCES. At DIMS the sizes, then the dimensions from the fastest."""
+MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, PLACE, DIMS = range(9)
+"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: its device. At DIMS the sizes, then the dimensions from the
+fastest."""
 
 # ---- an event: its count comes first, as a memory's does
 ENDED, LISTENERS, FAILURE = 1, 2, 3
@@ -45,22 +51,23 @@ EVENT_WORDS = 4
 NEXT, CALLBACK, USER, LISTENER_WORDS = 0, 1, 2, 3
 
 # ---- what a new buffer is made from: no ADDRESS and no OWNER means memory of its own; LATER that its elements come later
-(NEW_ELEMENT, NEW_RANK, NEW_DIMS, NEW_SIZE, NEW_ADDRESS, NEW_OWNER, NEW_EVENT, NEW_BUFFER) = range(8)
-NEW_WORDS = 8
+(NEW_ELEMENT, NEW_RANK, NEW_DIMS, NEW_SIZE, NEW_ADDRESS, NEW_OWNER, NEW_COMING, NEW_PLACE, NEW_BUFFER) = range(9)
+NEW_WORDS = 9
 LATER = -1
 
 # ---- a program
-CALL, GIVEN, MADE, ROWS, DONATED, DONATIONS, CALLS, NANOSECONDS, HOSTED = range(9)
+CALL, GIVEN, MADE, ROWS, DONATED, DONATIONS, CALLS, NANOSECONDS, HOSTED, TARGET, REPLICAS, PARTITIONS = range(12)
 """CALL: the record of `codegen.call.xla_call`, or 0; ROWS: what each result is made from; DONATED, how many DONATIONS;
-CALLS that are on their way; NANOSECONDS of the last one; HOSTED: whether steps are Python's; its caller's thread runs it."""
-PROGRAM_WORDS = 9
+CALLS that are on their way; NANOSECONDS of the last one; HOSTED: whether steps are Python's; its caller's thread runs it;
+TARGET: its device, where a call names none; of several devices: REPLICAS of PARTITIONS."""
+PROGRAM_WORDS = 12
 
 # ---- a task: a link, what it runs, and as many words for each argument and each result
 (LINK, PROGRAM, DEPENDENCIES, RESULT_EVENT, STATUS, TROUBLE) = range(6)
 OWN = 8  # four words for the body of the program's call
 FRAME = 16  # the words of a call frame that the body reads
 REQUEST = 32
-TASK_HEAD = 40
+TASK_HEAD = 48
 GIVEN_WORDS = 3 + LISTENER_WORDS  # memories, events that were not there, addresses, listeners: each kind in a row
 MADE_WORDS = 3  # memories, addresses, buffers
 

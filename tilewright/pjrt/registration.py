@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from hlo.errors import TilewrightError
+from tilewright.pjrt.ffi import handlers
 from tilewright.pjrt.lowering import install
 from tilewright.pjrt.plugin import entries
 
@@ -20,6 +21,7 @@ def register(platform: str) -> None:
     """See `tilewright.pjrt.register`."""
     import jaxlib.version
     from jax._src import config, xla_bridge
+    from jaxlib import xla_client
 
     found: str = jaxlib.version.__version__
     if not _LEAST <= tuple(int(n) for n in found.split(".")[:3] if n.isdigit()) < _BELOW:
@@ -29,6 +31,7 @@ def register(platform: str) -> None:
             return
         xla_bridge.register_plugin(platform, priority=_PRIORITY, c_api=entries().capsule())
         install(platform)
+        xla_client.register_custom_call_handler(platform, handlers.register)
     named = (config.jax_platforms.value or "").split(",")
     if platform in named and "cpu" not in named:
         update: Any = config.update

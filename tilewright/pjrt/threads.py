@@ -1,7 +1,8 @@
 """The threads that run what needs Python: callbacks, the evaluator's ops, programs too large for native calls, copies to hosts.
 
-Work is done in the order in which it came, by one thread. What that thread itself asks for (a callback that calls a program)
-would wait for its own end: it gets a thread of its own, which stays for more of this kind.
+Work is done in the order in which it came, by one thread; parts of a call of several devices by one thread for each of them.
+What such a thread itself asks for (a callback that calls a program) would wait for its own end: it gets a thread of its own,
+which stays for more of this kind.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-__all__ = ["is_own", "outcome", "submit", "unfinished"]
+__all__ = ["is_own", "outcome", "submit", "submit_together", "unfinished"]
 
 
 def outcome(work: Callable[[], object]) -> BaseException | None:
@@ -26,8 +27,8 @@ def outcome(work: Callable[[], object]) -> BaseException | None:
 class _Level:
     """One thread and its queue; its own work goes to the next level's."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, lane: int) -> None:
+        self.number, self.lane = number, lane
         self.condition = threading.Condition()
         self.queue: deque[Callable[[], None]] = deque()
         self.unfinished = 0
@@ -38,7 +39,7 @@ class _Level:
             self.queue.append(work)
             self.unfinished += 1
             if self.thread is None:
-                self.thread = threading.Thread(target=self._run, name=f"tilewright-host-{self.number}", daemon=True)
+                self.thread = threading.Thread(target=self._run, name=f"tilewright-host-{self.number}-{self.lane}", daemon=True)
                 self.thread.start()
             self.condition.notify()
 
@@ -56,8 +57,8 @@ class _Level:
 
 
 _own = threading.local()
-_levels: list[_Level] = []
-_lock = threading.Lock()
+_levels: dict[tuple[int, int], _Level] = {}
+_lock, _together = threading.Lock(), threading.Lock()
 
 
 def is_own() -> bool:
@@ -67,23 +68,33 @@ def is_own() -> bool:
 
 def submit(work: Callable[[], None]) -> None:
     """Has some work done soon; it must not raise."""
+    _submit(work, 0)
+
+
+def submit_together(works: Sequence[Callable[[], None]]) -> None:
+    """Has works done at the same time, each by a thread of its own. Two calls' works meet in the same order everywhere."""
+    with _together:
+        for lane, work in enumerate(works):
+            _submit(work, 1 + lane)
+
+
+def _submit(work: Callable[[], None], lane: int) -> None:
     number = getattr(_own, "level", -1) + 1
     with _lock:
-        while len(_levels) <= number:
-            _levels.append(_Level(len(_levels)))
-    _levels[number].submit(work)
+        level = _levels.get((number, lane)) or _levels.setdefault((number, lane), _Level(number, lane))
+    level.submit(work)
 
 
 def unfinished() -> int:
     """How much work is on its way."""
-    return sum(level.unfinished for level in _levels)
+    return sum(level.unfinished for level in list(_levels.values()))
 
 
 def _after_fork() -> None:
     """The child has none of the threads."""
-    global _lock
+    global _lock, _together
     _levels.clear()
-    _lock = threading.Lock()
+    _lock, _together = threading.Lock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,6 +19,7 @@ from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.block_parser import run
 from hlo.text.lexer import Lexer
+from hlo.text.xla.groups import MESH
 from hlo.text.xla.special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
 from hlo.text.xla.table import OPCODES, BadValue, Row, integer
 from hlo.text.xla.types import parse_literal, parse_type, skip
@@ -124,8 +125,14 @@ class _Reader:
             found[m.group(1)] = text[begin:position]
 
     def _value_end(self, position: int) -> int:
-        """The end of an attribute's value: words, strings and balanced brackets without a space or comma between them."""
+        """The end of an attribute's value: words, strings and balanced brackets without a space or comma between them.
+
+        There are some in the groups that a mesh's axes form: `mesh['x'=2,'y'=2] {'x'}`.
+        """
         text = self.text
+        groups = MESH.match(text, position)
+        if groups is not None:
+            return groups.end()
         while position < len(text):
             c = text[position]
             if c in "{[(":

@@ -325,12 +325,9 @@ class _Writer:
             raise _Unsaid("HLO's all-to-all splits and concatenates one dimension")
         if not op.attr("replica_groups"):
             raise _Unsaid(f"HLO's all-to-all of one array needs replica groups, and {op.location} has none")
-        self._finish(
-            c,
-            op,
-            "all-to-all",
-            [f"replica_groups={plain_rows(op.attr('replica_groups'))}", f"dimensions={{{op.attr('split_dimension')}}}"],
-        )
+        texts = [f"replica_groups={plain_rows(op.attr('replica_groups'))}", f"dimensions={{{op.attr('split_dimension')}}}"]
+        channel = op.attr("channel_handle")
+        self._finish(c, op, "all-to-all", [f"channel_id={channel.handle}", *texts] if channel is not None else texts)
 
     def rng(self, c: _Computation, op: Op) -> None:
         """`rng(a, b), distribution=rng_uniform`."""

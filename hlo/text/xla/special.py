@@ -212,16 +212,17 @@ class SpecialForms(ABC):
         except BadValue as e:
             raise self.error(f"all-to-all: {e}", i.at) from None
         values = [self._value(block, t, i.at) for t in operands]
-        extra = self._extra(i, ("replica_groups", "dimensions"))
+        extra = self._extra(i, ("replica_groups", "dimensions", "channel_id"))
+        channel = {"channel_handle": self._channel(i, 1)["channel_handle"]} if "channel_id" in i.attributes else {}
         if isinstance(i.type, TupleType) and not dims:
-            return self._pieces_to_all(block, i, values, groups, extra)
+            return self._pieces_to_all(block, i, values, groups, channel, extra)
         if len(dims) != 1 or not groups:
             raise self.error("all-to-all needs one dimension and replica groups", i.at)
-        attributes = _all_to_all(dims[0], len(groups[0]), groups)
+        attributes = {**_all_to_all(dims[0], len(groups[0]), groups), **channel}
         return self._emit(block, "stablehlo.all_to_all", values, attributes, (), (i.type,), i.at, (i.name,), extra).result
 
     def _pieces_to_all(
-        self, block: Block, i: Instruction, values: list[Value], groups: Any, extra: dict[str, Any]
+        self, block: Block, i: Instruction, values: list[Value], groups: Any, channel: dict[str, Any], extra: dict[str, Any]
     ) -> Tree:
         """Operand k goes to process k of the group: rows of one tensor, exchanged along a dimension of their own."""
         n, t = len(values), values[0].type if values else None
@@ -231,7 +232,8 @@ class SpecialForms(ABC):
         parts = [self._emit(block, "stablehlo.reshape", (v,), {}, (), (row,), i.at).result for v in values]
         whole = self._emit(block, "stablehlo.concatenate", parts, {"dimension": 0}, (), (rows,), i.at).result
         name = "stablehlo.all_to_all"
-        moved = self._emit(block, name, (whole,), _all_to_all(0, n, groups), (), (rows,), i.at, (i.name,), extra).result
+        exchange = {**_all_to_all(0, n, groups), **channel}
+        moved = self._emit(block, name, (whole,), exchange, (), (rows,), i.at, (i.name,), extra).result
         found = []
         for k in range(n):
             limits = (k + 1, *t.static_shape)

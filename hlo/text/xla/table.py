@@ -17,6 +17,7 @@ import numpy as np
 from hlo.attributes import ChannelHandle, ConvDimensions, DotDimensions, GatherDimensions, ScatterDimensions
 from hlo.module import Op
 from hlo.text.attribute_text import quoted
+from hlo.text.xla.groups import mesh_rows
 from hlo.types import TensorType
 
 __all__ = ["OPCODES", "ROWS", "BadValue", "Field", "Row"]
@@ -90,10 +91,15 @@ def plain_bool(value: Any) -> str:
 
 
 def rows_of(text: str) -> tuple[tuple[int, ...], ...]:
-    """`{{0,1},{2,3}}`, or `[2,2]<=[4]` and its transposed forms."""
+    """`{{0,1},{2,3}}`, `[2,2]<=[4]` and its transposed forms, or axes of a mesh."""
     body = text.strip()
     if body.startswith("["):
         return iota_rows(body)
+    if body.startswith("mesh["):
+        rows = mesh_rows(body)
+        if rows is None:
+            raise BadValue(f"expected groups such as mesh['x'=2,'y'=2] {{'x'}}, found {text[:60]!r}")
+        return rows
     if not body.startswith("{"):
         raise BadValue(f"expected {{{{…}}}}, found {text[:40]!r}")
     inner = re.findall(r"\{([^{}]*)\}", body)
