@@ -108,6 +108,10 @@ class Contents:
             raise FileError(f"{self.path}: section {number} (bytes {offset} to {offset + size}) is damaged: its checksum differs")
         return found
 
+    def digest(self, number: int) -> str:
+        """The checksum that the document says a section has."""
+        return self._rows[number][2]
+
 
 def _rows(rows: Any, file_bytes: int) -> list[tuple[int, int, str]]:
     if not isinstance(rows, list):

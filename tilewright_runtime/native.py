@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import os
 import tempfile
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 __all__ = ["Call", "Library", "Stops"]
 
+_log = logging.getLogger("tilewright.runtime")
 _loads = itertools.count(1)
 PREFIX = "tilewright_program"
 DONE, STOPPED = 0, 4
@@ -48,23 +50,31 @@ class Library:
 
 
 def _loaded(code: memoryview) -> ctypes.CDLL:
-    """The library from a file that has no name, or (where there are none such) one that is gone once it is loaded."""
+    """The library from memory, or (where the system does not have, or does not run, what lies there) from a file of this user's
+    that is gone once it is loaded."""
     if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("tilewright", os.MFD_CLOEXEC)
         try:
-            with os.fdopen(handle, "wb", closefd=False) as file:
-                file.write(code)
-            # The loader takes a path that it has seen before for the library of then: numbers of files are used again, so each
-            # load has its own way to write one, by single and double slashes.
-            way = f"{next(_loads):b}".replace("0", "/").replace("1", "./")
-            return ctypes.CDLL(f"/proc/self/fd/{way}{handle}")
-        finally:
-            os.close(handle)
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:  # for this user alone
+            return _from_memory(code)
+        except OSError as error:
+            _log.info("code is loaded from a file: %s", error)
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         path = os.path.join(folder, "program.so")
         with open(path, "wb") as file:
             file.write(code)
         return ctypes.CDLL(path)
+
+
+def _from_memory(code: memoryview) -> ctypes.CDLL:
+    handle = os.memfd_create("tilewright", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(code)
+        # The loader takes a path that it has seen before for the library of then: numbers of files are used again, so each load
+        # has its own way to write one, by single and double slashes.
+        way = f"{next(_loads):b}".replace("0", "/").replace("1", "./")
+        return ctypes.CDLL(f"/proc/self/fd/{way}{handle}")
+    finally:
+        os.close(handle)
 
 
 class Stops(ctypes.Structure):

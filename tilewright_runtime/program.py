@@ -136,7 +136,6 @@ class _Entry:
 
     def __init__(self, contents: Contents, row: Mapping[str, Any], threads: int) -> None:
         self.name, self._threads = text(row["name"]), threads
-        self._trees = row["trees"]
         variant = _chosen(contents.path, row["variants"])
         self.target = text(variant["target"])
         interface = variant["interface"]
@@ -147,14 +146,15 @@ class _Entry:
         names = row["names"]
         self.arguments = _tensors(interface["arguments"], names["arguments"])
         self.results = _tensors(interface["results"], names["results"])
+        self._trees = interface["trees"]
         if self._trees is not None:
             self._trees = [trees.checked(t, n) for t, n in zip(self._trees, (len(self.arguments), len(self.results)), strict=True)]
         code = contents.section(natural(variant["code"]))
         if not _holds(code, interface_digest(interface)):
             raise FileError(f"{contents.path}: the code for {self.target} is of another program than its document says")
         self._constants = [contents.section(natural(k)) for k in variant["constants"]]
-        if [len(c) for c in self._constants] != interface["constants"]:
-            raise ValueError("constants of other sizes than the code's")
+        if [contents.digest(k) for k in variant["constants"]] != interface["constants"]:
+            raise ValueError("other constants than the code's")
         self._path, self._code, self._digest = contents.path, code, interface_digest(interface)
         self._library: native.Library | None = None
         self._lock = threading.Lock()

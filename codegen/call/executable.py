@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from codegen.call import signatures
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced
+from codegen.call.as_file import write_file
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
 from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
@@ -267,6 +269,15 @@ class Executable:
         What is only packed of them is packed once (`codegen.call.kept_packs`); None owns elements that may change.
         """
         return self._run(arrays, None, owner) if self.whole is None and self._packs.packs else self(*arrays)
+
+    def save(self, path: str | os.PathLike[str], targets: Sequence[str] = ()) -> None:
+        """Writes the compiled program as a file, which `tilewright.load` runs with NumPy and the standard library alone.
+
+        `targets` are the CPUs that it is for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64; the best one is
+        chosen where it is loaded. Raises `codegen.ship.errors.ExportError` for a program with a step that is no kernel, and where
+        no linker is found.
+        """
+        write_file(self, path, targets)
 
     def for_xla(self, done: int, failures: Failures, is_plain: bool = False) -> XlaCall | Declined:
         """The program as XLA calls it, or whoever has addresses (`codegen.call.xla_call`), or why it cannot be called so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from hlo.module import DenseArray, Value
 from tilewright_runtime.container import interface_digest
 from tiling import Plan
 
-__all__ = ["CallData", "Tensor", "call_data"]
+__all__ = ["CallData", "Tensor", "call_data", "data_of"]
 
 
 @dataclass(frozen=True)
@@ -70,19 +71,33 @@ class CallData:
     scratch_bytes: int
     parallel: bool
     code: ObjectCode | CSources
+    trees: Any = None  # of the arguments and of the results (`tilewright_runtime.trees`)
 
     @property
     def interface(self) -> dict[str, Any]:
-        """What a loader and the code must agree on."""
+        """What a loader and the code must agree on, down to the constants' and the kernels' digests."""
 
         def rows(tensors: Sequence[Tensor]) -> list[list[Any]]:
             return [[t.element, t.dtype, list(t.shape), t.item_bytes, t.alignment] for t in tensors]
 
         return {
-            "arguments": rows(self.arguments), "results": rows(self.results), "constants": [a.nbytes for a in self.constants],
+            "arguments": rows(self.arguments), "results": rows(self.results), "trees": self.trees,
+            "constants": [hashlib.sha256(a.tobytes()).hexdigest() for a in self.constants], "program": self._program_digest(),
             "steps": len(self.steps), "features": list(self.target.features), "architecture": self.target.architecture,
             "system": self.target.system,
         }  # fmt: skip
+
+    def _program_digest(self) -> str:
+        """sha256 over the kernels' code and over what the call does with them."""
+        digest = hashlib.sha256()
+        for part in self.code.parts:
+            digest.update(hashlib.sha256(part).digest())
+        tables = (
+            [(type(s).__name__, s.buffers, getattr(s, "tasks", 0), getattr(s, "target", 0)) for s in self.steps], self.given,
+            self.made, self.fixed, self.places, self.copies, self.arena_bytes, self.scratch_bytes,
+        )  # fmt: skip
+        digest.update(repr(tables).encode())
+        return digest.hexdigest()
 
     @property
     def digest(self) -> str:
@@ -90,17 +105,17 @@ class CallData:
         return interface_digest(self.interface)
 
 
-def call_data(plan: Plan, target: FileTarget) -> CallData:
+def call_data(plan: Plan, target: FileTarget, trees: Any = None) -> CallData:
     """The call of a plan's program, with its kernels made for a target.
 
     Raises ExportError for a program with a step that only this process can take: the evaluator's, a library's, a function's of
     the caller's.
     """
     code = CSources(target.target) if target.through_c else ObjectCode(target.target)
-    return data_of(Executable(plan, None, None, code), target, code)
+    return data_of(Executable(plan, None, None, code), target, code, trees)
 
 
-def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources) -> CallData:
+def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources, trees: Any = None) -> CallData:
     """The same of an executable that was made with `code` as its target."""
     if made.whole is not None:
         raise ExportError(f"the evaluator runs the whole program, and a file has none: {made.whole}")
@@ -153,7 +168,7 @@ def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources) -
         layout.count,
         tuple(-1 if slot is None else slot for slot, _ in layout.given),
         tuple(rows), tuple(constants), tuple(fixed), tuple(layout.offsets.items()), tuple(layout.copies), layout.arena_bytes,
-        made._launch.scratch_stride, made._launch.parallel, code,
+        made._launch.scratch_stride, made._launch.parallel, code, trees,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ Both are what an `Executable` is made with whose call is written to a file and n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from codegen.c.compile import entry_source
@@ -38,6 +38,11 @@ class ObjectCode:
 
     target: Target
     objects: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[bytes]:
+        """The code, piece by piece."""
+        return list(self.objects.values())
 
     def compile(self, kernels: Sequence[tuple[Kernel, KernelSignature]]) -> list[CompiledKernel]:
         """The kernels, equal ones once; their code is in `objects`, from the disk cache where it was made before."""
@@ -95,6 +100,11 @@ class CSources:
     target: Target
     sources: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> list[bytes]:
+        """The code, piece by piece."""
+        return [text.encode() for text in self.sources.values()]
+
     def compile(self, kernels: Sequence[tuple[Kernel, KernelSignature]]) -> list[CompiledKernel]:
         """The kernels, equal ones once; their C is in `sources`."""
         out = []
@@ -108,8 +118,3 @@ class CSources:
                 self.sources[key] = f"{text}\n{entry_source(named, signature, symbol_of(key))}"
             out.append(CompiledKernel(key, print_numba(kernel), "", signature, self.target, 0, None))
         return out
-
-
-def kept_sources(sources: Mapping[str, str]) -> dict[str, str]:
-    """File name -> text of the kernels' C."""
-    return {f"kernel_{k}.c": text for k, text in enumerate(sources.values())}

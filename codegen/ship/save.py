@@ -19,7 +19,7 @@ from codegen.call.executable import Executable
 from codegen.ship.c_text import call_source, header
 from codegen.ship.call_data import CallData, call_data
 from codegen.ship.errors import ExportError
-from codegen.ship.objects import CSources, kept_sources
+from codegen.ship.objects import CSources
 from codegen.ship.targets import FileTarget, file_target
 from codegen.ship.toolchain import Toolchain, toolchain
 from codegen.supports import supports
@@ -74,12 +74,11 @@ def save(
 
     entries = []
     for k, made in enumerate(programs):
-        variants = [call_data(plan_for(made.plan, t), t) for t in chosen]
+        variants = [call_data(plan_for(made.plan, t), t, None if trees is None else trees[k]) for t in chosen]
         first = variants[0]
         entries.append({
             "name": first.entry,
             "names": {"arguments": [t.name for t in first.arguments], "results": [t.name for t in first.results]},
-            "trees": None if trees is None else trees[k],
             "variants": [
                 {
                     "target": v.target.name, "architecture": v.target.architecture, "system": v.target.system,
@@ -109,11 +108,8 @@ def write_inputs(data: CallData, folder: Path, name: str, own_constants: bool, f
     asks = "#define TW_FOR_PYTHON\n" if for_python else ""
     (folder / f"{name}.c").write_text(asks + source, "utf-8")
     inputs = [folder / f"{name}.c"]
-    if isinstance(data.code, CSources):
-        texts = {n: t.encode() for n, t in kept_sources(data.code.sources).items()}
-    else:
-        texts = {f"object_{k}.o": code for k, code in enumerate(data.code.objects.values())}
-    for n, content in texts.items():
-        (folder / n).write_bytes(content)
-        inputs.append(folder / n)
+    kind = "kernel_{}.c" if isinstance(data.code, CSources) else "object_{}.o"
+    for k, content in enumerate(data.code.parts):
+        inputs.append(folder / kind.format(k))
+        inputs[-1].write_bytes(content)
     return inputs
