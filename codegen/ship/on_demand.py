@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from codegen.call.as_file import write_file
 from codegen.call.executable import Executable
@@ -12,7 +13,9 @@ __all__: list[str] = []
 
 
 @write_file.register
-def _(executable: Executable, path: str | os.PathLike[str], targets: Sequence[str] = ()) -> None:
+def _(
+    executable: Executable, path: str | os.PathLike[str], targets: Sequence[str] = (), trees: Sequence[Any] | None = None
+) -> None:
     from codegen.ship.save import save
 
-    save(executable, path, targets)
+    save(executable, path, targets, trees)

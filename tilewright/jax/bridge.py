@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import types
 import weakref
@@ -33,6 +34,7 @@ from tilewright.jax.lowering import Lowered, lower_all
 from tilewright.jax.options import PLACING, Settings, elsewhere, no_number
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
+from tilewright.jax.saving import save_with_trees
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
@@ -251,6 +253,17 @@ class Jitted:
         """The `codegen.Executable` for these arguments: its plan, kernels, source and what runs in the evaluator."""
         leaves, key = self._signature(args, kwargs)
         return self._compiled(leaves, key, args, kwargs).executable
+
+    def save(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Writes the program for these arguments as a file: `tilewright.load(path)` is called as this function, without JAX.
+
+        Its results are NumPy's arrays in the function's own tree. Raises JaxError for static arguments, TreeOfFileError for trees
+        of types that are not Python's own, and what `Executable.save` raises.
+        """
+        if self._numbers or self._names:
+            raise JaxError("static arguments are not arrays, and a file takes arrays alone: bind them first (functools.partial)")
+        leaves, key = self._signature(args, kwargs)
+        save_with_trees(_jax(), self._compiled(leaves, key, args, kwargs), path, args, kwargs, ())
 
     # ------------------------------------------------------------ signatures
 
