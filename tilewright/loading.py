@@ -15,8 +15,8 @@ __all__ = ["load"]
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Module | LoadedProgram:
-    """The program of a file that `Executable.save` or `tilewright export` wrote, ready to be called (`tilewright_runtime.load`, with
-    `threads`); of any other file the module whose text it holds (`hlo.load`).
+    """The program of a file that `Executable.save` or `tilewright export` wrote, ready to be called on `threads`
+    (`tilewright_runtime.load`); of any other file the module whose text it holds (`hlo.load`).
 
     A compiled program needs NumPy and the standard library alone. Raises OSError where there is no file, what the two functions
     raise, and ValueError for `threads` beside a text.

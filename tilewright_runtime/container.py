@@ -9,8 +9,8 @@
     32      32     sha256 of the 32 bytes before and of the document
     64      …      the document, then the sections, each at a multiple of 64, zeros between them
 
-What is read here is looked at before anything of it is executed; a checksum finds damage, it does not protect from anybody who can
-write the file: whoever loads a file runs its code.
+What is read here is looked at before anything of it is executed; a checksum finds damage, it does not protect from anybody who
+can write the file: whoever loads a file runs its code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def interface_digest(interface: Mapping[str, Any]) -> str:
 
 def write(path: str | os.PathLike[str], document: Mapping[str, Any], sections: Sequence[bytes | memoryview]) -> None:
     """Writes a file whole, or not at all: `document` gets the places of the sections as its `sections`."""
-    rows = [{"offset": 0, "bytes": len(s), "sha256": hashlib.sha256(s).hexdigest()} for s in sections]
+    rows: list[dict[str, Any]] = [{"offset": 0, "bytes": len(s), "sha256": hashlib.sha256(s).hexdigest()} for s in sections]
 
     def text() -> bytes:
         return json.dumps({**document, "sections": rows}, separators=(",", ":")).encode()
@@ -79,7 +79,7 @@ def write(path: str | os.PathLike[str], document: Mapping[str, Any], sections: S
         with os.fdopen(handle, "wb") as file:
             file.write(fields + hashlib.sha256(fields + body).digest() + body)
             for row, s in zip(rows, sections, strict=True):
-                file.write(bytes(int(row["offset"]) - file.tell()))
+                file.write(bytes(row["offset"] - file.tell()))
                 file.write(s)
         umask = os.umask(0)
         os.umask(umask)

@@ -6,12 +6,17 @@ import functools
 import os
 import platform
 
-__all__ = ["architecture", "default_threads", "features", "missing"]
+__all__ = ["architecture", "default_threads", "features", "missing", "system"]
 
 
 def architecture() -> str:
     """x86_64 or aarch64, however the system spells it."""
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+
+
+def system() -> str:
+    """Linux or Darwin."""
+    return platform.system()
 
 
 @functools.cache

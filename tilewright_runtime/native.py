@@ -23,8 +23,9 @@ class Call(ctypes.Structure):
     """The record of a call, as the header that is exported with C libraries has it."""
 
     _fields_ = (
-        ("arguments", ctypes.c_void_p), ("results", ctypes.c_void_p), ("constants", ctypes.c_void_p), ("workspace", ctypes.c_void_p),
-        ("workspace_bytes", ctypes.c_size_t), ("threads", ctypes.c_void_p), ("stop", ctypes.c_void_p),
+        ("arguments", ctypes.c_void_p), ("results", ctypes.c_void_p), ("constants", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t), ("threads", ctypes.c_void_p),
+        ("stop", ctypes.c_void_p),
         ("stop_context", ctypes.c_void_p), ("step_nanoseconds", ctypes.c_void_p),
     )  # fmt: skip
 
@@ -89,8 +90,9 @@ class Stops(ctypes.Structure):
         """Raises what the handler raised."""
         restore = ctypes.pythonapi.PyErr_Restore
         restore.restype, restore.argtypes = None, (ctypes.c_void_p,) * 3
-        raised = list(self.raised)
-        self.raised = (ctypes.c_void_p * 3)()
+        own: Any = self
+        raised = list(own.raised)
+        own.raised = (ctypes.c_void_p * 3)()
         restore(*raised)
 
 
@@ -102,6 +104,6 @@ def stops() -> Stops | None:
     if threading.current_thread() is not threading.main_thread():
         return None
     made = Stops()
-    for (field, _), name in zip(Stops._fields_, _NAMES, strict=False):  # type: ignore[misc]
+    for (field, _), name in zip(Stops._fields_, _NAMES, strict=False):
         setattr(made, field, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
     return made

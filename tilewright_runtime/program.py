@@ -148,7 +148,8 @@ class _Entry:
         self.results = _tensors(interface["results"], names["results"])
         self._trees = interface["trees"]
         if self._trees is not None:
-            self._trees = [trees.checked(t, n) for t, n in zip(self._trees, (len(self.arguments), len(self.results)), strict=True)]
+            counts = len(self.arguments), len(self.results)
+            self._trees = [trees.checked(t, n) for t, n in zip(self._trees, counts, strict=True)]
         code = contents.section(natural(variant["code"]))
         if not _holds(code, interface_digest(interface)):
             raise FileError(f"{contents.path}: the code for {self.target} is of another program than its document says")
@@ -211,8 +212,8 @@ class _Entry:
             workspace = _room(size)
         stops = native.stops()
         call = native.Call(
-            ctypes.addressof(places), ctypes.addressof(targets), ctypes.addressof(self._addresses), workspace.ctypes.data, size, pool,
-            None if stops is None else library.stop_address, None if stops is None else ctypes.addressof(stops), None,
+            ctypes.addressof(places), ctypes.addressof(targets), ctypes.addressof(self._addresses), workspace.ctypes.data, size,
+            pool, None if stops is None else library.stop_address, None if stops is None else ctypes.addressof(stops), None,
         )  # fmt: skip
         code = library.run(ctypes.addressof(call))
         self._workspaces.append((workspace, size))
@@ -269,8 +270,8 @@ def _chosen(path: str, variants: Sequence[Mapping[str, Any]]) -> Mapping[str, An
     for v in variants:
         if text(v["architecture"]) != machine.architecture():
             reasons.append(f"{text(v['target'])} is for {v['architecture']}, this machine is {machine.architecture()}")
-        elif text(v["system"]) != machine.platform.system():
-            reasons.append(f"{text(v['target'])} is for {v['system']}, this is {machine.platform.system()}")
+        elif text(v["system"]) != machine.system():
+            reasons.append(f"{text(v['target'])} is for {v['system']}, this is {machine.system()}")
         elif lacking := machine.missing([text(f) for f in v["features"]]):
             reasons.append(f"{text(v['target'])} needs {', '.join(lacking)}, which this CPU lacks")
         else:

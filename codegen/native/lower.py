@@ -395,7 +395,7 @@ def _linkable_machine(target: Target) -> Any:
 
 
 def emit_linkable(module: Any, target: Target) -> bytes:
-    """Object code of an optimised module for a linker. Its functions, and those that it calls of the library, are the file's own."""
+    """Object code of an optimised module for a linker. Its functions, and those of the library, are the linked file's own."""
     for function in module.functions:
         if not function.is_declaration or function.name.startswith("tilewright_"):
             function.visibility = "hidden" if function.linkage.name == "external" else "default"

@@ -102,7 +102,7 @@ int {p}_run_call(const {p}_call *call);
 const char *{p}_message(int code);
 const {p}_tensor *{p}_arguments(int *count);
 const {p}_tensor *{p}_results(int *count);
-const char *{p}_interface(void);  /* a name of types, shapes and alignments: equal for libraries that can take each other's place */
+const char *{p}_interface(void);  /* a name of types, shapes, constants and code: equal for equal programs */
 
 #ifdef __cplusplus
 }}
@@ -156,7 +156,8 @@ def call_source(data: CallData, name: str, own_constants: bool, is_alone: bool =
         f"#define TW(word) {name}_##word",
         '#define TW_API __attribute__((visibility("default")))',
         f"#define TW_INTERRUPTED_LINKAGE {linkage}",
-        "#define TW_DONE 0", *(f"#define TW_{c} {upper}_{c}" for c in ("ERROR_NULL", "ERROR_ALIGNMENT", "ERROR_WORKSPACE", "STOPPED")),
+        "#define TW_DONE 0",
+        *(f"#define TW_{c} {upper}_{c}" for c in ("ERROR_NULL", "ERROR_ALIGNMENT", "ERROR_WORKSPACE", "STOPPED")),
         f"#define TW_ARGUMENTS {len(data.arguments)}", f"#define TW_RESULTS {len(data.results)}",
         f"#define TW_MEMORIES {data.memories}", f"#define TW_STEPS {len(data.steps)}", f"#define TW_FIXED {len(data.fixed)}",
         f"#define TW_PLACES {len(data.places)}", f"#define TW_COPIES {len(data.copies)}",

@@ -160,8 +160,9 @@ def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources, t
         target, program.name,
         tuple(_tensor(v, v.name or f"argument{k}", own_alignment(v.tensor.element)) for k, v in enumerate(program.arguments)),
         tuple(
-            _tensor(v, f"result{k}", LINE_BYTES if known in layout.pooled and rows[k][0] == "direct" else own_alignment(v.tensor.element))
-            for k, (known, v) in enumerate(layout.made)
+            # (Memory from the pool starts with a cache line, and its kernels were told so.)
+            _tensor(v, f"result{k}", LINE_BYTES if how == "direct" and s in layout.pooled else own_alignment(v.tensor.element))
+            for k, ((s, v), (how, _)) in enumerate(zip(layout.made, rows, strict=True))
         ),
         steps,
         tuple(next(names).name if isinstance(s, launch.Step) else type(s).__name__.lower() for s in steps),

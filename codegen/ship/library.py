@@ -65,8 +65,8 @@ def shared_library(
 def c_sources(executable: Executable, folder: str | os.PathLike[str], target: str = "host") -> tuple[Path, ...]:
     """Writes the whole program as C into a folder, which is made; returns the files' paths.
 
-    `cc -O3 -fno-math-errno -ffp-contract=off -fwrapv FOLDER/*.c -lm -pthread` with a `main` makes a program of it. Kernels use the
-    instructions of `target` only where the compiler is told that it may. Raises ExportError as `shared_library` does.
+    `cc -O3 -fno-math-errno -ffp-contract=off -fwrapv FOLDER/*.c -lm -pthread` with a `main` makes a program of it. Kernels use
+    the instructions of `target` only where the compiler is told that it may. Raises ExportError as `shared_library` does.
     """
     chosen = replace(file_target(target), through_c=True)
     to, code = Path(folder), CSources(chosen.target)

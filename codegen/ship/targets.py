@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.target import Target, host_target, is_macos
 from codegen.ship.errors import ExportError
+from codegen.target import Target, host_target, is_macos
 
 __all__ = ["NAMES", "FileTarget", "file_target"]
 
@@ -19,11 +19,11 @@ _V2 = "+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,+sse4.
 _LEVELS = {"x86-64": "baseline", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
 NAMES = ("host", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
-# LLVM's name of what compilers use by themselves -> Linux's name. Where LLVM's is not here, no code comes of it that is not asked for.
+# LLVM's name of what compilers use by themselves -> Linux's name. What is not here makes no code that is not asked for.
 _LINUX = {
-    "cmov": "cmov", "cx8": "cx8", "cx16": "cx16", "fxsr": "fxsr", "mmx": "mmx", "popcnt": "popcnt", "sahf": "lahf_lm", "sse": "sse",
-    "sse2": "sse2", "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "sse4a": "sse4a", "avx": "avx",
-    "avx2": "avx2", "f16c": "f16c", "fma": "fma", "fma4": "fma4", "xop": "xop", "bmi": "bmi1", "bmi2": "bmi2", "tbm": "tbm",
+    "cmov": "cmov", "cx8": "cx8", "cx16": "cx16", "fxsr": "fxsr", "mmx": "mmx", "popcnt": "popcnt", "sahf": "lahf_lm",
+    "sse": "sse", "sse2": "sse2", "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "sse4a": "sse4a",
+    "avx": "avx", "avx2": "avx2", "f16c": "f16c", "fma": "fma", "fma4": "fma4", "xop": "xop", "bmi": "bmi1", "bmi2": "bmi2", "tbm": "tbm",
     "lzcnt": "abm", "movbe": "movbe", "adx": "adx", "gfni": "gfni", "pclmul": "pclmulqdq", "vpclmulqdq": "vpclmulqdq",
     "avxvnni": "avx_vnni", "avxifma": "avx_ifma", "avx512f": "avx512f", "avx512bw": "avx512bw", "avx512cd": "avx512cd",
     "avx512dq": "avx512dq", "avx512vl": "avx512vl", "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi",
@@ -31,12 +31,14 @@ _LINUX = {
     "avx512fp16": "avx512_fp16", "avx512vpopcntdq": "avx512_vpopcntdq", "avx512vp2intersect": "avx512_vp2intersect",
     "amx-tile": "amx_tile", "amx-int8": "amx_int8", "amx-bf16": "amx_bf16", "xsave": "xsave", "prfchw": "3dnowprefetch",
 }  # fmt: skip
-_ARM_LINUX = {"neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp", "i8mm": "i8mm", "bf16": "bf16", "sve": "sve", "sve2": "sve2"}
+_ARM_LINUX = {
+    "neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp", "i8mm": "i8mm", "bf16": "bf16", "sve": "sve", "sve2": "sve2",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FileTarget:
-    """A CPU that code is made for: its name in files, LLVM's target, the features that it needs, whether C has to make its code."""
+    """A CPU that code is made for: its name, LLVM's target, the features that it needs, whether its code goes through C."""
 
     name: str
     target: Target

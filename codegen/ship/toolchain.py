@@ -31,9 +31,10 @@ class Toolchain:
         """Makes a shared library. Raises ExportError with the first lines of what the compiler says."""
         own = [] if not self.crosses else ["-target", _zig_target(target), "-fno-sanitize=undefined"]
         # Kernels in C have the target's instructions; the call itself and object code need none.
-        per_kernel = [f for f in flags(target.target) if f.startswith("-m") or f.startswith("-f")] if target.through_c else []
+        per_kernel = [f for f in flags(target.target) if f.startswith(("-m", "-f"))] if target.through_c else []
         ends = [] if target.system == "Darwin" else ["-Wl,-z,defs", "-Wl,-z,noexecstack"]
-        command = [*self.command, *own, *_FLAGS, *per_kernel, "-shared", "-pthread", *map(str, inputs), "-o", str(output), *ends, "-lm"]
+        command = [*self.command, *own, *_FLAGS, *per_kernel, "-shared", "-pthread", *map(str, inputs), "-o", str(output), *ends]
+        command.append("-lm")
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:

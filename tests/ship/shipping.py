@@ -21,12 +21,14 @@ needs_compiler = pytest.mark.skipif(c_compiler() is None, reason="no C compiler 
 
 # A constant that the kernel reads as an array, two results of which one is the argument's, and a scratch.
 SCALED = """func.func @main(%x: tensor<8x16xf32>) -> (tensor<8x16xf32>, tensor<8xf32>, tensor<8x16xf32>, tensor<3xi32>) {
-  %w = stablehlo.constant dense<[0.5, 1.5, -2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.25]> : tensor<16xf32>
+  %w = stablehlo.constant dense<[0.5, 1.5, -2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.25]>
+       : tensor<16xf32>
   %k = stablehlo.constant dense<[7, 8, 9]> : tensor<3xi32>
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %wb = stablehlo.broadcast_in_dim %w, dims = [1] : (tensor<16xf32>) -> tensor<8x16xf32>
   %y = stablehlo.multiply %x, %wb : tensor<8x16xf32>
-  %s = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [1] : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
+  %s = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [1]
+       : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
   return %y, %s, %x, %k : tensor<8x16xf32>, tensor<8xf32>, tensor<8x16xf32>, tensor<3xi32>
 }"""
 

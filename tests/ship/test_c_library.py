@@ -12,14 +12,14 @@ import pytest
 
 import codegen
 import hlo
+import tilewright_runtime
 from codegen.c.compile import c_compiler
 from codegen.ship.errors import ExportError
 from codegen.ship.library import c_name, c_sources, shared_library
-from codegen.ship.toolchain import toolchain
 from codegen.ship.targets import file_target
+from codegen.ship.toolchain import toolchain
 from tests.commands.command_line import called
 from tests.ship.shipping import PROGRAMS, SCALED, WIDE, compiled, needs_compiler
-import tilewright_runtime
 from tilewright.inputs import random_arrays
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -147,13 +147,14 @@ def test_a_memory_checker_has_nothing_to_say(name: str, tmp_path: pathlib.Path) 
     (tmp_path / "main.c").write_text(PROGRAM)
     if shutil.which("valgrind"):
         shared_library(executable, tmp_path / "libmodel.so", "x86-64-v3")
-        run([c_compiler(), "-std=c11", "-g", "main.c", "-o", "main", "-I", ".", "-L", ".", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"],
-            tmp_path)  # fmt: skip
-        close(results_of(executable, ["valgrind", "--error-exitcode=9", "--leak-check=full", "-q", "./main"], tmp_path), executable)
+        end = ["-I", ".", "-L", ".", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"]
+        run([c_compiler(), "-std=c11", "-g", "main.c", "-o", "main", *end], tmp_path)
+        checked = ["valgrind", "--error-exitcode=9", "--leak-check=full", "-q", "./main"]
+        close(results_of(executable, checked, tmp_path), executable)
     for checks in ("address,undefined", "thread"):
         c_sources(executable, tmp_path / "model")
         sources = sorted((tmp_path / "model").glob("*.c"))
-        command = [c_compiler(), "-std=gnu11", "-g", "-O1", f"-fsanitize={checks}", "-fno-sanitize=alignment", "-I", "model", "-w"]
+        command = [c_compiler(), "-std=gnu11", "-g", "-O1", f"-fsanitize={checks}", "-fno-sanitize=alignment", "-Imodel", "-w"]
         run([*command, "main.c", *sources, "-o", "checked", "-lm", "-pthread"], tmp_path)
         close(results_of(executable, ["./checked"], tmp_path), executable)
 
@@ -209,7 +210,7 @@ def test_no_linker_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExportError, match=r"no linker: pip install 'tilewright\[ship\]' brings Zig's"):
         toolchain(file_target("host"))
     monkeypatch.setattr("codegen.ship.toolchain.c_compiler", lambda: "/usr/bin/cc")
-    with pytest.raises(ExportError, match="/usr/bin/cc links for .*, not for"):
+    with pytest.raises(ExportError, match=r"/usr/bin/cc links for .*, not for"):
         toolchain(file_target("aarch64"))
 
 

@@ -38,6 +38,7 @@ def tree_as_data(structure: Any, what: str) -> Any:
             return [type(value).__name__, [walk(v, f"{where}[{k}]") for k, v in enumerate(value)]]
         if isinstance(value, dict) and all(type(k) in (str, int) for k in value):
             return ["dict", [[k, walk(v, f"{where}[{k!r}]")] for k, v in value.items()]]
-        raise TreeOfFileError(f"{where}: a {type(value).__name__} is no tuple, list or dictionary by names: a file has no such type")
+        name = type(value).__name__
+        raise TreeOfFileError(f"{where}: a {name} is no tuple, list or dictionary by names: files have no other")
 
     return walk(structure.unflatten(range(structure.num_leaves)), what)
