@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["VERSION", "Contents", "FileError", "interface_digest", "is_program_file", "read", "write"]
+__all__ = ["VERSION", "Contents", "FileError", "interface_digest", "is_program_file", "parsed", "read", "write"]
 
 MAGIC = b"\x93TILEWR\n"
 VERSION = 1
@@ -93,9 +93,9 @@ def write(path: str | os.PathLike[str], document: Mapping[str, Any], sections: S
 class Contents:
     """A file that has been read: its document, and its sections, mapped."""
 
-    def __init__(self, path: str, document: dict[str, Any], data: mmap.mmap) -> None:
+    def __init__(self, path: str, document: dict[str, Any], data: memoryview) -> None:
         self.path, self.document = path, document
-        self._data = memoryview(data)
+        self._data = data
         self._rows = _rows(document.get("sections"), len(data))
 
     def section(self, number: int) -> memoryview:
@@ -107,6 +107,10 @@ class Contents:
         if hashlib.sha256(found).hexdigest() != digest:
             raise FileError(f"{self.path}: section {number} (bytes {offset} to {offset + size}) is damaged: its checksum differs")
         return found
+
+    def whole(self) -> bytes:
+        """The file's bytes."""
+        return bytes(self._data)
 
     def digest(self, number: int) -> str:
         """The checksum that the document says a section has."""
@@ -142,26 +146,30 @@ def text(value: Any) -> str:
 
 def read(path: str | os.PathLike[str]) -> Contents:
     """The contents of a file. Raises FileError for what is none, and OSError where it cannot be read."""
-    name = os.fspath(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        head = file.read(_HEAD_BYTES)
-        if head[: len(MAGIC)] != MAGIC:
-            raise FileError(f"{name}: not a file of a compiled program: it begins with {head[:8]!r}")
-        if len(head) < _HEAD_BYTES:
-            raise FileError(f"{name}: cut: {size} bytes are less than a header")
-        _, version, zero, document_bytes, file_bytes = _FIELDS.unpack_from(head)
-        if version != VERSION:
-            newer = "newer than" if version > VERSION else "not"
-            raise FileError(f"{name}: format {version} is {newer} the one that is read here ({VERSION})")
-        if file_bytes != size:
-            raise FileError(f"{name}: cut or grown: written with {file_bytes} bytes, found {size}")
-        if zero or document_bytes > min(size, _MOST_DOCUMENT_BYTES):
-            raise FileError(f"{name}: damaged header")
-        body = file.read(document_bytes)
-        if len(body) != document_bytes or hashlib.sha256(head[: _FIELDS.size] + body).digest() != head[_FIELDS.size :]:
-            raise FileError(f"{name}: damaged: the document's checksum differs")
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+    return parsed(os.fspath(path), data)
+
+
+def parsed(name: str, data: memoryview) -> Contents:
+    """The contents of a file's bytes, which stay as they are, at a multiple of 64. Raises FileError."""
+    size, head = len(data), bytes(data[:_HEAD_BYTES])
+    if head[: len(MAGIC)] != MAGIC:
+        raise FileError(f"{name}: not a file of a compiled program: it begins with {head[:8]!r}")
+    if size < _HEAD_BYTES:
+        raise FileError(f"{name}: cut: {size} bytes are less than a header")
+    _, version, zero, document_bytes, file_bytes = _FIELDS.unpack_from(head)
+    if version != VERSION:
+        newer = "newer than" if version > VERSION else "not"
+        raise FileError(f"{name}: format {version} is {newer} the one that is read here ({VERSION})")
+    if file_bytes != size:
+        raise FileError(f"{name}: cut or grown: written with {file_bytes} bytes, found {size}")
+    if zero or document_bytes > min(size, _MOST_DOCUMENT_BYTES):
+        raise FileError(f"{name}: damaged header")
+    body = bytes(data[_HEAD_BYTES : _HEAD_BYTES + document_bytes])
+    if len(body) != document_bytes or hashlib.sha256(head[: _FIELDS.size] + body).digest() != head[_FIELDS.size :]:
+        raise FileError(f"{name}: damaged: the document's checksum differs")
     try:
         document = json.loads(body)
         if not isinstance(document, dict):

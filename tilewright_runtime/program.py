@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from tilewright_runtime import machine, native, trees
-from tilewright_runtime.container import Contents, FileError, interface_digest, natural, read, text
+from tilewright_runtime.container import Contents, FileError, interface_digest, natural, parsed, read, text
 
-__all__ = ["ArrayError", "LoadedProgram", "Tensor", "load"]
+__all__ = ["ArrayError", "LoadedProgram", "Tensor", "load", "loads"]
 
 SCHEMA = "tilewright.program/1"
 _LINE = 64
@@ -62,22 +62,32 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedProg
 
     Whoever loads a file runs its code: load files that you trust, as you would start programs.
     """
+    return _program(read(path), threads)
+
+
+def loads(data: bytes, threads: int | None = None) -> LoadedProgram:
+    """The same of a file's bytes: what a pickled program travels as. Raises what `load` raises."""
+    room = _room(len(data))
+    room[:] = np.frombuffer(data, np.uint8)
+    room.flags.writeable = False
+    return _program(parsed("<bytes>", memoryview(room)), threads)
+
+
+def _program(contents: Contents, threads: int | None) -> LoadedProgram:
     threads = machine.default_threads() if threads is None else threads
     if threads < 1:
         raise ValueError(f"threads: expected a positive number, found {threads}")
-    contents = read(path)
     try:
         if contents.document.get("schema") != SCHEMA:
             raise ValueError(f"expected {SCHEMA}, found {contents.document.get('schema')!r}")
         rows = contents.document["entries"]
         if not isinstance(rows, list) or not rows:
             raise ValueError("no entries")
-        entries = tuple(_Entry(contents, row, threads) for row in rows)
+        return LoadedProgram(contents, tuple([_Entry(contents, row, threads) for row in rows]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"{contents.path}: its document is not one of a program: {error!r}") from error
-    return LoadedProgram(contents.path, entries)
 
 
 class LoadedProgram:
@@ -87,8 +97,18 @@ class LoadedProgram:
     by the arguments' shapes and types.
     """
 
-    def __init__(self, path: str, entries: Sequence[_Entry]) -> None:
-        self.path, self._entries = path, tuple(entries)
+    def __init__(self, contents: Contents, entries: Sequence[_Entry]) -> None:
+        self.path, self._contents, self._entries = contents.path, contents, tuple(entries)
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        return loads, (self._contents.whole(),)
+
+    def __copy__(self) -> LoadedProgram:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedProgram:
+        """The program itself: calls change nothing of it."""
+        return self
 
     def __repr__(self) -> str:
         shown = "; ".join(f"{e.name}({', '.join(map(str, e.arguments))})" for e in self._entries)

@@ -279,6 +279,13 @@ class Executable:
         """
         write_file(self, path, targets)
 
+    def __copy__(self) -> Executable:
+        """The executable itself: calls change nothing of it. (A pickled one travels as its file.)"""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        return self
+
     def for_xla(self, done: int, failures: Failures, is_plain: bool = False) -> XlaCall | Declined:
         """The program as XLA calls it, or whoever has addresses (`codegen.call.xla_call`), or why it cannot be called so."""
         if self.whole is not None:
