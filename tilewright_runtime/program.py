@@ -70,7 +70,7 @@ def loads(data: bytes, threads: int | None = None) -> LoadedProgram:
     room = _room(len(data))
     room[:] = np.frombuffer(data, np.uint8)
     room.flags.writeable = False
-    return _program(parsed("<bytes>", memoryview(room)), threads)
+    return _program(parsed("<bytes>", room.data), threads)
 
 
 def _program(contents: Contents, threads: int | None) -> LoadedProgram:

@@ -46,7 +46,7 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
 
 
 # Pickles and copies of a module go through its text: what text does not say (objects' places in memory) is nobody's.
-copyreg.pickle(Module, lambda module: (parse, (str(module),)))  # type: ignore[arg-type,return-value]
+copyreg.pickle(Module, lambda module: (parse, (str(module),)))
 
 
 def load(path: str | os.PathLike[str]) -> Module:
