@@ -27,6 +27,7 @@ from codegen.call.program.linearise import linearise
 from codegen.call.program.nodes import Compute
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
+from codegen.call.tracing import Trace
 from codegen.call.xla_call import Failures, XlaCall
 from codegen.launcher import launch, memory, native_threads
 from codegen.launcher.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
@@ -344,9 +345,27 @@ class Executable:
                 rows.append(StepTime("copy", "copy", nanoseconds * 1e-9))
         return results, rows
 
+    def trace(self, path: str | os.PathLike[str], *arrays: Any) -> tuple[np.ndarray, ...]:
+        """The results of a call, whose timeline by thread and step is written as a file that Perfetto reads (ui.perfetto.dev)."""
+        names = iter(self.kernels)
+        kinds = []
+        for k, s in enumerate(self._launch.steps if self.whole is None else ()):
+            if isinstance(s, launch.Step):
+                kinds.append((next(names).name, "kernel"))
+            elif k in self._evaluated:
+                op, prepared = self._evaluated[k]
+                kinds.append((op.name, "library" if prepared.library else "evaluator"))
+            else:
+                kinds.append((type(s).__name__.lower(), "control"))
+        trace = Trace(kinds)
+        results: tuple[np.ndarray, ...] = trace.watched(lambda: self._run(arrays, None, trace=trace))
+        trace.write(path, f"@{self.plan.program.name}")
+        return results
+
     def _run(
-        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None
-    ) -> tuple[np.ndarray, ...]:
+        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None,
+        trace: Trace | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls)
@@ -354,12 +373,13 @@ class Executable:
             return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)
         try:
-            return self._run_kernels(given, spent, owner)
+            return self._run_kernels(given, spent, owner, trace)
         finally:
             memory.pool.end(self._need_bytes)
 
     def _run_kernels(
-        self, given: Sequence[np.ndarray], spent: np.ndarray | None, owner: Callable[[int], Any] | None
+        self, given: Sequence[np.ndarray], spent: np.ndarray | None, owner: Callable[[int], Any] | None,
+        trace: Trace | None = None,
     ) -> tuple[np.ndarray, ...]:
         layout = self._layout
         addresses = self._addresses.copy()
@@ -397,7 +417,10 @@ class Executable:
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
-        if owner is None:
+        if trace is not None:
+            watched = trace.hosted(self._evaluate)
+            self._launch.run(addresses, self.threads, spent, watched, events=trace.events)
+        elif owner is None:
             self._launch.run(addresses, self.threads, spent, self._evaluate)
         else:
             self._run_owned(addresses, owner)
