@@ -163,7 +163,7 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs", "jax", "test")
+EXTRAS = ("models", "notebook", "docs", "ship", "jax", "test")
 
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
@@ -171,6 +171,7 @@ LAYERS = {
     "facts": ["tests/test_scalar_functions.py", "tests/test_families_proved.py", "tests/mutations"],
     "tilewright": ["tilewright", "tests/commands", *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens"))],
     "safety": ["tests/safety", "tests/hostile"],
+    "ship": ["tilewright_runtime", "tests/ship"],
     "jax": ["tests/jax"],
     "docs": ["tests/documents"],
     "machines": ["tests/test_machines.py"],
@@ -223,8 +224,8 @@ def bench(args: argparse.Namespace) -> int:
 SMOKE = """
 import pathlib, sys
 import numpy as np
-import hlo, indexing, tiling, codegen, interp, tilewright
-for package in (hlo, indexing, tiling, codegen, interp, tilewright):
+import hlo, indexing, tiling, codegen, interp, tilewright, tilewright_runtime
+for package in (hlo, indexing, tiling, codegen, interp, tilewright, tilewright_runtime):
     folder = pathlib.Path(package.__file__).parent
     assert folder.is_relative_to(sys.prefix), f"{folder} is not of the installed distribution"
     assert (folder / "py.typed").is_file(), f"{folder} has no type information"

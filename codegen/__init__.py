@@ -6,6 +6,7 @@ from codegen.call.kernels import Kernel, RunStats
 from codegen.call.memory_safety import MemorySafetyWarning
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
+from codegen.ship import on_demand as _on_demand  # adds `Executable.save`
 from codegen.supports import supports
 from codegen.tune.autotune import Trial, autotune
 
@@ -22,3 +23,4 @@ __all__ = [
     "remembered_plan",
     "supports",
 ]
+del _on_demand

@@ -14,6 +14,7 @@ from hlo.registry import Elementwise, Fold, Move, definitions
 from hlo.types import ElementType, QuantizedType, TensorType
 from hlo.typesets import TypeSet
 from tiling.elements.folds import combined_function
+from tiling.files.plan_file import known_rules
 from tiling.routines.matrices import MATRIX_CALLS
 
 __all__ = ["supports", "supports_beside"]
@@ -46,6 +47,8 @@ def supports(op: Op) -> Declined | None:
                 return reason
     return _long_narrow_fold(op)
 
+
+known_rules["kernels"] = supports
 
 _known: dict[tuple[object, ...], Declined | None] = {}
 """By name and types, for ops without attributes: of a program's ops most are alike."""

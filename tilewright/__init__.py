@@ -27,7 +27,7 @@ def _check_packages() -> None:
 
     `python -m` and `python -c` look in the working folder first, and a folder there may well be called `codegen`.
     """
-    for name in ("codegen", "hlo", "indexing", "interp", "tiling"):
+    for name in ("codegen", "hlo", "indexing", "interp", "tilewright_runtime", "tiling"):
         module = sys.modules.get(name)
         if module is None:
             spec = importlib.util.find_spec(name)
@@ -57,10 +57,11 @@ from tilewright.jax import inherited  # noqa: E402, F401 (asks at each fork, whe
 if TYPE_CHECKING:
     from codegen import Executable, compile
     from codegen.launcher.memory import pool as memory_pool
-    from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
+    from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
     from tilewright.jax.bridge import from_jax, jit
+    from tilewright.loading import load
     from tilewright.stepping import passes, stages
     from tiling import Plan, plan
 
@@ -79,7 +80,7 @@ _HOME = {
     "from_jax": "tilewright.jax.bridge",
     "input_to_output": "indexing",
     "jit": "tilewright.jax.bridge",
-    "load": "hlo",
+    "load": "tilewright.loading",
     "memory_pool": "codegen.launcher.memory:pool",
     "output_to_input": "indexing",
     "parse": "hlo",

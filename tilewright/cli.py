@@ -41,6 +41,8 @@ _EXAMPLES = {
         "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
         "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --stages",
                    "source examples/softmax.mlir --kind c"),
+        "export": ("export model.mlir -o model.tw --target x86-64-v3 --target x86-64-v4",
+                   "export model.mlir -o libmodel.so --kind shared --header", "export model.mlir -o model --kind c"),
         "passes": ("passes", "passes --json"),
         "diff": ("diff before.json model.mlir", "diff examples/softmax.mlir examples/layer_norm.mlir"),
         "picture": ("picture reads examples/softmax.mlir --op reduce --at 3 -o reads.png",
@@ -106,6 +108,16 @@ def parser() -> argparse.ArgumentParser:
     c = command("source", "print the generated source of every kernel", [program])
     c.add_argument("--stages", action="store_true", help="what each pass makes, where it changes something, before the source")
     c.add_argument("--kind", choices=("numba", "c"), default="numba", help="the language: numba's Python (default), or C")
+    c = command("export", "write a program as a file for tilewright.load, as a shared library, or as C", [program])
+    c.add_argument("-o", "--output", required=True, metavar="OUT", help="the file (for --kind c: the folder) to write")
+    c.add_argument("--kind", choices=("program", "shared", "c"), default="program",
+                   help="a file for tilewright.load (default), a shared library for C, or C sources")  # fmt: skip
+    c.add_argument("--target", action="append", default=[], dest="targets", metavar="CPU",
+                   help="host (default), x86-64, -v2, -v3, -v4 or aarch64; for a program several times")  # fmt: skip
+    c.add_argument("--header", action="store_true", help="with --kind shared: also the header, beside the library")
+    c.add_argument("--also", action="append", default=[], metavar="FILE",
+                   help="the same program for other shapes, into the same file; may be given several times")  # fmt: skip
+    c.add_argument("--threads", type=_at_least_one, metavar="N", help="threads to plan for (default: all cores)")
     tool_options.add_commands(command)
     p.set_defaults(parser=p)  # `completion` writes what it has
     return p
@@ -150,11 +162,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(args: argparse.Namespace) -> int:
-    from tilewright.commands import programs, report, tools
+    from tilewright.commands import exporting, programs, report, tools
 
     try:
         programs.import_definitions(getattr(args, "imports", ()))
-        return {**programs.COMMANDS, **tools.COMMANDS}[args.command](args)
+        return {**programs.COMMANDS, **tools.COMMANDS, **exporting.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise
     except programs.DeclinedError as e:

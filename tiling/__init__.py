@@ -1,5 +1,6 @@
 """Tiles, fusions and schedules: which ops become one kernel, in which loops, with what in which buffer."""
 
+from tiling.files.plan_file import PlanFileError, load_plan
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
 from tiling.planning.cost import CostModel, Estimate
@@ -39,6 +40,7 @@ __all__ = [
     "Phase",
     "Pin",
     "Plan",
+    "PlanFileError",
     "Proof",
     "Schedule",
     "Scope",
@@ -52,6 +54,7 @@ __all__ = [
     "coalesced",
     "coalescing",
     "exact_tile",
+    "load_plan",
     "operand_tiles",
     "plan",
     "prove",

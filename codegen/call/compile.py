@@ -13,6 +13,7 @@ from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.supports import supports, supports_beside
 from codegen.target import default_target
+from hlo.logs import log_of, set_up_logs
 from hlo.module import Module, as_module
 from tiling import Plan, plan
 from tiling.pipeline import check_settings
@@ -45,6 +46,7 @@ def compile(
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
     """
+    set_up_logs()
     began = time.perf_counter()
     if isinstance(module_or_plan, Plan):
         given = module_or_plan
@@ -66,6 +68,7 @@ def compile(
     check_settings()
     print_stages(given, rules)
     planned = time.perf_counter()
+    _log_plan(given, planned - began)
     with few_collections():
         made = Executable(given, threads, custom_calls, target)
     s = made.stats
@@ -74,4 +77,25 @@ def compile(
         "@%s: %.3f s for the plan, %.3f s for %d kernels' sources, %.3f s for machine code (%d compiled, %d from caches)",
         given.program.name, s.plan_seconds, s.source_seconds, len(made.kernels), s.compile_seconds, s.compiled, s.cache_hits,
     )  # fmt: skip
+    _log_executable(made, time.perf_counter() - began)
     return made
+
+
+def _log_plan(made: Plan, seconds: float) -> None:
+    log = log_of("plans")
+    if log.isEnabledFor(logging.INFO):
+        ops, kernels = len(made.program.ops), sum(len(p.fusions) for p in made.nested())
+        log.info("@%s: %d ops in %d kernels for %s, %.3f s", made.program.name, ops, kernels, made.machine, seconds)
+
+
+def _log_executable(made: Executable, seconds: float) -> None:
+    log, name, s = log_of("compiles"), made.plan.program.name, made.stats
+    if log.isEnabledFor(logging.INFO):
+        types = ", ".join(str(v.type) for v in made.plan.program.arguments)
+        log.info(
+            "@%s(%s): %.3f s, of which %.3f s for machine code: %d of %d kernels compiled, %d from caches",
+            name, types, seconds, s.compile_seconds, s.compiled, len(made.kernels), s.cache_hits,
+        )  # fmt: skip
+    for what, rows in (("the evaluator", made.fallbacks), ("a library", made.library)):
+        for row in rows:
+            log_of("fallbacks").info("@%s: %s runs %s", name, what, row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from codegen.call import signatures
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced
+from codegen.call.as_file import write_file
 from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
 from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
@@ -25,6 +27,7 @@ from codegen.call.program.linearise import linearise
 from codegen.call.program.nodes import Compute
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
+from codegen.call.tracing import Trace
 from codegen.call.xla_call import Failures, XlaCall
 from codegen.call.xla_packs import XlaPacks
 from codegen.launcher import launch, memory, native_threads
@@ -258,6 +261,22 @@ class Executable:
         """
         return self._run(arrays, None, owner) if self.whole is None and self._packs.packs else self(*arrays)
 
+    def save(self, path: str | os.PathLike[str], targets: Sequence[str] = ()) -> None:
+        """Writes the compiled program as a file, which `tilewright.load` runs with NumPy and the standard library alone.
+
+        `targets` are the CPUs that it is for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64; the best one is
+        chosen where it is loaded. Raises `codegen.ship.errors.ExportError` for a program with a step that is no kernel, and where
+        no linker is found.
+        """
+        write_file(self, path, targets)
+
+    def __copy__(self) -> Executable:
+        """The executable itself: calls change nothing of it. (A pickled one travels as its file.)"""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        return self
+
     def for_xla(self, done: int, failures: Failures, is_plain: bool = False) -> XlaCall | Declined:
         """The program as XLA calls it, or whoever has addresses (`codegen.call.xla_call`), or why it cannot be called so."""
         if self.whole is not None:
@@ -322,9 +341,27 @@ class Executable:
                 rows.append(StepTime("copy", "copy", nanoseconds * 1e-9))
         return results, rows
 
+    def trace(self, path: str | os.PathLike[str], *arrays: Any) -> tuple[np.ndarray, ...]:
+        """The results of a call, whose timeline by thread and step is written as a file that Perfetto reads (ui.perfetto.dev)."""
+        names = iter(self.kernels)
+        kinds = []
+        for k, s in enumerate(self._launch.steps if self.whole is None else ()):
+            if isinstance(s, launch.Step):
+                kinds.append((next(names).name, "kernel"))
+            elif k in self._evaluated:
+                op, prepared = self._evaluated[k]
+                kinds.append((op.name, "library" if prepared.library else "evaluator"))
+            else:
+                kinds.append((type(s).__name__.lower(), "control"))
+        trace = Trace(kinds)
+        results: tuple[np.ndarray, ...] = trace.watched(lambda: self._run(arrays, None, trace=trace))
+        trace.write(path, f"@{self.plan.program.name}")
+        return results
+
     def _run(
-        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None
-    ) -> tuple[np.ndarray, ...]:
+        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None,
+        trace: Trace | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls)
@@ -332,12 +369,13 @@ class Executable:
             return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)
         try:
-            return self._run_kernels(given, spent, owner)
+            return self._run_kernels(given, spent, owner, trace)
         finally:
             memory.pool.end(self._need_bytes)
 
     def _run_kernels(
-        self, given: Sequence[np.ndarray], spent: np.ndarray | None, owner: Callable[[int], Any] | None
+        self, given: Sequence[np.ndarray], spent: np.ndarray | None, owner: Callable[[int], Any] | None,
+        trace: Trace | None = None,
     ) -> tuple[np.ndarray, ...]:
         layout = self._layout
         addresses = self._addresses.copy()
@@ -375,7 +413,10 @@ class Executable:
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)
-        if owner is None:
+        if trace is not None:
+            watched = trace.hosted(self._evaluate)
+            self._launch.run(addresses, self.threads, spent, watched, events=trace.events)
+        elif owner is None:
             self._launch.run(addresses, self.threads, spent, self._evaluate)
         else:
             self._run_owned(addresses, owner)

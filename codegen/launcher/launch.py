@@ -209,13 +209,16 @@ class Plan:
         times_ns: Any = None,
         host: HostCall | None = None,
         watch: Watch | None = None,
+        events: Any = None,
     ) -> None:
         """Run every step in order.
 
         ``addresses`` holds the address of each buffer (an int64 array, indexed by ``Step.buffers``), aligned as the kernels'
         signatures say.  ``threads`` limits the threads (1: the caller's alone).  ``times_ns``, an int64 array of one element
         a step, is increased by the nanoseconds that each step took.  ``host(number, addresses)`` does what ``Host`` step
-        ``number`` stands for; ``watch`` sees the memory between any two steps.  Raises ValueError for fewer than one thread.
+        ``number`` stands for; ``watch`` sees the memory between any two steps.  ``events``, an int64 array whose second word
+        says for how many it has room, gets an event for each piece of a step that a thread runs (`words`).  Raises ValueError for
+        fewer than one thread.
         """
         threads = native_threads.default_threads() if threads is None else threads
         if threads < 1:
@@ -229,6 +232,7 @@ class Plan:
         frame.table[: len(self.slots)] = np.asarray(addresses, np.int64)[self.slots]
         record = frame.record
         record[words.TIMES] = times_ns.ctypes.data if times_ns is not None else 0
+        record[words.EVENTS] = events.ctypes.data if events is not None else 0
         record[words.POSITION] = 0
         record[words.SINGLE], record[words.ROOM] = watch is not None, self.scratch_stride
         lease: memory.Lease | None = None

@@ -21,7 +21,20 @@ for turn in range(zones):
         size = max(chunk, (upper - first) // share)
         first = lower + atomic_add(pool, counter, size)
         if first < upper:
+            began = int64(0)
+            if traced != 0:
+                began = clock_ns()
             call_entry(step[{words.ENTRY}], first, min(first + size, upper), step[{words.TABLE}], scratch)
+            if traced != 0:
+                taken = atomic_add(words(traced), 0, 1)
+                if taken < words(traced)[1]:
+                    event = words(traced + 8 * ({words.EVENT_HEAD_WORDS} + {words.EVENT_WORDS} * taken))
+                    event[0] = pool[{words.NUMBER}]
+                    event[1] = {{thread}}
+                    event[2] = first
+                    event[3] = min(first + size, upper)
+                    event[4] = began
+                    event[5] = clock_ns()
             first += size
     # another thread's zone: what is left of it is for all who are done
     share = {words.SHARE} * zones
@@ -63,6 +76,7 @@ def kernel(begin, end):
                 tasks = step[{words.TASKS}]
                 chunk = step[{words.CHUNK}]
                 scratch = pool[{words.SCRATCH}] + number * pool[{words.STRIDE}]
+                traced = pool[{words.TRACED}]
 {_taking_part("number", 16)}
             atomic_add(pool, {words.ACTIVE}, -1)
             last = phase
@@ -75,6 +89,7 @@ def kernel(begin, end):
     run = words(begin)
     threads = run[{words.THREADS}]
     times = run[{words.TIMES}]
+    traced = run[{words.EVENTS}]
     scratch = run[{words.BASE}]
     number = run[{words.POSITION}]
     count = run[{words.COUNT}]
@@ -113,13 +128,27 @@ def kernel(begin, end):
             if times != 0:
                 started = clock_ns()
             if threads == 1 or tasks <= chunk:
+                if traced != 0:
+                    started = clock_ns()
                 call_entry(step[{words.ENTRY}], 0, tasks, step[{words.TABLE}], scratch)
+                if traced != 0:
+                    taken = atomic_add(words(traced), 0, 1)
+                    if taken < words(traced)[1]:
+                        event = words(traced + 8 * ({words.EVENT_HEAD_WORDS} + {words.EVENT_WORDS} * taken))
+                        event[0] = number
+                        event[1] = 0
+                        event[2] = 0
+                        event[3] = tasks
+                        event[4] = started
+                        event[5] = clock_ns()
             else:
                 pool = words(run[{words.POOL}])
                 pool[{words.STEP}] = address
                 pool[{words.SCRATCH}] = scratch
                 pool[{words.STRIDE}] = run[{words.ROOM}]
                 pool[{words.LIMIT}] = threads
+                pool[{words.TRACED}] = traced
+                pool[{words.NUMBER}] = number
                 for z in range(min(threads, {words.MOST_ZONES})):
                     atomic_store(pool, {words.NEXT} + {words.LINE_WORDS} * z, 0)
                 atomic_add(pool, {words.PHASE}, 1)

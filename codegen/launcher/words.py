@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # words of the pool's shared state; each hot one has a cache line of its own
 PHASE, ACTIVE, SLEEPERS, STOP, STEP, SCRATCH, STRIDE, LIMIT = 0, 16, 32, 64, 65, 66, 67, 68
-SPIN, WORKERS, OWNER = 69, 70, 71
+SPIN, WORKERS, OWNER, TRACED, NUMBER = 69, 70, 71, 72, 73
 SPIN_NANOSECONDS = 50_000  # waking a sleeper takes some 20 microseconds
 SHARE = 2  # what is left of a thread's zone is taken in that many pieces
 FIRST_LOOK, MOST_TURNS, LOOK_NANOSECONDS = 32, 1024, 5_000_000  # how often a run looks for signals: after so many steps
@@ -17,4 +17,6 @@ ENTRY, TASKS, CHUNK, TABLE, KIND, FIRST, SECOND, LONG, STEP_WORDS = 0, 1, 2, 3, 
 # kinds of steps; a step's first and second word are its target, its size in bytes, its lists of cells
 KERNEL, COPY, EXCHANGE, JUMP, UNLESS, SELECT, HOST = 0, 1, 2, 3, 4, 5, 6
 # words of a run's record
-POOL, STEPS, COUNT, BASE, ROOM, THREADS, TIMES, POSITION, CELLS, SINGLE, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16
+POOL, STEPS, COUNT, BASE, ROOM, THREADS, TIMES, POSITION, CELLS, SINGLE, EVENTS, RUN_WORDS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16
+# a run that is traced has [how many events, room for how many], then the words of each: step, thread, tasks, nanoseconds
+EVENT_HEAD_WORDS, EVENT_WORDS = 2, 6

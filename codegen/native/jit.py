@@ -35,6 +35,7 @@ from codegen.native import library_objects, object_cache, workers
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.native.source_digest import source_digest
 from codegen.outlined import Functions
+from codegen.progress import Progress
 from codegen.target import Target, default_target
 
 if TYPE_CHECKING:
@@ -248,6 +249,8 @@ def compile_kernels(
     if helpers:
         held: list[LoadedObject] = []  # more kernels than are kept may arrive before the first is asked for
 
+        progress = Progress(len(jobs))
+
         def arrived(job: workers.Job, made: workers.Made) -> None:
             library_objects.deliver(made.library, job.target, stamp())
             loaded = LoadedObject(made.code, job.target)
@@ -257,20 +260,33 @@ def compile_kernels(
                 _recent.append(loaded)
                 held.append(loaded)
                 stats.compiled += 1
+            progress.done()
 
         def own(job: workers.Job) -> None:
             held.append(compile_kernel(job.kernel or job.source, job.signature, job.target)._loaded)
+            progress.done()
 
         with compiling:
             from codegen.native.lower import LoadedObject
 
         started = time.perf_counter()
         before = stats.compile_seconds
-        workers.compile_jobs(jobs, helpers, arrived, own)
+        try:
+            workers.compile_jobs(jobs, helpers, arrived, own)
+        finally:
+            progress.end()
         stats.compile_seconds = before + time.perf_counter() - started
         with _lock:
             stats.memory_hits -= len(jobs)  # what follows finds them there
-    return [compile_kernel(source, signature, target) for source, signature in kernels]
+    progress = Progress(len(kernels))
+    found = []
+    try:
+        for source, signature in kernels:
+            found.append(compile_kernel(source, signature, target))
+            progress.done()
+    finally:
+        progress.end()
+    return found
 
 
 class KernelTarget(Protocol):

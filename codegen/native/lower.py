@@ -127,15 +127,25 @@ def plain_object(text: str, target: Target) -> bytes:
 def library_object(text: str, target: Target, is_written_out: bool = False) -> bytes:
     """Machine code of a library function's module (`codegen.lib.outline`)."""
     with compiling:
-        _initialise()
-        module = _parsed(text)
-        module.data_layout = data_layout(target)
-        if is_written_out:
-            _run_named(_WRITTEN_OUT, module, target)
-        else:
-            _vectorise(module, target)
-            _run_named(_UNROLL, module, target)
-        return emit_object(module, target)
+        return emit_object(_library_module(text, target, is_written_out), target)
+
+
+def linkable_library_object(text: str, target: Target, is_written_out: bool = False) -> bytes:
+    """The same for a linker."""
+    with compiling:
+        return emit_linkable(_library_module(text, target, is_written_out), target)
+
+
+def _library_module(text: str, target: Target, is_written_out: bool) -> Any:
+    _initialise()
+    module = _parsed(text)
+    module.data_layout = data_layout(target)
+    if is_written_out:
+        _run_named(_WRITTEN_OUT, module, target)
+    else:
+        _vectorise(module, target)
+        _run_named(_UNROLL, module, target)
+    return module
 
 
 def loaded_text(text: str) -> LoadedObject:
@@ -379,6 +389,25 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
     return bytes(_emitter(target).emit_object(module))
+
+
+@functools.cache
+def _linkable_machine(target: Target) -> Any:
+    """A target machine whose code may lie anywhere, together: calls and constants by distance, as shared libraries have them."""
+    _initialise()
+    made = llvm.Target.from_triple(target.triple)
+    return made.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", jit=False
+    )
+
+
+def emit_linkable(module: Any, target: Target) -> bytes:
+    """Object code of an optimised module for a linker. Its functions, and those of the library, are the linked file's own."""
+    for function in module.functions:
+        if not function.is_declaration or function.name.startswith("tilewright_"):
+            function.visibility = "hidden" if function.linkage.name == "external" else "default"
+    with compiling:
+        return bytes(_linkable_machine(target).emit_object(module))
 
 
 def emit_assembly(module: Any, target: Target) -> str:

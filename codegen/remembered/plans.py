@@ -10,15 +10,14 @@ import functools
 import hashlib
 import json
 import uuid
-from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from codegen.native import object_cache, workers
 from codegen.native.source_digest import source_digest
 from codegen.remembered.machine import calibrated_machine
 from codegen.supports import supports
 from hlo.module import DenseArray, Module, Value, walk
-from tiling import ControlStep, Decision, EvaluatorStep, Fusion, Machine, Pin, Plan, plan
+from tiling import Machine, Plan, plan
+from tiling.files.record import Record, parsed_record, record_of
 from tiling.passing import skipped
 from tiling.program.flatten import Program, flatten, region_key
 
@@ -67,69 +66,18 @@ def changes() -> bytes:
     return object_cache.read(_CHANGES) or b""
 
 
-@dataclass(frozen=True)
-class _Record:
-    """What is kept of a plan, and of those of its regions: one list for each op of control flow."""
-
-    pins: tuple[Pin, ...]
-    decisions: tuple[Decision, ...]
-    looked_at: tuple[int, ...]
-    regions: tuple[tuple[_Record, ...], ...]
-
-    def all_pins(self) -> tuple[Pin, ...]:
-        return (*self.pins, *(p for row in self.regions for r in row for p in r.all_pins()))
-
-    def applied_to(self, made: Plan) -> Plan:
-        """The plan with its decisions and counts. Raises ValueError where it is another program's."""
-        if len(made.fusions) != len(self.looked_at) or [len(c.regions) for c in made.controls] != [len(r) for r in self.regions]:
-            raise ValueError("the record has other steps")
-        counts = dict(zip(made.fusions, self.looked_at, strict=True))
-        below = dict(zip(made.controls, self.regions, strict=True))
-        steps: list[Fusion | EvaluatorStep | ControlStep] = []
-        for s in made.steps:
-            if isinstance(s, Fusion):
-                steps.append(replace(s, candidates=counts[s]))
-            elif isinstance(s, ControlStep):
-                rows = zip(s.regions, below[s], strict=True)
-                steps.append(replace(s, regions=tuple(replace(r, plan=record.applied_to(r.plan)) for r, record in rows)))
-            else:
-                steps.append(s)
-        return replace(made, steps=tuple(steps), decisions=self.decisions)
-
-
 def _write(key: str, made: Plan) -> None:
-    object_cache.write(key, json.dumps(_document(made, ())).encode())
+    object_cache.write(key, json.dumps(record_of(made)).encode())
 
 
-def _document(made: Plan, path: tuple[int, ...]) -> dict[str, object]:
-    number = {op: k for k, op in enumerate(made.program.ops)}
-    return {
-        "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path), list(p.strips)] for p in made.pins() if not p.region],
-        "decisions": [asdict(d) for d in made.decisions],
-        "looked_at": [f.candidates for f in made.fusions],
-        "regions": [
-            [_document(r.plan, (*path, number[c.op], k)) for k, r in enumerate(c.regions)] for c in made.controls
-        ],
-    }
-
-
-def _read(key: str) -> _Record | None:
+def _read(key: str) -> Record | None:
     payload = object_cache.read(key)
     if payload is None:
         return None
     try:
-        return _parsed(json.loads(payload))
+        return parsed_record(json.loads(payload))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _parsed(document: dict[str, Any]) -> _Record:
-    pins = tuple(Pin(*(tuple(map(int, part)) for part in row)) for row in document["pins"])
-    decisions = tuple(Decision(**d) for d in document["decisions"])
-    looked_at = tuple(int(n) for n in document["looked_at"])
-    if len(looked_at) != sum(not p.strips for p in pins):
-        raise ValueError("as many counts as fusions")
-    return _Record(pins, decisions, looked_at, tuple(tuple(map(_parsed, row)) for row in document["regions"]))
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import gc
 import os
 from pathlib import Path
@@ -42,6 +43,10 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
     finally:
         if was_enabled:
             gc.enable()
+
+
+# Pickles and copies of a module go through its text: what text does not say (objects' places in memory) is nobody's.
+copyreg.pickle(Module, lambda module: (parse, (str(module),)))
 
 
 def load(path: str | os.PathLike[str]) -> Module:

@@ -36,7 +36,7 @@ def test_examples_in_docstrings_become_code() -> None:
 
 
 def test_variables_of_the_environment_are_in_the_documentation() -> None:
-    packages = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
+    packages = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright", "tilewright_runtime")
     sources = [p for name in packages for p in (ROOT / name).rglob("*.py")]
     used = {v for p in sources for v in re.findall(r"\"(TILEWRIGHT_[A-Z_]+)\"", p.read_text("utf-8"))}
     listed = re.findall(r"^\| `(TILEWRIGHT_[A-Z_]+)", (ROOT / "docs" / "cli.md").read_text("utf-8"), re.M)

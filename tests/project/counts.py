@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
+PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright", "tilewright_runtime")
 
 
 def sources(root: pathlib.Path, folders: tuple[str, ...]) -> Iterator[tuple[pathlib.Path, str]]:

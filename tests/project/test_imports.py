@@ -19,9 +19,10 @@ MAY_IMPORT = {
     "hlo": set(),
     "indexing": {"hlo"},
     "tiling": {"hlo", "indexing"},
-    "codegen": {"hlo", "indexing", "tiling"},
+    "codegen": {"hlo", "indexing", "tiling", "tilewright_runtime"},
     "interp": {"hlo"},
-    "tilewright": {"hlo", "indexing", "tiling", "codegen", "interp"},
+    "tilewright": {"hlo", "indexing", "tiling", "codegen", "interp", "tilewright_runtime"},
+    "tilewright_runtime": set(),
 }
 
 # Third-party libraries, by package: what is not here is not to be imported there. JAX and the tests' libraries are nobody's.
@@ -32,12 +33,14 @@ LIBRARIES = {
     "codegen": {"numpy", "ml_dtypes", "numba", "llvmlite"},
     "interp": {"numpy", "ml_dtypes"},
     "tilewright": {"numpy", "ml_dtypes", "rich"},
+    "tilewright_runtime": {"numpy"},
 }
 
 # The front door to JAX and to notebooks: optional extras, imported inside the functions that need them. MLIR bytecode has no
 # other stable reader than the one that jaxlib carries; one file asks for it, and only when it is given bytecode.
 OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
+    "tilewright_runtime/program.py": {"ml_dtypes"},
     "tilewright/jax/bridge.py": {"jax"},
     "tilewright/jax/front.py": {"jax"},
     "tilewright/jax/lowering.py": {"jax"},
@@ -153,6 +156,7 @@ LATE = {
     "codegen/native/lower.py": _LLVM,
     "codegen/native/workers.py": "a helper process does without hlo",
     "codegen/target.py": "a helper process does without hlo; LLVM is asked for the host once",
+    "codegen/ship/on_demand.py": "what writes files comes with the first file",
     "indexing/exact/images.py": _ISL,
     "indexing/map.py": _ISL,
     "indexing/map_simplifier.py": _ISL,
@@ -163,6 +167,7 @@ LATE = {
     "tilewright/__init__.py": "`import tilewright` is light: a name's package comes with its first use",
     "tilewright/cli.py": _START,
     "tilewright/commands/programs.py": _START,
+    "tilewright/loading.py": "a compiled program's file is run where what reads programs' texts is not installed",
     "tilewright/drawing/figures.py": _OPTIONAL,
     "tilewright/drawing/graph.py": _OPTIONAL,
     "tilewright/jax/bridge.py": _OPTIONAL,

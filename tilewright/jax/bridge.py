@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import types
 import weakref
@@ -23,9 +24,11 @@ import codegen
 import hlo
 from codegen.call.ready import get_ready
 from hlo.errors import Declined, TilewrightError
+from hlo.logs import set_up_logs
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
+from tilewright.jax.again import described, tell
 from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
@@ -33,6 +36,7 @@ from tilewright.jax.lowering import Lowered, lower_all
 from tilewright.jax.options import PLACING, Settings, elsewhere, no_number
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
+from tilewright.jax.saving import save_with_trees
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
@@ -198,6 +202,7 @@ class Jitted:
         self._made: dict[Any, _Compiled] = {}
         self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
+        self._compiled_last: list[str] | None = None  # the arrays of the last signature
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._called: set[Any] = set()  # signatures
         self._front: Front | None = None
@@ -252,6 +257,17 @@ class Jitted:
         leaves, key = self._signature(args, kwargs)
         return self._compiled(leaves, key, args, kwargs).executable
 
+    def save(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Writes the program for these arguments as a file: `tilewright.load(path)` is called as this function, without JAX.
+
+        Its results are NumPy's arrays in the function's own tree. Raises JaxError for static arguments, TreeOfFileError for trees
+        of types that are not Python's own, and what `Executable.save` raises.
+        """
+        if self._numbers or self._names:
+            raise JaxError("static arguments are not arrays, and a file takes arrays alone: bind them first (functools.partial)")
+        leaves, key = self._signature(args, kwargs)
+        save_with_trees(_jax(), self._compiled(leaves, key, args, kwargs), path, args, kwargs, ())
+
     # ------------------------------------------------------------ signatures
 
     def _signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_front: bool = False) -> tuple[list[Any], Any]:
@@ -269,6 +285,10 @@ class Jitted:
                 if found is None:
                     found = self._begun(leaves, key, args, kwargs) if is_call else None
                 if found is None:
+                    set_up_logs()
+                    types = described(leaves)
+                    tell(getattr(self, "__name__", "a function"), self._compiled_last, types)
+                    self._compiled_last = types
                     found = self._made[key] = self._compile(key, args, kwargs)
                     self._waiting.pop(key, None)
         return found

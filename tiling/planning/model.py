@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -19,6 +20,7 @@ from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.machine import Machine
 from tiling.planning.cost import Estimate
+from tiling.program.expand import Supports
 from tiling.program.flatten import Program, Region
 from tiling.words import count, op_summary
 
@@ -209,6 +211,12 @@ def edges(plan: object) -> tuple[Edge, ...]:
     raise TypeError(f"{type(plan).__name__} is no plan")
 
 
+@singledispatch
+def save_plan(plan: object, path: str | os.PathLike[str]) -> None:
+    """Writes a plan's file: `tiling.files.plan_file` does."""
+    raise TypeError(f"{type(plan).__name__} is no plan")
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The kernels of a program, in the order in which they run, and the reasons for them."""
@@ -221,6 +229,7 @@ class Plan:
     module: Module
     reuses: tuple[Reuse, ...] = ()
     strips: tuple[Pin, ...] = ()  # the loops over strips that the program was given, in this order
+    supports: Supports | None = None  # which ops were planned; None for a region's plan
 
     @property
     def fusions(self) -> tuple[Fusion, ...]:
@@ -285,6 +294,18 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan for programs: kernels, evaluator steps and decisions as plain lists and dictionaries."""
         return as_document(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan as a file, from which `tiling.load_plan` makes an equal one (`tiling.files.plan_file`).
+
+        Raises `PlanFileError` for a plan with what is not data: schedules that were edited in other ways than by the order of
+        loops, rules of somebody's own.
+        """
+        save_plan(self, path)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
+        """The plan itself: nothing of it changes. (A pickled one travels as its file.)"""
+        return self
 
     def _repr_html_(self) -> str:
         return as_html(self)

@@ -41,14 +41,19 @@ from tiling.program.inputs import is_control, op_inputs
 from tiling.program.library_ops import library_of
 from tiling.program.run_in_strips import is_strip_loop
 
-__all__ = ["Supports", "plan"]
+__all__ = ["Supports", "all_ops", "plan"]
+
+
+def all_ops(op: Op) -> Declined | None:
+    """What `plan` asks by default: every op that has maps is planned."""
+    return None
 
 
 def plan(
     module: Module,
     entry: str = "main",
     machine: Machine | None = None,
-    supports: Supports = lambda op: None,
+    supports: Supports = all_ops,
     pins: Sequence[Pin] = (),
     budget_seconds: float | None = None,
     cost_model: CostModel | None = None,
@@ -80,7 +85,7 @@ def plan(
         ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         with few_collections(ops):
-            return _plan_program(program, {}, machine, module, supports, tuple(pins), deadline)
+            return replace(_plan_program(program, {}, machine, module, supports, tuple(pins), deadline), supports=supports)
 
 
 def _plan_program(

@@ -1,0 +1,1 @@
+"""Compiled programs as files and as C libraries."""

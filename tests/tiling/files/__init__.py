@@ -1,0 +1,1 @@
+"""Plans as files, and loops in other words."""

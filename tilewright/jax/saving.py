@@ -1,0 +1,44 @@
+"""JAX functions as files: the program of a signature, with the trees of its arguments and results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from codegen.call.as_file import write_file
+from hlo.errors import TilewrightError
+
+__all__ = ["TreeOfFileError", "save_with_trees", "tree_as_data"]
+
+
+class TreeOfFileError(TilewrightError):
+    """Arguments or results of a structure that a file cannot name."""
+
+
+def save_with_trees(
+    jax: Any, made: Any, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any], targets: Sequence[str]
+) -> None:
+    """Writes the program of a signature (`bridge._Compiled`). Raises TreeOfFileError for tokens, and for types of containers that
+    are not Python's own."""
+    if made.token_results or None in made.dtypes:
+        raise TreeOfFileError("a function with ordered effects passes tokens, which a file does not have")
+    arguments = tree_as_data(jax.tree_util.tree_structure((args, kwargs)), "arguments")
+    results = tree_as_data(made.lowered.out_tree, "results")
+    write_file(made.executable, path, targets, [[arguments, results]])
+
+
+def tree_as_data(structure: Any, what: str) -> Any:
+    """JAX's tree as data (`tilewright_runtime.trees`)."""
+
+    def walk(value: Any, where: str) -> Any:
+        if value is None or type(value) is int:
+            return value
+        if type(value) in (tuple, list):
+            return [type(value).__name__, [walk(v, f"{where}[{k}]") for k, v in enumerate(value)]]
+        if isinstance(value, dict) and all(type(k) in (str, int) for k in value):
+            return ["dict", [[k, walk(v, f"{where}[{k!r}]")] for k, v in value.items()]]
+        name = type(value).__name__
+        raise TreeOfFileError(f"{where}: a {name} is no tuple, list or dictionary by names: files have no other")
+
+    return walk(structure.unflatten(range(structure.num_leaves)), what)

@@ -1,0 +1,90 @@
+"""Trees of arguments and results as data: dictionaries, lists, tuples, None, and leaves by number.
+
+    0                                a leaf: the argument or result of that number
+    None                             nothing
+    ["tuple", [tree, …]]             a tuple; "list" is a list
+    ["dict", [[key, tree], …]]       a dictionary with these keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright_runtime.container import natural
+
+__all__ = ["TreeError", "checked", "filled", "flattened"]
+
+
+class TreeError(TypeError):
+    """Arguments of another structure than the program's; the message says where."""
+
+
+def checked(tree: Any, leaves: int, depth: int = 0) -> Any:
+    """A tree whose leaves are numbers below `leaves`. Raises ValueError for anything else."""
+    if tree is None:
+        return None
+    if isinstance(tree, int):
+        if natural(tree) >= leaves:
+            raise ValueError(f"leaf {tree} of {leaves}")
+        return tree
+    if not isinstance(tree, list) or len(tree) != 2 or depth > 200:
+        raise ValueError(f"no tree: {tree!r}"[:200])
+    kind, inner = tree
+    if kind in ("tuple", "list") and isinstance(inner, list):
+        return [kind, [checked(t, leaves, depth + 1) for t in inner]]
+    if kind == "dict" and isinstance(inner, list) and all(isinstance(r, list) and len(r) == 2 for r in inner):
+        keys = [k for k, _ in inner]
+        if all(isinstance(k, str | int) for k in keys) and len(set(keys)) == len(keys):
+            return [kind, [[k, checked(t, leaves, depth + 1)] for k, t in inner]]
+    raise ValueError(f"no tree: {tree!r}"[:200])
+
+
+def filled(tree: Any, leaves: Sequence[Any]) -> Any:
+    """The structure with leaves in their places.
+
+    >>> filled(["dict", [["a", 1], ["b", ["tuple", [0, None]]]]], ["x", "y"])
+    {'a': 'y', 'b': ('x', None)}
+    """
+    if tree is None:
+        return None
+    if isinstance(tree, int):
+        return leaves[tree]
+    kind, inner = tree
+    if kind == "dict":
+        return {k: filled(t, leaves) for k, t in inner}
+    parts = [filled(t, leaves) for t in inner]
+    return tuple(parts) if kind == "tuple" else parts
+
+
+def flattened(tree: Any, given: Any, count: int) -> list[Any]:
+    """The leaves of a structure, by their number. Raises TreeError where it is not that of the tree.
+
+    >>> flattened(["tuple", [1, ["list", [0]]]], ("x", ["y"]), 2)
+    ['y', 'x']
+    """
+    found: list[Any] = [None] * count
+
+    def walk(t: Any, value: Any, where: str) -> None:
+        if t is None:
+            if value is not None:
+                raise TreeError(f"{where}: expected None, found {type(value).__name__}")
+        elif isinstance(t, int):
+            found[t] = value
+        elif t[0] == "dict":
+            keys = [k for k, _ in t[1]]
+            if not isinstance(value, dict) or set(value) != set(keys):
+                what = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
+                raise TreeError(f"{where}: expected a dictionary of {', '.join(map(str, keys)) or 'no keys'}, found {what}")
+            for k, inner in t[1]:
+                walk(inner, value[k], f"{where}[{k!r}]")
+        else:
+            kind = tuple if t[0] == "tuple" else list
+            if not isinstance(value, kind) or len(value) != len(t[1]):
+                what = f"{type(value).__name__}{f' of {len(value)}' if isinstance(value, tuple | list) else ''}"
+                raise TreeError(f"{where}: expected a {t[0]} of {len(t[1])}, found {what}")
+            for k, (inner, v) in enumerate(zip(t[1], value, strict=True)):
+                walk(inner, v, f"{where}[{k}]")
+
+    walk(tree, given, "arguments")
+    return found

@@ -1,0 +1,1 @@
+"""Plans as files, and loops in the words of other compilers."""
