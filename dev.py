@@ -163,7 +163,7 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs", "jax", "test")
+EXTRAS = ("models", "notebook", "docs", "mpi", "jax", "test")
 
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
@@ -172,6 +172,7 @@ LAYERS = {
     "tilewright": ["tilewright", "tests/commands", *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens"))],
     "safety": ["tests/safety", "tests/hostile"],
     "jax": ["tests/jax"],
+    "mesh": ["tests/mesh"],
     "docs": ["tests/documents"],
     "machines": ["tests/test_machines.py"],
     "project": ["tests/project"],
@@ -288,7 +289,10 @@ def setup(args: argparse.Namespace) -> int:
 
 
 def add_extras(c: argparse.ArgumentParser) -> None:
-    text = "with these extras too: models (real models), notebook (notebooks, pictures), docs; jax and test are there anyway"
+    text = (
+        "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes); jax and test"
+        " are there anyway"
+    )
     c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)
 
 

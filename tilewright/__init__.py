@@ -57,6 +57,7 @@ from tilewright.jax import inherited  # noqa: E402, F401 (asks at each fork, whe
 if TYPE_CHECKING:
     from codegen import Executable, compile
     from codegen.launcher.memory import pool as memory_pool
+    from codegen.mpi.mesh import Mesh
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
@@ -68,6 +69,7 @@ _HOME = {
     "Declined": "hlo",
     "Executable": "codegen",
     "IndexingMap": "indexing",
+    "Mesh": "codegen.mpi.mesh",
     "Module": "hlo",
     "ParseError": "hlo",
     "Plan": "tiling",
@@ -94,6 +96,7 @@ __all__ = [
     "Declined",
     "Executable",
     "IndexingMap",
+    "Mesh",
     "Module",
     "ParseError",
     "Plan",

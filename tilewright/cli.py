@@ -35,7 +35,8 @@ reader left
 _EXAMPLES = {
     name: "examples:\n" + "".join(f"  tilewright {line}\n" for line in lines) + "\n"
     for name, lines in {
-        "run": ("run examples/softmax.mlir", "run model.mlir --input x.npy --output y.npy --no-check"),
+        "run": ("run examples/softmax.mlir", "run model.mlir --input x.npy --output y.npy --no-check",
+                "run model.mlir --mesh x=2,y=2      (under mpiexec -n 4)"),
         "check": ("check examples/gelu_mlp.mlir --seed 3", "check model.mlir --json | jq .check.passed"),
         "maps": ("maps examples/softmax.mlir --op reduce", "maps model.mlir --op %4"),
         "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
@@ -65,6 +66,22 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, found {text!r}")
     return int(text)
+
+
+def _axes(text: str) -> dict[str, int]:
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = part.partition("=")
+        if not name or name in axes or not size.isdecimal() or int(size) < 1:
+            raise argparse.ArgumentTypeError(f"expected names of axes with their sizes, as x=2,y=4, found {text!r}")
+        axes[name] = int(size)
+    return axes
+
+
+def _started_by_mpi() -> int:
+    """How many processes MPI's launcher says that it has started; 1 without one."""
+    found = (os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
+    return next((int(n) for n in found if n.isdecimal()), 1)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -98,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--no-check", action="store_false", dest="check", help="leave the evaluator out")
     c.add_argument("--repeat", type=_at_least_one, default=3, metavar="N", help="timed runs after the first (default: 3)")
     c.add_argument("--output", metavar="PATH", help="write the results: NAME.npy for one, else a folder")
+    c.add_argument("--mesh", type=_axes, metavar="x=2,y=2",
+                   help="the axes of the processes that mpiexec has started (default: one axis of all of them)")
     c = command("check", "compare every result with the evaluator's; with --prove also prove every schedule", [program, inputs])
     c.add_argument("--prove", action="store_true", help="also prove every schedule: what is written, read and kept where")
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
@@ -154,6 +173,11 @@ def _call(args: argparse.Namespace) -> int:
 
     try:
         programs.import_definitions(getattr(args, "imports", ()))
+        processes = _started_by_mpi()
+        if args.command == "run" and (args.mesh or processes > 1):
+            from tilewright.commands.processes import run
+
+            return run(args, args.mesh or {"process": processes})
         return {**programs.COMMANDS, **tools.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise
