@@ -39,7 +39,7 @@ _EXAMPLES = {
                 "run model.mlir --mesh x=2,y=2      (under mpiexec -n 4)"),
         "check": ("check examples/gelu_mlp.mlir --seed 3", "check model.mlir --json | jq .check.passed"),
         "maps": ("maps examples/softmax.mlir --op reduce", "maps model.mlir --op %4"),
-        "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
+        "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json", "plan model.mlir --mesh x=64,y=64"),
         "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --stages",
                    "source examples/softmax.mlir --kind c"),
         "passes": ("passes", "passes --json"),
@@ -121,7 +121,9 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--prove", action="store_true", help="also prove every schedule: what is written, read and kept where")
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
     c.add_argument("--op", metavar="OP", help="only these: a name (or HLO's opcode), a value (%%4), a number in program order")
-    command("plan", "print the fusions and tiles, and why they are what they are", [program])
+    c = command("plan", "print the fusions and tiles, and why they are what they are", [program])
+    c.add_argument("--mesh", type=_axes, metavar="x=64,y=64",
+                   help="what each process of a mesh holds, computes and sends, of a program with shardings")
     c = command("source", "print the generated source of every kernel", [program])
     c.add_argument("--stages", action="store_true", help="what each pass makes, where it changes something, before the source")
     c.add_argument("--kind", choices=("numba", "c"), default="numba", help="the language: numba's Python (default), or C")
@@ -175,9 +177,13 @@ def _call(args: argparse.Namespace) -> int:
         programs.import_definitions(getattr(args, "imports", ()))
         processes = _started_by_mpi()
         if args.command == "run" and (args.mesh or processes > 1):
-            from tilewright.commands.processes import run
+            from tilewright.commands import processes as on_processes
 
-            return run(args, args.mesh or {"process": processes})
+            return on_processes.run(args, args.mesh, processes)
+        if args.command == "plan" and args.mesh:
+            from tilewright.commands import mesh_plan
+
+            return mesh_plan.run(args, args.mesh)
         return {**programs.COMMANDS, **tools.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise

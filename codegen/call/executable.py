@@ -37,6 +37,7 @@ from hlo.module import DenseArray, Value
 from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
+from tiling.mesh.partition import Partitioned
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.text import summary
@@ -62,7 +63,9 @@ class Executable:
 
     `plan` says what is computed where, `kernels` and `source` show the code, `fallbacks` what runs in the evaluator, `stats`
     what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
-    `processes` are those of the grid that the program runs in, one of which this is.
+    `processes` are those of the grid that the program runs in, one of which this is. `spread` says how a program in the global
+    view was partitioned: its arguments are this process's tiles, whole arrays, or functions that make the tile of some slices
+    (`Partitioned.local`), its results are tiles, of which `gather` makes whole arrays.
     """
 
     plan: Plan
@@ -70,6 +73,7 @@ class Executable:
     custom_calls: CustomCalls | None = None
     target: KernelTarget | None = None
     processes: Processes | None = None
+    spread: Partitioned | None = None
     stats: RunStats = field(default_factory=RunStats)
     _make: Callable[[], Executable] | None = field(default=None, init=False)  # compiles one that was restored from a record
 
@@ -307,6 +311,14 @@ class Executable:
             is_plain,
         )  # fmt: skip
 
+    def gather(self, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The whole arrays of which all processes hold tiles; all of them call it. Without a partition: the results."""
+        if self.spread is None or self.processes is None:
+            return tuple(results)
+        tiles = [self.processes.everyones(np.asarray(r)) for r in results]
+        rows = zip(self.spread.results, tiles, self.spread.result_types, strict=True)
+        return tuple([s.joined(found, t.static_shape) for s, found, t in rows])
+
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""
         spent = np.zeros(len(self._launch.steps) if self.whole is None else 0, np.int64)
@@ -347,6 +359,9 @@ class Executable:
     def _run_here(
         self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None
     ) -> tuple[np.ndarray, ...]:
+        if self.spread is not None and self.processes is not None and len(arrays) == len(self.spread.arguments):
+            rank = self.processes.process[1]
+            arrays = [self.spread.local(k, a, rank) for k, a in enumerate(arrays)]
         given = self._arguments(arrays)
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls, self.processes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from hlo.module import Op
 from tiling import Plan
 
@@ -32,6 +34,10 @@ class Processes(Protocol):
 
     def failed(self, error: BaseException) -> None:
         """Tells the others, once, that this process goes no further."""
+        ...
+
+    def everyones(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all processes, by rank; all of them call it."""
         ...
 
     def meet(self, op: Op, participants: Sequence[tuple[int, int]], tag: Any, payload: Any) -> Mapping[tuple[int, int], Any]:

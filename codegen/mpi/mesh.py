@@ -11,7 +11,9 @@ from codegen.call.processes import Processes
 from codegen.mpi.errors import MeshError
 from hlo.module import Module
 from tiling import Plan
+from tiling.mesh.annotations import has_annotations
 from tiling.mesh.mesh import Mesh as Axes
+from tiling.mesh.partition import Partitioned, partition
 
 __all__ = ["GENERATION", "Mesh", "grid_of"]
 
@@ -29,6 +31,10 @@ class Mesh(Axes):
     >>> mesh.size, mesh.place(6)
     (8, {'x': 1, 'y': 2})
     """
+
+    def partitioned(self, module: Module, entry: str) -> Partitioned | None:
+        """What each process runs of a program in the global view; None for one that is each process's already."""
+        return partition(module, entry, self) if has_annotations(module) else None
 
     def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], infeed: Sequence[str] = ()) -> Processes:
         """This process of the grid, once all have found that they run the same program.

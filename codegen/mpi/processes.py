@@ -110,6 +110,10 @@ class MpiProcesses:
         """Tells the others, once, that this process goes no further."""
         self.channel.failed(error)
 
+    def everyones(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all processes, by rank; all of them call it."""
+        return list(self.channel.gather(array))
+
     def meet(self, op: Op, participants: Sequence[tuple[int, int]], tag: Any, payload: Any) -> Mapping[tuple[int, int], Any]:
         """Every participant's payload, by process. Raises MeshError where one of them waits at another op."""
         mine = self.channel.rank

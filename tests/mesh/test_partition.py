@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+
 import numpy as np
 import pytest
 
 import hlo
 import interp
 from tests.mesh.global_programs import PROGRAMS, GlobalProgram
+from tilewright import cli
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
 from tiling.mesh.annotations import AnnotationError, sharding_of
@@ -138,3 +142,26 @@ def test_a_sharding_that_does_not_divide_its_value() -> None:
       func.func @main(%a: tensor<7xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> tensor<7xf32> { return %a : tensor<7xf32> } }"""
     with pytest.raises(AnnotationError, match=r"sharding \[\{x\}\]: expected dimensions that it divides, found tensor<7xf32>"):
         partition(hlo.parse(text))
+
+
+def test_a_mesh_of_thousands_is_planned_for_without_it(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
+    """Data and tensor parallel layers on 64 x 64 processes: what each holds and sends, and how that grows."""
+    text = """module { sdy.mesh @m = <["x"=2, "y"=2]>
+      func.func @main(%a: tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>},
+                      %b: tensor<1024x4096xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"y"}]>},
+                      %c: tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{"y"}, {}]>})
+          -> (tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) {
+        %h = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<4096x1024xf32>, tensor<1024x4096xf32>) -> tensor<4096x4096xf32>
+        %t = stablehlo.tanh %h : tensor<4096x4096xf32>
+        %r = stablehlo.dot_general %t, %c, contracting_dims = [1] x [0] : (tensor<4096x4096xf32>, tensor<4096x1024xf32>) -> tensor<4096x1024xf32>
+        return %r : tensor<4096x1024xf32> } }"""
+    (tmp_path / "a.mlir").write_text(text)
+    assert cli.main(["plan", "--mesh", "x=64,y=64", "--json", str(tmp_path / "a.mlir")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    last = document["growth"][-1]
+    rows = 4096 // 64 * 1024 * 4
+    assert last["processes"] == 4096 and last["held_bytes"] == 2 * rows + 2 * (1024 * 4096 // 64 * 4)
+    assert [c["kind"] for c in document["communications"]] == ["all_reduce"] and last["sent_bytes"] == 2 * rows * 63 // 64
+    assert [row["processes"] for row in document["growth"]] == [2**k for k in range(1, 13)]
+    assert cli.main(["plan", "--mesh", "x=64,z=64", str(tmp_path / "a.mlir")]) == cli.USAGE
+    assert "the module is for the mesh @m of x=2,y=2, found x=64,z=64" in capsys.readouterr().err

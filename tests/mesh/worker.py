@@ -15,9 +15,11 @@ import hlo
 import interp
 from codegen.mpi.channel import the_channel
 from codegen.mpi.mesh import Mesh
+from tests.mesh.global_programs import PROGRAMS, GlobalProgram
 from tests.mesh.programs import Case, cases
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
+from tiling.mesh.annotations import meshes_of
 
 
 def faults(case: Case) -> list[str]:
@@ -42,9 +44,24 @@ def faults(case: Case) -> list[str]:
     return found
 
 
+def global_faults(program: GlobalProgram) -> list[str]:
+    """What is wrong with a program in the global view; every second process gives whole arrays, the others make their tiles."""
+    module = hlo.parse(program.text, program.name)
+    arrays = random_arrays(module.entry, 1, module)
+    executable = codegen.compile(module, mesh=Mesh(dict(meshes_of(module)["m"].axes)))
+    makes = the_channel().rank % 2 == 1
+    given = [(lambda at, a=a: a[at]) if makes else a for a in arrays]
+    results = executable.gather(executable(*given))
+    expected = interp.evaluate(module, *arrays)
+    checks = [compare(a, np.asarray(b)) for a, b in zip(results, expected, strict=True)]
+    return [f"result {i}: {c}" for i, c in enumerate(checks) if not c.passed]
+
+
 def main() -> None:
-    all_cases = cases(the_channel().size)
-    found = {case.name: faults(case) for case in all_cases}
+    n = the_channel().size
+    found = {case.name: faults(case) for case in cases(n)}
+    if n == 4:
+        found |= {p.name: global_faults(p) for p in PROGRAMS if p.kinds}
     if the_channel().rank == 0:
         json.dump(found, sys.stdout)
 

@@ -14,22 +14,23 @@ import codegen
 import interp
 from codegen.mpi.channel import the_channel
 from codegen.mpi.errors import PeerError
-from codegen.mpi.mesh import Mesh, grid_of
-from hlo.module import Function, Module
+from codegen.mpi.mesh import Mesh
+from hlo.module import Function, Module, walk
 from tilewright.check import Comparison, compare
 from tilewright.commands import programs, report
 from tilewright.inputs import InputError, random_arrays, read_arrays, write_arrays
+from tiling.mesh.annotations import has_annotations, meshes_of
 
 __all__ = ["run"]
 
 _FAILED = 2
 
 
-def run(args: argparse.Namespace, axes: dict[str, int]) -> int:
+def run(args: argparse.Namespace, axes: dict[str, int] | None, started: int) -> int:
     """One process's part of the command. Raises what failed on one process, there; the others return an exit code in silence."""
     channel = the_channel()
     try:
-        code = _run(args, Mesh(axes))
+        code = _run(args, axes, started)
         codes: list[int] = channel.gather(code)
     except BaseException as e:  # told to the others, then raised again by one of them
         channel.failed(e)
@@ -42,14 +43,17 @@ def run(args: argparse.Namespace, axes: dict[str, int]) -> int:
     return max(codes)
 
 
-def _run(args: argparse.Namespace, mesh: Mesh) -> int:
+def _run(args: argparse.Namespace, axes: dict[str, int] | None, started: int) -> int:
     channel = the_channel()
     start = time.perf_counter()
     module = programs.load(args.file)
+    declared = next((m for m in meshes_of(module).values() if m.size == started), None)
+    mesh = Mesh(axes or (dict(declared.axes) if declared else {"process": started}))
     function = programs.entry_of(module, args.entry, args.file)
     rank = channel.rank
     given = [p.replace("{rank}", str(rank)) for p in args.inputs]
-    arrays = read_arrays(function, given) if given else random_arrays(function, args.seed + rank, module)
+    is_global = has_annotations(module)  # then an array is given to all processes, and each takes its tile
+    arrays = read_arrays(function, given) if given else random_arrays(function, args.seed + (0 if is_global else rank), module)
     executable = codegen.compile(module, function.name, threads=args.threads, mesh=mesh)
     results = executable(*arrays)
     walls = []
@@ -58,7 +62,7 @@ def _run(args: argparse.Namespace, mesh: Mesh) -> int:
         executable(*arrays)
         walls.append(time.perf_counter() - begin)
     files = write_arrays(results, _own_path(args.output, rank)) if args.output else []
-    checks = _checked(module, function, mesh, arrays, results) if args.check else None
+    checks = _checked(module, function, executable, arrays, results) if args.check else None
     everyone = channel.gather({"run_median": sorted(walls)[len(walls) // 2], "files": files})
     if rank == 0:
         document = {
@@ -66,7 +70,8 @@ def _run(args: argparse.Namespace, mesh: Mesh) -> int:
             "file": args.file,
             "entry": function.name,
             "mesh": dict(mesh.axes),
-            "grid": list(grid_of(module, mesh)),
+            "grid": list(executable.processes.grid if executable.processes else (1, 1)),
+            "partition": executable.spread.explain().splitlines() if executable.spread else None,
             "fallbacks": executable.fallbacks,
             "collectives": executable.library,
             "processes": everyone,
@@ -85,18 +90,33 @@ def _own_path(path: str, rank: int) -> str:
 
 
 def _checked(
-    module: Module, function: Function, mesh: Mesh, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]
+    module: Module,
+    function: Function,
+    executable: codegen.Executable,
+    arrays: Sequence[np.ndarray],
+    results: Sequence[np.ndarray],
 ) -> list[Comparison]:
-    """On process 0: all processes' results beside those of the simulated grid. The others are told what it found."""
-    channel = the_channel()
-    inputs, found = channel.gather(tuple(arrays)), channel.gather(tuple(results))
+    """On process 0: the results beside the simulated grid's, or the whole program's. The others are told what it found."""
+    channel, spread = the_channel(), executable.spread
+    is_whole = spread is not None and not any(op.name == "sdy.manual_computation" for op in walk(function.body))
+    if is_whole:
+        inputs, found = [tuple(arrays)], [executable.gather(results)]
+    else:
+        own = list(arrays)
+        if spread is not None:
+            own = [np.ascontiguousarray(spread.local(k, a, channel.rank)) for k, a in enumerate(arrays)]
+        inputs, found = channel.gather(tuple(own)), channel.gather(tuple(results))
     checks: list[Comparison] = []
     if channel.rank == 0:
-        replicas, partitions = grid_of(module, mesh)
-        grid = [[function.name] * partitions] * replicas
-        expected = interp.run_parallel(module, grid, *(a for process in inputs for a in process))
-        flat = [r for process in found for r in process]
-        checks = [compare(np.asarray(a), np.asarray(b)) for a, b in zip(flat, expected, strict=True)]
+        flat = [a for process in inputs for a in process]
+        if is_whole:
+            expected = interp.evaluate(module, *flat, entry=function.name)
+        else:
+            replicas, partitions = executable.processes.grid if executable.processes else (1, 1)
+            program, name = (module, function.name) if spread is None else (spread.module, "main")
+            expected = interp.run_parallel(program, [[name] * partitions] * replicas, *flat)
+        rows = zip([r for process in found for r in process], expected, strict=True)
+        checks = [compare(np.asarray(a), np.asarray(b)) for a, b in rows]
     return list(channel.gather(checks)[0])
 
 
@@ -107,6 +127,8 @@ def _show(document: dict[str, Any], as_json: bool) -> None:
     axes = ", ".join(f"{name} = {n}" for name, n in document["mesh"].items())
     replicas, partitions = document["grid"]
     print(report.printable(f"{document['file']}: @{document['entry']} on {replicas} x {partitions} processes ({axes})"))
+    for line in document["partition"] or ():
+        print(report.printable(f"partition     {line}"))
     for step in document["collectives"]:
         print(report.printable(f"between them  {step}"))
     medians = [p["run_median"] for p in document["processes"]]
@@ -115,4 +137,4 @@ def _show(document: dict[str, Any], as_json: bool) -> None:
         for path in p["files"]:
             print(report.printable(f"written       {path}"))
     if document["check"] is not None:
-        report.show_check(document["check"], document["fallbacks"], "against the simulated grid: ")
+        report.show_check(document["check"], document["fallbacks"])

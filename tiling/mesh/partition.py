@@ -45,7 +45,7 @@ class Partitioned:
     """What each process runs, how arguments and results are spread, and every communication with its reason.
 
     `kept_whole` names the ops that every process computes in whole though their operands were spread, with the reason.
-    `seconds` is what a call takes by the network's model, each loop's body counted once.
+    `seconds` is what a call takes by the network's model, `work_seconds` of them computing; a loop's body counts once.
     """
 
     module: Module
@@ -57,11 +57,31 @@ class Partitioned:
     communications: tuple[Communication, ...]
     kept_whole: tuple[str, ...]
     seconds: float
+    work_seconds: float
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of a process's tiles of arguments and results."""
+        rows = [*zip(self.arguments, self.argument_types, strict=True), *zip(self.results, self.result_types, strict=True)]
+        return sum(s.local_type(t).size_bytes for s, t in rows)
 
     @property
     def sent_bytes(self) -> int:
         """The bytes that a process sends in a call; what is sent in a loop's body counts once."""
         return sum(c.sent_bytes for c in self.communications)
+
+    def local(self, k: int, given: Any, process: int) -> Any:
+        """A process's tile of argument k: of the whole array a view, of a function of the tile's slices what it returns.
+
+        What has the tile's shape already stays as it is.
+        """
+        t, s = self.argument_types[k], self.arguments[k]
+        if callable(given):
+            starts, shape = s.start(t.static_shape, process), s.local_shape(t.static_shape)
+            return np.asarray(given(tuple([slice(a, a + n) for a, n in zip(starts, shape, strict=True)])))
+        if isinstance(given, np.ndarray) and given.shape == t.static_shape and not s.is_whole:
+            return s.shard(given, process)
+        return given
 
     def explain(self) -> str:
         """The mesh, how values are spread, each communication and what is computed in whole."""
@@ -99,7 +119,7 @@ class _Choice:
 
 
 def partition(module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None) -> Partitioned:
-    """What each process of the module's mesh runs. The mesh is the module's own, or the one given where it declares none.
+    """What each process of the module's mesh runs. A mesh that is given takes the place of the module's, of the same axes.
 
     Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh, or do not divide their values.
 
@@ -132,10 +152,13 @@ class _Partition:
         self.function = module.function(entry)
         self.program = flatten(module, self.function.name, only=())
         self.meshes = meshes_of(module)
+        if mesh is not None and mesh.size > 1:
+            for name, m in self.meshes.items():
+                if m.size > 1 and set(dict(m.axes)) != set(dict(mesh.axes)):
+                    raise AnnotationError(f"the module is for the mesh @{name} of {m}, found {mesh}")
+            self.meshes = dict.fromkeys(self.meshes, mesh)
         found = next((m for m in self.meshes.values() if m.size > 1), mesh)
-        self.mesh = found or mesh or Mesh({"process": _partitions(module)})
-        if mesh is not None and mesh.size != self.mesh.size:
-            raise AnnotationError(f"the module is for the mesh {self.mesh}, found {mesh}")
+        self.mesh = found or Mesh({"process": _partitions(module)})
         self.numbers = count(1)
         self.told: list[Communication] = []
         self.kept_whole: list[str] = []
@@ -209,6 +232,7 @@ class _Partition:
         return Partitioned(
             made, self.mesh, tuple(given), tuple(shardings), tuple([a.tensor for a in program.arguments]),
             tuple([r.tensor for r in program.results]), tuple(self.told), tuple(self.kept_whole), self._seconds(),
+            self.work_seconds,
         )  # fmt: skip
 
     def _seconds(self) -> float:
