@@ -163,7 +163,7 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs", "ship", "jax", "test")
+EXTRAS = ("models", "notebook", "docs", "mpi", "ship", "jax", "test")
 
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
@@ -173,6 +173,7 @@ LAYERS = {
     "safety": ["tests/safety", "tests/hostile"],
     "ship": ["tilewright_runtime", "tests/ship"],
     "jax": ["tests/jax"],
+    "mesh": ["tests/mesh"],
     "docs": ["tests/documents"],
     "machines": ["tests/test_machines.py"],
     "project": ["tests/project"],
@@ -289,7 +290,10 @@ def setup(args: argparse.Namespace) -> int:
 
 
 def add_extras(c: argparse.ArgumentParser) -> None:
-    text = "with these extras too: models (real models), notebook (notebooks, pictures), docs; jax and test are there anyway"
+    text = (
+        "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes); jax and test"
+        " are there anyway"
+    )
     c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)
 
 

@@ -6,7 +6,7 @@ It shares the program model with the rest and none of its index analysis.
 from interp import rules as _rules  # fills the table of rules
 from interp.errors import DeadlockError, ExecutionError, InputError, LimitError, UnknownTargetError
 from interp.machine import Limits, TraceEvent
-from interp.run import evaluate, run_parallel
+from interp.run import Transport, evaluate, run_parallel, run_process
 
 __all__ = [
     "DeadlockError",
@@ -15,8 +15,10 @@ __all__ = [
     "LimitError",
     "Limits",
     "TraceEvent",
+    "Transport",
     "UnknownTargetError",
     "evaluate",
     "run_parallel",
+    "run_process",
 ]
 del _rules

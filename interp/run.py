@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from hlo import Block, Function, Module
+from hlo import Block, Function, Module, Op
 from hlo.calls import check_size
 from hlo.foreign import copied
 from hlo.identity import IdentityDict
@@ -16,10 +16,10 @@ from hlo.limits import check_ranks
 from hlo.types import TensorType, TokenType, TupleType, Type
 from interp.analysis import BlockPlan
 from interp.errors import InputError, LimitError
-from interp.grid import Grid, ProcessId
+from interp.grid import Grid, Meeting, ProcessId, Receive, Send
 from interp.machine import Budget, Context, Limits, Machine, TraceEvent, Wait
 
-__all__ = ["evaluate", "run_parallel", "run_process"]
+__all__ = ["Transport", "evaluate", "run_parallel", "run_process"]
 
 CustomCalls = Mapping[str, Callable[..., Any]]
 Trace = Callable[[TraceEvent], None]
@@ -92,26 +92,54 @@ def run_parallel(
     return tuple(value for process in functions for value in results[process])
 
 
+class Transport(Protocol):
+    """What carries values between the processes of a grid that are processes of the machine."""
+
+    def meet(self, op: Op, participants: Sequence[ProcessId], tag: Any, payload: Any) -> Mapping[ProcessId, Any]:
+        """Every participant's payload, by process, once all have come with this tag."""
+        ...
+
+    def send(self, op: Op, channel: Any, payload: Any) -> None:
+        """Puts a payload into a channel."""
+        ...
+
+    def receive(self, op: Op, channel: Any) -> Any:
+        """The oldest payload of a channel, once there is one."""
+        ...
+
+
 def run_process(
-    module: Module, arrays: Sequence[Any], process: ProcessId, grid: tuple[int, int], answer: Callable[[Wait], Any]
+    module: Module,
+    *arrays: Any,
+    process: ProcessId,
+    grid: tuple[int, int],
+    transport: Transport,
+    entry: str = "main",
+    infeed: Sequence[str] = (),
+    custom_calls: CustomCalls | None = None,
 ) -> tuple[Any, ...]:
-    """The results of `main` as one process of a grid, of so many replicas and partitions, whose others run elsewhere.
+    """The results of one process of a grid of (replicas, partitions); the other processes run elsewhere.
 
-    `answer` is asked for what the process waits for (`interp.grid`): it returns when the others have given it.
-
-    Raises what `evaluate` raises, and what `answer` raises.
+    As `run_parallel` for this process alone: `transport` answers where it waits for others, and raises what it likes where none
+    will come. `infeed` is this process's own.
     """
-    function = _function(module, "main")
-    machine = Machine(Context(module, Budget(Limits()), process, grid), {})
-    with np.errstate(all="ignore"):
-        given = enumerate(zip(arrays, function.arguments, strict=True))
-        machine.start(function.body, [_checked(x, a.type, k, function) for k, (x, a) in given])
-        request = machine.run(None)
-        while request is not None:
-            request = machine.run(answer(request))
-    taken: IdentityDict[Any, None] = IdentityDict()
-    taken.update((x, None) for x in arrays)
-    return tuple(_own(v, taken) for v in machine.results or ())
+    function = _function(module, entry)
+    check_size(module, entry)
+    check_ranks(module)
+    answer = _answers(transport)
+    return _run(module, {process: function}, grid, arrays, infeed, custom_calls, None, None, answer)[process]
+
+
+def _answers(transport: Transport) -> Callable[[Wait], Any]:
+    def answer(request: Wait) -> Any:
+        if isinstance(request, Meeting):
+            return transport.meet(request.op, request.participants, request.tag, request.payload)
+        if isinstance(request, Send):
+            return transport.send(request.op, request.channel, request.payload)
+        assert isinstance(request, Receive)
+        return transport.receive(request.op, request.channel)
+
+    return answer
 
 
 def _function(module: Module, name: str) -> Function:
@@ -133,6 +161,7 @@ def _run(
     custom_calls: CustomCalls | None,
     trace: Trace | None,
     limits: Limits | None,
+    answer: Callable[[Wait], Any] | None = None,
 ) -> dict[ProcessId, tuple[Any, ...]]:
     expected = sum(len(f.arguments) for f in functions.values())
     if len(inputs) != expected:
@@ -150,7 +179,13 @@ def _run(
             if trace is not None:  # what it keeps stays, whatever becomes of the caller's arrays
                 values = [copied(v) for v in values]
             machines[process].start(function.body, values)
-        Grid(machines).run()
+        if answer is None:
+            Grid(machines).run()
+        else:
+            for machine in machines.values():
+                request = machine.run()
+                while request is not None:
+                    request = machine.run(answer(request))
     final = [v for m in machines.values() for v in m.results or () if isinstance(v, np.ndarray)]
     if budget.limits.memory_bytes is not None and sum(v.nbytes for v in final) > budget.limits.memory_bytes:
         raise LimitError(

@@ -37,6 +37,7 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
         "the model examples are not run: pip install -e '.[jax,models]' to run them",
     ),
     "ship": (("ziglang",), "nothing is linked for other CPUs: pip install -e '.[ship]' to do so"),
+    "mpi": (("mpi4py",), "tests on several processes are left out: pip install -e '.[mpi]' to run them"),
     "notebook": (
         ("matplotlib", "nbclient", "ipykernel"),
         "tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them",

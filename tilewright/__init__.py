@@ -57,6 +57,7 @@ from tilewright.jax import inherited  # noqa: E402, F401 (asks at each fork, whe
 if TYPE_CHECKING:
     from codegen import Executable, compile
     from codegen.launcher.memory import pool as memory_pool
+    from codegen.mpi.mesh import Mesh
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
@@ -69,6 +70,7 @@ _HOME = {
     "Declined": "hlo",
     "Executable": "codegen",
     "IndexingMap": "indexing",
+    "Mesh": "codegen.mpi.mesh",
     "Module": "hlo",
     "ParseError": "hlo",
     "Plan": "tiling",
@@ -95,6 +97,7 @@ __all__ = [
     "Declined",
     "Executable",
     "IndexingMap",
+    "Mesh",
     "Module",
     "ParseError",
     "Plan",

@@ -35,10 +35,11 @@ reader left
 _EXAMPLES = {
     name: "examples:\n" + "".join(f"  tilewright {line}\n" for line in lines) + "\n"
     for name, lines in {
-        "run": ("run examples/softmax.mlir", "run model.mlir --input x.npy --output y.npy --no-check"),
+        "run": ("run examples/softmax.mlir", "run model.mlir --input x.npy --output y.npy --no-check",
+                "run model.mlir --mesh x=2,y=2      (under mpiexec -n 4)"),
         "check": ("check examples/gelu_mlp.mlir --seed 3", "check model.mlir --json | jq .check.passed"),
         "maps": ("maps examples/softmax.mlir --op reduce", "maps model.mlir --op %4"),
-        "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json"),
+        "plan": ("plan examples/layer_norm.mlir", "plan model.mlir --json > before.json", "plan model.mlir --mesh x=64,y=64"),
         "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --stages",
                    "source examples/softmax.mlir --kind c"),
         "export": ("export model.mlir -o model.tw --target x86-64-v3 --target x86-64-v4",
@@ -67,6 +68,22 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, found {text!r}")
     return int(text)
+
+
+def _axes(text: str) -> dict[str, int]:
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = part.partition("=")
+        if not name or name in axes or not size.isdecimal() or int(size) < 1:
+            raise argparse.ArgumentTypeError(f"expected names of axes with their sizes, as x=2,y=4, found {text!r}")
+        axes[name] = int(size)
+    return axes
+
+
+def _started_by_mpi() -> int:
+    """How many processes MPI's launcher says that it has started; 1 without one."""
+    found = (os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
+    return next((int(n) for n in found if n.isdecimal()), 1)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -100,11 +117,15 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--no-check", action="store_false", dest="check", help="leave the evaluator out")
     c.add_argument("--repeat", type=_at_least_one, default=3, metavar="N", help="timed runs after the first (default: 3)")
     c.add_argument("--output", metavar="PATH", help="write the results: NAME.npy for one, else a folder")
+    c.add_argument("--mesh", type=_axes, metavar="x=2,y=2",
+                   help="the axes of the processes that mpiexec has started (default: one axis of all of them)")
     c = command("check", "compare every result with the evaluator's; with --prove also prove every schedule", [program, inputs])
     c.add_argument("--prove", action="store_true", help="also prove every schedule: what is written, read and kept where")
     c = command("maps", "print what each op reads: the maps from its output to its operands", [program])
     c.add_argument("--op", metavar="OP", help="only these: a name (or HLO's opcode), a value (%%4), a number in program order")
-    command("plan", "print the fusions and tiles, and why they are what they are", [program])
+    c = command("plan", "print the fusions and tiles, and why they are what they are", [program])
+    c.add_argument("--mesh", type=_axes, metavar="x=64,y=64",
+                   help="what each process of a mesh holds, computes and sends, of a program with shardings")
     c = command("source", "print the generated source of every kernel", [program])
     c.add_argument("--stages", action="store_true", help="what each pass makes, where it changes something, before the source")
     c.add_argument("--kind", choices=("numba", "c"), default="numba", help="the language: numba's Python (default), or C")
@@ -166,6 +187,15 @@ def _call(args: argparse.Namespace) -> int:
 
     try:
         programs.import_definitions(getattr(args, "imports", ()))
+        processes = _started_by_mpi()
+        if args.command == "run" and (args.mesh or processes > 1):
+            from tilewright.commands import processes as on_processes
+
+            return on_processes.run(args, args.mesh, processes)
+        if args.command == "plan" and args.mesh:
+            from tilewright.commands import mesh_plan
+
+            return mesh_plan.run(args, args.mesh)
         return {**programs.COMMANDS, **tools.COMMANDS, **exporting.COMMANDS}[args.command](args)
     except BrokenPipeError:  # an OSError, but not one of the user's making
         raise

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Protocol
 
 from codegen.call.executable import Executable
 from codegen.call.fallback import CustomCalls
+from codegen.call.processes import Processes
 from codegen.native.jit import KernelTarget
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
@@ -16,13 +19,26 @@ from codegen.target import default_target
 from hlo.logs import log_of, set_up_logs
 from hlo.module import Module, as_module
 from tiling import Plan, plan
+from tiling.mesh.partition import Partitioned
 from tiling.pipeline import check_settings
 from tiling.planning.garbage import few_collections
 from tiling.show.stages import print_stages
 
-__all__ = ["compile"]
+__all__ = ["GridOfProcesses", "compile"]
 
 _log = logging.getLogger("tilewright.codegen")
+
+
+class GridOfProcesses(Protocol):
+    """Processes that run one program together (`tilewright.Mesh`)."""
+
+    def partitioned(self, module: Module, entry: str) -> Partitioned | None:
+        """What each process runs of a program in the global view; None for one that is each process's already."""
+        ...
+
+    def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]]) -> Processes:
+        """This process of the grid, once all have found that they run the same; `compile` makes the kernels of folds."""
+        ...
 
 
 def compile(
@@ -33,6 +49,7 @@ def compile(
     *,
     excess_precision: bool | None = None,
     target: KernelTarget | None = None,
+    mesh: GridOfProcesses | None = None,
 ) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
@@ -42,12 +59,17 @@ def compile(
     TILEWRIGHT_EXCESS_PRECISION says (`forbid` by default, or `allow`), or a given plan's machine.
     `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
     A module is planned for the vectors and registers of its `target`, if it has one, else for this CPU's.
+    With a `mesh` the program runs on all its processes, each of which calls this and then the
+    executable; one in the global view is partitioned first (`tiling.mesh.partition`).
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.
     """
     set_up_logs()
     began = time.perf_counter()
+    spread = None if mesh is None or isinstance(module_or_plan, Plan) else mesh.partitioned(as_module(module_or_plan), entry)
+    if spread is not None:
+        module_or_plan, entry = spread.module, "main"
     if isinstance(module_or_plan, Plan):
         given = module_or_plan
         if excess_precision is not None:
@@ -69,8 +91,11 @@ def compile(
     print_stages(given, rules)
     planned = time.perf_counter()
     _log_plan(given, planned - began)
+    processes = None if mesh is None else mesh.join(given, compile)
+    if processes is not None and threads is None:
+        threads = processes.threads
     with few_collections():
-        made = Executable(given, threads, custom_calls, target)
+        made = Executable(given, threads, custom_calls, target, processes, spread)
     s = made.stats
     s.plan_seconds = planned - began
     _log.info(

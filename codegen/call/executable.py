@@ -21,6 +21,7 @@ from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
+from codegen.call.processes import Processes
 from codegen.call.program.assembly import below
 from codegen.call.program.layout import LINE_BYTES, laid_out
 from codegen.call.program.linearise import linearise
@@ -40,6 +41,7 @@ from hlo.module import DenseArray, Value
 from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
+from tiling.mesh.partition import Partitioned
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.text import summary
@@ -65,12 +67,17 @@ class Executable:
 
     `plan` says what is computed where, `kernels` and `source` show the code, `fallbacks` what runs in the evaluator, `stats`
     what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
+    `processes` are those of the grid that the program runs in, one of which this is. `spread` says how a program in the global
+    view was partitioned: its arguments are this process's tiles, whole arrays, or functions that make the tile of some slices
+    (`Partitioned.local`), its results are tiles, of which `gather` makes whole arrays.
     """
 
     plan: Plan
     threads: int | None = None
     custom_calls: CustomCalls | None = None
     target: KernelTarget | None = None
+    processes: Processes | None = None
+    spread: Partitioned | None = None
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
@@ -115,7 +122,8 @@ class Executable:
             compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, kept, strict=True)])
         self._compiled = dict(zip(computes, compiled, strict=True))
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
-        self._evaluated = {k: (s, PreparedOp(self.plan.module, s, self.custom_calls)) for k, s in linear.evaluated.items()}
+        given = self.custom_calls, self.processes
+        self._evaluated = {k: (s, PreparedOp(self.plan.module, s, *given)) for k, s in linear.evaluated.items()}
         instructions = linear.instructions
         for k, (step, prepared) in self._evaluated.items():
             if prepared.direct is not None and not self._debug:  # debug modes look at the memory around every step
@@ -150,7 +158,8 @@ class Executable:
         self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in layout.fixed}
         inner = [max(layout.arena_bytes, 64), threads * self._launch.scratch_stride]
         self._need_bytes = sum(map(memory.rounded_bytes, [*inner, *(v.tensor.size_bytes for _, v in layout.made)]))
-        self._quick = None if self._debug or self.whole is not None else layout.quick_call(self._launch)
+        is_alone = not self._debug and self.whole is None and self.processes is None
+        self._quick = layout.quick_call(self._launch) if is_alone else None
         self._short = self._quick.call if self._quick is not None else None
 
     def _slot(self, v: Value) -> int | None:
@@ -233,7 +242,7 @@ class Executable:
     def library(self) -> list[str]:
         """What a library runs, or a function that the caller gave."""
         return [
-            f"{s.op.name} (%{s.name}): {s.library or s.op.attr('call_target_name')}"
+            f"{s.op.name} (%{s.name}): {'MPI' if prepared.exchange else s.library or s.op.attr('call_target_name')}"
             for s, prepared in self._evaluated.values()
             if prepared.library
         ]
@@ -283,6 +292,8 @@ class Executable:
             return Declined(f"the evaluator runs the whole program: {self.whole}")
         if self._debug:
             return Declined("debug modes look at every call's memory")
+        if self.processes is not None:
+            return Declined("other processes take part")
         moved = self._need_bytes + sum(prod(shape) * dtype.itemsize for _, shape, dtype in self._given)
         if moved > XLA_MOST_BYTES:
             return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
@@ -314,6 +325,14 @@ class Executable:
     ) -> XlaPacks | None:
         """What is kept between calls of `call`, which `for_xla` gave; None where nothing is only packed."""
         return XlaPacks(self._packs.packs, call, is_deleted, is_idle) if self._packs.packs else None
+
+    def gather(self, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The whole arrays of which all processes hold tiles; all of them call it. Without a partition: the results."""
+        if self.spread is None or self.processes is None:
+            return tuple(results)
+        tiles = [self.processes.everyones(np.asarray(r)) for r in results]
+        rows = zip(self.spread.results, tiles, self.spread.result_types, strict=True)
+        return tuple([s.joined(found, t.static_shape) for s, found, t in rows])
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""
@@ -362,9 +381,23 @@ class Executable:
         self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None,
         trace: Trace | None = None,
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        if self.processes is None:
+            return self._run_here(arrays, spent, owner, trace)
+        try:
+            return self._run_here(arrays, spent, owner, trace)
+        except BaseException as e:
+            self.processes.failed(e)  # nobody waits for what does not come
+            raise
+
+    def _run_here(
+        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None, trace: Trace | None
+    ) -> tuple[np.ndarray, ...]:
+        if self.spread is not None and self.processes is not None and len(arrays) == len(self.spread.arguments):
+            rank = self.processes.process[1]
+            arrays = [self.spread.local(k, a, rank) for k, a in enumerate(arrays)]
         given = self._arguments(arrays)
         if self.whole is not None:
-            return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls)
+            return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls, self.processes)
         if self._debug:
             return self._run_guarded(given, spent)
         memory.pool.begin(self._need_bytes)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from codegen.call.library import LIBRARY_STEPS
+from codegen.call.processes import Processes
 from hlo.clone import captured_values, clone_block
 from hlo.foreign import given_to
 from hlo.module import Block, Function, Module, Op, Value
@@ -30,11 +31,21 @@ def op_reads(op: Op) -> list[Value]:
 
 
 def evaluate_program(
-    module: Module, arrays: Sequence[np.ndarray], entry: str, custom_calls: CustomCalls | None = None
+    module: Module,
+    arrays: Sequence[np.ndarray],
+    entry: str,
+    custom_calls: CustomCalls | None = None,
+    processes: Processes | None = None,
 ) -> tuple[Any, ...]:
-    """The results of a whole function."""
+    """The results of a whole function; with `processes` those of this process of the grid, which waits for the others."""
     import interp
 
+    if processes is not None:
+        found = interp.run_process(
+            module, *arrays, process=processes.process, grid=processes.grid, transport=processes, entry=entry,
+            infeed=processes.infeed, custom_calls=custom_calls,
+        )  # fmt: skip
+        return tuple(found)
     return tuple(interp.evaluate(module, *arrays, entry=entry, custom_calls=custom_calls))
 
 
@@ -42,16 +53,20 @@ class PreparedOp:
     """One op of a flattened program that no kernel covers: `prepared(arrays)` gives its results.
 
     `arrays` are the values of `op_reads(op)`; `views` make their arrays, and the results', from addresses. A library's function
-    runs it where there is one, and a custom call is made directly; the evaluator runs the rest, and whatever gives no result of
-    the right type.
+    runs it where there is one, a custom call is made directly, and a collective goes to the other `processes`; the evaluator runs
+    the rest, and whatever gives no result of the right type.
     """
 
-    def __init__(self, module: Module, step: EvaluatorStep, custom_calls: CustomCalls | None) -> None:
+    def __init__(
+        self, module: Module, step: EvaluatorStep, custom_calls: CustomCalls | None, processes: Processes | None = None
+    ) -> None:
         op = self.op = step.op
-        self.custom_calls = custom_calls
+        self.custom_calls, self.processes = custom_calls, processes
         self.direct: Callable[..., Any] | None = LIBRARY_STEPS[op.name] if step.library else None
         if op.name == "stablehlo.custom_call":
             self.direct = (custom_calls or {}).get(op.attr("call_target_name"))
+        self.exchange = processes.step(op) if processes is not None else None
+        self.direct = self.exchange or self.direct
         reads = op_reads(op)
         body = Block([v.type for v in reads], [f"arg{k}" for k in range(len(reads))])
         environment = dict(zip(reads, body.arguments, strict=True))
@@ -78,12 +93,14 @@ class PreparedOp:
             with np.errstate(all="ignore"):
                 found = self.direct(self.op, *given_to(self.direct, tuple([arrays[k] for k in self.places])))
             results = tuple(found) if isinstance(found, (tuple, list)) else () if found is None else (found,)
+            if self.exchange is not None:
+                return results
             if len(results) == len(self.op.results) and all(map(_fits, results, self.op.results)):
                 return results
             if self.op.name == "stablehlo.custom_call":  # it was called once; the evaluator says what is wrong with its results
                 target = self.op.attr("call_target_name")
                 return evaluate_program(self.module, arrays, self.name, {target: lambda op, *operands: found})
-        return evaluate_program(self.module, arrays, self.name, self.custom_calls)
+        return evaluate_program(self.module, arrays, self.name, self.custom_calls, self.processes)
 
 
 def _view_of(v: Value) -> Callable[[int], np.ndarray]:

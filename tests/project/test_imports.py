@@ -41,6 +41,9 @@ LIBRARIES = {
 OPTIONAL = {
     "hlo/text/bytecode.py": {"jaxlib"},
     "tilewright_runtime/program.py": {"ml_dtypes"},
+    "codegen/mpi/channel.py": {"mpi4py"},
+    "codegen/mpi/collectives.py": {"mpi4py"},
+    "codegen/mpi/folding.py": {"mpi4py"},
     "tilewright/jax/bridge.py": {"jax"},
     "tilewright/jax/front.py": {"jax"},
     "tilewright/jax/lowering.py": {"jax"},
@@ -150,6 +153,7 @@ LATE = {
     "codegen/call/fallback.py": "the evaluator comes with the first op that no kernel covers",
     "codegen/lib/narrow.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
     "codegen/lib/scalar.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
+    "codegen/mpi/mesh.py": _OPTIONAL,
     "codegen/native/front_numba.py": "of numba's rules those that kernels may need, when one does",
     "codegen/native/jit.py": _LLVM,
     "codegen/native/library_objects.py": _LLVM,

@@ -3,20 +3,20 @@
     %1 = "stablehlo.all_reduce"(%0) …    ->    %1 = custom_call @tilewright_process(%0) {backend_config = "0"}
 
 Kernels compute the rest. What such an op means is the evaluator's word (`interp.rules.collectives`): each thread runs the op as a
-process of the grid (`interp.run.run_process`), and what that waits for is exchanged here (`Run`). So deadlocks are told.
+process of the grid (`interp.run_process`), and what that waits for is exchanged here (`Run`). So deadlocks are told.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from hlo.clone import clone_block
 from hlo.module import Block, Function, Module, Op, walk
 from hlo.registry import definition
-from interp.grid import Exchange, ProcessId
+from interp.grid import Exchange, Meeting, ProcessId, Receive, Send
 from interp.run import run_process
 from tilewright.pjrt.handles import Problem
 
@@ -107,6 +107,23 @@ class Run:
             return self._answers.pop(process)
 
 
+class _Between:
+    """What carries values between the devices of a call (`interp.Transport`)."""
+
+    def __init__(self, run: Run, process: ProcessId) -> None:
+        self._ask = lambda request: run.answer(process, request)
+
+    def meet(self, op: Op, participants: Sequence[ProcessId], tag: Any, payload: Any) -> Mapping[ProcessId, Any]:
+        found: Mapping[ProcessId, Any] = self._ask(Meeting(op, tuple(participants), tag, payload))
+        return found
+
+    def send(self, op: Op, channel: Any, payload: Any) -> None:
+        self._ask(Send(op, channel, payload))
+
+    def receive(self, op: Op, channel: Any) -> Any:
+        return self._ask(Receive(op, channel))
+
+
 class _Own(threading.local):
     run: Run | None = None
     process: ProcessId = (0, 0)
@@ -128,6 +145,6 @@ def function(parts: Sequence[Module]) -> Callable[..., Any]:
         if run is None:
             raise Problem("INTERNAL", f"{op.location}: devices meet in calls of all of them")
         part = parts[int(op.attr("backend_config"))]
-        return run_process(part, operands, process, run.grid, lambda request: run.answer(process, request))
+        return run_process(part, *operands, process=process, grid=run.grid, transport=_Between(run, process))
 
     return call

@@ -6,8 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from hlo.display import as_document, as_text
+from hlo.errors import Declined
+from hlo.types import TensorType
 from tiling.loops.ir import Schedule
 from tiling.loops.text import show_schedule, wrapped
+from tiling.mesh.groups import COLLECTIVES, traffic_of
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Plan, summary
 from tiling.words import amount, count, op_summary
 
@@ -47,7 +50,7 @@ def _steps(plan: Plan) -> list[str]:
     for step in plan.steps:
         if isinstance(step, EvaluatorStep):
             where = step.library or "the evaluator"
-            lines += [f"{step.name}: {step.op.name} runs in {where}: {step.reason}", ""]
+            lines += [f"{step.name}: {step.op.name} runs in {where}: {step.reason}", *_traffic(step), ""]
         elif isinstance(step, ControlStep):
             lines += _control(step, plan)
         else:
@@ -57,6 +60,16 @@ def _steps(plan: Plan) -> list[str]:
         how = "" if r.shared else f", after a copy: {r.reason}"
         lines.append(f"{target} is written over {source}{how}")
     return [*lines, ""] if plan.reuses else lines
+
+
+def _traffic(step: EvaluatorStep) -> list[str]:
+    """What a collective sends, and among whom."""
+    if step.op.name not in COLLECTIVES:
+        return []
+    traffic = traffic_of(step.op)
+    size = sum(v.tensor.size_bytes for v in step.op.operands if isinstance(v.type, TensorType) and v.type.is_static)
+    told = f"{amount(size)} of each process; {traffic.reason}" if isinstance(traffic, Declined) else str(traffic)
+    return wrapped("  ", "between processes:", told)
 
 
 def _fusion(f: Fusion, plan: Plan) -> list[str]:

@@ -1,0 +1,53 @@
+"""What a compiled program asks of the grid of processes that it runs in (`codegen.mpi` answers by MPI)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hlo.module import Op
+from tiling import Plan
+
+__all__ = ["Processes"]
+
+
+class Processes(Protocol):
+    """One process of a grid of (replicas, partitions), and its way to the others.
+
+    `infeed` names the functions that its `infeed` ops call, `threads` is its share of the machine's.
+    """
+
+    process: tuple[int, int]
+    grid: tuple[int, int]
+    infeed: Sequence[str]
+    threads: int
+
+    def start(self, plan: Plan) -> None:
+        """Makes sure that all processes run the same plan. Raises where they do not."""
+        ...
+
+    def step(self, op: Op) -> Callable[..., Any] | None:
+        """The function (op, *arrays) -> results that runs a collective; None for what is none, or goes by `meet`."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """Tells the others, once, that this process goes no further."""
+        ...
+
+    def everyones(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all processes, by rank; all of them call it."""
+        ...
+
+    def meet(self, op: Op, participants: Sequence[tuple[int, int]], tag: Any, payload: Any) -> Mapping[tuple[int, int], Any]:
+        """Every participant's payload, by process."""
+        ...
+
+    def send(self, op: Op, channel: Any, payload: Any) -> None:
+        """Puts a payload into a channel."""
+        ...
+
+    def receive(self, op: Op, channel: Any) -> Any:
+        """The oldest payload of a channel."""
+        ...

@@ -1,0 +1,185 @@
+"""MPI with waits that end: what this process sends and receives, who has failed or ended, and the agreement of all.
+
+A wait ends with what it waits for, with the failure of another process, with the news that a process which it waits for has
+ended, or after TILEWRIGHT_MESH_SECONDS (120). (A process that is killed ends all: MPI's own launcher sees to that.)
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from codegen.mpi.errors import MeshError, PeerError
+from hlo.module import Op
+from hlo.settings import positive_setting
+
+__all__ = ["Channel", "the_channel"]
+
+PATIENCE_SECONDS = 120
+_SPINS = 200  # tests of a request before the processor is left to others
+_PAUSE_SECONDS = (2e-5, 1e-3)
+_LAST_LOOKS = 1000  # at a request whose partner has ended: what it sent is on its way
+
+
+@functools.cache
+def the_channel() -> Channel:
+    """The channel of this process; the first call is one that all processes make."""
+    return Channel()
+
+
+class Channel:
+    """What one process sends to and receives from the others, by their ranks."""
+
+    def __init__(self) -> None:
+        world = MPI.COMM_WORLD
+        self.rank, self.size = world.Get_rank(), world.Get_size()
+        self.comm, self._news, self._last = world.Dup(), world.Dup(), world.Dup()
+        here = world.Split_type(MPI.COMM_TYPE_SHARED)
+        self.neighbours = here.Get_size()  # on this machine, this one counted
+        here.Free()
+        self._groups: dict[tuple[int, ...], MPI.Intracomm] = {}
+        self.failure: MeshError | None = None
+        self._told = False
+        self._ended: set[int] = set()
+        self._sending: list[MPI.Request] = []
+        atexit.register(self._end)
+        self._hook = sys.excepthook
+        sys.excepthook = self._uncaught
+
+    # ------------------------------------------------------------ groups
+
+    def make_group(self, ranks: tuple[int, ...]) -> MPI.Intracomm:
+        """The communicator of some ranks, in this order. All of them call it, in the same order of groups."""
+        known = self._groups.get(ranks)
+        if known is None:
+            everyone = self.comm.Get_group()
+            known = self._groups[ranks] = self.comm.Create_group(everyone.Incl(list(ranks)), len(self._groups) % 1024)
+        return known
+
+    # ------------------------------------------------------------ waiting
+
+    def wait(self, requests: MPI.Request | Sequence[MPI.Request], op: Op | None, partners: Iterable[int]) -> None:
+        """Returns when all requests are done. Raises PeerError and MeshError as the module says."""
+        pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
+        self.until(lambda: MPI.Request.Testall(pending), op, partners)
+
+    def until(self, is_done: Callable[[], bool], op: Op | None, partners: Iterable[int]) -> None:
+        """Returns when `is_done()` says so, which may depend on what `partners` do."""
+        for _ in range(_SPINS):
+            if is_done():
+                return
+        awaited = set(partners) - {self.rank}
+        began, looks = time.monotonic(), 0
+        patience = positive_setting("TILEWRIGHT_MESH_SECONDS") or PATIENCE_SECONDS
+        while not is_done():
+            self._listen()
+            gone = sorted(awaited & self._ended)
+            looks += bool(gone)
+            waited = time.monotonic() - began
+            if looks > _LAST_LOOKS:
+                raise MeshError(f"{self._place(op)} waits for process {gone[0]}, which has ended")
+            if waited > patience:
+                whom = ", ".join(map(str, sorted(awaited)))
+                raise MeshError(f"{self._place(op)} has waited {patience} s for some of the processes {whom}")
+            time.sleep(min(max(waited / 8, _PAUSE_SECONDS[0]), _PAUSE_SECONDS[1]))
+
+    def _place(self, op: Op | None) -> str:
+        what = "the agreement at the start" if op is None else f"{op.name} ({op.location})" if op.location else op.name
+        return f"process {self.rank}: {what}"
+
+    def _listen(self) -> None:
+        """Takes the news that have come. Raises PeerError where one is of a failure."""
+        self._hear()
+        if self.failure is not None:
+            raise self.failure
+
+    def _hear(self) -> None:
+        while self._news.iprobe(source=MPI.ANY_SOURCE):
+            kind, rank, text = self._news.recv(source=MPI.ANY_SOURCE)
+            if kind == "ended":
+                self._ended.add(rank)
+            elif self.failure is None:
+                self.failure = PeerError(f"process {rank} failed: {text}", rank)
+
+    # ------------------------------------------------------------ news
+
+    def _tell(self, kind: str, text: str) -> None:
+        if not self._told and not MPI.Is_finalized():
+            self._told = True
+            others = [r for r in range(self.size) if r != self.rank]
+            self._sending += [self._news.isend((kind, self.rank, text), dest=r) for r in others]
+
+    def failed(self, error: BaseException) -> None:
+        """Tells the others, once, that this process goes no further; a failure that is another's is known to all."""
+        if not isinstance(error, PeerError):
+            text = str(error) or type(error).__name__
+            if self.failure is None:
+                self.failure = MeshError(f"process {self.rank} failed: {text}")
+            self._tell("failed", text)
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.failed(error)
+        self._hook(kind, error, trace)
+
+    def _end(self) -> None:
+        self._tell("ended", "")
+
+    def settle(self, own: bool) -> list[bool] | None:
+        """After a failure: which processes failed by themselves, by rank; None where some do not answer.
+
+        Every process that goes on comes here, for the failure reaches all that wait.
+        """
+        flags = np.zeros(self.size, np.int8)
+        request = self._last.Iallgather(np.array([own], np.int8), flags)
+        end = time.monotonic() + (positive_setting("TILEWRIGHT_MESH_SECONDS") or PATIENCE_SECONDS)
+        while not request.Test():
+            self._hear()
+            if self._ended or time.monotonic() > end:
+                return None
+            time.sleep(_PAUSE_SECONDS[1])
+        return [bool(f) for f in flags]
+
+    def abort(self, message: str) -> None:
+        """Ends all processes, with a message of this one's."""
+        print(f"process {self.rank}: {message}", file=sys.stderr, flush=True)
+        MPI.COMM_WORLD.Abort(1)
+
+    # ------------------------------------------------------------ objects
+
+    def gather(self, value: object) -> list[Any]:
+        """The values of all processes, by rank. All of them call it."""
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        everyone = range(self.size)
+        sizes = np.zeros(self.size, np.int64)
+        self.wait(self.comm.Iallgather(np.array([data.size]), sizes), None, everyone)
+        found = np.zeros(int(sizes.sum()), np.uint8)
+        self.wait(self.comm.Iallgatherv(data, [found, sizes.tolist()]), None, everyone)
+        ends = np.cumsum(sizes).tolist()
+        return [pickle.loads(found[end - size : end].tobytes()) for end, size in zip(ends, sizes.tolist(), strict=True)]
+
+    def post(self, value: object, rank: int, tag: int) -> None:
+        """Sends a value to a rank and goes on."""
+        self._sending = [r for r in self._sending if not r.Test()]
+        self._sending.append(self.comm.isend(value, dest=rank, tag=tag))
+
+    def take(self, rank: int, op: Op, tag: int) -> Any:
+        """The oldest value that a rank has posted; waits for one."""
+        found: list[MPI.Message] = []
+
+        def has_come() -> bool:
+            message = self.comm.improbe(source=rank, tag=tag)
+            if message is not None:
+                found.append(message)
+            return message is not None
+
+        self.until(has_come, op, [rank])
+        return found[0].recv()

@@ -1,0 +1,197 @@
+"""Collectives by MPI, one function for each op: (grid, op, group of ranks, operands) -> results.
+
+Elements travel as bytes, but where MPI combines them. What no function here takes goes by the evaluator's rule, whose processes
+meet over MPI (`Processes.meet`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from codegen.mpi.channel import Channel
+from codegen.mpi.errors import MeshError
+from codegen.mpi.folding import Compile, fold_module, folded, mpi_operator
+from hlo.errors import Declined
+from hlo.module import Module, Op
+from hlo.types import ElementType, TensorType
+from tiling.mesh.groups import groups_of, pairs_of
+
+__all__ = ["BY_MPI", "Step"]
+
+Array = np.ndarray[Any, Any]
+Step = Callable[["Around", Op, Sequence[Array]], tuple[Array, ...]]
+
+_PERMUTE_TAG = 2
+
+
+class Around(Protocol):
+    """What a collective needs of its process."""
+
+    channel: Channel
+    compile: Compile
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Replicas and partitions."""
+        ...
+
+    def kernel(self, op: Op, size: int, made: Module) -> Callable[..., Any]:
+        """The compiled form of a module that belongs to an op."""
+        ...
+
+
+def _bytes(a: Array) -> Array:
+    """The elements of a contiguous array as bytes, without a copy."""
+    return a.reshape(-1).view(np.uint8)
+
+
+def own_group(around: Around, op: Op) -> tuple[int, ...] | None:
+    """The group of ranks that this process is in; None where it is in none. Raises MeshError for declined groups."""
+    groups = groups_of(op, around.shape)
+    if isinstance(groups, Declined):
+        raise MeshError(f"{op.name}: {groups.reason}", op.location)
+    me = around.channel.rank
+    return next((g for g in groups if me in g), None)
+
+
+def _group(around: Around, op: Op) -> tuple[tuple[int, ...], MPI.Intracomm]:
+    group = own_group(around, op)
+    if group is None:
+        raise MeshError(f"process {around.channel.rank} is in no group of {op.attr('replica_groups')}", op.location)
+    return group, around.channel.make_group(group)
+
+
+def _all_gather(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    group, comm = _group(around, op)
+    return tuple([_joined(_gathered(around, op, group, comm, x), op.attr("all_gather_dim")) for x in operands])
+
+
+def _gathered(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, x: Array) -> Array:
+    found = np.empty((len(group), *x.shape), x.dtype)
+    around.channel.wait(comm.Iallgather(_bytes(np.ascontiguousarray(x)), _bytes(found)), op, group)
+    return found
+
+
+def _joined(parts: Array, axis: int) -> Array:
+    """parts[0], parts[1], … side by side along an axis."""
+    moved = np.moveaxis(parts, 0, axis)
+    shape = list(parts.shape[1:])
+    shape[axis] *= parts.shape[0]
+    return moved.reshape(shape)
+
+
+def _cut(x: Array, count: int, axis: int) -> Array:
+    """The parts of an array along an axis, one after the other in memory."""
+    shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
+    return np.ascontiguousarray(np.moveaxis(x.reshape(shape), axis, 0))
+
+
+def _exchanged(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, parts: Array) -> Array:
+    """What each process of the group has in its part for this one."""
+    found = np.empty_like(parts)
+    around.channel.wait(comm.Ialltoall(_bytes(parts), _bytes(found)), op, group)
+    return found
+
+
+def _all_to_all(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    group, comm = _group(around, op)
+    count, axis, onto = op.attr("split_count"), op.attr("split_dimension"), op.attr("concat_dimension")
+    if len(group) != count:
+        raise MeshError(f"expected groups of split_count = {count} processes, found {len(group)}", op.location)
+    return tuple([_joined(_exchanged(around, op, group, comm, _cut(x, count, axis)), onto) for x in operands])
+
+
+def _element(op: Op, k: int) -> ElementType | None:
+    t = op.operands[k].type
+    return t.element if isinstance(t, TensorType) and isinstance(t.element, ElementType) else None
+
+
+def _all_reduce(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    group, comm = _group(around, op)
+    return tuple([_all_reduced(around, op, group, comm, k, x) for k, x in enumerate(operands)])
+
+
+def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, k: int, x: Array) -> Array:
+    """By MPI's operator; or a piece of each process to each, folded there, and the pieces gathered."""
+    element = _element(op, k)
+    operator = mpi_operator(op.regions[0], element) if element is not None else None
+    flat, n = np.ascontiguousarray(x).reshape(-1), len(group)
+    if operator is not None:
+        found = np.empty_like(flat)
+        around.channel.wait(comm.Iallreduce(flat, found, operator), op, group)
+        return found.reshape(x.shape)
+    piece = -(-flat.size // n)
+    parts = np.zeros((n, piece), x.dtype)
+    parts.reshape(-1)[: flat.size] = flat
+    mine = _folded(around, op, _exchanged(around, op, group, comm, parts))
+    return _gathered(around, op, group, comm, mine).reshape(-1)[: flat.size].reshape(x.shape)
+
+
+def _folded(around: Around, op: Op, parts: Array) -> Array:
+    """The fold of parts[0], parts[1], … by the op's body."""
+    rows = parts.reshape(len(parts), -1)
+    made = fold_module(op, rows.shape[1])
+    if isinstance(made, Declined):
+        raise MeshError(f"{op.name}: {made.reason}", op.location)
+    dtype = made.entry.result_types[0]
+    assert isinstance(dtype, TensorType)
+    found = folded(list(rows), around.kernel(op, rows.shape[1], made), dtype.dtype)
+    return found.reshape(parts.shape[1:])
+
+
+def _reduce_scatter(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    group, comm = _group(around, op)
+    parts = _cut(operands[0], len(group), op.attr("scatter_dimension"))
+    element = _element(op, 0)
+    operator = mpi_operator(op.regions[0], element) if element is not None else None
+    if operator is None:
+        return (_folded(around, op, _exchanged(around, op, group, comm, parts)),)
+    found = np.empty(parts.shape[1:], parts.dtype)
+    around.channel.wait(comm.Ireduce_scatter_block(parts.reshape(-1), found.reshape(-1), operator), op, group)
+    return (found,)
+
+
+def _broadcast(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    """Of the group's first process; with roots that are values, of the process that each process's own roots number."""
+    group = own_group(around, op)
+    data, roots = (operands[:-1], operands[-1]) if op.attr("has_dynamic_root") else (operands, None)
+    if group is None:
+        return tuple([np.zeros_like(x) for x in data])
+    comm = around.channel.make_group(group)
+    if roots is not None:
+        wrong = [int(r) for r in roots if not 0 <= int(r) < len(group)]
+        if wrong:
+            raise MeshError(f"{op.name}: expected roots from 0 to {len(group) - 1}, found {wrong[0]}", op.location)
+        return tuple([_gathered(around, op, group, comm, x)[int(r)] for x, r in zip(data, roots, strict=True)])
+    found = [np.array(x, order="C") for x in data]
+    for x in found:
+        around.channel.wait(comm.Ibcast(_bytes(x), 0), op, group)
+    return tuple(found)
+
+
+def _permute(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    """Each source sends to its target; a process that is nobody's target gets zeros."""
+    me, comm = around.channel.rank, around.channel.comm
+    pairs = pairs_of(op, around.shape)
+    x = np.ascontiguousarray(operands[0])
+    found = np.zeros_like(x)
+    targets, sources = [t for s, t in pairs if s == me], [s for s, t in pairs if t == me]
+    requests = [comm.Irecv(_bytes(found), s, _PERMUTE_TAG) for s in sources]
+    requests += [comm.Isend(_bytes(x), t, _PERMUTE_TAG) for t in targets]
+    around.channel.wait(requests, op, [*targets, *sources])
+    return (found,)
+
+
+BY_MPI: dict[str, Step] = {
+    "stablehlo.all_gather": _all_gather,
+    "stablehlo.all_reduce": _all_reduce,
+    "stablehlo.all_to_all": _all_to_all,
+    "stablehlo.collective_broadcast": _broadcast,
+    "stablehlo.collective_permute": _permute,
+    "stablehlo.reduce_scatter": _reduce_scatter,
+}
+"""Op name -> its function. Where processes meet, all of a group's call it."""

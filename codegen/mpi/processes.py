@@ -1,0 +1,176 @@
+"""One process of a grid over MPI: runs a program's collectives, and agrees with the others before the first of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codegen.launcher.native_threads import default_threads
+from codegen.mpi.channel import Channel, the_channel
+from codegen.mpi.collectives import BY_MPI, own_group
+from codegen.mpi.errors import MeshError
+from codegen.mpi.folding import Compile
+from hlo.errors import Declined
+from hlo.module import Module, Op
+from hlo.types import ElementType, TensorType
+from tiling import ControlStep, EvaluatorStep, Plan
+from tiling.mesh.groups import groups_of, pairs_of
+
+__all__ = ["MpiProcesses"]
+
+_MEETING_TAG = 1
+_FIRST_CHANNEL_TAG, _CHANNELS = 16, 1 << 14
+
+
+class MpiProcesses:
+    """See `codegen.call.processes.Processes`. Ranks count partitions of a replica first: `replica * partitions + partition`.
+
+    Raises MeshError where MPI runs another number of processes than the grid has.
+    """
+
+    def __init__(
+        self, grid: tuple[int, int], compile: Compile, names: Mapping[str, str], infeed: Sequence[str] = ()
+    ) -> None:
+        self.channel: Channel = the_channel()
+        self.grid, self.compile = grid, compile
+        self.infeed: Sequence[str] = tuple(infeed)
+        if grid[0] * grid[1] != self.channel.size:
+            raise MeshError(
+                f"the grid has {grid[0]} x {grid[1]} = {grid[0] * grid[1]} processes, MPI runs {self.channel.size}: "
+                f"start it with `mpiexec -n {grid[0] * grid[1]}`"
+            )
+        self.threads = max(1, default_threads() // self.channel.neighbours)
+        self.process = (self.channel.rank // grid[1], self.channel.rank % grid[1])
+        self._names = dict(names)
+        self._kernels: dict[tuple[Op, int], Callable[..., Any]] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Replicas and partitions."""
+        return self.grid
+
+    def kernel(self, op: Op, size: int, made: Module) -> Callable[..., Any]:
+        """The compiled form of a module that belongs to an op and a number of elements."""
+        known = self._kernels.get((op, size))
+        if known is None:
+            known = self._kernels[op, size] = self.compile(made)
+        return known
+
+    # ------------------------------------------------------------ the start
+
+    def start(self, plan: Plan) -> None:
+        """Raises MeshError, the same on all processes, where they do not run one program; makes the groups' communicators."""
+        ops = list(_exchanging(plan))
+        told = dict(self._names)
+        told["order of the collectives"] = _digest("\n".join(f"{op.name} {op.attributes}" for op in ops))
+        everyone = self.channel.gather(told)
+        for what in told:
+            other = next((r for r, t in enumerate(everyone) if t.get(what) != everyone[0][what]), None)
+            if other is not None:
+                mine, theirs = everyone[0][what], everyone[other].get(what)
+                raise MeshError(f"the processes disagree on the {what}: process 0 has {mine}, process {other} has {theirs}")
+        for op in ops:
+            if op.name not in BY_MPI or self.step(op) is None:
+                continue
+            permutes = op.name == "stablehlo.collective_permute"
+            members = pairs_of(op, self.grid) if permutes else groups_of(op, self.grid)
+            assert not isinstance(members, Declined)
+            absent = next((r for m in members for r in m if r >= self.channel.size), None)
+            if absent is not None:
+                raise MeshError(
+                    f"{op.name}: process {absent} takes part, and the grid has {self.grid[0]} x {self.grid[1]}", op.location
+                )
+            group = None if permutes else own_group(self, op)
+            if group is not None:
+                self.channel.make_group(group)
+
+    # ------------------------------------------------------------ running
+
+    def step(self, op: Op) -> Callable[..., Any] | None:
+        """The function that runs a collective by MPI; None for what goes by the evaluator's rule."""
+        if op.name == "stablehlo.replica_id":
+            return lambda op: np.array(self.process[0], np.uint32)
+        if op.name == "stablehlo.partition_id":
+            return lambda op: np.array(self.process[1], np.uint32)
+        run = BY_MPI.get(op.name)
+        plain = all(
+            isinstance(v.type, TensorType) and v.type.is_static and isinstance(v.type.element, ElementType)
+            for v in (*op.operands, *op.results, *(a for b in op.regions for a in b.arguments))
+        )
+        if run is None or not plain:
+            return None
+        if "replica_groups" in op.definition.known_attributes and isinstance(groups_of(op, self.grid), Declined):
+            return None
+        return lambda op, *operands: run(self, op, operands)
+
+    def failed(self, error: BaseException) -> None:
+        """Tells the others, once, that this process goes no further."""
+        self.channel.failed(error)
+
+    def everyones(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all processes, by rank; all of them call it."""
+        return list(self.channel.gather(array))
+
+    def meet(self, op: Op, participants: Sequence[tuple[int, int]], tag: Any, payload: Any) -> Mapping[tuple[int, int], Any]:
+        """Every participant's payload, by process. Raises MeshError where one of them waits at another op."""
+        mine = self.channel.rank
+        ranks = {p: p[0] * self.grid[1] + p[1] for p in participants}
+        for r in ranks.values():
+            if r != mine:
+                self.channel.post((tag, tuple(participants), payload), r, _MEETING_TAG)
+        found = {}
+        for p, r in ranks.items():
+            if r == mine:
+                found[p] = payload
+                continue
+            theirs, who, value = self.channel.take(r, op, _MEETING_TAG)
+            if (theirs, who) != (tag, tuple(participants)):
+                raise MeshError(f"process {mine} waits at {op.name} for process {r}, which waits at {theirs[0]}", op.location)
+            found[p] = value
+        return found
+
+    def send(self, op: Op, channel: Any, payload: Any) -> None:
+        """Puts a payload into a channel (number, source, target). Raises MeshError for one without partners."""
+        _, target = self._ends(op, channel)
+        self.channel.post(payload, target, _tag(channel))
+
+    def receive(self, op: Op, channel: Any) -> Any:
+        """The oldest payload of a channel (number, source, target); waits for one."""
+        source, _ = self._ends(op, channel)
+        return self.channel.take(source, op, _tag(channel))
+
+    def _ends(self, op: Op, channel: Any) -> tuple[int, int]:
+        """The ranks of a channel's source and target: processes of one row or column of the grid."""
+        if not isinstance(channel, tuple):
+            if self.channel.size == 1:
+                return 0, 0
+            raise MeshError(f"{op.name}: channel {channel} has no source_target_pairs, so nobody knows who receives")
+        _, source, target = channel
+        if self.grid[1] > 1:
+            base = self.process[0] * self.grid[1]
+            return base + source, base + target
+        return source, target
+
+
+def _tag(channel: Any) -> int:
+    number = channel[0] if isinstance(channel, tuple) else channel
+    return _FIRST_CHANNEL_TAG + int(number) % _CHANNELS
+
+
+def _exchanging(plan: Plan) -> Sequence[Op]:
+    """The ops of a plan that no kernel runs, in the order in which they run."""
+    found: list[Op] = []
+    for step in plan.steps:
+        if isinstance(step, EvaluatorStep):
+            found.append(step.op)
+        elif isinstance(step, ControlStep):
+            for r in step.regions:
+                found += _exchanging(r.plan)
+    return found
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,60 @@
+"""One process of the tests of failures: `python -m tests.mesh.faulty KIND`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+import codegen
+import hlo
+from codegen.mpi.channel import the_channel
+from codegen.mpi.errors import MeshError
+from codegen.mpi.mesh import Mesh
+
+SUM = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %e = stablehlo.NAME %x : tensor<4xf32>
+  %0 = "stablehlo.all_reduce"(%e) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+    stablehlo.return %s : tensor<f32> }) {replica_groups = dense<> : tensor<0x0xi64>} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32> }"""
+
+
+def say(line: str) -> None:
+    """One write for the whole line: the launcher passes on what comes, whoever it is of."""
+    os.write(1, (line + "\n").encode())
+
+
+def compiled(name: str = "negate", axis: str = "x", more: int = 0) -> codegen.Executable:
+    return codegen.compile(hlo.parse(SUM.replace("NAME", name)), mesh=Mesh({axis: the_channel().size + more}))
+
+
+def start(odd: bool) -> None:
+    """Three disagreements, each of which ends nothing but the attempt."""
+    for given in ({"name": "exponential" if odd else "negate"}, {"axis": "y" if odd else "x"}, {"more": 1}):
+        try:
+            compiled(**given)
+        except MeshError as e:
+            say(str(e))
+
+
+def main(kind: str) -> None:
+    odd = the_channel().rank == 1
+    if kind == "start":
+        start(odd)
+        return
+    executable = compiled()
+    x = np.ones(3 if kind == "input" and odd else 4, np.float32)
+    if kind == "leaves" and odd:
+        return
+    if kind == "raises" and odd:
+        raise ZeroDivisionError("of one process's own")
+    if kind == "forever":
+        say("ready")
+        while True:
+            executable(x)
+    executable(x)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

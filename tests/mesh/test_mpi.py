@@ -1,0 +1,113 @@
+"""Programs on several processes over MPI: every collective equal to the simulated grid, and every failure an end of all."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import signal
+import time
+
+import pytest
+
+from tests.mesh.global_programs import PROGRAMS
+from tests.mesh.launch import SECONDS, launch, run
+from tests.mesh.programs import cases
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), 4, pytest.param(8, marks=pytest.mark.slow)])
+def test_every_collective_is_the_simulated_grids(n: int) -> None:
+    done = run(n, "-m", "tests.mesh.worker")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {case.name for case in cases(n)} | ({p.name for p in PROGRAMS if p.kinds} if n == 4 else set())
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("input", "process 1 failed: argument 0 (%x): expected tensor<4xf32>, found an array of shape [3], float32"),
+        ("leaves", "process 0: stablehlo.all_reduce (<text>:3:8) waits for process 1, which has ended"),
+        pytest.param("raises", "process 1 failed: of one process's own", marks=pytest.mark.slow),
+    ],
+)
+def test_what_goes_wrong_on_one_process_ends_all(kind: str, expected: str) -> None:
+    done = run(2, "-m", "tests.mesh.faulty", kind)
+    assert done.returncode != 0
+    assert expected in done.stderr
+
+
+def test_processes_that_do_not_run_the_same_are_told() -> None:
+    done = run(2, "-m", "tests.mesh.faulty", "start")
+    assert done.returncode == 0, done.stderr
+    for expected in (
+        "the processes disagree on the program: process 0 has @main of",
+        "the processes disagree on the mesh: process 0 has x=2, process 1 has y=2",
+        "MPI runs 2: start it with `mpiexec -n 3`",
+    ):
+        assert done.stdout.count(expected) == 2  # both say so
+
+
+def _killed_at_a_random_moment(seed: int) -> None:
+    """One of two processes is killed; the other, and the launcher, end with a message."""
+    chance = random.Random(seed)
+    started = launch(2, "-m", "tests.mesh.faulty", "forever")
+    assert started.stdout is not None and started.stderr is not None
+    for _ in range(2):
+        assert started.stdout.readline().startswith("ready")
+    children = {int(p) for p in _descendants(started.pid) if "tests.mesh.faulty" in _command(p) and "mpiexec" not in _command(p)}
+    assert len(children) == 2
+    time.sleep(chance.random() / 4)
+    victim = sorted(children)[chance.randrange(2)]
+    os.kill(victim, signal.SIGKILL)
+    began = time.monotonic()
+    out, err = started.communicate(timeout=SECONDS)
+    assert time.monotonic() - began < SECONDS and started.returncode != 0
+    assert "BAD TERMINATION" in out + err
+    assert not any(os.path.exists(f"/proc/{p}") and "tests.mesh.faulty" in _command(p) for p in children)
+
+
+def _descendants(pid: int) -> list[int]:
+    found, todo = [], [pid]
+    while todo:
+        for task in pathlib.Path(f"/proc/{todo.pop()}/task").iterdir():
+            below = [int(c) for c in (task / "children").read_text().split()]
+            found += below
+            todo += below
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def test_a_process_that_is_killed_ends_all() -> None:
+    _killed_at_a_random_moment(0)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_at_any_of_fifty_moments_ends_all() -> None:
+    for seed in range(1, 51):
+        _killed_at_a_random_moment(seed)
+
+
+def test_the_command_reports_once(tmp_path: pathlib.Path) -> None:
+    """An error of all processes is told by one; a run is told by one, and its results are each process's."""
+    program = next(c for c in cases(2) if c.name == "softmax over all processes")
+    (tmp_path / "a.mlir").write_text(program.text)
+    (tmp_path / "b.mlir").write_text(program.text.replace("exponential", "nonsense"))
+    command = ("-m", "tilewright", "run", "--mesh", "x=2", "--repeat", "1")
+    done = run(2, *command, "--json", "--output", str(tmp_path / "{rank}.npy"), str(tmp_path / "a.mlir"))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["check"]["passed"] and len(document["check"]["outputs"]) == 2 and document["mesh"] == {"x": 2}
+    assert sorted(p.name for p in tmp_path.glob("*.npy")) == ["0.npy", "1.npy"]
+    failed = run(2, *command, str(tmp_path / "b.mlir"))
+    assert failed.returncode != 0 and failed.stderr.count("unknown op 'stablehlo.nonsense'") == 1

@@ -1,0 +1,167 @@
+# ruff: noqa: E501  (programs are written as they are printed)
+"""Programs in the global view: partitioned, they compute on a simulated grid what they compute whole, and send what is needed."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import hlo
+import interp
+from tests.mesh.global_programs import PROGRAMS, GlobalProgram
+from tilewright import cli
+from tilewright.check import compare
+from tilewright.inputs import random_arrays
+from tiling.mesh.annotations import AnnotationError, sharding_of
+from tiling.mesh.mesh import Mesh
+from tiling.mesh.moves import moves_between
+from tiling.mesh.partition import Partitioned, partition
+from tiling.mesh.shardings import Digit, Sharding
+
+X, Y = Digit(2, 2, "x"), Digit(1, 2, "y")
+
+
+def on_a_grid(made: Partitioned, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    """The results of a partitioned program on the simulated grid, put together."""
+    n = made.mesh.size
+    given = [np.ascontiguousarray(s.shard(a, p)) for p in range(n) for s, a in zip(made.arguments, arrays, strict=True)]
+    found = interp.run_parallel(made.module, [["main"] * n], *given)
+    k = len(made.results)
+    rows = [[np.asarray(found[p * k + i]) for p in range(n)] for i in range(k)]
+    return [s.joined(r, t.static_shape) for s, r, t in zip(made.results, rows, made.result_types, strict=True)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_a_partitioned_program_is_the_program_and_sends_no_more_than_is_needed(program: GlobalProgram) -> None:
+    module = hlo.parse(program.text)
+    hlo.verify(module)
+    made = partition(module)
+    arrays = random_arrays(module.entry, 3, module)
+    expected = interp.evaluate(module, *arrays)
+    for found, whole in zip(on_a_grid(made, arrays), expected, strict=True):
+        assert compare(found, np.asarray(whole)).passed
+    assert tuple(c.kind for c in made.communications) == program.kinds, made.explain()
+    assert made.sent_bytes == program.sent
+    assert not made.kept_whole
+    again = hlo.parse(str(made.module))
+    hlo.verify(again)
+
+
+def test_a_body_for_one_process_is_taken_as_it_is() -> None:
+    text = """module { sdy.mesh @m = <["x"=2, "y"=2]>
+      func.func @main(%a: tensor<8x16xf32>) -> tensor<8x8xf32> {
+        %0 = sdy.manual_computation(%a) in_shardings=[<@m, [{"x"}, {"y"}]>] out_shardings=[<@m, [{"x"}, {}]>] manual_axes={"x", "y"}
+          (%b: tensor<4x8xf32>) {
+          %1 = "stablehlo.all_reduce"(%b) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+            stablehlo.return %s : tensor<f32> }) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+            replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+          sdy.return %1 : tensor<4x8xf32>
+        } : (tensor<8x16xf32>) -> tensor<8x8xf32>
+        return %0 : tensor<8x8xf32> } }"""
+    made = partition(hlo.parse(text))
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    (found,) = on_a_grid(made, (x,))
+    assert np.array_equal(found, x[:, :8] + x[:, 8:])
+    assert [str(s) for s in made.results] == ["[{x}, {}]"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moves_lead_from_one_sharding_to_another(seed: int) -> None:
+    """Any two shardings over three axes, by a program of one identity that is wanted otherwise."""
+    chance = np.random.default_rng(seed)
+    digits = [Digit(4, 2, "x"), Digit(2, 2, "y"), Digit(1, 2, "z")]
+
+    def any_sharding() -> str:
+        dims: list[list[str]] = [[], [], []]
+        for d in chance.permutation(3):
+            k = int(chance.integers(4))
+            if k < 3:
+                dims[k].append(f'"{digits[d].name}"')
+        return "[" + ", ".join("{" + ", ".join(dim) + "}" for dim in dims) + "]"
+
+    source, target = any_sharding(), any_sharding()
+    text = f"""module {{ sdy.mesh @m = <["x"=2, "y"=2, "z"=2]>
+      func.func @main(%a: tensor<8x8x8xi32> {{sdy.sharding = #sdy.sharding<@m, {source}>}})
+        -> (tensor<8x8x8xi32> {{sdy.sharding = #sdy.sharding<@m, {target}>}}) {{ return %a : tensor<8x8x8xi32> }} }}"""
+    made = partition(hlo.parse(text))
+    x = np.arange(512, dtype=np.int32).reshape(8, 8, 8)
+    (found,) = on_a_grid(made, (x,))
+    assert np.array_equal(found, x)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kinds"),
+    [
+        (((X,), ()), ((X,), (Y,)), ["slice"]),
+        (((X, Y), ()), ((X,), (Y,)), ["all_to_all"]),
+        (((X,), ()), ((Y,), ()), ["slice", "all_gather"]),
+        (((X,), (Y,)), ((Y,), (X,)), ["permute"]),
+        (((X, Y), ()), ((), ()), ["all_gather"]),
+    ],
+)
+def test_which_moves(source: tuple[tuple[Digit, ...], ...], target: tuple[tuple[Digit, ...], ...], kinds: list[str]) -> None:
+    found = [m.kind for m in moves_between(Sharding(source), Sharding(target))]
+    if kinds == ["slice", "all_gather"]:  # a digit cannot be put in front of another: all of it is gathered first
+        kinds = ["all_gather", "slice"]
+    assert found == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('#sdy.sharding<@m, [{"x", ?}, {?}], replicated={"y"}>', "[{x}, {}]"),
+        ('#sdy.sharding<@m, [{"y":(1)2}p1, {"x"}]>', "[{y:(1)2}, {x}]"),
+        ("{devices=[4,2]<=[8]}", "[{2:4}, {1:2}]"),
+        ("{devices=[1,8]<=[2,4]T(1,0)}", "[{}, {1:4, 4:2}]"),
+        ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "[{4:2}, {}]"),
+    ],
+)
+def test_shardings_as_they_are_written(text: str, expected: str) -> None:
+    assert str(sharding_of(text, {"m": Mesh({"x": 2, "y": 4})})) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('#sdy.sharding<@n, [{"x"}]>', "found no mesh @n"),
+        ('#sdy.sharding<@m, [{"z"}]>', "the mesh has no axis 'z'; it has 'x', 'y'"),
+        ("{devices=[2]1,0}", "only tiles of consecutive devices are read"),
+    ],
+)
+def test_shardings_that_mean_nothing(text: str, message: str) -> None:
+    with pytest.raises(AnnotationError) as e:
+        sharding_of(text, {"m": Mesh({"x": 2, "y": 4})})
+    assert message in str(e.value)
+
+
+def test_a_sharding_that_does_not_divide_its_value() -> None:
+    text = """module { sdy.mesh @m = <["x"=2]>
+      func.func @main(%a: tensor<7xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> tensor<7xf32> { return %a : tensor<7xf32> } }"""
+    with pytest.raises(AnnotationError, match=r"sharding \[\{x\}\]: expected dimensions that it divides, found tensor<7xf32>"):
+        partition(hlo.parse(text))
+
+
+def test_a_mesh_of_thousands_is_planned_for_without_it(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
+    """Data and tensor parallel layers on 64 x 64 processes: what each holds and sends, and how that grows."""
+    text = """module { sdy.mesh @m = <["x"=2, "y"=2]>
+      func.func @main(%a: tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>},
+                      %b: tensor<1024x4096xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"y"}]>},
+                      %c: tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{"y"}, {}]>})
+          -> (tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) {
+        %h = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<4096x1024xf32>, tensor<1024x4096xf32>) -> tensor<4096x4096xf32>
+        %t = stablehlo.tanh %h : tensor<4096x4096xf32>
+        %r = stablehlo.dot_general %t, %c, contracting_dims = [1] x [0] : (tensor<4096x4096xf32>, tensor<4096x1024xf32>) -> tensor<4096x1024xf32>
+        return %r : tensor<4096x1024xf32> } }"""
+    (tmp_path / "a.mlir").write_text(text)
+    assert cli.main(["plan", "--mesh", "x=64,y=64", "--json", str(tmp_path / "a.mlir")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    last = document["growth"][-1]
+    rows = 4096 // 64 * 1024 * 4
+    assert last["processes"] == 4096 and last["held_bytes"] == 2 * rows + 2 * (1024 * 4096 // 64 * 4)
+    assert [c["kind"] for c in document["communications"]] == ["all_reduce"] and last["sent_bytes"] == 2 * rows * 63 // 64
+    assert [row["processes"] for row in document["growth"]] == [2**k for k in range(1, 13)]
+    assert cli.main(["plan", "--mesh", "x=64,z=64", str(tmp_path / "a.mlir")]) == cli.USAGE
+    assert "the module is for the mesh @m of x=2,y=2, found x=64,z=64" in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""Shardings as programs write them: Shardy's (`#sdy.sharding<@mesh, [{"x"}, {}]>`) and XLA's (`{devices=[2,1]<=[2]}`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+
+from hlo.errors import Declined, TilewrightError
+from hlo.module import Module
+from tiling.mesh.mesh import Mesh
+from tiling.mesh.shardings import Digit, Sharding
+
+__all__ = ["AnnotationError", "has_annotations", "meshes_of", "sharding_of", "shardings_in"]
+
+
+class AnnotationError(TilewrightError):
+    """A sharding that means nothing on its mesh."""
+
+
+_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
+_GENERIC_AXIS = re.compile(r'mesh_axis<"?([^",]+)"?,\s*(\d+)>|name\s*=\s*"([^"]+)",\s*size\s*=\s*(\d+)')
+_TOKEN = re.compile(r'"(?P<name>[^"]+)"(?::\((?P<before>\d+)\)(?P<size>\d+))?|(?P<open>\?)')
+
+
+def meshes_of(module: Module) -> dict[str, Mesh]:
+    """The meshes that a module declares, by name.
+
+    >>> import hlo
+    >>> text = 'module { sdy.mesh @m = <["x"=2, "y"=4]> func.func @main() { return } }'
+    >>> {name: str(mesh) for name, mesh in meshes_of(hlo.parse(text)).items()}
+    {'m': 'x=2,y=4'}
+    """
+    found: dict[str, Mesh] = {}
+    for text in module.foreign:
+        name = re.search(r'@"?([\w.$-]+)"?|sym_name\s*=\s*"([^"]+)"', text)
+        if "sdy.mesh" not in text or name is None:
+            continue
+        shape = text[: text.find("{stablehlo.mesh")] if "{stablehlo.mesh" in text else text
+        axes = _AXIS.findall(shape) or [(a or c, b or d) for a, b, c, d in _GENERIC_AXIS.findall(shape)]
+        found[name[1] or name[2]] = Mesh({axis: int(size) for axis, size in axes})
+    return found
+
+
+def has_annotations(module: Module) -> bool:
+    """Whether a module is in the global view: whether anything in it says how values are spread over processes."""
+    for f in module.functions.values():
+        dictionaries = [*f.argument_attributes, *f.result_attributes]
+        if any("sdy.sharding" in d or "mhlo.sharding" in d for d in dictionaries if d):
+            return True
+        if any(op.name.startswith("sdy.") or _is_xlas(op.attributes.get("call_target_name")) for op in f.body.ops):
+            return True
+    return False
+
+
+def _is_xlas(target: object) -> bool:
+    return target in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
+
+
+def shardings_in(text: str, meshes: Mapping[str, Mesh]) -> list[Sharding]:
+    """The shardings of `#sdy.sharding_per_value<[<@m, [{"x"}]>, …]>`."""
+    return [sharding_of(part, meshes) for part in re.findall(r"<@[^<>]*(?:<[^<>]*>[^<>]*)*>", text[text.find("[") :])]
+
+
+def sharding_of(text: str, meshes: Mapping[str, Mesh]) -> Sharding:
+    """The sharding that a text says. Raises AnnotationError for an unknown mesh or axis, or a form that is not read here.
+
+    Open dimensions (`{"x", ?}`) have the digits that are written; axes of `replicated={…}` are none's.
+
+    >>> meshes = {"m": Mesh({"x": 4, "y": 2})}
+    >>> print(sharding_of('#sdy.sharding<@m, [{"y"}, {"x":(1)2, ?}]>', meshes))
+    [{y}, {x:(1)2}]
+    >>> print(sharding_of("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", meshes))
+    [{1:2}, {}]
+    """
+    if "<@" in text:
+        return _shardy(text, meshes)
+    found = _xla(text.strip().strip('"'))
+    if isinstance(found, Declined):
+        raise AnnotationError(f"sharding {text}: {found.reason}")
+    return found
+
+
+def _shardy(text: str, meshes: Mapping[str, Mesh]) -> Sharding:
+    name = re.search(r'<@"?([\w.$-]+)"?', text)
+    mesh = meshes.get(name[1]) if name else None
+    if mesh is None:
+        raise AnnotationError(f"sharding {text}: found no mesh @{name[1] if name else '?'}")
+    body = text[text.find("[") + 1 : text.rfind("]")]
+    dims = re.findall(r"\{([^{}]*)\}", body)
+    made = []
+    for dim in dims:
+        digits: list[Digit] = []
+        for token in _TOKEN.finditer(dim):
+            if token["name"]:
+                digits.append(_digit(mesh, token["name"], token["before"], token["size"], text))
+        made.append(tuple([d for d in digits if d.size > 1]))
+    return Sharding(tuple(made))
+
+
+def _digit(mesh: Mesh, axis: str, before: str | None, size: str | None, text: str) -> Digit:
+    """An axis; or the part of it that has `size` values, with `before` more significant ones in front of it."""
+    sizes = dict(mesh.axes)
+    if axis not in sizes:
+        raise AnnotationError(f"sharding {text}: the mesh has no axis {axis!r}; it has {', '.join(map(repr, sizes))}")
+    if before is None or size is None:
+        return Digit(mesh.stride(axis), sizes[axis], axis)
+    below = sizes[axis] // (int(before) * int(size))
+    return Digit(mesh.stride(axis) * below, int(size), f"{axis}:({before}){size}")
+
+
+def _xla(text: str) -> Sharding | Declined:
+    """XLA's iota tiles: `{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}`, or `{replicated}`."""
+    if text in ("{replicated}", "{maximal device=0}", "{manual}"):
+        return Sharding(())  # of any rank
+    m = re.match(r"\{devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?\s*(.*)\}$", text)
+    if m is None:
+        return Declined("only tiles of consecutive devices are read (devices=[…]<=[…])")
+    tiles, bases = _numbers(m[1]), _numbers(m[2])
+    order = _numbers(m[3]) if m[3] else list(range(len(bases)))
+    strides = [prod(bases[k + 1 :]) for k in range(len(bases))]
+    digits = [(strides[k], bases[k]) for k in order]  # the number of a tile, most significant first
+    made: list[tuple[Digit, ...]] = []
+    for n in tiles:
+        own: list[Digit] = []
+        left = n
+        while left > 1:
+            if not digits:
+                return Declined("more tiles than devices")
+            stride, size = digits.pop(0)
+            if size <= left and left % size == 0:
+                own.append(Digit(stride, size))
+                left //= size
+            elif size % left == 0:
+                own.append(Digit(stride * (size // left), left))
+                digits.insert(0, (stride, size // left))
+                left = 1
+            else:
+                return Declined("tiles across the devices' digits")
+        made.append(tuple([d for d in own if d.size > 1]))
+    if "last_tile_dim_replicate" in m[4]:
+        made.pop()
+    elif m[4] and "last_tile_dims" in m[4]:
+        made = made[: len(made) - m[4].count(",") - 1]
+    return Sharding(tuple(made))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",")]
+
+
+def split(digits: Sequence[Digit], atoms: Sequence[Digit]) -> tuple[Digit, ...]:
+    """Digits as the smaller ones that they are made of, most significant first."""
+    made: list[Digit] = []
+    for d in digits:
+        inside = [a for a in atoms if d.stride <= a.stride < d.stride * d.size]
+        made += sorted(inside, key=lambda a: -a.stride) if len(inside) > 1 else [d]
+    return tuple(made)
+
+
+def atoms_of(shardings: Sequence[Sharding], processes: int) -> tuple[Digit, ...] | Declined:
+    """The smallest digits that all shardings are made of: between any two places where one of their digits begins or ends."""
+    names = {(d.stride, d.size): d.name for s in shardings for d in s.digits}
+    digits = [d for s in shardings for d in s.digits]
+    cuts = sorted({1, processes, *(d.stride for d in digits), *(d.stride * d.size for d in digits)})
+    made = []
+    for low, high in pairwise(cuts):
+        if high % low:
+            return Declined(f"digits of processes that begin at {low} and {high} have no common parts")
+        made.append(Digit(low, high // low, names.get((low, high // low), "")))
+    return tuple(made[::-1])

@@ -1,0 +1,75 @@
+"""Ops on tiles: the same op, with what its attributes say of sizes cut to the tile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hlo.clone import clone_block
+from hlo.errors import VerificationError
+from hlo.module import Block, DenseArray, Op, Value
+from hlo.registry import Fold, Literal, definition
+from hlo.types import ElementType, TensorType
+from hlo.verify import check_op
+from tiling.elements.folds import combined_function, is_idempotent, is_neutral
+from tiling.mesh.shardings import Sharding
+
+__all__ = ["cloned", "combination", "folds_in_parts", "local_op"]
+
+_LENGTHS = {"stablehlo.slice": "limit_indices", "stablehlo.dynamic_slice": "slice_sizes", "stablehlo.gather": "slice_sizes"}
+"""Op -> the attribute that holds a length for each dimension of its first operand."""
+
+
+def local_op(op: Op, operands: Sequence[Sharding], result: Sharding) -> Op | None:
+    """The op on tiles of its operands, or None where there is no such op. (Its operands are stand-ins of the tiles' types.)"""
+    block = Block([s.local_type(v.tensor) for s, v in zip(operands, op.operands, strict=True)])
+    attributes = dict(op.attributes)
+    name = _LENGTHS.get(op.name)
+    if name is not None:
+        lengths = list(op.attr(name))
+        for k, digits in enumerate(operands[0].dims):
+            if digits and lengths[k] != op.operands[0].shape[k]:
+                return None
+            lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
+        attributes[name] = tuple(lengths)
+    types = [result.local_type(r.tensor) for r in op.results]
+    made = Op(op.definition, block.arguments, attributes, op.regions, types, op.location, op.extra)
+    try:
+        check_op(made)
+    except VerificationError:
+        return None
+    return made
+
+
+def cloned(op: Op, inner: Mapping[Value, Value]) -> Op:
+    """A copy of an op whose operands are replaced, in its regions too."""
+    operands = [inner.get(v, v) for v in op.operands]
+    regions = [clone_block(b, inner) for b in op.regions]
+    types, names = [r.type for r in op.results], [r.name for r in op.results]
+    return Op(op.definition, operands, op.attributes, regions, types, op.location, op.extra, names)
+
+
+def folds_in_parts(op: Op, semantics: Fold) -> bool:
+    """Whether folds of parts, each from the initial value, combine to the fold of the whole."""
+    if len(op.results) != 1:
+        return False
+    function, start = combined_function(op.regions[0]), op.operands[semantics.inits[0]].op
+    if function is None:
+        return False
+    if is_idempotent(function):
+        return True
+    element = op.results[0].tensor.element
+    if start is None or not isinstance(start.definition.semantics, Literal) or not isinstance(element, ElementType):
+        return False
+    dense: DenseArray = start.attr("value")
+    return element.dtype.kind != "c" and is_neutral(function, dense.array.reshape(-1)[0], element)
+
+
+def combination(op: Op) -> Block:
+    """The body that combines partial results of an op: a fold's own, else a sum."""
+    if op.regions:
+        return op.regions[0]
+    t = TensorType((), op.results[0].tensor.element)
+    block = Block([t, t])
+    total = Op(definition("stablehlo.add"), block.arguments, {}, (), [t])
+    block.ops += [total, Op(definition("stablehlo.return"), total.results)]
+    return block

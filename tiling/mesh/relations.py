@@ -1,0 +1,220 @@
+"""How an op's loops and the tiles of its operands go together, from its maps alone.
+
+An op's loops are the dimensions of its result and the ranges that it folds over. Some of them are given digits of the
+process's number: the loop `v` of n iterations with digits of p values then runs over [tile * n/p, + n/p). An operand is read
+at `e(v, …)`; with `tile * n/p + v` in the place of v that is `other * b + r(v, …)`: if r stays inside [0, b) and names no
+process, then what the process reads along this dimension is tile `other` of the operand, and r is where in it. Nothing else
+is known of an op: matrix products, reductions, transposes, reshapes and broadcasts are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+
+from hlo.errors import Declined
+from hlo.module import Op
+from indexing.deriving.edges import OpEdges, edges_of
+from indexing.expr import Bounds, Const, Expr, Interval, Var, simplify, substitute
+from indexing.map import Constraint, IndexingMap, Variable
+from tiling.mesh.shardings import Digit, Sharding
+
+__all__ = ["Loops", "Spread", "loops_of"]
+
+Spread = Mapping[Var, tuple[Digit, ...]]
+"""Loop -> the digits that number its pieces, most significant first."""
+
+
+def _number(digits: Sequence[Digit]) -> Expr:
+    """The number that digits form, as an expression of a process's digits."""
+    found: Expr = Const(0)
+    for d in digits:
+        found = found * d.size + Var(f"p{d.stride}")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Loops:
+    """The loops of one result of an op, and what they read."""
+
+    op: Op
+    output: int
+    edges: OpEdges
+
+    @property
+    def dims(self) -> tuple[Var, ...]:
+        """The loops over the result's dimensions."""
+        return self.edges.dim_vars
+
+    @property
+    def ranges(self) -> tuple[Var, ...]:
+        """The loops that are folded over."""
+        return tuple([v.var for v in self.edges.ranges])
+
+    def size(self, v: Var) -> int:
+        """How often a loop runs in the whole op."""
+        return next(x.interval.size for x in (*self.edges.dims, *self.edges.ranges) if x.var is v)
+
+    def reads(self) -> Iterator[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]]:
+        """(operand, index, conditions) of every read, elements that give runtime values included."""
+        for e in self.edges.reads:
+            yield e.operand, e.map.results, e.map.constraints
+        for v, operand in zip(self.edges.runtimes, self.edges.runtime_operands, strict=True):
+            yield operand, v.element, ()
+
+    # ------------------------------------------------------------ from loops to tiles
+
+    def operand_shardings(self, spread: Spread) -> tuple[Sharding, ...] | Var | Declined:
+        """Which tile of each operand a process reads; a loop that cannot be spread so; or Declined, where none is to blame."""
+        found: list[Sharding | None] = [None] * len(self.op.operands)
+        for operand, index, conditions in self.reads():
+            for c in conditions:
+                blamed = next((v for v in c.expression.variables if spread.get(v)), None)
+                if blamed is not None:
+                    return blamed
+            dims = []
+            for k, e in enumerate(index):
+                digits = self._tile_along(e, self.op.operands[operand].shape[k], spread)
+                if isinstance(digits, Var):
+                    return digits
+                dims.append(digits)
+            made = Sharding(tuple(dims))
+            before = found[operand]
+            if before is not None and before != made:
+                return next((v for v, d in spread.items() if d), None) or Declined("two reads of one operand need two tiles")
+            found[operand] = made
+        return tuple([s or Sharding.whole(v.rank) for s, v in zip(found, self.op.operands, strict=True)])
+
+    def _tile_along(self, e: Expr, size: int, spread: Spread) -> tuple[Digit, ...] | Var:
+        """The digits that number the tile which `e` stays in, of a dimension of `size`; the loop to blame where there is none."""
+        mine = [v for v in e.variables if spread.get(v)]
+        if not mine:
+            return ()
+        for order in permutations(mine):
+            digits = tuple([d for v in order for d in spread[v]])
+            for i in range(len(digits)):
+                for j in range(len(digits), i, -1):
+                    part = digits[i:j]
+                    if size % prod(d.size for d in part) == 0 and self.inside(e, size, part, spread) is not None:
+                        return part
+        if self.inside(e, size, (), spread) is not None:
+            return ()
+        return mine[-1]
+
+    def inside(self, e: Expr, size: int, digits: Sequence[Digit], spread: Spread) -> Expr | None:
+        """Where in its tile `e` reads; None where it may leave the tile, or where that depends on the process."""
+        block = size // prod(d.size for d in digits)
+        shifted = {v: _number(d) * self.local_size(v, spread) + v for v, d in spread.items() if d}
+        within = self.intervals(spread)
+        rest = simplify(substitute(e, shifted) - _number(digits) * block, within)
+        if any(str(v).startswith("p") for v in rest.variables):
+            return None
+        low, high = Bounds(within)(rest)
+        return rest if low >= 0 and high < block else None
+
+    def local_size(self, v: Var, spread: Spread) -> int:
+        """How often a loop runs on one process."""
+        return self.size(v) // prod(d.size for d in spread.get(v, ()))
+
+    def intervals(self, spread: Spread) -> dict[Var, Interval]:
+        """The intervals of a process's loops, of runtime values and of the digits of its number."""
+        found = {v.var: Interval(0, self.local_size(v.var, spread) - 1) for v in (*self.edges.dims, *self.edges.ranges)}
+        found |= {v.var: v.interval for v in self.edges.runtimes}
+        return found | {Var(f"p{d.stride}"): Interval(0, d.size - 1) for digits in spread.values() for d in digits}
+
+    # ------------------------------------------------------------ from tiles to loops
+
+    def follow(self, operand: int, sharding: Sharding, taken: Spread) -> dict[Var, tuple[Digit, ...]]:
+        """The loops that run over an operand's tile as it is; loops and digits that are `taken` stay as they are."""
+        made = dict(taken)
+        used = {d for digits in made.values() for d in digits}
+        for number, index, _ in self.reads():
+            if number != operand or sharding.is_whole:
+                continue
+            for k, digits in enumerate(sharding.dims):
+                if not digits or any(d in used for d in digits):
+                    continue
+                for v in index[k].variables:
+                    if v not in (*self.dims, *self.ranges) or made.get(v):
+                        continue
+                    if self.size(v) % prod(d.size for d in digits):
+                        continue
+                    tried = {**made, v: digits}
+                    if self._tile_along(index[k], self.op.operands[operand].shape[k], tried) == digits:
+                        made = tried
+                        used |= set(digits)
+                        break
+        return made
+
+    # ------------------------------------------------------------ the op on one process
+
+    def proved(self, local: Op, spread: Spread, operands: Sequence[Sharding]) -> bool:
+        """Whether the op on tiles reads, of each tile, what the whole op reads there: by the expressions, else by isl."""
+        there = edges_of(local, self.output)
+        if isinstance(there, Declined) or len(there.reads) != len(self.edges.reads):
+            return False
+        within = self.intervals(spread)
+        for mine, its in zip(self.edges.reads, there.reads, strict=True):
+            if mine.operand != its.operand or len(mine.map.constraints) != len(its.map.constraints):
+                return False
+            shape = self.op.operands[mine.operand].shape
+            sharding = operands[mine.operand]
+            found = [self.inside(e, n, d, spread) for e, n, d in zip(mine.map.results, shape, sharding.dims, strict=True)]
+            if any(e is None for e in found):
+                return False
+            inner = [e for e in found if e is not None]
+            if not all(_is_zero(simplify(e - x, within)) for e, x in zip(inner, its.map.results, strict=True)) and not (
+                self._equal(inner, its.map, spread)
+            ):
+                return False
+            if [(c.expression, c.interval) for c in mine.map.constraints] != [
+                (c.expression, c.interval) for c in its.map.constraints
+            ]:
+                return False
+        return self._same_runtimes(there, spread, operands)
+
+    def _same_runtimes(self, there: OpEdges, spread: Spread, operands: Sequence[Sharding]) -> bool:
+        """Whether runtime values come from the same elements, within the same limits."""
+        numbers = self.edges.runtime_operands
+        for mine, its, k in zip(self.edges.runtimes, there.runtimes, numbers, strict=True):
+            shape, sharding = self.op.operands[k].shape, operands[k]
+            found = [self.inside(e, n, d, spread) for e, n, d in zip(mine.element, shape, sharding.dims, strict=True)]
+            if mine.interval != its.interval or any(e is None for e in found):
+                return False
+            inner = [e for e in found if e is not None]
+            within = self.intervals(spread)
+            if not all(_is_zero(simplify(e - x, within)) for e, x in zip(inner, its.element, strict=True)):
+                return False
+        return True
+
+    def _equal(self, found: Sequence[Expr], theirs: IndexingMap, spread: Spread) -> bool:
+        within = self.intervals(spread)
+        variables = [Variable(v, within[v]) for v in (*self.dims, *self.ranges)]
+        names = {v.var for v in theirs.runtimes}
+        if names:
+            return False
+        mine = IndexingMap(tuple(variables), tuple(found), (), (), ())
+        other = IndexingMap(tuple(variables), theirs.results, (), (), ())
+        return bool(mine.to_isl().is_equal(other.to_isl()))
+
+
+def _is_zero(e: Expr) -> bool:
+    return not e.terms and e.constant == 0
+
+
+def loops_of(op: Op, output: int = 0) -> Loops | Declined:
+    """The loops of a result of an op, where maps describe what it reads.
+
+    >>> import hlo
+    >>> text = "HloModule m ENTRY e { p = f32[8,4] parameter(0) ROOT r = f32[4,8] transpose(p), dimensions={1,0} }"
+    >>> loops = loops_of(hlo.parse(text).root)
+    >>> x = Digit(1, 2, "x")
+    >>> print(*loops.operand_shardings({loops.dims[0]: (x,)}))
+    [{}, {x}]
+    """
+    if isinstance(op.definition.access, Declined):
+        return op.definition.access
+    edges = edges_of(op, output)
+    return edges if isinstance(edges, Declined) else Loops(op, output, edges)

@@ -1,0 +1,128 @@
+"""Shardings: which tile of a value a process holds.
+
+A process's number has digits, `(p // stride) % size`; an axis of a mesh is one of them, a sub-axis too. A sharding gives each
+dimension of a value some digits, most significant first, which together number the tile that the process holds:
+
+    dimension k of n elements, digits t1, t2 of sizes s1, s2: tile t1 * s2 + t2, its elements [tile * n / (s1 s2), + n / (s1 s2))
+
+Processes that differ in no digit of a value hold the same tile: they are copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hlo.types import TensorType
+
+__all__ = ["Digit", "Sharding", "groups_along"]
+
+
+@dataclass(frozen=True, order=True)
+class Digit:
+    """The digit `(process // stride) % size` of a process's number; `name` is its axis's."""
+
+    stride: int
+    size: int
+    name: str = ""
+
+    def of(self, process: int) -> int:
+        """A process's digit."""
+        return process // self.stride % self.size
+
+    def __str__(self) -> str:
+        return self.name or f"{self.stride}:{self.size}"
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """The digits of each dimension, most significant first.
+
+    >>> x, y = Digit(2, 2, "x"), Digit(1, 2, "y")
+    >>> s = Sharding(((x,), (y,)))
+    >>> str(s), s.local_shape((4, 6)), [s.start((4, 6), p) for p in range(4)]
+    ('[{x}, {y}]', (2, 3), [(0, 0), (0, 3), (2, 0), (2, 3)])
+    """
+
+    dims: tuple[tuple[Digit, ...], ...]
+
+    @staticmethod
+    def whole(rank: int) -> Sharding:
+        """Every process holds everything."""
+        return Sharding(((),) * rank)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """All digits, dimension by dimension."""
+        return tuple([d for dim in self.dims for d in dim])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every process holds everything."""
+        return not self.digits
+
+    def parts(self, k: int) -> int:
+        """How many tiles dimension k has."""
+        return prod(d.size for d in self.dims[k])
+
+    def divides(self, shape: Sequence[int]) -> bool:
+        """Whether each dimension falls into tiles of one size, and no digit is used twice."""
+        used = self.digits
+        return len(set(used)) == len(used) and all(n % self.parts(k) == 0 for k, n in enumerate(shape))
+
+    def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a tile."""
+        return tuple([n // self.parts(k) for k, n in enumerate(shape)])
+
+    def local_type(self, t: TensorType) -> TensorType:
+        """The type of a tile."""
+        return TensorType(self.local_shape(t.static_shape), t.element)
+
+    def tile(self, k: int, process: int) -> int:
+        """The number of a process's tile along dimension k."""
+        number = 0
+        for d in self.dims[k]:
+            number = number * d.size + d.of(process)
+        return number
+
+    def start(self, shape: Sequence[int], process: int) -> tuple[int, ...]:
+        """The first index of a process's tile."""
+        local = self.local_shape(shape)
+        return tuple([self.tile(k, process) * n for k, n in enumerate(local)])
+
+    def shard(self, array: np.ndarray, process: int) -> np.ndarray:
+        """A process's tile of an array, a view of it."""
+        at, local = self.start(array.shape, process), self.local_shape(array.shape)
+        return array[tuple([slice(a, a + n) for a, n in zip(at, local, strict=True)])]
+
+    def joined(self, tiles: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+        """The array of which process p holds tiles[p]."""
+        made = np.empty(tuple(shape), tiles[0].dtype)
+        for p, tile in enumerate(tiles):
+            self.shard(made, p)[...] = tile
+        return made
+
+    def __str__(self) -> str:
+        return "[" + ", ".join("{" + ", ".join(map(str, dim)) + "}" for dim in self.dims) + "]"
+
+
+def groups_along(digits: Sequence[Digit], processes: int) -> tuple[tuple[int, ...], ...]:
+    """The groups of processes that differ in these digits alone, each in the digits' order.
+
+    >>> groups_along([Digit(2, 2)], 4), groups_along([Digit(1, 2), Digit(2, 2)], 4)
+    (((0, 2), (1, 3)), ((0, 2, 1, 3),))
+    """
+
+    def number(p: int, chosen: Iterable[Digit]) -> int:
+        found = 0
+        for d in chosen:
+            found = found * d.size + d.of(p)
+        return found
+
+    rows: dict[int, list[int]] = {}
+    for p in range(processes):
+        rows.setdefault(p - sum(d.of(p) * d.stride for d in digits), []).append(p)
+    return tuple([tuple(sorted(row, key=lambda p: number(p, digits))) for row in rows.values()])
