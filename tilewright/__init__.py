@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from interp import evaluate
     from tilewright.jax.bridge import from_jax, jit
     from tilewright.stepping import passes, stages
+    from tilewright.torch.export import from_torch
     from tiling import Plan, plan
 
 _HOME = {
@@ -77,6 +78,7 @@ _HOME = {
     "compose": "indexing",
     "evaluate": "interp",
     "from_jax": "tilewright.jax.bridge",
+    "from_torch": "tilewright.torch.export",
     "input_to_output": "indexing",
     "jit": "tilewright.jax.bridge",
     "load": "hlo",
@@ -104,6 +106,7 @@ __all__ = [
     "compose",
     "evaluate",
     "from_jax",
+    "from_torch",
     "input_to_output",
     "jit",
     "load",
