@@ -7,6 +7,8 @@ Needs the extra `torch`, and timm and transformers beside it. Weights are random
 process of its own, in turns with torch's eager mode: medians of `--runs` calls. The error is the largest difference to the same
 model in double precision by the largest magnitude there, over the results and, for a training step, the gradients of all
 parameters; eager mode's own error stands beside it (a normalisation over few elements has a large one).
+
+With `--one-thread` each engine has one, and what is timed is the processor's time: that holds on a machine with other work.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -173,14 +176,19 @@ def error(torch: Any, found: list[Any], expected: list[Any]) -> float:
     return max(float((f.double() - e.double()).abs().max()) for f, e in zip(found, expected, strict=True)) / max(most, 1e-30)
 
 
+def clock() -> float:
+    """Seconds: of the processor where there is one thread, else of the wall."""
+    return time.process_time() if os.environ.get("TILEWRIGHT_NUM_THREADS") == "1" else time.perf_counter()
+
+
 def timed(calls: list[Callable[[], Any]], runs: int) -> list[float]:
     """The median seconds of each call, called in turns."""
     spent: list[list[float]] = [[] for _ in calls]
     for _ in range(runs):
         for call, kept in zip(calls, spent, strict=True):
-            began = time.perf_counter()
+            began = clock()
             call()
-            kept.append(time.perf_counter() - began)
+            kept.append(clock() - began)
     return [statistics.median(s) for s in spent]
 
 
@@ -188,6 +196,8 @@ def measured(name: str, engine: str, small: bool, runs: int) -> dict[str, Any]:
     """A row: errors, seconds of eager mode and of the engine, forward and training step, and of the first calls."""
     import torch
 
+    if os.environ.get("TILEWRIGHT_NUM_THREADS") == "1":
+        torch.set_num_threads(1)
     if engine == "jax":
         return measured_through_jax(torch, name, small, runs)
     model, arguments = made(torch, name, small)
@@ -279,6 +289,7 @@ def main() -> int:
     p.add_argument("models", nargs="*", default=list(MODELS))
     p.add_argument("--engines", default=",".join(ENGINES))
     p.add_argument("--small", action="store_true", help="short inputs and few layers: for tests")
+    p.add_argument("--one-thread", action="store_true", help="one thread for each engine; processor's time")
     p.add_argument("--runs", type=int, default=15)
     p.add_argument("--json", help="write the rows to this file, too")
     p.add_argument("--worker", nargs=2, metavar=("MODEL", "ENGINE"), help=argparse.SUPPRESS)
@@ -286,6 +297,9 @@ def main() -> int:
     if args.worker:
         print(json.dumps(measured(args.worker[0], args.worker[1], args.small, args.runs)))
         return 0
+    if args.one_thread:
+        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        os.environ.update(TILEWRIGHT_NUM_THREADS="1", OMP_NUM_THREADS="1", XLA_FLAGS=flags)
     rows = []
     for name in args.models:
         for engine in args.engines.split(","):

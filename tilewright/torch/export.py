@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ def from_torch(model: Any, /, *args: Any, **kwargs: Any) -> Module:
     torch, jax = use.torch, use.jax
     traced = model if isinstance(model, torch.nn.Module) else _Function.module(torch, model)
     ops = Ops(use)
-    with plain_ops(torch):
+    with plain_ops(torch), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.`", FutureWarning)  # torch of its own code
         exported = torch.export.export(traced, args, kwargs or None).run_decompositions(ops.decompositions())
     graph = Graph(exported.graph_module, ops)
     if graph.is_random:
