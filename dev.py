@@ -170,7 +170,10 @@ LARGE = {"torch"}  # gigabytes, where the registry has no build for CPUs alone: 
 LAYERS = {
     **{name: [name, f"tests/{name}"] for name in ("hlo", "indexing", "tiling", "codegen", "interp")},
     "facts": ["tests/test_scalar_functions.py", "tests/test_families_proved.py", "tests/mutations"],
-    "tilewright": ["tilewright", "tests/commands", *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens"))],
+    "tilewright": [
+        "tilewright", "tests/commands", "tests/explorer",
+        *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens")),
+    ],
     "safety": ["tests/safety", "tests/hostile"],
     "jax": ["tests/jax"],
     "torch": ["tests/torch"],

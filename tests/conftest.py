@@ -45,7 +45,10 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
         "tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them",
     ),
 }
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = {mark: said for mark, (names, said) in NEEDS.items() if not all(map(importlib.util.find_spec, names))}
+if BROWSER is None:
+    MISSING["browser"] = "tests of pages in a browser are left out: Chromium is not installed (Debian: apt install chromium)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, load, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
+    from tilewright.explorer.front import explore
     from tilewright.jax.bridge import from_jax, jit
     from tilewright.stepping import passes, stages
     from tilewright.torch.export import from_torch
@@ -77,6 +78,7 @@ _HOME = {
     "compile": "codegen",
     "compose": "indexing",
     "evaluate": "interp",
+    "explore": "tilewright.explorer.front",
     "from_jax": "tilewright.jax.bridge",
     "from_torch": "tilewright.torch.export",
     "input_to_output": "indexing",
@@ -105,6 +107,7 @@ __all__ = [
     "compile",
     "compose",
     "evaluate",
+    "explore",
     "from_jax",
     "from_torch",
     "input_to_output",
