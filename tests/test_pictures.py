@@ -14,6 +14,7 @@ import indexing
 import tiling
 from tilewright import pictures
 from tilewright.cli import main
+from tilewright.drawing.arithmetic import operations
 from tilewright.drawing.graph import Graph
 from tilewright.drawing.panels import Panel, panels
 
@@ -127,7 +128,7 @@ BATCHES = """func.func @main(%a: tensor<3x4x5xf32>, %b: tensor<3x5x7xf32>) -> te
 def test_operations_of_a_batch_of_products_are_counted_once() -> None:
     """The batch's size was not found, and a roofline's point lay √B above its place."""
     plan = tiling.plan(hlo.parse(BATCHES), supports=codegen.supports)
-    assert sum(map(pictures._operations, plan.fusions)) == 2 * 3 * 4 * 5 * 7
+    assert sum(map(operations, plan.fusions)) == 2 * 3 * 4 * 5 * 7
 
 
 def test_a_graph_keeps_boxes_and_edges_apart() -> None:

@@ -61,9 +61,11 @@ if TYPE_CHECKING:
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate
+    from tilewright.explorer.front import explore
     from tilewright.jax.bridge import from_jax, jit
     from tilewright.loading import load
     from tilewright.stepping import passes, stages
+    from tilewright.torch.export import from_torch
     from tiling import Plan, plan
 
 _HOME = {
@@ -79,7 +81,9 @@ _HOME = {
     "compile": "codegen",
     "compose": "indexing",
     "evaluate": "interp",
+    "explore": "tilewright.explorer.front",
     "from_jax": "tilewright.jax.bridge",
+    "from_torch": "tilewright.torch.export",
     "input_to_output": "indexing",
     "jit": "tilewright.jax.bridge",
     "load": "tilewright.loading",
@@ -107,7 +111,9 @@ __all__ = [
     "compile",
     "compose",
     "evaluate",
+    "explore",
     "from_jax",
+    "from_torch",
     "input_to_output",
     "jit",
     "load",

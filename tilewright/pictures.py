@@ -16,6 +16,7 @@ import numpy as np
 from hlo.errors import Declined
 from hlo.module import Function, Module, Op
 from hlo.types import TensorType
+from tilewright.drawing.arithmetic import operations
 from tilewright.drawing.figures import PictureError, figure
 from tilewright.drawing.graph import fusion_graph
 from tilewright.drawing.panels import Panel, panels
@@ -189,7 +190,7 @@ def roofline(plan: Plan, seconds: Sequence[float] | None = None) -> Any:
     )
     points = []
     for k, f in enumerate(plan.fusions):
-        work = _operations(f)
+        work = operations(f)
         moved = max(f.bytes_fused, 1)
         spent = seconds[k] if seconds is not None else f.estimate.seconds
         if work and spent > 0:
@@ -229,44 +230,6 @@ def _name_points(axes: Any, points: Sequence[tuple[float, float, str]]) -> None:
         line = {"arrowstyle": "-", "color": "#8a949e", "linewidth": 0.6} if height - place > 9 else None
         axes.annotate(name, (x, y), fontsize=7, xytext=(-6 if turned else 6, 3 + place - height), textcoords="offset points",
                       ha="right" if turned else "left", parse_math=False, arrowprops=line)  # fmt: skip
-
-
-def _operations(fusion: Fusion) -> int:
-    """Elementwise ops count one an element, folds one an element read, contractions two a product that no mask skips."""
-    import indexing
-    from hlo.registry import Elementwise, Fold, SumOfProducts
-
-    total, shares = 0.0, _computed_shares(fusion)
-    for op in fusion.ops:
-        semantics = op.definition.semantics
-        shape = op.results[0].type
-        if not isinstance(shape, TensorType) or not shape.is_static:
-            continue
-        elems = math.prod(shape.static_shape)
-        if isinstance(semantics, Elementwise):
-            total += elems
-        elif isinstance(semantics, Fold):
-            total += math.prod(op.operands[0].shape)
-        elif isinstance(semantics, SumOfProducts):
-            (m, *_) = indexing.output_to_input(op)[0]
-            total += 2 * elems * math.prod(v.interval.size for v in m.ranges) * shares.get(op, 1.0)
-    return round(total)
-
-
-def _computed_shares(fusion: Fusion) -> dict[Op, float]:
-    """Of contractions that masks bound, by op: the part of their products that is computed while inputs are within limits."""
-    from tiling.loops.ir import Contract
-    from tiling.planning.averages import Averages
-
-    shares: dict[Op, float] = {}
-    for phase in fusion.schedule.phases:
-        averages = Averages(phase, fusion.schedule.ranges)
-        for c in phase.all_steps if phase.flags else ():
-            if isinstance(c, Contract):
-                n = averages.count(c.columns_lower, c.columns_upper, c.n)
-                k = averages.count(c.depth_lower, c.last_depth, c.k)
-                shares[c.op] = min(1.0, n * k / (c.n * c.k))
-    return shares
 
 
 # ---------------------------------------------------------------- cache lines

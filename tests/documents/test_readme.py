@@ -58,7 +58,11 @@ def test_there_are_commands_to_look_at() -> None:
 
 def pages_with_code() -> list[object]:
     pages = {p: p.read_text("utf-8") for p in DOCUMENTS}
-    needs = {"import jax": pytest.mark.jax, "from tilewright import pictures": pytest.mark.notebook}
+    needs = {
+        "import jax": pytest.mark.jax,
+        "import torch": pytest.mark.torch,
+        "from tilewright import pictures": pytest.mark.notebook,
+    }
     return [
         pytest.param(p, id=str(p.relative_to(ROOT)), marks=[m for line, m in needs.items() if f">>> {line}" in text])
         for p, text in pages.items()

@@ -1,4 +1,4 @@
-"""The commands around programs: `passes`, `doctor`, `cache`, `diff`, `completion`, `picture`."""
+"""The commands around programs: `passes`, `doctor`, `cache`, `diff`, `completion`, `picture`, `explore`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -287,10 +288,26 @@ def picture(args: argparse.Namespace) -> int:
     return 0
 
 
+def explore(args: argparse.Namespace) -> int:
+    """`tilewright explore FILE`: the page of `tilewright.explore` as a file, which any browser shows without a network."""
+    from tilewright.commands import programs
+    from tilewright.explorer.front import explore as explored
+
+    module = programs.load(args.file)
+    entry = programs.entry_of(module, args.entry, args.file).name
+    stem = "program" if args.file == "-" else Path(args.file).name.partition(".")[0]
+    written = explored(module, entry=entry).save(args.output or f"{stem}.html")
+    print(report.printable(f"written  {written}"))
+    if args.open and not webbrowser.open(written.resolve().as_uri()):
+        print(report.printable("no browser was found: open the file in one"), file=sys.stderr)
+    return 0
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "diff": diff,
     "passes": show_passes,
     "picture": picture,
+    "explore": explore,
     "doctor": doctor,
     "cache": cache,
     "completion": completion,

@@ -1,0 +1,1 @@
+"""The explorer's data against the Python maps, and its page in a browser."""

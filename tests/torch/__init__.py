@@ -1,0 +1,1 @@
+"""PyTorch's front door against torch's eager mode."""

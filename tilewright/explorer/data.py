@@ -1,0 +1,195 @@
+"""What the explorer's page shows, as data: the program, its maps as formulas that a script evaluates, kernels, stages, sources.
+
+    document(plan, executable, origin)  everything, as plain lists and numbers
+    formula(expression)                 4 * d0 + s0 // 2 as ["+", 0, [4, "d0"], [1, ["/", "s0", 2]]]
+
+Maps are kept once however many ops have them: ops name them by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from codegen import Executable
+from hlo.module import Op, Value
+from hlo.types import TensorType
+from indexing import input_to_output, output_to_input
+from indexing.expressions.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
+from indexing.map import IndexingMap
+from indexing.show.display import map_to_latex
+from tilewright.drawing.arithmetic import operations
+from tiling import EvaluatorStep, Fusion, Plan
+from tiling.loops.text import show_schedule
+from tiling.words import op_summary
+
+__all__ = ["document", "formula", "map_data"]
+
+Formula = int | str | list[Any]
+
+
+def formula(e: Expr) -> Formula:
+    """An expression as nested lists: a number, a variable's name, or an operation and its operands.
+
+    `["+", constant, [factor, atom], …]`, and of two or more operands `/` (floors), `%`, `*`, `min`, `max`.
+
+    >>> from indexing import parse_expr
+    >>> formula(parse_expr("d0 * 4 + d1 floordiv 2 + 1"))
+    ['+', 1, [4, 'd0'], [1, ['/', 'd1', 2]]]
+    """
+    if not e.terms:
+        return e.constant
+    if len(e.terms) == 1 and e.constant == 0 and e.terms[0][1] == 1:
+        return _atom(e.terms[0][0])
+    return ["+", e.constant, *([k, _atom(a)] for a, k in e.terms)]
+
+
+def _atom(e: Expr) -> Formula:
+    if isinstance(e, Var):
+        return e.name
+    if isinstance(e, FloorDiv | Mod):
+        divisor = formula(e.divisor) if isinstance(e.divisor, Expr) else e.divisor
+        return ["/" if isinstance(e, FloorDiv) else "%", formula(e.numerator), divisor]
+    if isinstance(e, Product):
+        return ["*", *map(formula, e.factors)]
+    if isinstance(e, Minimum | Maximum):
+        return ["min" if isinstance(e, Minimum) else "max", *map(formula, e.arguments)]
+    raise TypeError(f"no atom: {type(e).__name__}")
+
+
+def map_data(m: IndexingMap) -> dict[str, Any]:
+    """A map as data: intervals of its variables, its results and constraints as formulas, its text and LaTeX.
+
+    >>> from indexing import parse_map
+    >>> map_data(parse_map("(d0)[s0] -> (d0 + s0), domain: d0 in [0, 1], s0 in [0, 2], d0 + s0 in [0, 2]"))["constraints"]
+    [[['+', 0, [1, 'd0'], [1, 's0']], 0, 2]]
+    """
+    if m.unknown is not None:
+        return {"unknown": m.unknown.reason}
+    return {
+        "dims": [[v.var.name, *v.interval] for v in m.dims],
+        "ranges": [[v.var.name, *v.interval] for v in m.ranges],
+        "runtimes": [[v.var.name, *v.interval, v.label or (v.producer.name if v.producer is not None else "") or ""]
+                     for v in m.runtimes],
+        "results": [formula(e) for e in m.results],
+        "constraints": [[formula(c.expression), *c.interval] for c in m.constraints],
+        "empty": m.is_known_empty,
+        "text": str(m),
+        "latex": map_to_latex(m),
+    }  # fmt: skip
+
+
+class _Maps:
+    """Maps by number, each once."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._numbers: dict[Any, int] = {}
+
+    def numbers(self, maps: Iterable[IndexingMap]) -> list[int]:
+        found = []
+        for m in maps:
+            row = map_data(m)
+            key = repr(row)
+            if key not in self._numbers:
+                self._numbers[key] = len(self.rows)
+                self.rows.append(row)
+            found.append(self._numbers[key])
+        return found
+
+
+def _value_row(plan: Plan, v: Value, kind: str) -> dict[str, Any]:
+    is_tensor = isinstance(v.type, TensorType) and v.type.is_static
+    return {
+        "name": plan.names.of(v),
+        "type": str(v.type),
+        "shape": list(v.tensor.static_shape) if is_tensor else None,
+        "bytes": v.tensor.size_bytes if is_tensor else 0,
+        "kind": kind,
+    }
+
+
+def _scope(op: Op) -> str:
+    """The name scope that the program's text gives: `jit(f)/block1/dot_general` of `loc("jit(f)/block1/dot_general"(…))`."""
+    text = op.debug or ""
+    begin = text.find('"')
+    end = text.find('"', begin + 1)
+    return text[begin + 1 : end] if 0 <= begin < end and "/" in text[begin:end] else ""
+
+
+def _steps(plan: Plan, executable: Executable | None) -> list[dict[str, Any]]:
+    sources = {k.fusion: k.source for k in executable.kernels} if executable is not None else {}
+    rows: list[dict[str, Any]] = []
+    for step in plan.steps:
+        row: dict[str, Any] = {"name": step.name, "kind": "control", "ops": [], "summary": "", "loops": "", "source": ""}
+        if isinstance(step, Fusion):
+            estimate = step.estimate
+            row |= {
+                "kind": "kernel",
+                "summary": op_summary(step.ops),
+                "tiles": list(step.tile_sizes),
+                "outputs": [plan.names.of(v) for v in step.outputs],
+                "inputs": [plan.names.of(v) for v in step.inputs],
+                "seconds": estimate.seconds,
+                "bytes": estimate.memory_bytes,
+                "estimate": str(estimate),
+                "operations": operations(step),
+                "buffers": [
+                    [b.name, b.scope.value, f"{b.element}[{', '.join(map(str, b.shape))}]", b.size_bytes,
+                     plan.names.of(b.value) if b.value is not None else ""]
+                    for b in step.schedule.buffers
+                ],
+                "loops": show_schedule(step.schedule),
+                "source": sources.get(step, ""),
+            }  # fmt: skip
+        elif isinstance(step, EvaluatorStep):
+            row |= {"kind": "library" if step.library else "evaluator", "summary": step.library or step.reason}
+        rows.append(row)
+    return rows
+
+
+def document(plan: Plan, executable: Executable | None = None, origin: str = "") -> dict[str, Any]:
+    """The entry program of a plan: `values`, `ops` (with the maps of each result and operand, both ways), `steps`, texts."""
+    program = plan.program
+    values: list[dict[str, Any]] = []
+    numbers: dict[Value, int] = {}
+
+    def add(vs: Sequence[Value], kind: str) -> list[int]:
+        for v in vs:
+            if v not in numbers:
+                numbers[v] = len(values)
+                values.append(_value_row(plan, v, kind))
+        return [numbers[v] for v in vs]
+
+    add(program.arguments, "argument")
+    for op in program.ops:
+        add(op.results, "value")
+    home = {op: k for k, step in enumerate(plan.steps) for op in (step.ops if isinstance(step, Fusion) else (step.op,))}
+    maps, ops = _Maps(), []
+    for op in program.ops:
+        operands = add(op.operands, "constant")
+        ops.append({
+            "name": op.name,
+            "operands": operands,
+            "results": [numbers[v] for v in op.results],
+            "step": home.get(op, -1),
+            "line": op.location.line if op.location is not None else 0,
+            "scope": _scope(op),
+            "reads": [[maps.numbers(ms) for ms in output_to_input(op, k)] for k in range(len(op.results))],
+            "feeds": [[maps.numbers(ms) for ms in input_to_output(op, k)] for k in range(len(op.operands))],
+        })  # fmt: skip
+    machine = plan.machine
+    source = plan.module.source.text if plan.module.source is not None else str(plan.module)
+    return {
+        "schema": "tilewright.explorer/1",
+        "title": origin or program.name,
+        "values": values,
+        "ops": ops,
+        "results": add(program.results, "value"),
+        "maps": maps.rows,
+        "steps": _steps(plan, executable),
+        "machine": {
+            "text": str(machine), "flops": machine.peak_flops(4) * machine.cores, "bandwidth": machine.memory_bytes_per_second,
+        },
+        "text": source,
+    }  # fmt: skip

@@ -1,0 +1,104 @@
+"""`tilewright.explore(program)`: a program as a page to click in."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import codegen
+from codegen import Executable
+from hlo.module import Module, as_module
+from tilewright.explorer.data import document
+from tilewright.jax.bridge import Jitted, from_jax
+from tilewright.torch.export import from_torch
+from tiling import Plan, plan
+
+__all__ = ["Explorer", "explore"]
+
+_PAGE = pathlib.Path(__file__).parent / "page"
+_SCRIPTS = ("maps.js", "follow.js", "mathml.js", "graph.js", "grids.js", "tiles.js", "stages.js", "main.js")
+
+
+@dataclass(frozen=True, eq=False)
+class Explorer:
+    """A page on a program: `html` is all of it, `save(path)` writes it, a notebook shows it in a frame `height` pixels high.
+
+    The page is one file with its data, style and scripts in it: it needs neither a network nor Python.
+    """
+
+    data: dict[str, Any]
+    height: int = 760
+
+    @property
+    def html(self) -> str:
+        """The page. What comes from the program stands in it as JSON, in which no tag can end the script."""
+        text = json.dumps(self.data, separators=(",", ":")).replace("<", "\\u003c")
+        scripts = "\n".join((_PAGE / name).read_text("utf-8") for name in _SCRIPTS)
+        page = (_PAGE / "page.html").read_text("utf-8")
+        parts = {
+            "TITLE": escape(str(self.data["title"])), "STYLE": (_PAGE / "page.css").read_text("utf-8"), "DATA": text,
+            "SCRIPT": scripts,
+        }  # fmt: skip
+        for name, part in parts.items():
+            page = page.replace(f"<!-- {name} -->", part, 1)
+        return page
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Writes the page to a file and returns its path."""
+        target = pathlib.Path(path)
+        target.write_text(self.html, "utf-8")
+        return target
+
+    def __repr__(self) -> str:
+        return f"<Explorer of {self.data['title']}: {len(self.data['ops'])} ops, {len(self.data['steps'])} steps>"
+
+    def _repr_html_(self) -> str:
+        """A frame: its scripts see nothing of the notebook, and the notebook's style nothing of it."""
+        frame = f'sandbox="allow-scripts allow-downloads" style="width:100%;height:{self.height}px;border:1px solid #8884"'
+        return f'<iframe title="Explorer of {escape(str(self.data["title"]))}" {frame} srcdoc="{escape(self.html)}"></iframe>'
+
+
+def explore(subject: Any, /, *args: Any, entry: str = "main", height: int = 760) -> Explorer:
+    """The explorer of a module, a plan, an Executable, or of a JAX function or a PyTorch model with its arguments.
+
+    It shows the program as a graph (ops in kernels), the maps of each op, the elements that an element reads and feeds through as
+    many ops as one follows, the tiles of each kernel step by step, and the stages from the text to the source side by side.
+
+    Raises TypeError for anything else, KeyError when there is no function `entry`, and what planning, JAX or PyTorch raises.
+
+    >>> import hlo
+    >>> page = explore(hlo.parse('''func.func @main(%x: tensor<4x8xf32>) -> tensor<8x4xf32> {
+    ...   %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<4x8xf32>) -> tensor<8x4xf32>
+    ...   return %0 : tensor<8x4xf32>
+    ... }'''))
+    >>> page, page.html.count("<script")
+    (<Explorer of main: 1 ops, 1 steps>, 2)
+    """
+    made: Executable | None = None
+    origin = ""
+    if isinstance(subject, Executable):
+        made, planned = subject, subject.plan
+    elif isinstance(subject, Plan):
+        planned = subject
+    else:
+        module = _module_of(subject, args)
+        origin = module.source.name if module.source is not None and not module.source.name.startswith("<") else ""
+        planned = plan(as_module(module), entry, supports=codegen.supports)
+    if made is None:
+        made = codegen.compile(planned)
+    return Explorer(document(planned, made, origin), height)
+
+
+def _module_of(subject: Any, args: tuple[Any, ...]) -> Module:
+    if isinstance(subject, Module):
+        return subject
+    if isinstance(subject, Jitted):
+        return subject.lower(*args)
+    if any(c.__module__.startswith("torch.nn.modules") for c in type(subject).__mro__):
+        return from_torch(subject, *args)
+    if callable(subject):
+        return from_jax(subject, *args)
+    return as_module(subject)

@@ -1,0 +1,288 @@
+// The page: what is chosen, what lights up, keys, theme.
+"use strict";
+
+function make(tag, attributes = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
+}
+
+function shape(tag, attributes = {}) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  return e;
+}
+
+function table(head, rows) {
+  const line = (tag, cells) => { const r = make("tr"); cells.forEach((c) => r.append(make(tag, {}, c))); return r; };
+  const t = make("table");
+  t.append(line("th", head), ...rows.map((r) => line("td", r)));
+  return t;
+}
+
+const colours = new Map();
+const colour = (name) => {
+  if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return colours.get(name);
+};
+const $ = (id) => document.getElementById(id);
+
+class App {
+  constructor(data) {
+    this.data = data;
+    this.follow = new Follow(data);
+    this.op = null;
+    this.value = null;
+    this.element = null;
+    this.grids = new Map();
+    $("title").textContent = `${data.title}: ${data.ops.length} ops, ${data.steps.length} steps`;
+    this.theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    this.graph = new Graph(this, $("drawing"));
+    this.tiles = new Tiles(this, $("tiles"));
+    this.stages = new Stages(this, $("stages"));
+    this.wire();
+    this.graph.draw();
+    this.view("elements");
+    const last = data.results.map((v) => this.follow.makers[v]).find((k) => k >= 0);
+    if (last !== undefined) this.chooseOp(last);
+    else if (data.values.length) this.chooseValue(0);
+  }
+
+  // ---------------------------------------------------------------- what is chosen
+
+  chooseOp(k, centre = true) {
+    this.op = k;
+    this.graph.chosen = k;
+    const op = this.data.ops[k];
+    this.tiles.choose(op.step);
+    this.value = op.results.find((v) => this.data.values[v].shape) ?? null;
+    this.element = this.value === null ? null : this.middle(this.value);
+    this.maps();
+    this.rebuild();
+    this.graph.light();
+    if (centre && this.stages.built && !$("stages").hidden) this.stages.markOp(k, true);
+  }
+
+  chooseValue(v) {
+    this.op = this.follow.makers[v] >= 0 ? this.follow.makers[v] : null;
+    this.graph.chosen = this.op ?? `value ${v}`;
+    this.value = v;
+    this.element = this.data.values[v].shape ? this.middle(v) : null;
+    if (this.op === null) $("direction").value = "feeds";
+    this.maps();
+    this.rebuild();
+  }
+
+  chooseStep(k) {
+    this.tiles.choose(k);
+    if (!$("tiles").hidden && !this.tiles.built) this.tiles.build();
+  }
+
+  middle(v) {
+    const shape = this.data.values[v].shape;
+    return Shape.flat(shape.map((n) => Math.floor(n / 2)), shape);
+  }
+
+  // ---------------------------------------------------------------- maps
+
+  maps() {
+    const box = $("maps"), title = $("runtimes");
+    box.replaceChildren();
+    title.replaceChildren();
+    if (this.op === null) return box.append(make("p", { class: "dim" }, "An argument: nothing is read to have it."));
+    const op = this.data.ops[this.op], name = (v) => `%${this.data.values[v].name}`;
+    const sliders = new Map();
+    op.results.forEach((r, i) => op.operands.forEach((v, n) => {
+      const numbers = op.reads[i][n] || [];
+      const card = make("div", { class: "map" }, make("h3", {}, `${name(r)} reads ${name(v)}: ${this.data.values[v].type}`));
+      if (!numbers.length) card.append(make("p", { class: "dim" }, "Nothing."));
+      for (const k of numbers) {
+        const m = this.data.maps[k];
+        if (m.unknown) { card.append(make("p", {}, `unknown: ${m.unknown}`)); continue; }
+        const drawn = make("div");
+        if (!m.empty) drawn.innerHTML = MathText.map(m) + `<p class="dim">${MathText.domain(m)}</p>`;
+        const copy = make("button", {}, "copy LaTeX");
+        copy.addEventListener("click", () => this.copy(m.latex, copy));
+        const tex = make("details", {}, make("summary", {}, "LaTeX"), make("pre", {}, m.latex), copy);
+        card.append(drawn, make("code", {}, m.text), tex);
+        m.runtimes.forEach(([rt, low, high, label]) => sliders.set(`${this.op}:${n}:${rt}`, [rt, low, high, label, name(v)]));
+      }
+      box.append(card);
+    }));
+    if (sliders.size) title.append(make("h2", {}, "Runtime variables"));
+    for (const [key, [rt, low, high, label, of]] of sliders) {
+      const now = this.follow.runtimes.get(key) ?? Math.max(low, 0);
+      const slider = make("input", { type: "range", min: low, max: high, value: now, "data-runtime": key });
+      const said = make("output", {}, ` ${now}`);
+      slider.addEventListener("input", () => {
+        this.follow.runtimes.set(key, Number(slider.value));
+        said.textContent = ` ${slider.value}`;
+        this.relight();
+      });
+      title.append(make("label", {}, `${rt} of ${of}${label ? ` (the value of %${label})` : ""} in [${low}, ${high}] `, slider, said), make("br"));
+    }
+  }
+
+  copy(text, button) {
+    const done = () => { button.textContent = "copied"; setTimeout(() => (button.textContent = "copy LaTeX"), 1200); };
+    const byHand = () => {
+      const area = make("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+      done();
+    };
+    if (navigator.clipboard && window.isSecureContext) navigator.clipboard.writeText(text).then(done, byHand);
+    else byHand();
+  }
+
+  // ---------------------------------------------------------------- elements
+
+  get depth() {
+    return $("depth").value === "all" ? Infinity : Number($("depth").value);
+  }
+
+  rebuild() {
+    this.grids.clear();
+    $("grids").replaceChildren();
+    this.relight();
+  }
+
+  relight(pointed = null) {
+    const v = this.value, element = pointed ?? this.element, values = this.data.values;
+    if (v === null || element === null) {
+      $("said").textContent = "This op has no array of a fixed shape.";
+      return;
+    }
+    const shape = values[v].shape, backward = $("direction").value === "reads";
+    const found = Shape.elems(shape) ? this.follow.walk(v, [element], backward, this.depth) : new Map();
+    const order = [...found.keys()].sort((a, b) => found.get(a).depth - found.get(b).depth);
+    const shown = order.filter((w) => values[w].shape).slice(0, 24);
+    for (const w of [...this.grids.keys()]) if (!shown.includes(w)) { this.grids.get(w).card.remove(); this.grids.delete(w); }
+    const words = [];
+    for (const w of shown) {
+      const { elements, partial, outside, unknown } = found.get(w);
+      if (!this.grids.has(w)) this.add(w);
+      const grid = this.grids.get(w), own = w === v;
+      grid.layers = own ? [] : [{ elements, colour: "--lit" }];
+      grid.focus = own ? element : null;
+      if (own) { grid.layers = [{ elements: new Set([element]), colour: "--mine" }]; grid.show(element); }
+      else if (elements.size) grid.show(elements.values().next().value);
+      const text = own ? `element [${Shape.index(element, shape).join(", ")}]` : unknown ? `unknown: ${unknown}` : inWords(elements, values[w].shape);
+      const notes = (partial ? "; more than can be followed here" : "") + (outside ? `; ${outside} time${outside === 1 ? "" : "s"} a condition does not hold: padding, or another side` : "");
+      grid.say(text + notes);
+      grid.draw();
+      if (!own) words.push(`%${values[w].name} ${unknown ? "(unknown)" : inWords(elements, values[w].shape)}`);
+    }
+    $("grids").append(...shown.map((w) => this.grids.get(w).card));
+    const verb = backward ? "reads" : "feeds";
+    $("said").textContent = `%${values[v].name}[${Shape.index(element, shape).join(", ")}] ${verb} ${words.slice(0, 8).join("; ") || "nothing"}${words.length > 8 ? `; and ${words.length - 8} more arrays` : ""}`;
+    if (pointed === null && document.activeElement !== $("index")) $("index").value = Shape.index(element, shape).join(", ");
+    this.graph.light(new Set(order.filter((w) => found.get(w).elements.size || w === v)));
+  }
+
+  add(w) {
+    const own = w === this.value;
+    const grid = new Grid(this, w, {
+      point: (k) => { if (w === this.value) this.relight(k); },
+      choose: (k) => {
+        if (w !== this.value) { this.value = w; this.op = this.follow.makers[w] >= 0 ? this.follow.makers[w] : null; this.graph.chosen = this.op ?? `value ${w}`; this.maps(); }
+        this.element = k;
+        this.relight();
+        this.grids.get(w)?.canvas.focus();
+      },
+      slide: (g) => { if (g.value === this.value) { this.element = g.flat(...this.row(g)); this.relight(); } },
+    });
+    if (own && this.op !== null) {
+      const op = this.data.ops[this.op], i = op.results.indexOf(w);
+      if (i >= 0 && op.operands.length) grid.hatched = this.follow.unread(this.op, i, 0);
+    }
+    this.grids.set(w, grid);
+  }
+
+  row(grid) {
+    const index = Shape.index(this.element, grid.shape);
+    return [grid.rows < 0 ? 0 : index[grid.rows], grid.columns < 0 ? 0 : index[grid.columns]];
+  }
+
+  // ---------------------------------------------------------------- views, theme, keys
+
+  view(name) {
+    for (const id of ["elements", "tiles", "stages", "help"]) {
+      $(id).hidden = id !== name;
+      $(`tab-${id}`).setAttribute("aria-selected", id === name);
+    }
+    document.body.classList.toggle("wide", name === "stages");
+    if (name === "tiles" && !this.tiles.built) this.tiles.build();
+    else if (name === "tiles") this.tiles.show();
+    if (name !== "tiles") this.tiles.stop();
+    if (name === "stages" && !this.stages.built) this.stages.build();
+    if (name === "elements" && this.value !== null) this.relight();
+  }
+
+  theme(name) {
+    document.documentElement.dataset.theme = name;
+    colours.clear();
+    for (const grid of [...this.grids.values(), ...(this.tiles?.grids?.values() ?? [])]) grid.draw();
+  }
+
+  wire() {
+    for (const id of ["elements", "tiles", "stages", "help"]) $(`tab-${id}`).addEventListener("click", () => this.view(id));
+    $("theme").addEventListener("click", () => this.theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+    $("direction").addEventListener("change", () => this.rebuild());
+    $("depth").addEventListener("change", () => this.rebuild());
+    $("index").addEventListener("change", () => this.write());
+    $("grouping").addEventListener("change", () => {
+      Object.assign(this.graph, { grouping: $("grouping").value, view: null });
+      this.graph.group();
+      this.graph.draw();
+    });
+    $("fold").addEventListener("click", () => { this.graph.groups.forEach((g) => this.graph.closed.add(g.key)); this.graph.view = null; this.graph.draw(); });
+    $("unfold").addEventListener("click", () => { this.graph.closed.clear(); this.graph.view = null; this.graph.draw(); });
+    $("constants").addEventListener("change", () => {
+      Object.assign(this.graph, { constants: $("constants").checked, view: null });
+      this.graph.group();
+      this.graph.draw();
+    });
+    $("nearer").addEventListener("click", () => this.graph.zoom(0.8));
+    $("farther").addEventListener("click", () => this.graph.zoom(1.25));
+    $("fit").addEventListener("click", () => this.graph.fit());
+    $("find").addEventListener("change", () => this.find($("find").value.trim().replace(/^%/, "")));
+    document.addEventListener("keydown", (e) => {
+      if (["INPUT", "SELECT", "TEXTAREA"].includes(e.target.tagName) || e.ctrlKey || e.metaKey || e.altKey) return;
+      const views = { 1: "elements", 2: "tiles", 3: "stages", 4: "help" };
+      if (views[e.key]) this.view(views[e.key]);
+      else if (e.key === "t") $("theme").click();
+      else if (e.key === "+") this.graph.zoom(0.8);
+      else if (e.key === "-") this.graph.zoom(1.25);
+      else if (e.key === "0") this.graph.fit();
+      else if (e.key === " " && !$("tiles").hidden && e.target.tagName !== "BUTTON") { e.preventDefault(); this.tiles.toggle(); }
+    });
+  }
+
+  // An index that was written: `3, 5`.
+  write() {
+    const shape = this.value === null ? null : this.data.values[this.value].shape, text = $("index").value.trim();
+    const index = text === "" ? [] : text.split(/[\s,]+/).map(Number);
+    if (!shape || index.length !== shape.length || !index.every(Number.isInteger) || !Shape.inside(index, shape)) {
+      $("said").textContent = `expected an index into [${shape}], found ${text}`;
+      return;
+    }
+    this.element = Shape.flat(index, shape);
+    this.relight();
+  }
+
+  find(text) {
+    const { ops, values } = this.data;
+    const k = ops.findIndex((op) => op.results.some((v) => values[v].name === text));
+    const other = k >= 0 ? k : ops.findIndex((op) => op.name.includes(text) || op.results.some((v) => values[v].name.includes(text)));
+    if (other < 0) { $("said").textContent = `no op or value called ${text}`; return; }
+    if (this.graph.homeOf.has(other)) this.graph.centre(other);
+    this.chooseOp(other);
+  }
+}
+
+if (typeof document !== "undefined") window.app = new App(JSON.parse($("data").textContent));

@@ -1,0 +1,96 @@
+"""A graph of ATen ops, as torch's tracer makes it, as a function of JAX's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo.errors import TilewrightError
+from tilewright.torch.ops import Ops, Random
+from tilewright.torch.packages import TorchError
+from tilewright.torch.tensors import numpy_dtype
+
+__all__ = ["Graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """`Graph(module, ops)`: a `torch.fx.GraphModule` whose nodes are ATen ops.
+
+    `results(inputs, random)` walks it with JAX's arrays (or numbers, for symbolic sizes) in place of tensors.
+    """
+
+    module: Any
+    ops: Ops
+
+    @property
+    def placeholders(self) -> list[Any]:
+        return [n for n in self.module.graph.nodes if n.op == "placeholder"]
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """What the graph returns: nodes, numbers, None."""
+        (returned,) = next(n for n in self.module.graph.nodes if n.op == "output").args
+        return tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether an op draws random numbers."""
+        seeded = self.ops.use.torch.Tag.nondeterministic_seeded
+        return any(n.op == "call_function" and seeded in getattr(n.target, "tags", ()) for n in self.module.graph.nodes)
+
+    def results(self, inputs: Sequence[Any], random: Random) -> list[Any]:
+        """The outputs' values. Raises TorchError for an op that nothing stands for, and where a result is not what torch says."""
+        torch, jax = self.ops.use.torch, self.ops.use.jax
+        values: dict[Any, Any] = dict(zip(self.placeholders, inputs, strict=True))
+        for node in self.module.graph.nodes:
+            if node.op == "get_attr":
+                held = self.module
+                for name in node.target.split("."):
+                    held = getattr(held, name)
+                values[node] = jax.numpy.asarray(held.detach().cpu().numpy()) if isinstance(held, torch.Tensor) else held
+            elif node.op == "call_function":
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = self._called(node, args, kwargs, random)
+            elif node.op not in ("placeholder", "output"):
+                raise TorchError(f"{node.format_node()}: expected a graph of ATen ops")
+        return [values[o] if isinstance(o, torch.fx.Node) else o for o in self.outputs]
+
+    def _called(self, node: Any, args: Any, kwargs: Any, random: Random) -> Any:
+        torch = self.ops.use.torch
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise TorchError(f"{node.target}: graphs inside graphs are left to torch: {_place(node)}")
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace == "_operator":
+            return node.target(*args, **kwargs)  # arithmetic of sizes, an element of a tuple
+        try:
+            made = self.ops.call(node.target, args, kwargs, random)
+        except TilewrightError as e:
+            raise TorchError(f"{e}: {_place(node)}") from e
+        return self._as_torch_has_it(node, made)
+
+    def _as_torch_has_it(self, node: Any, made: Any) -> Any:
+        """The results in the types that torch found for them, whose rules of promotion are not JAX's."""
+        told = node.meta.get("val")
+        if isinstance(told, list | tuple):
+            return tuple(self._one(node, m, t) for m, t in zip(made, told, strict=False))
+        return self._one(node, made, told)
+
+    def _one(self, node: Any, made: Any, told: Any) -> Any:
+        torch, jax = self.ops.use.torch, self.ops.use.jax
+        if not isinstance(told, torch.Tensor) or made is None:
+            return made
+        made = jax.numpy.asarray(made)
+        shape = tuple(told.shape)
+        if all(isinstance(n, int) for n in shape) and shape != made.shape:
+            raise TorchError(f"{node.target}: expected a result of shape {list(shape)}, found {list(made.shape)}: {_place(node)}")
+        dtype = numpy_dtype(told.dtype)
+        return made if made.dtype == dtype else made.astype(dtype)
+
+
+def _place(node: Any) -> str:
+    """Where in the model an op comes from, as far as torch says."""
+    trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+    modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    words = [*(modules[-1:]), *(line.strip() for line in trace[-2:])]
+    return " ".join(words) or node.format_node()
