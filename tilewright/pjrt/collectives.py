@@ -17,6 +17,7 @@ from hlo.clone import clone_block
 from hlo.module import Block, Function, Module, Op, walk
 from hlo.registry import definition
 from interp.grid import Exchange, Meeting, ProcessId, Receive, Send
+from interp.machine import Wait
 from interp.run import run_process
 from tilewright.pjrt.handles import Problem
 
@@ -111,7 +112,10 @@ class _Between:
     """What carries values between the devices of a call (`interp.Transport`)."""
 
     def __init__(self, run: Run, process: ProcessId) -> None:
-        self._ask = lambda request: run.answer(process, request)
+        self._run, self._process = run, process
+
+    def _ask(self, request: Wait) -> Any:
+        return self._run.answer(self._process, request)
 
     def meet(self, op: Op, participants: Sequence[ProcessId], tag: Any, payload: Any) -> Mapping[ProcessId, Any]:
         found: Mapping[ProcessId, Any] = self._ask(Meeting(op, tuple(participants), tag, payload))
