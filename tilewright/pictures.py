@@ -302,7 +302,7 @@ def from_program(kind: str, module: Module, function: Function, op: str | None =
     import codegen
     import tiling
 
-    plan = tiling.plan(module, entry=function.name, supports=codegen.supports)
+    plan = tiling.plan(module, function.name, codegen.calibrated_machine(), codegen.supports)
     if kind == "graph":
         return fusion_graph(plan)
     if not plan.fusions:

@@ -244,6 +244,13 @@ def test_plan_explains(softmax: str) -> None:
     assert [op for f in d["fusions"] for op in f["ops"]].count("stablehlo.reduce") == 2
 
 
+def test_the_plan_is_of_the_target_that_kernels_are_compiled_for(softmax: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the CPU's own, and not what `run` and `source` made."""
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "baseline")
+    assert "128-bit vectors" in called("plan", softmax).stdout
+
+
 def test_hostile_names_do_no_harm(tmp_path: pathlib.Path) -> None:
     """Names that are Python's or the kernel library's: the result is right, the source calls nothing but that library."""
     text = SOFTMAX.replace("@main", "@eval")

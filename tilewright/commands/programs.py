@@ -353,7 +353,7 @@ def plan(args: argparse.Namespace) -> int:
 
     module = load(args.file)
     function = entry_of(module, args.entry, args.file)
-    made: Plan = _made(tiling.plan(module, entry=function.name, supports=codegen.supports))
+    made: Plan = _made(tiling.plan(module, function.name, codegen.calibrated_machine(), codegen.supports))
     print_stages(made, codegen.supports)
     if args.json:
         _print_json(

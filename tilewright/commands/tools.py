@@ -227,7 +227,7 @@ def _plan_text(path: str, entry: str | None) -> tuple[list[dict[str, Any]], str]
 
     module = programs.load(path)
     function = programs.entry_of(module, entry, path)
-    made = tiling.plan(module, entry=function.name, supports=codegen.supports)
+    made = tiling.plan(module, function.name, codegen.calibrated_machine(), codegen.supports)
     return report.fusions(made), str(made.explain())
 
 
