@@ -1,14 +1,14 @@
-"""What a kernel's loops are: none of its own (some numbers computed from others, once), one of the program's, loops over sums."""
+"""What a kernel's loops are: none of its own (some numbers computed from others, once), one of the program's, or sums."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from codegen.kernel.ir import Assign, Augment, Do, For, If, Kernel, Load, Name, Statement, Store, While
-from codegen.kernel.rename import inside
+from codegen.kernel.rename import assigned, inside
 from codegen.kernel.spec import below, expressions
 
-__all__ = ["adds_to_rows", "has_program_loop", "is_straight"]
+__all__ = ["carries_values", "has_program_loop", "is_straight"]
 
 
 def is_straight(kernel: Kernel) -> bool:
@@ -35,42 +35,41 @@ def has_program_loop(kernel: Kernel) -> bool:
     return any(isinstance(s, While) for s in inside(kernel.body))
 
 
-def adds_to_rows(kernel: Kernel) -> bool:
-    """True where a loop adds to the elements of a row again and again: a row that fits into registers had better stay there.
+def carries_values(kernel: Kernel) -> bool:
+    """True where a loop goes on from what it had before: a sum in a variable, or in elements that not every turn leaves behind.
 
     >>> from codegen.kernel.parse import parse
     >>> source = "def kernel(begin, end, x, y):\\n    for t in range(begin, end):\\n        for r in range(9):\\n"
     >>> source += "            for i in range(16):\\n                y[16 * t + i] = {} + x[16 * r + i]\\n"
-    >>> adds_to_rows(parse(source.format("y[16 * t + i]"))), adds_to_rows(parse(source.format("1.0")))
+    >>> carries_values(parse(source.format("y[16 * t + i]"))), carries_values(parse(source.format("1.0")))
     (True, False)
     """
-    return any(isinstance(s, For | While) and _adds(s.body, []) for s in kernel.body)
+    return any(isinstance(s, For | While) and _carries(s.body, [], set()) for s in kernel.body)
 
 
-def _adds(statements: Iterable[Statement], around: list[set[str]]) -> bool:
-    """The same of statements inside loops; `around` are the names that follow from each loop's variable."""
+def _carries(statements: Iterable[Statement], around: list[set[str]], new: set[str]) -> bool:
+    """The same of a loop's body: `around` are the names that follow from each loop's variable, `new` what a turn assigns."""
     for s in statements:
-        if isinstance(s, For):
-            if _adds(s.body, [*around, {s.variable}]):
-                return True
-        elif isinstance(s, While):
-            if _adds(s.body, [*around, set()]):
+        if isinstance(s, For | While):
+            if _carries(s.body, [*around, {s.variable} if isinstance(s, For) else set()], set()):
                 return True
         elif isinstance(s, If):
-            if _adds((*s.then, *s.otherwise), around):
+            if _carries((*s.then, *s.otherwise), around, new):
                 return True
         elif isinstance(s, Assign) or (isinstance(s, Augment) and isinstance(s.target, Name)):
-            read, name = _names(s), s.name if isinstance(s, Assign) else s.target.name
+            read, made = _names(s), set(assigned([s]))
+            if around and not made <= new and (isinstance(s, Augment) or made & read):
+                return True
+            new |= made
             for names in around:
                 if names & read:
-                    names.add(name)
-        elif isinstance(s, Store) or (isinstance(s, Augment) and isinstance(s.target, Load)):
+                    names |= made
+        elif isinstance(s, Store | Augment):
             place = s if isinstance(s, Store) else s.target
-            assert isinstance(place, Store | Load)
+            assert isinstance(place, Store | Load), "a name was the case before"
             again = isinstance(s, Augment) or any(isinstance(e, Load) and e.buffer == place.buffer for e in below(s.value))
             index = {e.name for e in below(place.index) if isinstance(e, Name)}
-            moves = [not names.isdisjoint(index) for names in around]
-            if again and False in moves and any(moves[moves.index(False) :]):
+            if again and any(names.isdisjoint(index) for names in around):
                 return True
     return False
 

@@ -23,7 +23,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
-from codegen.kernel.straight import adds_to_rows, has_program_loop, is_straight
+from codegen.kernel.straight import carries_values, has_program_loop, is_straight
 from codegen.native import interrupts, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.outlined import Functions
@@ -177,24 +177,24 @@ def _run_named(names: Sequence[str], module: Any, target: Target) -> None:
 
 
 def optimise(
-    module: Any, target: Target, straight: bool = False, brief: bool = False, small: bool = False, rows: bool = True
+    module: Any, target: Target, straight: bool = False, brief: bool = False, small: bool = False, sums: bool = True
 ) -> None:
     """Run LLVM's pipelines for ``target`` over a parsed module, in place.
 
     First the whole of O3 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
-    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers. Code that
-    adds to no ``rows`` (`codegen.kernel.straight.adds_to_rows`) has none, and writing loops out is all that is left to do, in a
-    fifth of the time. ``straight`` code, without loops to vectorise, takes five passes, in a third of the time of O1, which finds
-    no more in it. ``brief`` code takes of the second O1 what it does to single functions: short loops are written out, the others
-    not several times over. That is half of the time, and a quarter fewer instructions to emit. ``brief`` and ``small`` code takes
-    O2 in place of O3, which copies a loop for each way that a condition in it may turn out: for the rows at an image's border
-    that is worth it, the loop of a hash was copied twelve times.
+    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers. Code without
+    ``sums`` (`codegen.kernel.straight.carries_values`) only has its loops written out, in a fifth of the time. ``straight`` code,
+    without loops to vectorise, takes five passes, in a third of the time of O1, which finds no more in it. ``brief`` code takes
+    of the second O1 what it does to single functions: short loops are written out, the others not several times over. That is
+    half of the time, and a quarter fewer instructions to emit. ``brief`` and ``small`` code takes O2 in place of O3, which copies
+    a loop for each way that a condition in it may turn out: for the rows at an image's border that is worth it, the loop of a
+    hash was copied twelve times.
     """
     if straight:
         _run_named(_STRAIGHT, module, target)
         return
     _vectorise(module, target, level=2 if brief or small else 3)
-    if not (rows or brief or small):
+    if not (sums or brief or small):
         _run_named(_UNROLL, module, target)
         return
     builder = _pass_builder(target, 1, vectorise=False)
@@ -352,8 +352,8 @@ def build(
     """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
     module = lower(source, filename, signature, symbol, target, functions, kernel)
     small = kernel is not None and has_program_loop(kernel)
-    rows = kernel is None or adds_to_rows(kernel)
-    optimise(module, target, _has_nothing_to_vectorise(signature, kernel), signature.is_brief, small, rows)
+    sums = kernel is None or carries_values(kernel)
+    optimise(module, target, _has_nothing_to_vectorise(signature, kernel), signature.is_brief, small, sums)
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
         module = mark_streams(module, streams)

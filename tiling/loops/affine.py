@@ -14,6 +14,9 @@ LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
 
 _ADDRESSES: Memo[tuple[object, ...], Expr] = Memo(1 << 16)
+_Parts = tuple[Expr, tuple[int, ...]]
+_UNKNOWN: _Parts = (Const(0), ())  # itself: no result is the same object
+_LINEAR: Memo[tuple[Expr, tuple[Var, ...]], _Parts | None] = Memo(1 << 16)
 
 
 def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
@@ -65,8 +68,14 @@ def steps_along(
     return known if known is not None else _STEPS.keep(key, tuple([step_along(index, strides, v, flat) for v in variables]))
 
 
-def linear(e: Expr, wanted: Sequence[Var]) -> tuple[Expr, tuple[int, ...]] | None:
+def linear(e: Expr, wanted: Sequence[Var]) -> _Parts | None:
     """(rest, coefficients) with e = rest + sum of coefficient * variable, or None when some variable occurs otherwise."""
+    key = (e, tuple(wanted))
+    found = _LINEAR.get(key, _UNKNOWN)
+    return _LINEAR.keep(key, _linear(e, key[1])) if found is _UNKNOWN else found
+
+
+def _linear(e: Expr, wanted: tuple[Var, ...]) -> _Parts | None:
     counts = dict.fromkeys(wanted, 0)
     rest: Expr = Const(e.constant)
     for atom, k in e.terms:

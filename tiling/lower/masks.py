@@ -147,6 +147,7 @@ class Masks:
         self.readings: dict[Value, list[_Reading]] = {}
         self.is_used = False  # whether some loop is bounded: without one the inputs need not be looked at
         self.noted: list[Note] = []  # what was told to `note`, in order
+        self._known_ends: dict[tuple[Member, Loop], Ends | None] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -162,9 +163,16 @@ class Masks:
 
     def ends(self, m: Member, loop: Loop, conditions: Sequence[Condition] | None = None) -> Ends | None:
         """The loop's first and last value over all of a task's other loops; None where that is all of them."""
+        if conditions is not None:
+            return self._ends(m, loop, conditions)
+        if (m, loop) not in self._known_ends:
+            self._known_ends[m, loop] = self._ends(m, loop, self.conditions(m, loop.variable))
+        return self._known_ends[m, loop]
+
+    def _ends(self, m: Member, loop: Loop, conditions: Sequence[Condition]) -> Ends | None:
         lower, upper = loop.lower, loop.upper
         around = [x for x in (*m.loops, *m.reduction) if x is not loop]
-        for c in self.conditions(m, loop.variable) if conditions is None else conditions:
+        for c in conditions:
             first, last = bounds_by(c, loop.variable) or (None, None)
             if first is not None and (least := self._extreme(first, around, False)) is not None:
                 lower = simplify(maximum(lower, least), self.ranges)
