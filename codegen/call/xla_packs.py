@@ -10,6 +10,7 @@ The memory counts as that of `codegen.call.kept_packs` does, and is given back w
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ class XlaPacks:
         self._kept: _Kept | None = None
         self._table: Any = None
         self._over: list[Any] = []  # what calls on their way may still use
+        self._looks = threading.Lock()  # nobody waits for it
 
     def check(self) -> None:
         """Keeps nothing any more where an array was deleted, or given away, although it is there."""
@@ -63,8 +65,16 @@ class XlaPacks:
     def look(self, owner: Callable[[int], Any], address: Callable[[int], int]) -> bool:
         """Whether the packs of a call are kept, now that it is known whose elements its arguments were, and where they are.
 
-        None owns elements that may change.
+        None owns elements that may change. Of two threads that look at once one does.
         """
+        if not self._looks.acquire(blocking=False):
+            return False
+        try:
+            return self._look(owner, address)
+        finally:
+            self._looks.release()
+
+    def _look(self, owner: Callable[[int], Any], address: Callable[[int], int]) -> bool:
         if self._over and self._is_idle():
             self._over.clear()
         mine = [tuple(owner(n) for n in pack.arguments) for pack in self.packs]

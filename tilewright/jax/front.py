@@ -160,8 +160,9 @@ class Front:
                     value.block_until_ready()
                 else:
                     self._jax.block_until_ready(value)
-        for packs in self._packs.values():
-            packs.check()
+        if self._packs:
+            for packs in tuple(self._packs.values()):  # another thread may add one
+                packs.check()
         next(self._begun)
         try:
             results = self._jit(*args, **kwargs)

@@ -415,7 +415,8 @@ class _Phase:
         item = c.out.buffer.element.itemsize_bytes
         # Of more blocks one more row is little, and a task of fewer rows than one block leaves its operands used too little.
         # Where there are more rows than a task's, blocks count as whole ones: small tasks would seem to waste less.
-        whole = c.m == prod(c.value.shape[d] for d in c.row_dimensions)
+        beside = prod(x.extent for x in c.loops if x.variable not in c.right.base.variables)  # rows that are no run of these
+        whole = c.m * beside == prod(c.value.shape[d] for d in c.row_dimensions)
         if not whole or not c.rows < c.m <= 2 * c.rows or c.kernel.along or c.kernel.together > 1:
             sums = float(-(-c.m // c.rows) * c.rows * -(-c.n // c.columns) * c.columns)
         else:

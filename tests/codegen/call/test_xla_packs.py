@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,3 +109,23 @@ def test_weights_that_change_at_each_call_are_looked_at_ever_more_rarely(given: 
         f(x, w, v)
     check(f, [x, w, v])
     assert packs_of(f)._kept is None and f._front._looks_each >= 16
+
+
+def test_threads_that_call_at_once_with_weights_of_their_own_get_their_results(given: list[Any]) -> None:
+    f, g = tilewright.jit(layers, threads=1), jax.jit(layers)
+    x, w, v = given
+    sets = [[x, w * k, v] for k in (1, 2, 3)]
+    wanted = [np.asarray(g(*s)) for s in sets]
+    wrong: list[int] = []
+
+    def call(k: int) -> None:
+        for _ in range(60):
+            if not np.allclose(f(*sets[k]), wanted[k], rtol=2e-4, atol=2e-5):
+                wrong.append(k)
+
+    callers = [threading.Thread(target=call, args=(k,)) for k in range(len(sets))]
+    for c in callers:
+        c.start()
+    for c in callers:
+        c.join()
+    assert not wrong

@@ -76,3 +76,16 @@ def test_a_task_that_begins_inside_of_a_panel_is_a_product_too(tile: int, width:
     (made,) = in_form(AVERAGE, (1, tile), machine=machine)
     (product,) = [s for s in made.main.steps if isinstance(s, Contract)]
     assert (product.columns, product.right.buffer.scope) == (width, scope)
+
+
+def test_an_image_of_few_rows_is_one_task_for_its_columns() -> None:
+    """Row by row 9 MiB of weights came seven times from beyond the caches; a task's rows count alike however they are cut."""
+    text = """func.func @main(%x: tensor<1x7x7x512xf32>, %w: tensor<512x512x3x3xf32>) -> tensor<1x7x7x512xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x7x7x512xf32>, tensor<512x512x3x3xf32>) -> tensor<1x7x7x512xf32>
+  return %y : tensor<1x7x7x512xf32>
+}"""
+    machine = tiling.Machine(cores=2, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20)
+    (fusion,) = tiling.plan(hlo.parse(text), machine=machine).fusions
+    assert fusion.tile_sizes[:3] == (1, 7, 7) and fusion.tile_sizes[3] < 512
