@@ -91,7 +91,7 @@ def targets(module: Module, callbacks: dict[int, Callback], device: Callable[[],
             return results_of(callbacks[_number(op)].function(*operands), op)
         except KeyboardInterrupt:  # a signal's handler raised it, not the function
             raise
-        except BaseException as e:  # noqa: BLE001 (whatever it is, to jaxlib it is an error within the program)
+        except BaseException as e:
             raise Problem("INTERNAL", "".join(traceback.format_exception(e))) from e
 
     return {**found, **dict.fromkeys(_TARGETS if callbacks else (), call)}

@@ -31,6 +31,7 @@ from tiling.program.in_place_updates import is_update
 from tiling.program.run_in_strips import StripFinder, Strips, run_in_strips
 from tiling.program.strip_cuts import Cut, cut_of_result, cuts_of_operand, strip_of, strip_type
 
+
 def test_numbers_of_strips_are_divisors() -> None:
     """Each at least half as large again as the one before; of a huge extent, too, without counting up to it."""
 
