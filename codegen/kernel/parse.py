@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,23 @@ class NotAKernel(SyntaxError):
     """The source holds what no kernel does; the message says what and in which line."""
 
 
+_MOST_MIXED = 100  # times that other threads come in between
+
+
+def _tree(source: str) -> list[ast.stmt]:
+    """The statements of a source.
+
+    CPython before 3.13 counts how deep the trees of all threads are in one number (gh-106905), and raises SystemError where their
+    turns have mixed: then the source is read again.
+    """
+    for _ in range(_MOST_MIXED):
+        try:
+            return ast.parse(source).body
+        except SystemError:
+            time.sleep(0)
+    return ast.parse(source).body
+
+
 def parse(source: str) -> Kernel:
     """The kernel of a source of one function. Raises SyntaxError for what is no Python, NotAKernel for what is no kernel.
 
@@ -65,7 +83,7 @@ def parse(source: str) -> Kernel:
     ...
     codegen.kernel.parse.NotAKernel: line 2: expected an expression of a kernel, found List: [1]
     """
-    tree = ast.parse(source).body
+    tree = _tree(source)
     if len(tree) != 1 or not isinstance(tree[0], ast.FunctionDef) or tree[0].decorator_list:
         raise NotAKernel("line 1: expected one function")
     function = tree[0]
@@ -87,7 +105,7 @@ def parse(source: str) -> Kernel:
 def parse_lines(lines: Sequence[str]) -> tuple[Statement, ...]:
     """The statements of lines that are indented by one block."""
     text = ["if True:", *lines]
-    (block,) = ast.parse("\n".join(text)).body
+    (block,) = _tree("\n".join(text))
     assert isinstance(block, ast.If)
     return _Parser(text, -1).block(block.body)
 

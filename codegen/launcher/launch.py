@@ -256,6 +256,7 @@ class Plan:
             position = int(record[words.POSITION])
             if position < 0:
                 interrupts.raise_pending()
+                raise interrupts.EndedError("its loops were ended: closed before this was computed")
             if watch is not None and not isinstance(self.steps[current], Host):
                 watch.after(current)
                 if position < len(self.steps):

@@ -12,7 +12,9 @@ import tomllib
 
 import pytest
 
+import tests.hostile.__main__ as hostile
 from tests.jax import pjrt_devices, pjrt_foreign
+from tests.jax.pjrt_behaviour import SITUATIONS
 from tests.jax.pjrt_checks import CHECKS, SLOW
 from tilewright.pjrt import layout
 
@@ -97,6 +99,43 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
 @pytest.mark.parametrize("name", pjrt_foreign.CHECKS)
 def test_foreign_functions(name: str, foreign: dict[str, str | None]) -> None:
     assert foreign[name] is None, foreign[name]
+
+
+@pytest.fixture(scope="module")
+def observed() -> dict[str, dict[str, object]]:
+    """What programs see on JAX's CPU and on the platform, by platform and situation."""
+    found = {}
+    for platform in ("cpu", "tilewright"):
+        program = "import tilewright.pjrt as p; p.initialize(); from tests.jax import pjrt_behaviour as b; b.main([])"
+        done = run("-c", program, platforms=platform)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found[platform] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_situations_are_as_on_jaxs_cpu(name: str, observed: dict[str, dict[str, object]]) -> None:
+    assert observed["tilewright"][name] == observed["cpu"][name]
+
+
+CHECKED: dict[str, dict[str, str]] = {
+    "the allocator": {}, "guard pages": {"TILEWRIGHT_DEBUG": "guard"}, "guard pages before": {"TILEWRIGHT_DEBUG": "guard-before"},
+}  # fmt: skip
+"""What looks at memory, and the variables for it beside those for the allocator."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", CHECKED)
+@pytest.mark.parametrize("module", ["pjrt_checks", "pjrt_devices"])
+def test_nothing_is_said_where_memory_is_checked(module: str, by: str, tmp_path: pathlib.Path) -> None:
+    """All quick checks pass. What is freed is overwritten; who writes beside a block is stopped, where the C library checks."""
+    names = [n for n in CHECKS if n not in SLOW] if module == "pjrt_checks" else [*pjrt_devices.CHECKS]
+    variables = {"MALLOC_PERTURB_": "165", "TILEWRIGHT_DEVICES": "1" if module == "pjrt_checks" else "4", **CHECKED[by]}
+    if hostile.has_checks():
+        variables |= {name: value for name, value in hostile.checked().items() if os.environ.get(name) != value}
+    found = outcomes(names, tmp_path, module, **variables)
+    assert [f"{name}: {failure}" for name, failure in found.items() if failure is not None] == []
 
 
 ENDS = {

@@ -7,6 +7,7 @@ program keeps those that it calls. The numbers are this process's alone, so such
 from __future__ import annotations
 
 import itertools
+import traceback
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -86,6 +87,11 @@ def targets(module: Module, callbacks: dict[int, Callback], device: Callable[[],
             found[target] = handlers.function(stages, device)
 
     def call(op: Any, *operands: Any) -> Any:
-        return results_of(callbacks[_number(op)].function(*operands), op)
+        try:
+            return results_of(callbacks[_number(op)].function(*operands), op)
+        except KeyboardInterrupt:  # a signal's handler raised it, not the function
+            raise
+        except BaseException as e:
+            raise Problem("INTERNAL", "".join(traceback.format_exception(e))) from e
 
     return {**found, **dict.fromkeys(_TARGETS if callbacks else (), call)}

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.native import interrupts
 from codegen.native.source_digest import source_digest
 from codegen.target import default_target
 from hlo.settings import positive_setting
@@ -165,10 +166,15 @@ def _close(a: Any) -> None:
 
 
 def close() -> None:
-    """Waits for what Python has to do, callbacks among it; what else has not begun fails, and loops that run end."""
-    while threads.unfinished() and not threads.is_own():
-        time.sleep(1e-3)
+    """Waits for programs that call back and have begun; then loops that run end, and what has not begun fails."""
+    if not threads.is_own():
+        while threads.calling_back():
+            time.sleep(1e-3)
+        interrupts.end_loops(True)
+        while threads.unfinished():
+            time.sleep(1e-3)
     functions().stop()
+    interrupts.end_loops(False)
 
 
 atexit.register(close)

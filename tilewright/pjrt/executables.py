@@ -7,6 +7,7 @@ the disk cache.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import time
@@ -195,7 +196,8 @@ def _execute(a: Any) -> None:
         arrays: list[Any] = [x.array() for x in taken]
         taken.clear()
         began = time.perf_counter()
-        made = executable(*arrays)
+        with threads.call_that_calls_back() if program.callbacks else contextlib.nullcontext():
+            made = executable(*arrays)
         program.seconds = time.perf_counter() - began
         return list(made)
 
@@ -263,7 +265,8 @@ def _execute_together(a: Any, program: Program, executable: codegen.Executable) 
         def compute() -> list[np.ndarray]:
             arrays = [x.array() for x in own]
             own.clear()
-            return list(executable(*arrays))
+            with threads.call_that_calls_back() if program.callbacks else contextlib.nullcontext():
+                return list(executable(*arrays))
 
         return lambda: mine.make(lambda: run.work(run.processes[place], compute))
 

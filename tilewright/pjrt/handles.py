@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from codegen.native.interrupts import EndedError
 from hlo.errors import TilewrightError
 from hlo.limits import TooLargeError
 from tilewright.pjrt import records
@@ -123,6 +124,8 @@ def code_of(e: BaseException) -> str:
         return e.code
     if isinstance(e, (MemoryError, TooLargeError)):
         return "RESOURCE_EXHAUSTED"
+    if isinstance(e, EndedError):
+        return "CANCELLED"
     if isinstance(e, TilewrightError):
         return "INVALID_ARGUMENT"
     return "INTERNAL"

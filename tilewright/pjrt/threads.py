@@ -7,12 +7,13 @@ which stays for more of this kind.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["is_own", "outcome", "submit", "submit_together", "unfinished"]
+__all__ = ["call_that_calls_back", "calling_back", "is_own", "outcome", "submit", "submit_together", "unfinished"]
 
 
 def outcome(work: Callable[[], object]) -> BaseException | None:
@@ -90,10 +91,30 @@ def unfinished() -> int:
     return sum(level.unfinished for level in list(_levels.values()))
 
 
+_calling_back: set[object] = set()
+
+
+@contextlib.contextmanager
+def call_that_calls_back() -> Iterator[None]:
+    """Around a program that runs and calls functions of Python's: the end of the process waits for it."""
+    token = object()
+    _calling_back.add(token)
+    try:
+        yield
+    finally:
+        _calling_back.discard(token)
+
+
+def calling_back() -> bool:
+    """Whether such a program runs."""
+    return bool(_calling_back)
+
+
 def _after_fork() -> None:
     """The child has none of the threads."""
     global _lock, _together
     _levels.clear()
+    _calling_back.clear()
     _lock, _together = threading.Lock(), threading.Lock()
 
 

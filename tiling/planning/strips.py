@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import isqrt, prod
 
 from hlo.attributes import DotDimensions
 from hlo.errors import Declined
@@ -201,10 +201,22 @@ def _best(plain: Program, seed: Value, kept: frozenset[Value], machine: Machine)
 def _counts(extent: int) -> list[int]:
     """Numbers of strips that are worth trying, fewer first: divisors, each about twice the one before."""
     found: list[int] = []
-    for n in range(2, extent + 1):
-        if extent % n == 0 and (not found or 2 * n >= 3 * found[-1]):
+    for n in _divisors(extent):
+        if len(found) == MOST_COUNTS:
+            break
+        if not found or 2 * n >= 3 * found[-1]:
             found.append(n)
-    return found[:MOST_COUNTS]
+    return found
+
+
+def _divisors(extent: int) -> Iterator[int]:
+    """Those above 1, in order: the small ones are tried, the large ones are their partners."""
+    small = [1]
+    for n in range(2, isqrt(extent) + 1):
+        if extent % n == 0:
+            small.append(n)
+            yield n
+    yield from (extent // n for n in reversed(small) if extent // n > small[-1])
 
 
 def _figures(strips: Strips, kept: frozenset[Value], machine: Machine) -> _Figures | Declined:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,23 @@ from tiling.passes.each_nest import each_nest
 
 FUNCTIONS = {*NAMESPACE, *threads.NAMESPACE} - {"inf", "nan"}
 PROGRAMS = [*(("file", name) for name in GROUPS["file"]()), *(("seed", str(k)) for k in range(12))]
+
+
+def test_sources_are_read_again_where_threads_have_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython raises SystemError then, whatever the source is; a wrong source is still one."""
+    source, mixes = "def kernel(begin, end, y):\n    y[0] = 1\n", [True, False, True, True, False]
+    read = ast.parse
+
+    def mixed(text: str) -> ast.Module:
+        if mixes.pop(0):
+            raise SystemError("AST constructor recursion depth mismatch (before=36, after=33)")
+        return read(text)
+
+    monkeypatch.setattr(ast, "parse", mixed)
+    assert parse(source) == parse(source) and not mixes
+    mixes.append(False)
+    with pytest.raises(SyntaxError):
+        parse("def kernel(:")
 
 
 def kernels(group: str, name: str) -> Iterator[Kernel]:

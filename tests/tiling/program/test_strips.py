@@ -23,13 +23,28 @@ from tests.indexing.index_helpers import op_of
 from tests.indexing.op_examples import EXAMPLES
 from tests.indexing.test_ops import inputs_of
 from tiling.passing import without
-from tiling.planning import planner
+from tiling.planning import planner, strips
 from tiling.program.as_module import as_module
 from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import is_update
 from tiling.program.run_in_strips import StripFinder, Strips, run_in_strips
 from tiling.program.strip_cuts import Cut, cut_of_result, cuts_of_operand, strip_of, strip_type
+
+
+def test_numbers_of_strips_are_divisors() -> None:
+    """Each at least half as large again as the one before; of a huge extent, too, without counting up to it."""
+
+    def expected(extent: int) -> list[int]:
+        found: list[int] = []
+        for n in (n for n in range(2, extent + 1) if extent % n == 0):
+            if not found or 2 * n >= 3 * found[-1]:
+                found.append(n)
+        return found[: strips.MOST_COUNTS]
+
+    assert all(strips._counts(n) == expected(n) for n in (*range(1, 200), 720, 961, 1024, 2310))
+    assert strips._counts(1 << 45) == [2 << k for k in range(strips.MOST_COUNTS)]
+
 
 # A small one, so that small values are large, and launches count for nothing.
 MACHINE = tiling.Machine(vector_bytes=32, vector_registers=16, l2_bytes=1 << 16, l3_bytes=1 << 18, launch_seconds=1e-8)
