@@ -27,11 +27,12 @@ from hlo.types import TensorType
 from hlo.verify import verify
 from indexing.expr import Expr, Var
 from tiling.mesh.annotations import AnnotationError, atoms_of, meshes_of, sharding_of, shardings_in, split
-from tiling.mesh.local_ops import cloned, combination, folds_in_parts, local_op
+from tiling.mesh.groups import COLLECTIVES
+from tiling.mesh.local_ops import cloned, combination, filling, folds_in_parts, local_op, padded_dims
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.moves import Communication, Emitter, moves_between, moves_cost
 from tiling.mesh.network import Network
-from tiling.mesh.relations import Loops, loops_of
+from tiling.mesh.relations import Halos, Loops, loops_of
 from tiling.mesh.shardings import Digit, Sharding
 from tiling.program.flatten import Program, flatten, flatten_region
 
@@ -115,6 +116,7 @@ class _Choice:
     partial: tuple[Digit, ...]
     scattered: int | None
     local: Op
+    halos: Halos
     seconds: float
 
 
@@ -248,7 +250,8 @@ def _partitions(module: Module) -> int:
 
 # ---------------------------------------------------------------- one block
 
-_SPREADABLE = (Elementwise, Move, Fold, SumOfProducts, Generate)
+_PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
+"""Ops that compute on a tile something else than on the whole, though they read the same."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _IDENTITIES = ("sdy.propagation_barrier",)
 
@@ -276,9 +279,10 @@ class _Walk:
 
     def _loops(self, op: Op) -> Loops | Declined:
         if op not in self.loops:
-            semantics = op.definition.semantics
-            if not isinstance(semantics, _SPREADABLE):
-                self.loops[op] = Declined(f"{op.name} is computed whole")
+            if op.name in _PLACED or not op.definition.is_pure:
+                self.loops[op] = Declined("what it computes depends on more than what it reads")
+            elif len({r.shape for r in op.results if isinstance(r.type, TensorType)}) != 1:
+                self.loops[op] = Declined("its results have several shapes, or it has none")
             elif not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
                 self.loops[op] = Declined("its values have no known shape")
             elif any(captured_values(b) for b in op.regions):
@@ -453,13 +457,35 @@ class _Walk:
                 for k in held:
                     made = loops.follow(k, self.sharding(op.operands[k]), made)
                 yield dict(made)
+                if padded_dims(op):
+                    yield {**made, **self._over_windows(op, loops, first, made)}
+                made = {v: d for v, d in made.items() if d and self._may_spread(op, loops, v, d)}
+                # What no loop follows may go to a loop that is free: an exchange, where else all would be gathered.
+                used = {d for digits in made.values() for d in digits}
+                left = tuple([d for d in self.sharding(op.operands[first]).digits if d not in used])
+                for v in loops.dims:
+                    if left and not made.get(v):
+                        yield {**made, v: left}
+
+    def _over_windows(self, op: Op, loops: Loops, operand: int, made: Spread) -> Spread:
+        """The loops that move windows along the dimensions of an operand that are spread."""
+        used = {d for digits in made.values() for d in digits}
+        found: Spread = {}
+        for number, index, _ in loops.reads():
+            for k, digits in enumerate(self.sharding(op.operands[operand]).dims if number == operand else ()):
+                own = [v for v in index[k].variables if v in loops.dims and not made.get(v)]
+                if digits and len(own) == 1 and not used & set(digits):
+                    found[own[0]] = digits
+        return found
 
     def _choice(self, op: Op, spread: Spread, hint: Sharding | None) -> _Choice | None:
         """One way to compute an op, without the loops that cannot be spread so; None where there is no such way."""
         loops = self._must(op)
         spread = {v: d for v, d in spread.items() if d and self._may_spread(op, loops, v, d)}
+        halos: Halos = {}
         while True:
-            operands = loops.operand_shardings(spread)
+            halos.clear()
+            operands = loops.operand_shardings(spread, halos if padded_dims(op) else None)
             if isinstance(operands, Var):
                 del spread[operands]
             elif isinstance(operands, Declined):
@@ -467,8 +493,8 @@ class _Walk:
             else:
                 break
         result = Sharding(tuple([spread.get(v, ()) for v in loops.dims]))
-        local = local_op(op, operands, result)
-        if spread and (local is None or not loops.proved(local, spread, operands)):
+        local = local_op(op, operands, result, halos)
+        if spread and (local is None or not self._proved(op, local, spread, operands, halos)):
             return None
         assert local is not None
         partial = tuple([d for v in loops.ranges for d in spread.get(v, ())])
@@ -481,7 +507,19 @@ class _Walk:
             tuple([(*d, *partial) if k == scattered else d for k, d in enumerate(result.dims)])
         )  # fmt: skip
         seconds = self._seconds(op, loops, operands, result, final, partial, scattered, hint)
-        return _Choice(spread, operands, final, partial, scattered, local, seconds)
+        for (k, dim), (low, high) in halos.items():
+            tile = operands[k].local_type(op.operands[k].tensor)
+            row_bytes = tile.size_bytes // max(1, tile.static_shape[dim])
+            seconds += sum(self.whole.network.seconds(row_bytes * rows, 2) for rows in (-low, high) if rows > 0)
+        return _Choice(spread, operands, final, partial, scattered, local, halos, seconds)
+
+    def _proved(self, op: Op, local: Op, spread: Spread, operands: Sequence[Sharding], halos: Halos) -> bool:
+        """Whether each result of the op on tiles reads there what the whole op reads."""
+        for k in range(len(op.results)):
+            loops = self._must(op) if k == 0 else loops_of(op, k)
+            if isinstance(loops, Declined) or not loops.proved(local, spread, operands, halos):
+                return False
+        return True
 
     def _may_spread(self, op: Op, loops: Loops, v: Var, digits: tuple[Digit, ...]) -> bool:
         if loops.size(v) % prod(d.size for d in digits):
@@ -507,7 +545,8 @@ class _Walk:
             if partial:
                 n = prod(d.size for d in partial)
                 held = result.local_type(r.tensor).size_bytes
-                seconds += network.seconds(held * (n - 1) // n * (1 if scattered is not None else 2), n)
+                rounds = 1 if scattered is not None else 2
+                seconds += network.seconds(held * (n - 1) // n * rounds, n)
             if hint is not None:
                 seconds += moves_cost(moves_between(final, hint), r.tensor, network)
         return seconds + self._work_seconds(loops, prod([d.size for d in (*result.digits, *partial)]))
@@ -518,6 +557,11 @@ class _Walk:
 
     def _emitted(self, op: Op, choice: _Choice) -> list[Value]:
         operands = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, choice.operands, strict=True)]
+        for (k, dim), reach in choice.halos.items():
+            outside = filling(op)
+            fill = None if outside is None else self.at(outside, Sharding.whole(0), f"{op.name} fills with it")
+            digits, reason = choice.operands[k].dims[dim], f"{op.name} reads around its tile"
+            operands[k] = self.emit.with_halo(operands[k], digits, dim, reach, fill, reason)
         local = choice.local
         parts = prod([d.size for digits in choice.spread.values() for d in digits])
         self.whole.work_seconds += self._work_seconds(self._must(op), parts)
