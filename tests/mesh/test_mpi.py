@@ -6,13 +6,14 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import time
 
 import pytest
 
 from tests.mesh.global_programs import PROGRAMS
-from tests.mesh.launch import SECONDS, launch, run
+from tests.mesh.launch import ROOT, SECONDS, launch, run
 from tests.mesh.programs import cases
 
 pytestmark = pytest.mark.mpi
@@ -111,3 +112,14 @@ def test_the_command_reports_once(tmp_path: pathlib.Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("*.npy")) == ["0.npy", "1.npy"]
     failed = run(2, *command, str(tmp_path / "b.mlir"))
     assert failed.returncode != 0 and failed.stderr.count("unknown op 'stablehlo.nonsense'") == 1
+
+
+def test_the_pages_commands_run() -> None:
+    page = (ROOT / "docs" / "howto-mesh.md").read_text("utf-8")
+    commands = re.findall(r"^    mpiexec -n (\d+) (.+)$", page, re.M)
+    assert len(commands) == 3
+    for n, command in commands:
+        words = command.split()
+        assert words[0] in ("tilewright", "python")
+        done = run(int(n), *(["-m", "tilewright", *words[1:]] if words[0] == "tilewright" else words[1:]))
+        assert done.returncode == 0, f"{command}: {done.stderr}"
