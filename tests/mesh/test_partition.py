@@ -70,6 +70,30 @@ def test_a_body_for_one_process_is_taken_as_it_is() -> None:
     assert [str(s) for s in made.results] == ["[{x}, {}]"]
 
 
+def test_xlas_calls_into_a_part_for_one_process_and_out_of_it() -> None:
+    """As JAX printed `shard_map` before Shardy."""
+    text = """module attributes {mhlo.num_partitions = 4 : i32} {
+      func.func @main(%a: tensor<8x16xf32> {mhlo.sharding = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"}) -> tensor<8x8xf32> {
+        %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[2,2]<=[4]}"} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+        %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<8x16xf32>) -> tensor<4x8xf32>
+        %2 = stablehlo.constant dense<2.0> : tensor<4x8xf32>
+        %3 = stablehlo.multiply %1, %2 : tensor<4x8xf32>
+        %4 = "stablehlo.all_reduce"(%3) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+          stablehlo.return %s : tensor<f32> }) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+          replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+        %5 = stablehlo.custom_call @Sharding(%4) {mhlo.sharding = "{manual}"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+        %6 = stablehlo.custom_call @SPMDShardToFullShape(%5) {mhlo.sharding = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"}
+          : (tensor<4x8xf32>) -> tensor<8x8xf32>
+        %7 = stablehlo.negate %6 : tensor<8x8xf32>
+        %8 = stablehlo.custom_call @Sharding(%7) {mhlo.sharding = "{replicated}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+        return %8 : tensor<8x8xf32> } }"""
+    made = partition(hlo.parse(text))
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    (found,) = on_a_grid(made, (x,))
+    assert np.array_equal(found, -2 * (x[:, :8] + x[:, 8:]))
+    assert [c.kind for c in made.communications] == ["all_gather"]  # the body's own is not this partitioner's
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_moves_lead_from_one_sharding_to_another(seed: int) -> None:
     """Any two shardings over three axes, by a program of one identity that is wanted otherwise."""

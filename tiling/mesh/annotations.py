@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 
 from hlo.errors import Declined, TilewrightError
-from hlo.module import Module
+from hlo.module import Module, walk
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.shardings import Digit, Sharding
 
@@ -49,7 +49,7 @@ def has_annotations(module: Module) -> bool:
         dictionaries = [*f.argument_attributes, *f.result_attributes]
         if any("sdy.sharding" in d or "mhlo.sharding" in d for d in dictionaries if d):
             return True
-        if any(op.name.startswith("sdy.") or _is_xlas(op.attributes.get("call_target_name")) for op in f.body.ops):
+        if any(op.name.startswith("sdy.") or _is_xlas(op.attributes.get("call_target_name")) for op in walk(f.body)):
             return True
     return False
 

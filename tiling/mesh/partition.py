@@ -181,7 +181,7 @@ class _Partition:
             elif op.name == "sdy.manual_computation":
                 yield from self._per_value(op, "in_shardings")
                 yield from self._per_value(op, "out_shardings")
-            elif op.name == "stablehlo.custom_call":
+            elif _target(op) in ("Sharding", _TO_WHOLE):
                 yield self._of_dictionary(op.extra)
 
     def _of_dictionary(self, dictionary: Mapping[str, Any] | None) -> Sharding | None:
@@ -248,10 +248,15 @@ def _partitions(module: Module) -> int:
     return number if isinstance(number, int) else 1
 
 
+def _target(op: Op) -> str:
+    return str(op.attr("call_target_name")) if op.name == "stablehlo.custom_call" else ""
+
+
 # ---------------------------------------------------------------- one block
 
 _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
 """Ops that compute on a tile something else than on the whole, though they read the same."""
+_TO_SHARD, _TO_WHOLE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _IDENTITIES = ("sdy.propagation_barrier",)
 
@@ -365,6 +370,9 @@ class _Walk:
         for op in ops:
             if op.definition.is_terminator:
                 continue
+            if self._is_manual(op):
+                self._own(op)
+                continue
             constraint = self._constraint(op)
             if constraint is not None:
                 v = self.at(op.operands[0], constraint, f"{op.name} wants it so")
@@ -381,6 +389,33 @@ class _Walk:
                 self._control(op)
             else:
                 self._one(op)
+
+    def _is_manual(self, op: Op) -> bool:
+        """Whether an op is of a part that the program has written for one process."""
+        return _target(op) == _TO_SHARD or any(v in self.held and self.held[v].is_manual for v in op.operands)
+
+    def _own(self, op: Op) -> None:
+        """An op of such a part as it is; or the way into the part or out of it."""
+        if _target(op) == _TO_SHARD:
+            v = op.operands[0]
+            held = _Held(self.at(v, self.sharding(v), ""), Sharding.whole(op.results[0].rank), True)
+            if held.value.type != op.results[0].type:
+                raise AnnotationError(f"{_TO_SHARD}: expected a shard {held.value.type} of {v.type}, found {op.results[0].type}")
+            self.held[op.results[0]] = held
+            return
+        if _target(op) == "Sharding":
+            self.held[op.results[0]] = self.held[op.operands[0]]
+            return
+        if _target(op) == _TO_WHOLE:
+            written = self.whole._of_dictionary(op.extra)
+            s = Sharding.whole(op.results[0].rank) if written is None else self.whole.atomic(written, op.results[0])
+            self.held[op.results[0]] = _Held(self.held[op.operands[0]].value, s)
+            return
+        outside = [*op.operands, *(v for b in op.regions for v in captured_values(b))]
+        made = cloned(op, {v: self.at(v, Sharding.whole(v.rank), "a part for one process reads it") for v in outside})
+        self.emit.block.ops.append(made)
+        for r, v in zip(op.results, made.results, strict=True):
+            self.held[r] = _Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0), True)
 
     def _same(self, op: Op) -> None:
         v = op.operands[0]
