@@ -157,6 +157,9 @@ PROGRAMS = (
     GlobalProgram("embedding, columns in parts", _module(
         _X4, [("16x8xf32", '[{}, {"x"}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", '[{}, {"x"}]')]
     ), (), 0),
+    GlobalProgram("embedding, rows in parts", _module(
+        _X4, [("16x8xf32", '[{"x"}, {}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", "[{}, {}]")]
+    ), _REDUCE_ALL, 2 * 128 * 3 // 4),
     GlobalProgram("embedding of a batch in parts", _module(
         _X4, [("16x8xf32", "[{}, {}]"), ("4x1xi32", '[{"x"}, {}]')], _EMBEDDING, [("4x8xf32", '[{"x"}, {}]')]
     ), (), 0),

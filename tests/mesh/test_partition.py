@@ -20,6 +20,7 @@ from tiling.mesh.mesh import Mesh
 from tiling.mesh.moves import moves_between
 from tiling.mesh.network import Network
 from tiling.mesh.partition import Partitioned, partition
+from tiling.mesh.relations import Loops, loops_of
 from tiling.mesh.shardings import Digit, Sharding
 
 BYTES_ALONE = Network(latency_seconds=0, work_per_second=1e18)  # values of this size are else gathered at once
@@ -92,6 +93,16 @@ def test_xlas_calls_into_a_part_for_one_process_and_out_of_it() -> None:
     (found,) = on_a_grid(made, (x,))
     assert np.array_equal(found, -2 * (x[:, :8] + x[:, 8:]))
     assert [c.kind for c in made.communications] == ["all_gather"]  # the body's own is not this partitioner's
+
+
+@pytest.mark.parametrize(("dimensions", "expected"), [("[1]", True), ("[0, 1]", False), ("[0]", False)])
+def test_an_op_on_tiles_that_reads_something_else_is_refuted(dimensions: str, expected: bool) -> None:
+    text = "func.func @main(%a: tensor<NxKxf32>) -> tensor<NxKxf32> {{ %r = stablehlo.reverse %a, dims = {} : tensor<NxKxf32> return %r : tensor<NxKxf32> }}"
+    whole = hlo.parse(text.replace("N", "8").replace("K", "8").format("[1]")).root
+    local = hlo.parse(text.replace("N", "4").replace("K", "8").format(dimensions)).root
+    loops = loops_of(whole)
+    assert isinstance(loops, Loops)
+    assert loops.proved(local, {loops.dims[0]: (Y,)}, (Sharding(((Y,), ())),), {}) is expected
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -21,6 +21,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import TensorType
 from indexing.expr import Expr, Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
+from tiling.mesh.by_value import gather_by_value, row_dimension, seconds_by_value
 from tiling.mesh.groups import COLLECTIVES
 from tiling.mesh.local_ops import cloned, combination, filling, folds_in_parts, local_op, padded_dims
 from tiling.mesh.moves import Emitter, moves_between, moves_cost
@@ -253,13 +254,30 @@ class Walk:
                     choice = self._choice(op, spread, hint)
                     if choice is not None:
                         choices.append(choice)
-        if not choices:
+        best = min(choices, key=lambda c: c.seconds, default=None)
+        if self._by_value(op, None if best is None else best.seconds):
+            return
+        if best is None:
             self._all_of_it(op, loops)
             return
-        best = min(choices, key=lambda c: c.seconds)
         results = self._emitted(op, best)
         for r, v in zip(op.results, results, strict=True):
             self.held[r] = Held(v, best.result)
+
+    def _by_value(self, op: Op, other_seconds: float | None) -> bool:
+        """Gathers rows from tiles by their numbers, where that is cheaper than any other way."""
+        if not op.operands or op.operands[0] not in self.held:
+            return False
+        table = self.sharding(op.operands[0])
+        k = row_dimension(op, table)
+        if k is None:
+            return False
+        if other_seconds is not None and other_seconds <= seconds_by_value(op, table, self.whole.network):
+            return False
+        indices = self.at(op.operands[1], Sharding.whole(op.operands[1].rank), f"{op.name} reads all of it")
+        made = gather_by_value(self.emit, op, table, k, self.held[op.operands[0]].value, indices)
+        self.held[op.results[0]] = Held(made, Sharding.whole(op.results[0].rank))
+        return True
 
     def _all_of_it(self, op: Op, loops: Loops | Declined) -> None:
         spread = [v for v in op.operands if not self.sharding(v).is_whole]
