@@ -60,7 +60,7 @@ def compile(
     `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
     A module is planned for the vectors and registers of its `target`, if it has one, else for this CPU's.
     With a `mesh` the program runs on all its processes, each of which calls this and then the
-    executable; one in the global view is partitioned first (`tiling.mesh.partition`).
+    executable (docs/howto-mesh.md); one in the global view is partitioned first (`tiling.mesh.partition`).
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
     for `excess_precision` beside a plan.

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from codegen.mpi.channel import Channel
 from codegen.mpi.errors import MeshError
-from codegen.mpi.folding import Compile, fold_module, folded, mpi_operator
+from codegen.mpi.folding import Compile, fold_module, folded, is_plain_sum, mpi_operator
 from hlo.errors import Declined
 from hlo.module import Module, Op
 from hlo.types import ElementType, TensorType
@@ -134,6 +134,9 @@ def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intra
 def _folded(around: Around, op: Op, parts: Array) -> Array:
     """The fold of parts[0], parts[1], … by the op's body."""
     rows = parts.reshape(len(parts), -1)
+    element = _element(op, 0)
+    if element is not None and is_plain_sum(op.regions[0], element):
+        return folded(list(rows), lambda a, b: (np.add(a, b),), parts.dtype).reshape(parts.shape[1:])
     made = fold_module(op, rows.shape[1])
     if isinstance(made, Declined):
         raise MeshError(f"{op.name}: {made.reason}", op.location)

@@ -1,8 +1,8 @@
 """Folds over processes: which bodies MPI combines itself, and a kernel for all others.
 
-MPI combines where every order gives the same bits (integers), and sums of floats from 32 bits on, whose order the
-specification leaves open. All else is folded in the order of the group by a kernel made of the body: neighbours first, as the
-evaluator pairs them, so that every process has the evaluator's bits.
+MPI combines where every order gives the same bits: integers and booleans. All else is folded in the order of the group,
+neighbours first, as the evaluator pairs them: by a kernel made of the body, or, for plain sums, by NumPy's addition. So every
+process has the evaluator's bits, and processes that branch by a sum of floats take the same branch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hlo.registry import definition
 from hlo.types import ElementType, TensorType
 from tiling.elements.folds import combined_function
 
-__all__ = ["Compile", "fold_module", "mpi_operator"]
+__all__ = ["Compile", "fold_module", "folded", "is_plain_sum", "mpi_operator"]
 
 Compile = Callable[[Module], Callable[..., Any]]
 """From a module to a function of arrays."""
@@ -43,7 +43,13 @@ def mpi_operator(body: Block, element: ElementType) -> MPI.Op | None:
         return _OF_BOOLEANS.get(function)
     if np.dtype(element.dtype).kind in "iu" and np.dtype(element.dtype).isbuiltin == 1:
         return _OF_INTEGERS.get(function)
-    return MPI.SUM if function == "add" and str(element) in _WIDE_FLOATS else None
+    return None
+
+
+def is_plain_sum(body: Block, element: ElementType) -> bool:
+    """Whether a body adds floats as NumPy does."""
+    same = body.arguments[0].tensor.element == element
+    return same and combined_function(body) == "add" and str(element) in _WIDE_FLOATS
 
 
 def fold_module(op: Op, size: int) -> Module | Declined:

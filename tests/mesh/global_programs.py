@@ -94,6 +94,18 @@ _IOTA = """  %i = stablehlo.iota dim = 0 : tensor<8x16xi32>
 _EMBEDDING = """  %g = "stablehlo.gather"(%a0, %a1) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
       start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 8>} : (tensor<16x8xf32>, tensor<4x1xi32>) -> tensor<4x8xf32>
   return %g : tensor<4x8xf32>"""
+_STENCIL = """  %w = stablehlo.constant dense<[[[[0.1]]], [[[0.8]]], [[[0.1]]]]> : tensor<3x1x1x1xf32>
+  %r = stablehlo.convolution(%a0, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [0, 0]]}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x8x4x1xf32>, tensor<3x1x1x1xf32>) -> tensor<1x8x4x1xf32>
+  return %r : tensor<1x8x4x1xf32>"""
+_POOL = """  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %r = "stablehlo.reduce_window"(%a0, %low) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.maximum %p, %q : tensor<f32>
+    stablehlo.return %s : tensor<f32> }) {window_dimensions = array<i64: 4, 1>, window_strides = array<i64: 2, 1>,
+    padding = dense<[[2, 0], [0, 0]]> : tensor<2x2xi64>} : (tensor<16x4xf32>, tensor<f32>) -> tensor<8x4xf32>
+  return %r : tensor<8x4xf32>"""
+_SORT = """  %r = "stablehlo.sort"(%a0) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %s : tensor<i1> }) {dimension = 1 : i64, is_stable = true} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+  return %r : tensor<8x16xf32>"""
 _XY, _X4 = '"x"=2, "y"=2', '"x"=4'
 _REDUCE_ALL = ("all_reduce",)
 
@@ -129,6 +141,14 @@ PROGRAMS = (
     GlobalProgram("layers in a loop", _module(
         _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x16xf32", "[{}, {}]")], _LOOP, [("8x16xf32", '[{"x"}, {}]')]
     ), (), 0),
+    # Windows, sorts.
+    GlobalProgram("a stencil", _module(_X4, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')], _STENCIL, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')]),
+                  ("halo", "halo"), 2 * 4 * 4),
+    GlobalProgram("windows over the begin, with another filling", _module(_X4, [("16x4xf32", '[{"x"}, {}]')], _POOL, [("8x4xf32", '[{"x"}, {}]')]),
+                  ("halo",), 2 * 4 * 4),
+    GlobalProgram("a sort of rows", _module(_X4, [("8x16xf32", '[{"x"}, {}]')], _SORT, [("8x16xf32", '[{"x"}, {}]')]), (), 0),
+    GlobalProgram("a sort across processes", _module(_X4, [("8x16xf32", '[{}, {"x"}]')], _SORT, [("8x16xf32", '[{}, {"x"}]')]),
+                  ("all_to_all", "all_to_all"), 2 * 128 * 3 // 4),
     # Moves.
     GlobalProgram("transposes, reshapes and slices", _module(
         _XY, [("8x16xf32", '[{"y"}, {"x"}]')], _MOVES, [("16x4xf32", '[{"x"}, {}]')]
@@ -137,6 +157,9 @@ PROGRAMS = (
     GlobalProgram("embedding, columns in parts", _module(
         _X4, [("16x8xf32", '[{}, {"x"}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", '[{}, {"x"}]')]
     ), (), 0),
+    GlobalProgram("embedding, rows in parts", _module(
+        _X4, [("16x8xf32", '[{"x"}, {}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", "[{}, {}]")]
+    ), _REDUCE_ALL, 2 * 128 * 3 // 4),
     GlobalProgram("embedding of a batch in parts", _module(
         _X4, [("16x8xf32", "[{}, {}]"), ("4x1xi32", '[{"x"}, {}]')], _EMBEDDING, [("4x8xf32", '[{"x"}, {}]')]
     ), (), 0),

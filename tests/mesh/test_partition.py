@@ -18,9 +18,12 @@ from tilewright.inputs import random_arrays
 from tiling.mesh.annotations import AnnotationError, sharding_of
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.moves import moves_between
+from tiling.mesh.network import Network
 from tiling.mesh.partition import Partitioned, partition
+from tiling.mesh.relations import Loops, loops_of
 from tiling.mesh.shardings import Digit, Sharding
 
+BYTES_ALONE = Network(latency_seconds=0, work_per_second=1e18)  # values of this size are else gathered at once
 X, Y = Digit(2, 2, "x"), Digit(1, 2, "y")
 
 
@@ -38,7 +41,7 @@ def on_a_grid(made: Partitioned, arrays: tuple[np.ndarray, ...]) -> list[np.ndar
 def test_a_partitioned_program_is_the_program_and_sends_no_more_than_is_needed(program: GlobalProgram) -> None:
     module = hlo.parse(program.text)
     hlo.verify(module)
-    made = partition(module)
+    made = partition(module, network=BYTES_ALONE)
     arrays = random_arrays(module.entry, 3, module)
     expected = interp.evaluate(module, *arrays)
     for found, whole in zip(on_a_grid(made, arrays), expected, strict=True):
@@ -66,6 +69,40 @@ def test_a_body_for_one_process_is_taken_as_it_is() -> None:
     (found,) = on_a_grid(made, (x,))
     assert np.array_equal(found, x[:, :8] + x[:, 8:])
     assert [str(s) for s in made.results] == ["[{x}, {}]"]
+
+
+def test_xlas_calls_into_a_part_for_one_process_and_out_of_it() -> None:
+    """As JAX printed `shard_map` before Shardy."""
+    text = """module attributes {mhlo.num_partitions = 4 : i32} {
+      func.func @main(%a: tensor<8x16xf32> {mhlo.sharding = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"}) -> tensor<8x8xf32> {
+        %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[2,2]<=[4]}"} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+        %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<8x16xf32>) -> tensor<4x8xf32>
+        %2 = stablehlo.constant dense<2.0> : tensor<4x8xf32>
+        %3 = stablehlo.multiply %1, %2 : tensor<4x8xf32>
+        %4 = "stablehlo.all_reduce"(%3) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+          stablehlo.return %s : tensor<f32> }) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+          replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+        %5 = stablehlo.custom_call @Sharding(%4) {mhlo.sharding = "{manual}"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+        %6 = stablehlo.custom_call @SPMDShardToFullShape(%5) {mhlo.sharding = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"}
+          : (tensor<4x8xf32>) -> tensor<8x8xf32>
+        %7 = stablehlo.negate %6 : tensor<8x8xf32>
+        %8 = stablehlo.custom_call @Sharding(%7) {mhlo.sharding = "{replicated}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+        return %8 : tensor<8x8xf32> } }"""
+    made = partition(hlo.parse(text))
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    (found,) = on_a_grid(made, (x,))
+    assert np.array_equal(found, -2 * (x[:, :8] + x[:, 8:]))
+    assert [c.kind for c in made.communications] == ["all_gather"]  # the body's own is not this partitioner's
+
+
+@pytest.mark.parametrize(("dimensions", "expected"), [("[1]", True), ("[0, 1]", False), ("[0]", False)])
+def test_an_op_on_tiles_that_reads_something_else_is_refuted(dimensions: str, expected: bool) -> None:
+    text = "func.func @main(%a: tensor<NxKxf32>) -> tensor<NxKxf32> {{ %r = stablehlo.reverse %a, dims = {} : tensor<NxKxf32> return %r : tensor<NxKxf32> }}"
+    whole = hlo.parse(text.replace("N", "8").replace("K", "8").format("[1]")).root
+    local = hlo.parse(text.replace("N", "4").replace("K", "8").format(dimensions)).root
+    loops = loops_of(whole)
+    assert isinstance(loops, Loops)
+    assert loops.proved(local, {loops.dims[0]: (Y,)}, (Sharding(((Y,), ())),), {}) is expected
 
 
 @pytest.mark.parametrize("seed", range(20))

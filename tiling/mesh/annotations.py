@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 
 from hlo.errors import Declined, TilewrightError
-from hlo.module import Module
+from hlo.module import Module, walk
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.shardings import Digit, Sharding
 
@@ -49,7 +49,7 @@ def has_annotations(module: Module) -> bool:
         dictionaries = [*f.argument_attributes, *f.result_attributes]
         if any("sdy.sharding" in d or "mhlo.sharding" in d for d in dictionaries if d):
             return True
-        if any(op.name.startswith("sdy.") or _is_xlas(op.attributes.get("call_target_name")) for op in f.body.ops):
+        if any(op.name.startswith("sdy.") or _is_xlas(op.attributes.get("call_target_name")) for op in walk(f.body)):
             return True
     return False
 
@@ -160,7 +160,7 @@ def split(digits: Sequence[Digit], atoms: Sequence[Digit]) -> tuple[Digit, ...]:
 
 
 def atoms_of(shardings: Sequence[Sharding], processes: int) -> tuple[Digit, ...] | Declined:
-    """The smallest digits that all shardings are made of: between any two places where one of their digits begins or ends."""
+    """The smallest digits that all shardings are made of, of prime sizes: none of theirs begins or ends inside of one."""
     names = {(d.stride, d.size): d.name for s in shardings for d in s.digits}
     digits = [d for s in shardings for d in s.digits]
     cuts = sorted({1, processes, *(d.stride for d in digits), *(d.stride * d.size for d in digits)})
@@ -168,5 +168,19 @@ def atoms_of(shardings: Sequence[Sharding], processes: int) -> tuple[Digit, ...]
     for low, high in pairwise(cuts):
         if high % low:
             return Declined(f"digits of processes that begin at {low} and {high} have no common parts")
-        made.append(Digit(low, high // low, names.get((low, high // low), "")))
+        factors, name = _primes(high // low), names.get((low, high // low), "")
+        for k, size in enumerate(factors):
+            before = prod(factors[k + 1 :])
+            part = f"{name}:({before}){size}" if name and len(factors) > 1 and ":" not in name else name
+            made.append(Digit(low * prod(factors[:k]), size, part))
     return tuple(made[::-1])
+
+
+def _primes(n: int) -> list[int]:
+    found, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p += 1
+    return found

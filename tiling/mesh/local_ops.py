@@ -13,16 +13,49 @@ from hlo.verify import check_op
 from tiling.elements.folds import combined_function, is_idempotent, is_neutral
 from tiling.mesh.shardings import Sharding
 
-__all__ = ["cloned", "combination", "folds_in_parts", "local_op"]
+__all__ = ["cloned", "combination", "filling", "folds_in_parts", "local_op", "padded_dims", "with_halo"]
 
 _LENGTHS = {"stablehlo.slice": "limit_indices", "stablehlo.dynamic_slice": "slice_sizes", "stablehlo.gather": "slice_sizes"}
 """Op -> the attribute that holds a length for each dimension of its first operand."""
 
 
-def local_op(op: Op, operands: Sequence[Sharding], result: Sharding) -> Op | None:
+def padded_dims(op: Op) -> dict[int, int]:
+    """Dimension of the first operand -> its row of the attribute `padding`, of ops with windows."""
+    if op.name == "stablehlo.convolution":
+        return {k: row for row, k in enumerate(op.attr("dimension_numbers").input_spatial)}
+    return {k: k for k in range(op.operands[0].rank)} if op.name == "stablehlo.reduce_window" else {}
+
+
+def filling(op: Op) -> Value | None:
+    """What windows read outside of an op's operand: the initial value of a fold; None for the zeros of a sum of products."""
+    semantics = op.definition.semantics
+    return op.operands[semantics.inits[0]] if isinstance(semantics, Fold) else None
+
+
+def with_halo(t: TensorType, dim: int, reach: tuple[int, int]) -> TensorType:
+    """The type of a tile with the elements around it that an op reads."""
+    shape = list(t.static_shape)
+    shape[dim] += max(0, -reach[0]) + max(0, reach[1])
+    return TensorType(tuple(shape), t.element)
+
+
+def local_op(
+    op: Op, operands: Sequence[Sharding], result: Sharding, halos: Mapping[tuple[int, int], tuple[int, int]]
+) -> Op | None:
     """The op on tiles of its operands, or None where there is no such op. (Its operands are stand-ins of the tiles' types.)"""
-    block = Block([s.local_type(v.tensor) for s, v in zip(operands, op.operands, strict=True)])
+    given = [s.local_type(v.tensor) for s, v in zip(operands, op.operands, strict=True)]
+    for (k, dim), reach in halos.items():
+        given[k] = with_halo(given[k], dim, reach)
+    block = Block(given)
     attributes = dict(op.attributes)
+    if halos:
+        rows = padded_dims(op)
+        if any(k != 0 or dim not in rows for k, dim in halos):
+            return None
+        padding = [tuple(row) for row in op.attr("padding")]
+        for (_, dim), (low, high) in halos.items():
+            padding[rows[dim]] = (min(0, -low), min(0, high))
+        attributes["padding"] = tuple(padding)
     name = _LENGTHS.get(op.name)
     if name is not None:
         lengths = list(op.attr(name))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -91,14 +92,15 @@ def moves_between(source: Sharding, target: Sharding) -> list[Move]:
             k, digits = sliced
             go("slice", digits, _with(now, k, (*now.dims[k], *digits)), k)
             continue
-        moved = next(
-            ((i, k) for k, d in free for i in range(len(now.dims)) if i != k and not is_begun(i) and now.dims[i][-1:] == d[:1]),
-            None,
-        )
+        moved = max(
+            ((m, i, k) for k, d in free for i in range(len(now.dims)) if i != k and not is_begun(i)
+             for m in range(1, len(d) + 1) if now.dims[i][-m:] == d[:m]),
+            default=None,
+        )  # fmt: skip
         if moved is not None:
-            i, k = moved
-            digit = now.dims[i][-1]
-            go("all_to_all", (digit,), _with(_with(now, i, now.dims[i][:-1]), k, (*now.dims[k], digit)), i, k)
+            m, i, k = moved
+            digits = now.dims[i][-m:]
+            go("all_to_all", digits, _with(_with(now, i, now.dims[i][:-m]), k, (*now.dims[k], *digits)), i, k)
             continue
         k = next(k for k in range(len(now.dims)) if not is_begun(k))
         kept = 0
@@ -228,6 +230,51 @@ class Emitter:
         return self.op(
             "stablehlo.collective_permute", (v,), {"source_target_pairs": pairs, "channel_handle": self.channel()}, [after]
         )[0]
+
+    # ------------------------------------------------------------ halos
+
+    def with_halo(
+        self, v: Value, digits: tuple[Digit, ...], dim: int, reach: tuple[int, int], fill: Value | None, reason: str
+    ) -> Value:
+        """A tile with the elements of its neighbours that lie next to it along a dimension; `fill`, or zeros, at the ends."""
+        parts = [v]
+        if reach[0] < 0:
+            parts.insert(0, self._from_neighbour(v, digits, dim, -reach[0], 1, fill, reason))
+        if reach[1] > 0:
+            parts.append(self._from_neighbour(v, digits, dim, reach[1], -1, fill, reason))
+        if len(parts) == 1:
+            return v
+        shape = list(v.tensor.static_shape)
+        shape[dim] = sum(p.tensor.static_shape[dim] for p in parts)
+        made = TensorType(tuple(shape), v.tensor.element)
+        return self.op("stablehlo.concatenate", parts, {"dimension": dim}, [made])[0]
+
+    def _from_neighbour(
+        self, v: Value, digits: tuple[Digit, ...], dim: int, count: int, step: int, fill: Value | None, reason: str
+    ) -> Value:
+        """The `count` last elements of the tile before (step 1), or the first ones of the tile after (step -1)."""
+        shape = v.tensor.static_shape
+        starts, limits = [0] * len(shape), list(shape)
+        if step > 0:
+            starts[dim] = shape[dim] - count
+        else:
+            limits[dim] = count
+        cut = TensorType(tuple([b - a for a, b in zip(starts, limits, strict=True)]), v.tensor.element)
+        bounds = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": (1,) * len(shape)}
+        (mine,) = self.op("stablehlo.slice", (v,), bounds, [cut])
+        pairs = [(a, b) for row in groups_along(digits, self.processes) for a, b in pairwise(row[::step])]
+        self.told_of("halo", digits, cut.size_bytes, v, reason)
+        attributes = {"source_target_pairs": tuple(pairs), "channel_handle": self.channel()}
+        (theirs,) = self.op("stablehlo.collective_permute", (mine,), attributes, [cut])
+        if fill is None:
+            return theirs
+        boolean = TensorType((), ELEMENT_TYPES["i1"])
+        end = 0 if step > 0 else prod(d.size for d in digits) - 1
+        (is_end,) = self.op(
+            "stablehlo.compare", (self.number(digits), self.index(end)), {"comparison_direction": "EQ"}, [boolean]
+        )
+        (wide,) = self.op("stablehlo.broadcast_in_dim", (fill,), {"broadcast_dimensions": ()}, [cut])
+        return self.op("stablehlo.select", (is_end, wide, theirs), {}, [cut])[0]
 
     # ------------------------------------------------------------ partial results
 

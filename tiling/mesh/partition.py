@@ -2,42 +2,30 @@
 
     partition(module)  ->  Partitioned: an ordinary module, which the evaluator runs on a simulated grid and MPI on a real one
 
-Op by op, in order: the loops of the op are given digits of the process's number in every way that follows from how its
-operands are spread, or from how its result is wanted (`tiling.mesh.relations`); of these the cheapest is taken. Its cost:
-what moves the operands there, what combines partial results, what moves the result to where it is wanted, and the work. Where
-maps do not say what an op reads, or its loops cannot be spread, every process computes all of it.
+`tiling.mesh.walk` decides op by op; here are the arguments, the results, and the choice among whole programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from hlo.attributes import TypedInteger
-from hlo.clone import captured_values, clone_block
-from hlo.errors import Declined
-from hlo.module import Block, DenseArray, Function, Module, Op, Value
-from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts, definition
+from hlo.module import Block, Function, Module, Op
+from hlo.registry import definition
 from hlo.types import TensorType
 from hlo.verify import verify
-from indexing.expr import Expr, Var
-from tiling.mesh.annotations import AnnotationError, atoms_of, meshes_of, sharding_of, shardings_in, split
-from tiling.mesh.local_ops import cloned, combination, folds_in_parts, local_op
 from tiling.mesh.mesh import Mesh
-from tiling.mesh.moves import Communication, Emitter, moves_between, moves_cost
+from tiling.mesh.moves import Communication, Emitter
 from tiling.mesh.network import Network
-from tiling.mesh.relations import Loops, loops_of
-from tiling.mesh.shardings import Digit, Sharding
-from tiling.program.flatten import Program, flatten, flatten_region
+from tiling.mesh.shardings import Sharding
+from tiling.mesh.walk import Held, Walk
+from tiling.mesh.written import Written
 
 __all__ = ["Partitioned", "partition"]
-
-Spread = dict[Var, tuple[Digit, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,28 +84,6 @@ class Partitioned:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A value of the partitioned program and the sharding that it has; `is_manual`: a shard as the program itself cuts it."""
-
-    value: Value
-    sharding: Sharding
-    is_manual: bool = False
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """One way to compute an op: how its loops are spread, what its operands must be, what comes out, what it takes."""
-
-    spread: Spread
-    operands: tuple[Sharding, ...]
-    result: Sharding
-    partial: tuple[Digit, ...]
-    scattered: int | None
-    local: Op
-    seconds: float
-
-
 def partition(module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None) -> Partitioned:
     """What each process of the module's mesh runs. A mesh that is given takes the place of the module's, of the same axes.
 
@@ -137,465 +103,48 @@ def partition(module: Module, entry: str = "main", mesh: Mesh | None = None, net
     result 0: tensor<4x2xf32> as [{}, {}], tensor<4x2xf32> each
     all_reduce of %c along x: each process sends 32 bytes; stablehlo.dot_general folds over a loop that is spread
     """
-    made = [_Partition(module, entry, mesh, network or Network(), wishes).run() for wishes in _WISHES]
+    made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes)) for wishes in WISHES]
     return min(made, key=lambda p: p.seconds)
 
 
-_WISHES = ("none", "moves", "all")
+WISHES = ("none", "moves", "all")
 """How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all."""
 
 
-class _Partition:
-    def __init__(self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str) -> None:
-        self.module, self.network, self.wishes = module, network, wishes
-        self.work_seconds = 0.0
-        self.function = module.function(entry)
-        self.program = flatten(module, self.function.name, only=())
-        self.meshes = meshes_of(module)
-        if mesh is not None and mesh.size > 1:
-            for name, m in self.meshes.items():
-                if m.size > 1 and set(dict(m.axes)) != set(dict(mesh.axes)):
-                    raise AnnotationError(f"the module is for the mesh @{name} of {m}, found {mesh}")
-            self.meshes = dict.fromkeys(self.meshes, mesh)
-        found = next((m for m in self.meshes.values() if m.size > 1), mesh)
-        self.mesh = found or Mesh({"process": _partitions(module)})
-        self.numbers = count(1)
-        self.told: list[Communication] = []
-        self.kept_whole: list[str] = []
-        written = [s for s in self._written() if s is not None]
-        atoms = atoms_of(written, self.mesh.size)
-        if isinstance(atoms, Declined):
-            raise AnnotationError(atoms.reason)
-        self.atoms = tuple([d for d in atoms if d.size > 1])
-
-    # ------------------------------------------------------------ annotations
-
-    def _written(self) -> Iterator[Sharding | None]:
-        for dictionary in (*self.function.argument_attributes, *self.function.result_attributes):
-            yield self._of_dictionary(dictionary)
-        for op in self.program.ops:
-            if "sharding" in op.attributes and op.name.startswith("sdy."):
-                yield sharding_of(str(op.attr("sharding")), self.meshes)
-            elif op.name == "sdy.manual_computation":
-                yield from self._per_value(op, "in_shardings")
-                yield from self._per_value(op, "out_shardings")
-            elif op.name == "stablehlo.custom_call":
-                yield self._of_dictionary(op.extra)
-
-    def _of_dictionary(self, dictionary: Mapping[str, Any] | None) -> Sharding | None:
-        for name in ("sdy.sharding", "mhlo.sharding"):
-            if dictionary and name in dictionary:
-                return sharding_of(str(dictionary[name]), self.meshes)
-        return None
-
-    def _per_value(self, op: Op, name: str) -> list[Sharding]:
-        return shardings_in(str(op.attr(name)), self.meshes)
-
-    def atomic(self, s: Sharding, v: Value) -> Sharding:
-        """A written sharding in the smallest digits. Raises AnnotationError where it does not divide the value."""
-        dims = s.dims or ((),) * v.rank
-        if len(dims) != v.rank:
-            raise AnnotationError(f"sharding {s}: expected {v.rank} dimensions, as {v.type} has, found {len(dims)}")
-        made = Sharding(tuple([split(d, self.atoms) for d in dims]))
-        if not made.divides(v.tensor.static_shape):
-            raise AnnotationError(f"sharding {s}: expected dimensions that it divides, found {v.type}")
-        return made
-
-    # ------------------------------------------------------------ the program
-
-    def run(self) -> Partitioned:
-        f, program = self.function, self.program
-        given = []
-        for k, a in enumerate(program.arguments):
-            written = self._of_dictionary(f.argument_attributes[k] if k < len(f.argument_attributes) else None)
-            given.append(Sharding.whole(a.rank) if written is None else self.atomic(written, a))
-        wanted: list[Sharding | None] = []
-        for k, r in enumerate(program.results):
-            written = self._of_dictionary(f.result_attributes[k] if k < len(f.result_attributes) else None)
-            wanted.append(None if written is None else self.atomic(written, r))
-        types = [s.local_type(a.tensor) for s, a in zip(given, program.arguments, strict=True)]
-        block = Block(types, [a.name for a in program.arguments])
-        held = {a: _Held(v, s) for a, v, s in zip(program.arguments, block.arguments, given, strict=True)}
-        walk = _Walk(self, Emitter(self.mesh.size, block, self.told, lambda: next(self.numbers)), held, program, wanted)
-        walk.ops(program.ops)
-        results = []
-        shardings = []
-        for r, s in zip(program.results, wanted, strict=True):
-            final = s if s is not None else walk.sharding(r)
-            results.append(walk.at(r, final, "the result is wanted so"))
-            shardings.append(final)
-        block.ops.append(Op(definition("func.return"), results))
-        entry = Function("main", block, result_types=tuple(v.type for v in results))
-        attributes = {f"mhlo.num_{what}": TypedInteger(n, "i32") for what, n in (("partitions", self.mesh.size), ("replicas", 1))}
-        made = Module({"main": entry}, self.module.name, attributes)
-        verify(made)
-        return Partitioned(
-            made, self.mesh, tuple(given), tuple(shardings), tuple([a.tensor for a in program.arguments]),
-            tuple([r.tensor for r in program.results]), tuple(self.told), tuple(self.kept_whole), self._seconds(),
-            self.work_seconds,
-        )  # fmt: skip
-
-    def _seconds(self) -> float:
-        sent = [self.network.seconds(c.sent_bytes, prod(d.size for d in c.digits)) for c in self.told]
-        return self.work_seconds + sum(sent)
+def _partitioned(whole: Written) -> Partitioned:
+    """The program of one way to count wishes."""
+    f, program = whole.function, whole.program
+    given = []
+    for k, a in enumerate(program.arguments):
+        written = whole.of_dictionary(f.argument_attributes[k] if k < len(f.argument_attributes) else None)
+        given.append(Sharding.whole(a.rank) if written is None else whole.atomic(written, a))
+    wanted: list[Sharding | None] = []
+    for k, r in enumerate(program.results):
+        written = whole.of_dictionary(f.result_attributes[k] if k < len(f.result_attributes) else None)
+        wanted.append(None if written is None else whole.atomic(written, r))
+    types = [s.local_type(a.tensor) for s, a in zip(given, program.arguments, strict=True)]
+    block = Block(types, [a.name for a in program.arguments])
+    held = {a: Held(v, s) for a, v, s in zip(program.arguments, block.arguments, given, strict=True)}
+    walk = Walk(whole, Emitter(whole.mesh.size, block, whole.told, lambda: next(whole.numbers)), held, program, wanted)
+    walk.ops(program.ops)
+    results = []
+    shardings = []
+    for r, s in zip(program.results, wanted, strict=True):
+        final = s if s is not None else walk.sharding(r)
+        results.append(walk.at(r, final, "the result is wanted so"))
+        shardings.append(final)
+    block.ops.append(Op(definition("func.return"), results))
+    entry = Function("main", block, result_types=tuple(v.type for v in results))
+    attributes = {f"mhlo.num_{what}": TypedInteger(n, "i32") for what, n in (("partitions", whole.mesh.size), ("replicas", 1))}
+    made = Module({"main": entry}, whole.module.name, attributes)
+    verify(made)
+    return Partitioned(
+        made, whole.mesh, tuple(given), tuple(shardings), tuple([a.tensor for a in program.arguments]),
+        tuple([r.tensor for r in program.results]), tuple(whole.told), tuple(whole.kept_whole), _seconds(whole),
+        whole.work_seconds,
+    )  # fmt: skip
 
 
-def _partitions(module: Module) -> int:
-    found = module.attributes.get("mhlo.num_partitions", 1)
-    number = getattr(found, "value", found)
-    return number if isinstance(number, int) else 1
-
-
-# ---------------------------------------------------------------- one block
-
-_SPREADABLE = (Elementwise, Move, Fold, SumOfProducts, Generate)
-_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
-_IDENTITIES = ("sdy.propagation_barrier",)
-
-
-@dataclass
-class _Walk:
-    """The ops of one block, each from what it reads to what one process computes of it."""
-
-    whole: _Partition
-    emit: Emitter
-    held: dict[Value, _Held]
-    program: Program
-    wanted: Sequence[Sharding | None]
-    lazy: dict[Value, Op] = field(default_factory=dict)
-    hints: dict[Value, Sharding] = field(default_factory=dict)
-    known: dict[tuple[Value, Sharding], Value] = field(default_factory=dict)
-    loops: dict[Op, Loops | Declined] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for v, s in zip(self.program.results, self.wanted, strict=True):
-            if s is not None:
-                self.hints.setdefault(v, s)
-        for op in reversed(self.program.ops):
-            self._hint_operands(op)
-
-    def _loops(self, op: Op) -> Loops | Declined:
-        if op not in self.loops:
-            semantics = op.definition.semantics
-            if not isinstance(semantics, _SPREADABLE):
-                self.loops[op] = Declined(f"{op.name} is computed whole")
-            elif not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
-                self.loops[op] = Declined("its values have no known shape")
-            elif any(captured_values(b) for b in op.regions):
-                self.loops[op] = Declined("its body reads values from outside")
-            else:
-                self.loops[op] = loops_of(op)
-        return self.loops[op]
-
-    def _hint_operands(self, op: Op) -> None:
-        """How operands are wanted, where it is known how a result is."""
-        constraint = self._constraint(op)
-        if constraint is not None:
-            self.hints.setdefault(op.operands[0], constraint)
-            return
-        hint = self.hints.get(op.results[0]) if op.results else None
-        folds = isinstance(op.definition.semantics, (Fold, SumOfProducts))
-        if self.whole.wishes == "none" or (folds and self.whole.wishes == "moves"):
-            return
-        loops = self._loops(op) if hint is not None else None
-        if hint is None or not isinstance(loops, Loops):
-            return
-        found = loops.operand_shardings(dict(zip(loops.dims, hint.dims, strict=True)))
-        if isinstance(found, tuple):
-            for v, s in zip(op.operands, found, strict=True):
-                if not s.is_whole:  # nobody wants all of it: it would only be no loss
-                    self.hints.setdefault(v, s)
-
-    def _constraint(self, op: Op) -> Sharding | None:
-        if op.name in _CONSTRAINTS:
-            return self.whole.atomic(sharding_of(str(op.attr("sharding")), self.whole.meshes), op.operands[0])
-        if op.name == "stablehlo.custom_call" and op.attr("call_target_name") == "Sharding":
-            written = self.whole._of_dictionary(op.extra)
-            return None if written is None else self.whole.atomic(written, op.operands[0])
-        return None
-
-    # ------------------------------------------------------------ values
-
-    def sharding(self, v: Value) -> Sharding:
-        """How a value is spread; one that is made where it is read is whole, or as it is wanted."""
-        if v in self.held:
-            return self.held[v].sharding
-        return self.hints.get(v, Sharding.whole(v.rank))
-
-    def at(self, v: Value, s: Sharding, reason: str) -> Value:
-        """A value in a sharding: moved there, or made there."""
-        key = (v, s)
-        if key not in self.known:
-            if v in self.held:
-                held = self.held[v]
-                moves = moves_between(held.sharding, s)
-                self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
-            else:
-                self.known[key] = self._made_at(v, s)
-        return self.known[key]
-
-    def _made_at(self, v: Value, s: Sharding) -> Value:
-        op = self.lazy[v]
-        if isinstance(op.definition.semantics, Literal):
-            dense: DenseArray = op.attr("value")
-            local = s.local_type(v.tensor)
-            one = dense.array.reshape(-1)[:1].reshape((1,) * v.rank)
-            array = np.broadcast_to(one, local.static_shape)
-            return self.emit.op("stablehlo.constant", (), {"value": DenseArray(local, array)}, [local])[0]
-        choice = self._choice(op, dict(zip(self._must(op).dims, s.dims, strict=True)), None)
-        if choice is None or choice.result != s:
-            choice = self._choice(op, {}, None)
-            assert choice is not None
-        made = self._emitted(op, choice)[0]
-        return self.emit.moved(made, v.tensor, moves_between(choice.result, s), "")
-
-    def _must(self, op: Op) -> Loops:
-        loops = self._loops(op)
-        assert isinstance(loops, Loops)
-        return loops
-
-    # ------------------------------------------------------------ ops
-
-    def ops(self, ops: Sequence[Op]) -> None:
-        """Appends what a process computes of each op."""
-        for op in ops:
-            if op.definition.is_terminator:
-                continue
-            constraint = self._constraint(op)
-            if constraint is not None:
-                v = self.at(op.operands[0], constraint, f"{op.name} wants it so")
-                self.held[op.results[0]] = _Held(v, constraint)
-            elif op.name in _IDENTITIES:
-                self._same(op)
-            elif op.name == "sdy.sharding_group":
-                continue
-            elif op.name == "sdy.manual_computation":
-                self._manual(op)
-            elif self._is_lazy(op):
-                self.lazy[op.results[0]] = op
-            elif op.regions and op.definition.is_control:
-                self._control(op)
-            else:
-                self._one(op)
-
-    def _same(self, op: Op) -> None:
-        v = op.operands[0]
-        s = self.sharding(v)
-        self.held[op.results[0]] = _Held(self.at(v, s, ""), s)
-
-    def _is_lazy(self, op: Op) -> bool:
-        """Whether an op costs nothing to compute wherever its result is read: of constants, iotas and scalars."""
-        if len(op.results) != 1 or op.regions:
-            return False
-        if not isinstance(op.results[0].type, TensorType) or not op.results[0].type.is_static:
-            return False
-        semantics = op.definition.semantics
-        if isinstance(semantics, Literal):
-            dense: DenseArray = op.attr("value")
-            return dense.is_splat and dense.array.size > 0
-        if not isinstance(semantics, (Elementwise, Move, Generate)) or not op.results[0].rank:
-            return False
-        loops = self._loops(op)
-        if not isinstance(loops, Loops) or loops.edges.runtimes:
-            return False
-        return all(v not in self.held or not v.rank for v in op.operands)
-
-    def _one(self, op: Op) -> None:
-        """The cheapest way to compute an op."""
-        loops = self._loops(op)
-        hint = self.hints.get(op.results[0]) if op.results else None
-        choices = []
-        if isinstance(loops, Loops):
-            seen: list[Spread] = []
-            for spread in self._spreads(op, loops, hint):
-                if spread not in seen:
-                    seen.append(spread)
-                    choice = self._choice(op, spread, hint)
-                    if choice is not None:
-                        choices.append(choice)
-        if not choices:
-            self._all_of_it(op, loops)
-            return
-        best = min(choices, key=lambda c: c.seconds)
-        results = self._emitted(op, best)
-        for r, v in zip(op.results, results, strict=True):
-            self.held[r] = _Held(v, best.result)
-
-    def _all_of_it(self, op: Op, loops: Loops | Declined) -> None:
-        spread = [v for v in op.operands if not self.sharding(v).is_whole]
-        if spread:
-            reason = loops.reason if isinstance(loops, Declined) else "no loop of it can be spread"
-            self.whole.kept_whole.append(f"{op.name}: {reason}")
-        operands = [self.at(v, Sharding.whole(v.rank), f"{op.name} reads all of it") for v in op.operands]
-        sizes = [r.type.size_elems for r in op.results if isinstance(r.type, TensorType) and r.type.is_static]
-        self.whole.work_seconds += sum(sizes) / self.whole.network.work_per_second
-        captured = [v for b in op.regions for v in captured_values(b)]
-        outside = {v: self.at(v, Sharding.whole(v.rank), f"{op.name} reads all of it") for v in captured}
-        regions = [clone_block(b, outside) for b in op.regions]
-        made = Op(op.definition, operands, op.attributes, regions, [r.type for r in op.results], op.location, op.extra)
-        self.emit.block.ops.append(made)
-        for r, v in zip(op.results, made.results, strict=True):
-            self.held[r] = _Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0))
-
-    def _spreads(self, op: Op, loops: Loops, hint: Sharding | None) -> Iterator[Spread]:
-        """The ways to spread an op's loops that follow from its operands, from its result, and from both."""
-        yield {}
-        starts: list[Spread] = [{}]
-        if hint is not None:
-            starts.append({v: d for v, d in zip(loops.dims, hint.dims, strict=True) if d})
-        held = [k for k, v in enumerate(op.operands) if v in self.held and not self.sharding(v).is_whole]
-        held.sort(key=lambda k: -op.operands[k].tensor.size_bytes)
-        for start in starts:
-            yield start
-            for first in held:
-                made = loops.follow(first, self.sharding(op.operands[first]), start)
-                yield dict(made)
-                for k in held:
-                    made = loops.follow(k, self.sharding(op.operands[k]), made)
-                yield dict(made)
-
-    def _choice(self, op: Op, spread: Spread, hint: Sharding | None) -> _Choice | None:
-        """One way to compute an op, without the loops that cannot be spread so; None where there is no such way."""
-        loops = self._must(op)
-        spread = {v: d for v, d in spread.items() if d and self._may_spread(op, loops, v, d)}
-        while True:
-            operands = loops.operand_shardings(spread)
-            if isinstance(operands, Var):
-                del spread[operands]
-            elif isinstance(operands, Declined):
-                return None
-            else:
-                break
-        result = Sharding(tuple([spread.get(v, ()) for v in loops.dims]))
-        local = local_op(op, operands, result)
-        if spread and (local is None or not loops.proved(local, spread, operands)):
-            return None
-        assert local is not None
-        partial = tuple([d for v in loops.ranges for d in spread.get(v, ())])
-        scattered = next(
-            (k for k in range(len(result.dims)) if partial and hint is not None and hint.dims[k] == (*result.dims[k], *partial)
-             and (op.results[0].shape[k] // result.parts(k)) % prod(d.size for d in partial) == 0 and len(op.results) == 1),
-            None,
-        )  # fmt: skip
-        final = result if scattered is None else Sharding(
-            tuple([(*d, *partial) if k == scattered else d for k, d in enumerate(result.dims)])
-        )  # fmt: skip
-        seconds = self._seconds(op, loops, operands, result, final, partial, scattered, hint)
-        return _Choice(spread, operands, final, partial, scattered, local, seconds)
-
-    def _may_spread(self, op: Op, loops: Loops, v: Var, digits: tuple[Digit, ...]) -> bool:
-        if loops.size(v) % prod(d.size for d in digits):
-            return False
-        semantics = op.definition.semantics
-        if v in loops.ranges:
-            return isinstance(semantics, SumOfProducts) or (isinstance(semantics, Fold) and folds_in_parts(op, semantics))
-        if isinstance(semantics, Generate):
-            value = semantics.value(op, loops.dims)
-            return isinstance(value, Expr) and v not in value.variables
-        return True
-
-    def _seconds(
-        self, op: Op, loops: Loops, operands: Sequence[Sharding], result: Sharding, final: Sharding, partial: tuple[Digit, ...],
-        scattered: int | None, hint: Sharding | None,
-    ) -> float:  # fmt: skip
-        network = self.whole.network
-        seconds = 0.0
-        for v, s in zip(op.operands, operands, strict=True):
-            if v in self.held and (v, s) not in self.known:
-                seconds += moves_cost(moves_between(self.sharding(v), s), v.tensor, network)
-        for r in op.results:
-            if partial:
-                n = prod(d.size for d in partial)
-                held = result.local_type(r.tensor).size_bytes
-                seconds += network.seconds(held * (n - 1) // n * (1 if scattered is not None else 2), n)
-            if hint is not None:
-                seconds += moves_cost(moves_between(final, hint), r.tensor, network)
-        return seconds + self._work_seconds(loops, prod([d.size for d in (*result.digits, *partial)]))
-
-    def _work_seconds(self, loops: Loops, parts: int) -> float:
-        work = prod([loops.size(v) for v in (*loops.dims, *loops.ranges)])
-        return work / parts / self.whole.network.work_per_second
-
-    def _emitted(self, op: Op, choice: _Choice) -> list[Value]:
-        operands = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, choice.operands, strict=True)]
-        local = choice.local
-        parts = prod([d.size for digits in choice.spread.values() for d in digits])
-        self.whole.work_seconds += self._work_seconds(self._must(op), parts)
-        made = Op(op.definition, operands, local.attributes, local.regions, [r.type for r in local.results], op.location,
-                  op.extra, [r.name for r in op.results])  # fmt: skip
-        self.emit.block.ops.append(made)
-        if not choice.partial:
-            return list(made.results)
-        body = combination(op)
-        reason = f"{op.name} folds over a loop that is spread"
-        if choice.scattered is not None:
-            return [self.emit.scattered(made.results[0], choice.partial, choice.scattered, body, reason)]
-        return [self.emit.reduced(v, choice.partial, body, reason) for v in made.results]
-
-    # ------------------------------------------------------------ regions
-
-    def _manual(self, op: Op) -> None:
-        """A body that the program itself has written for one process: its operands are brought to where it wants them."""
-        body = op.regions[0]
-        inner: dict[Value, Value] = {}
-        for v, a, s in zip(op.operands, body.arguments, self.whole._per_value(op, "in_shardings"), strict=True):
-            wanted = self._as_in_body(self.whole.atomic(s, v), v, a)
-            inner[a] = self.at(v, wanted, "the body of sdy.manual_computation takes it so")
-        for captured in captured_values(body):
-            if captured not in inner:
-                inner[captured] = self.at(captured, Sharding.whole(captured.rank), "a body reads all of it")
-        for part in body.ops[:-1]:
-            made = cloned(part, inner)
-            self.emit.block.ops.append(made)
-            inner.update(zip(part.results, made.results, strict=True))
-        for r, v, s in zip(op.results, body.ops[-1].operands, self.whole._per_value(op, "out_shardings"), strict=True):
-            self.held[r] = _Held(inner[v], self._as_in_body(self.whole.atomic(s, r), r, v))
-
-    def _as_in_body(self, s: Sharding, v: Value, inside: Value) -> Sharding:
-        """A sharding without the digits that are not the body's own to see: its shards are larger by these."""
-        if s.local_shape(v.tensor.static_shape) == inside.shape:
-            return s
-        dims = []
-        for k, digits in enumerate(s.dims):
-            kept = digits
-            while kept and v.shape[k] // prod(d.size for d in kept) != inside.shape[k]:
-                kept = kept[:-1]
-            dims.append(kept)
-        made = Sharding(tuple(dims))
-        if made.local_shape(v.tensor.static_shape) != inside.shape:
-            raise AnnotationError(f"sdy.manual_computation: the sharding {s} of {v.type} gives no shard {inside.type}")
-        return made
-
-    def _control(self, op: Op) -> None:
-        """A loop or a branch: what goes round in a loop keeps its sharding; predicates are whole, so that processes agree."""
-        is_loop = op.name == "stablehlo.while"
-        names = [f"region{k}" for k in range(len(op.regions))]
-        regions = [flatten_region(self.whole.module, b, n) for b, n in zip(op.regions, names, strict=True)]
-        carried = [self.sharding(v) for v in op.operands] if is_loop else []
-        operands = (
-            [self.at(v, s, "a loop begins with it so") for v, s in zip(op.operands, carried, strict=True)]
-            if is_loop
-            else [self.at(op.operands[0], Sharding.whole(0), "it decides which branch runs")]
-        )
-        wanted = carried if is_loop else [self.hints.get(r, Sharding.whole(r.rank)) for r in op.results]
-        blocks = []
-        for k, region in enumerate(regions):
-            is_test = is_loop and k == 0
-            arguments = carried if is_loop else []
-            block = Block([s.local_type(a.tensor) for a, s in zip(region.arguments, arguments, strict=True)])
-            held = {a: _Held(v, s) for a, v, s in zip(region.arguments, block.arguments, arguments, strict=True)}
-            for outside, inside in region.outside:
-                s = self.sharding(outside)
-                held[inside] = _Held(self.at(outside, s, "a region reads it"), s)
-            finals = [Sharding.whole(0)] if is_test else wanted
-            emit = Emitter(self.emit.processes, block, self.emit.told, self.emit.channels)
-            walk = _Walk(self.whole, emit, held, region.program, finals)
-            walk.ops(region.program.ops)
-            results = [walk.at(v, s, "it leaves the region so") for v, s in zip(region.program.results, finals, strict=True)]
-            block.ops.append(Op(definition("stablehlo.return"), results))
-            blocks.append(block)
-        types = [s.local_type(r.tensor) for r, s in zip(op.results, wanted, strict=True)]
-        made = Op(op.definition, operands, op.attributes, blocks, types, op.location, op.extra)
-        self.emit.block.ops.append(made)
-        for r, v, s in zip(op.results, made.results, wanted, strict=True):
-            self.held[r] = _Held(v, s)
+def _seconds(whole: Written) -> float:
+    sent = [whole.network.seconds(c.sent_bytes, prod(d.size for d in c.digits)) for c in whole.told]
+    return whole.work_seconds + sum(sent)

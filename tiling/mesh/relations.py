@@ -26,6 +26,9 @@ __all__ = ["Loops", "Spread", "loops_of"]
 Spread = Mapping[Var, tuple[Digit, ...]]
 """Loop -> the digits that number its pieces, most significant first."""
 
+Halos = dict[tuple[int, int], tuple[int, int]]
+"""(operand, dimension) -> how far below its tile's begin and above its end an op reads: (-1, 1) for one element on each side."""
+
 
 def _number(digits: Sequence[Digit]) -> Expr:
     """The number that digits form, as an expression of a process's digits."""
@@ -60,23 +63,27 @@ class Loops:
     def reads(self) -> Iterator[tuple[int, tuple[Expr, ...], tuple[Constraint, ...]]]:
         """(operand, index, conditions) of every read, elements that give runtime values included."""
         for e in self.edges.reads:
-            yield e.operand, e.map.results, e.map.constraints
+            yield e.operand, e.map.results, _deciding(self.edges, e.map.constraints)
         for v, operand in zip(self.edges.runtimes, self.edges.runtime_operands, strict=True):
             yield operand, v.element, ()
 
     # ------------------------------------------------------------ from loops to tiles
 
-    def operand_shardings(self, spread: Spread) -> tuple[Sharding, ...] | Var | Declined:
-        """Which tile of each operand a process reads; a loop that cannot be spread so; or Declined, where none is to blame."""
+    def operand_shardings(self, spread: Spread, halos: Halos | None = None) -> tuple[Sharding, ...] | Var | Declined:
+        """Which tile of each operand a process reads; a loop that cannot be spread so; or Declined, where none is to blame.
+
+        With `halos`, windows may reach over a tile's ends: how far is entered there.
+        """
         found: list[Sharding | None] = [None] * len(self.op.operands)
-        for operand, index, conditions in self.reads():
-            for c in conditions:
-                blamed = next((v for v in c.expression.variables if spread.get(v)), None)
-                if blamed is not None:
-                    return blamed
+        for operand, index, _ in self.reads():
             dims = []
             for k, e in enumerate(index):
-                digits = self._tile_along(e, self.op.operands[operand].shape[k], spread)
+                size = self.op.operands[operand].shape[k]
+                digits = self._tile_along(e, size, spread)
+                if isinstance(digits, Var) and halos is not None:
+                    reach = self._reach(e, size, spread)
+                    if reach is not None:
+                        digits, halos[operand, k] = reach
                 if isinstance(digits, Var):
                     return digits
                 dims.append(digits)
@@ -85,6 +92,12 @@ class Loops:
             if before is not None and before != made:
                 return next((v for v, d in spread.items() if d), None) or Declined("two reads of one operand need two tiles")
             found[operand] = made
+        windows = self._windows(halos or {})
+        for _, _, conditions in self.reads():
+            for c in _others(conditions, windows):
+                blamed = next((v for v in c.expression.variables if spread.get(v)), None)
+                if blamed is not None:
+                    return blamed
         return tuple([s or Sharding.whole(v.rank) for s, v in zip(found, self.op.operands, strict=True)])
 
     def _tile_along(self, e: Expr, size: int, spread: Spread) -> tuple[Digit, ...] | Var:
@@ -103,16 +116,40 @@ class Loops:
             return ()
         return mine[-1]
 
+    def _windows(self, halos: Halos) -> list[Expr]:
+        """The indices at which windows are read that reach over their tiles' ends."""
+        return [index[k] for operand, index, _ in self.reads() for k in range(len(index)) if (operand, k) in halos]
+
+    def _reach(self, e: Expr, size: int, spread: Spread) -> tuple[tuple[Digit, ...], tuple[int, int]] | None:
+        """The digits of the tile that a window is over, and how far it reaches below its begin and above its end."""
+        mine = [v for v in e.variables if spread.get(v)]
+        if len(mine) != 1:
+            return None
+        digits = spread[mine[0]]
+        parts = prod(d.size for d in digits)
+        rest = self._rest(e, size, digits, spread)
+        if size % parts or rest is None:
+            return None
+        low, high = Bounds(self.intervals(spread))(rest)
+        reach = low, high - (size // parts - 1)
+        return (digits, reach) if -low <= size // parts and reach[1] <= size // parts else None
+
+    def _rest(self, e: Expr, size: int, digits: Sequence[Digit], spread: Spread) -> Expr | None:
+        """Where `e` reads, counted from the begin of a tile; None where that depends on the process."""
+        shifted = {v: _number(d) * self.local_size(v, spread) + v for v, d in spread.items() if d}
+        block = size // prod(d.size for d in digits)
+        rest = simplify(substitute(e, shifted) - _number(digits) * block, self.intervals(spread))
+        return None if any(str(v).startswith("p") for v in rest.variables) else rest
+
     def inside(self, e: Expr, size: int, digits: Sequence[Digit], spread: Spread) -> Expr | None:
         """Where in its tile `e` reads; None where it may leave the tile, or where that depends on the process."""
-        block = size // prod(d.size for d in digits)
-        shifted = {v: _number(d) * self.local_size(v, spread) + v for v, d in spread.items() if d}
-        within = self.intervals(spread)
-        rest = simplify(substitute(e, shifted) - _number(digits) * block, within)
-        if any(str(v).startswith("p") for v in rest.variables):
+        if not digits and not any(spread.get(v) for v in e.variables):
+            return e  # as in the whole op, within what its conditions say
+        rest = self._rest(e, size, digits, spread)
+        if rest is None:
             return None
-        low, high = Bounds(within)(rest)
-        return rest if low >= 0 and high < block else None
+        low, high = Bounds(self.intervals(spread))(rest)
+        return rest if low >= 0 and high < size // prod(d.size for d in digits) else None
 
     def local_size(self, v: Var, spread: Spread) -> int:
         """How often a loop runs on one process."""
@@ -136,12 +173,11 @@ class Loops:
             for k, digits in enumerate(sharding.dims):
                 if not digits or any(d in used for d in digits):
                     continue
-                for v in index[k].variables:
-                    if v not in (*self.dims, *self.ranges) or made.get(v):
+                mine = [v for v in index[k].variables if v in (*self.dims, *self.ranges) and not made.get(v)]
+                for shares in _shared_out(digits, mine):
+                    if any(self.size(v) % prod(d.size for d in own) for v, own in shares.items()):
                         continue
-                    if self.size(v) % prod(d.size for d in digits):
-                        continue
-                    tried = {**made, v: digits}
+                    tried = {**made, **shares}
                     if self._tile_along(index[k], self.op.operands[operand].shape[k], tried) == digits:
                         made = tried
                         used |= set(digits)
@@ -150,18 +186,22 @@ class Loops:
 
     # ------------------------------------------------------------ the op on one process
 
-    def proved(self, local: Op, spread: Spread, operands: Sequence[Sharding]) -> bool:
+    def proved(self, local: Op, spread: Spread, operands: Sequence[Sharding], halos: Halos) -> bool:
         """Whether the op on tiles reads, of each tile, what the whole op reads there: by the expressions, else by isl."""
         there = edges_of(local, self.output)
         if isinstance(there, Declined) or len(there.reads) != len(self.edges.reads):
             return False
         within = self.intervals(spread)
         for mine, its in zip(self.edges.reads, there.reads, strict=True):
-            if mine.operand != its.operand or len(mine.map.constraints) != len(its.map.constraints):
+            if mine.operand != its.operand:
                 return False
             shape = self.op.operands[mine.operand].shape
             sharding = operands[mine.operand]
-            found = [self.inside(e, n, d, spread) for e, n, d in zip(mine.map.results, shape, sharding.dims, strict=True)]
+            found: list[Expr | None] = []
+            for k, (e, n, d) in enumerate(zip(mine.map.results, shape, sharding.dims, strict=True)):
+                halo = halos.get((mine.operand, k))
+                rest = self.inside(e, n, d, spread) if halo is None else self._rest(e, n, d, spread)
+                found.append(rest if rest is None or halo is None else rest + max(0, -halo[0]))
             if any(e is None for e in found):
                 return False
             inner = [e for e in found if e is not None]
@@ -169,9 +209,8 @@ class Loops:
                 self._equal(inner, its.map, spread)
             ):
                 return False
-            if [(c.expression, c.interval) for c in mine.map.constraints] != [
-                (c.expression, c.interval) for c in its.map.constraints
-            ]:
+            deciding = _others(_deciding(self.edges, mine.map.constraints), self._windows(halos))
+            if deciding != _deciding(there, its.map.constraints):
                 return False
         return self._same_runtimes(there, spread, operands)
 
@@ -200,6 +239,28 @@ class Loops:
         return bool(mine.to_isl().is_equal(other.to_isl()))
 
 
+def _shared_out(digits: tuple[Digit, ...], loops: Sequence[Var]) -> Iterator[dict[Var, tuple[Digit, ...]]]:
+    """The ways to give digits to loops: all to one of them, or the first ones to one and the rest to another."""
+    for v in loops:
+        yield {v: digits}
+    for first, second in permutations(loops, 2):
+        for k in range(1, len(digits)):
+            yield {first: digits[:k], second: digits[k:]}
+
+
+def _others(conditions: Sequence[Constraint], windows: Sequence[Expr]) -> tuple[Constraint, ...]:
+    """The conditions that do more than keep a window inside of its operand where a tile has a halo."""
+    return tuple([c for c in conditions if not any(c.expression is e for e in windows)])
+
+
+def _deciding(edges: OpEdges, conditions: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """The conditions that do not hold everywhere."""
+    within = {v.var: v.interval for v in (*edges.dims, *edges.ranges)} | {v.var: v.interval for v in edges.runtimes}
+    bounds = Bounds(within)
+    rows = [(c, bounds(c.expression)) for c in conditions]
+    return tuple([c for c, (low, high) in rows if low < c.interval.lower or high > c.interval.upper])
+
+
 def _is_zero(e: Expr) -> bool:
     return not e.terms and e.constant == 0
 
@@ -214,7 +275,5 @@ def loops_of(op: Op, output: int = 0) -> Loops | Declined:
     >>> print(*loops.operand_shardings({loops.dims[0]: (x,)}))
     [{}, {x}]
     """
-    if isinstance(op.definition.access, Declined):
-        return op.definition.access
     edges = edges_of(op, output)
     return edges if isinstance(edges, Declined) else Loops(op, output, edges)

@@ -102,11 +102,45 @@ class Sharding:
         """The array of which process p holds tiles[p]."""
         made = np.empty(tuple(shape), tiles[0].dtype)
         for p, tile in enumerate(tiles):
-            self.shard(made, p)[...] = tile
+            at, local = self.start(made.shape, p), self.local_shape(made.shape)
+            made[tuple([slice(a, a + n) for a, n in zip(at, local, strict=True)])] = tile
         return made
 
     def __str__(self) -> str:
-        return "[" + ", ".join("{" + ", ".join(map(str, dim)) + "}" for dim in self.dims) + "]"
+        return "[" + ", ".join("{" + ", ".join(shown(dim)) + "}" for dim in self.dims) + "]"
+
+
+def shown(digits: Sequence[Digit]) -> list[str]:
+    """Digits by name, neighbours that are an axis, or a part of one, together.
+
+    >>> shown([Digit(2, 2, "x:(1)2"), Digit(1, 2, "x:(2)2"), Digit(4, 2, "y:(2)2")])
+    ['x', 'y:(2)2']
+    """
+    made: list[Digit] = []
+    for d in digits:
+        last = made[-1] if made else None
+        axis, before, size = _part(d.name)
+        if last is not None and axis and last.stride == d.stride * d.size and _part(last.name)[0] == axis and before > 1:
+            first = _part(last.name)
+            made[-1] = Digit(d.stride, last.size * d.size, f"{axis}:({first[1]}){first[2] * size}")
+        else:
+            made.append(d)
+    return [_whole_axis(d, digits) for d in made]
+
+
+def _part(name: str) -> tuple[str, int, int]:
+    """An axis's name, and which part of it a sub-axis is."""
+    axis, _, rest = name.partition(":(")
+    before, _, size = rest.partition(")")
+    return (axis, int(before), int(size)) if before and size else ("", 1, 1)
+
+
+def _whole_axis(d: Digit, digits: Sequence[Digit]) -> str:
+    """An axis's own name where all of its parts are together."""
+    axis, before, _ = _part(d.name)
+    parts = [x for x in digits if _part(x.name)[0] == axis]
+    last = max((_part(x.name)[1] * _part(x.name)[2] for x in parts), default=0)
+    return axis if axis and before == 1 and d.size == last and d not in digits else str(d)
 
 
 def groups_along(digits: Sequence[Digit], processes: int) -> tuple[tuple[int, ...], ...]:

@@ -1,0 +1,499 @@
+"""The ops of one block, each from what it reads to what one process computes of it.
+
+The loops of an op are given digits of the process's number in every way that follows from how its operands are spread, or from
+how its result is wanted (`tiling.mesh.relations`); of these the cheapest is taken. Its cost: what moves the operands there, what
+combines partial results, what moves the result to where it is wanted, and the work. Where maps do not say what an op reads, or
+its loops cannot be spread, every process computes all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from hlo.clone import captured_values, clone_block
+from hlo.errors import Declined
+from hlo.module import Block, DenseArray, Op, Value
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts, definition
+from hlo.types import TensorType
+from indexing.expr import Expr, Var
+from tiling.mesh.annotations import AnnotationError, sharding_of
+from tiling.mesh.by_value import gather_by_value, row_dimension, seconds_by_value
+from tiling.mesh.groups import COLLECTIVES
+from tiling.mesh.local_ops import cloned, combination, filling, folds_in_parts, local_op, padded_dims
+from tiling.mesh.moves import Emitter, moves_between, moves_cost
+from tiling.mesh.relations import Halos, Loops, loops_of
+from tiling.mesh.shardings import Digit, Sharding
+from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
+from tiling.program.flatten import Program, flatten_region
+
+__all__ = ["Held", "Walk"]
+
+Spread = dict[Var, tuple[Digit, ...]]
+
+_PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
+"""Ops that compute on a tile something else than on the whole, though they read the same."""
+_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
+_IDENTITIES = ("sdy.propagation_barrier",)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A value of the partitioned program and the sharding that it has; `is_manual`: a shard as the program itself cuts it."""
+
+    value: Value
+    sharding: Sharding
+    is_manual: bool = False
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One way to compute an op: how its loops are spread, what its operands must be, what comes out, what it takes."""
+
+    spread: Spread
+    operands: tuple[Sharding, ...]
+    result: Sharding
+    partial: tuple[Digit, ...]
+    scattered: int | None
+    local: Op
+    halos: Halos
+    seconds: float
+
+
+@dataclass
+class Walk:
+    """The ops of one block, each from what it reads to what one process computes of it."""
+
+    whole: Written
+    emit: Emitter
+    held: dict[Value, Held]
+    program: Program
+    wanted: Sequence[Sharding | None]
+    lazy: dict[Value, Op] = field(default_factory=dict)
+    hints: dict[Value, Sharding] = field(default_factory=dict)
+    known: dict[tuple[Value, Sharding], Value] = field(default_factory=dict)
+    loops: dict[Op, Loops | Declined] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for v, s in zip(self.program.results, self.wanted, strict=True):
+            if s is not None:
+                self.hints.setdefault(v, s)
+        for op in reversed(self.program.ops):
+            self._hint_operands(op)
+
+    def _loops(self, op: Op) -> Loops | Declined:
+        if op not in self.loops:
+            if op.name in _PLACED or not op.definition.is_pure:
+                self.loops[op] = Declined("what it computes depends on more than what it reads")
+            elif len({r.shape for r in op.results if isinstance(r.type, TensorType)}) != 1:
+                self.loops[op] = Declined("its results have several shapes, or it has none")
+            elif not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
+                self.loops[op] = Declined("its values have no known shape")
+            elif any(captured_values(b) for b in op.regions):
+                self.loops[op] = Declined("its body reads values from outside")
+            else:
+                self.loops[op] = loops_of(op)
+        return self.loops[op]
+
+    def _hint_operands(self, op: Op) -> None:
+        """How operands are wanted, where it is known how a result is."""
+        constraint = self._constraint(op)
+        if constraint is not None:
+            self.hints.setdefault(op.operands[0], constraint)
+            return
+        hint = self.hints.get(op.results[0]) if op.results else None
+        folds = isinstance(op.definition.semantics, (Fold, SumOfProducts))
+        if self.whole.wishes == "none" or (folds and self.whole.wishes == "moves"):
+            return
+        loops = self._loops(op) if hint is not None else None
+        if hint is None or not isinstance(loops, Loops):
+            return
+        found = loops.operand_shardings(dict(zip(loops.dims, hint.dims, strict=True)))
+        if isinstance(found, tuple):
+            for v, s in zip(op.operands, found, strict=True):
+                if not s.is_whole:  # nobody wants all of it: it would only be no loss
+                    self.hints.setdefault(v, s)
+
+    def _constraint(self, op: Op) -> Sharding | None:
+        if op.name in _CONSTRAINTS:
+            return self.whole.atomic(sharding_of(str(op.attr("sharding")), self.whole.meshes), op.operands[0])
+        if op.name == "stablehlo.custom_call" and op.attr("call_target_name") == "Sharding":
+            written = self.whole.of_dictionary(op.extra)
+            return None if written is None else self.whole.atomic(written, op.operands[0])
+        return None
+
+    # ------------------------------------------------------------ values
+
+    def sharding(self, v: Value) -> Sharding:
+        """How a value is spread; one that is made where it is read is whole, or as it is wanted."""
+        if v in self.held:
+            return self.held[v].sharding
+        return self.hints.get(v, Sharding.whole(v.rank))
+
+    def at(self, v: Value, s: Sharding, reason: str) -> Value:
+        """A value in a sharding: moved there, or made there."""
+        key = (v, s)
+        if key not in self.known:
+            if v in self.held:
+                held = self.held[v]
+                moves = moves_between(held.sharding, s)
+                self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
+            else:
+                self.known[key] = self._made_at(v, s)
+        return self.known[key]
+
+    def _made_at(self, v: Value, s: Sharding) -> Value:
+        op = self.lazy[v]
+        if isinstance(op.definition.semantics, Literal):
+            dense: DenseArray = op.attr("value")
+            local = s.local_type(v.tensor)
+            one = dense.array.reshape(-1)[:1].reshape((1,) * v.rank)
+            array = np.broadcast_to(one, local.static_shape)
+            return self.emit.op("stablehlo.constant", (), {"value": DenseArray(local, array)}, [local])[0]
+        choice = self._choice(op, dict(zip(self._must(op).dims, s.dims, strict=True)), None)
+        if choice is None or choice.result != s:
+            choice = self._choice(op, {}, None)
+            assert choice is not None
+        made = self._emitted(op, choice)[0]
+        return self.emit.moved(made, v.tensor, moves_between(choice.result, s), "")
+
+    def _must(self, op: Op) -> Loops:
+        loops = self._loops(op)
+        assert isinstance(loops, Loops)
+        return loops
+
+    # ------------------------------------------------------------ ops
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Appends what a process computes of each op."""
+        for op in ops:
+            if op.definition.is_terminator:
+                continue
+            if self._is_manual(op):
+                self._own(op)
+                continue
+            constraint = self._constraint(op)
+            if constraint is not None:
+                v = self.at(op.operands[0], constraint, f"{op.name} wants it so")
+                self.held[op.results[0]] = Held(v, constraint)
+            elif op.name in _IDENTITIES:
+                self._same(op)
+            elif op.name == "sdy.sharding_group":
+                continue
+            elif op.name == "sdy.manual_computation":
+                self._manual(op)
+            elif self._is_lazy(op):
+                self.lazy[op.results[0]] = op
+            elif op.regions and op.definition.is_control:
+                self._control(op)
+            else:
+                self._one(op)
+
+    def _is_manual(self, op: Op) -> bool:
+        """Whether an op is of a part that the program has written for one process."""
+        return target_of(op) == TO_SHARD or any(v in self.held and self.held[v].is_manual for v in op.operands)
+
+    def _own(self, op: Op) -> None:
+        """An op of such a part as it is; or the way into the part or out of it."""
+        if target_of(op) == TO_SHARD:
+            v = op.operands[0]
+            held = Held(self.at(v, self.sharding(v), ""), Sharding.whole(op.results[0].rank), True)
+            if held.value.type != op.results[0].type:
+                raise AnnotationError(f"{TO_SHARD}: expected a shard {held.value.type} of {v.type}, found {op.results[0].type}")
+            self.held[op.results[0]] = held
+            return
+        if target_of(op) == "Sharding":
+            self.held[op.results[0]] = self.held[op.operands[0]]
+            return
+        if target_of(op) == TO_WHOLE:
+            written = self.whole.of_dictionary(op.extra)
+            s = Sharding.whole(op.results[0].rank) if written is None else self.whole.atomic(written, op.results[0])
+            self.held[op.results[0]] = Held(self.held[op.operands[0]].value, s)
+            return
+        outside = [*op.operands, *(v for b in op.regions for v in captured_values(b))]
+        made = cloned(op, {v: self.at(v, Sharding.whole(v.rank), "a part for one process reads it") for v in outside})
+        self.emit.block.ops.append(made)
+        for r, v in zip(op.results, made.results, strict=True):
+            self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0), True)
+
+    def _same(self, op: Op) -> None:
+        v = op.operands[0]
+        s = self.sharding(v)
+        self.held[op.results[0]] = Held(self.at(v, s, ""), s)
+
+    def _is_lazy(self, op: Op) -> bool:
+        """Whether an op costs nothing to compute wherever its result is read: of constants, iotas and scalars."""
+        if len(op.results) != 1 or op.regions:
+            return False
+        if not isinstance(op.results[0].type, TensorType) or not op.results[0].type.is_static:
+            return False
+        semantics = op.definition.semantics
+        if isinstance(semantics, Literal):
+            dense: DenseArray = op.attr("value")
+            return dense.is_splat and dense.array.size > 0
+        if not isinstance(semantics, (Elementwise, Move, Generate)) or not op.results[0].rank:
+            return False
+        loops = self._loops(op)
+        if not isinstance(loops, Loops) or loops.edges.runtimes:
+            return False
+        return all(v not in self.held or not v.rank for v in op.operands)
+
+    def _one(self, op: Op) -> None:
+        """The cheapest way to compute an op."""
+        loops = self._loops(op)
+        hint = self.hints.get(op.results[0]) if op.results else None
+        choices = []
+        if isinstance(loops, Loops):
+            seen: list[Spread] = []
+            for spread in self._spreads(op, loops, hint):
+                if spread not in seen:
+                    seen.append(spread)
+                    choice = self._choice(op, spread, hint)
+                    if choice is not None:
+                        choices.append(choice)
+        best = min(choices, key=lambda c: c.seconds, default=None)
+        if self._by_value(op, None if best is None else best.seconds):
+            return
+        if best is None:
+            self._all_of_it(op, loops)
+            return
+        results = self._emitted(op, best)
+        for r, v in zip(op.results, results, strict=True):
+            self.held[r] = Held(v, best.result)
+
+    def _by_value(self, op: Op, other_seconds: float | None) -> bool:
+        """Gathers rows from tiles by their numbers, where that is cheaper than any other way."""
+        if not op.operands or op.operands[0] not in self.held:
+            return False
+        table = self.sharding(op.operands[0])
+        k = row_dimension(op, table)
+        if k is None:
+            return False
+        if other_seconds is not None and other_seconds <= seconds_by_value(op, table, self.whole.network):
+            return False
+        indices = self.at(op.operands[1], Sharding.whole(op.operands[1].rank), f"{op.name} reads all of it")
+        made = gather_by_value(self.emit, op, table, k, self.held[op.operands[0]].value, indices)
+        self.held[op.results[0]] = Held(made, Sharding.whole(op.results[0].rank))
+        return True
+
+    def _all_of_it(self, op: Op, loops: Loops | Declined) -> None:
+        spread = [v for v in op.operands if not self.sharding(v).is_whole]
+        if spread:
+            reason = loops.reason if isinstance(loops, Declined) else "no loop of it can be spread"
+            self.whole.kept_whole.append(f"{op.name}: {reason}")
+        operands = [self.at(v, Sharding.whole(v.rank), f"{op.name} reads all of it") for v in op.operands]
+        sizes = [r.type.size_elems for r in op.results if isinstance(r.type, TensorType) and r.type.is_static]
+        self.whole.work_seconds += sum(sizes) / self.whole.network.work_per_second
+        captured = [v for b in op.regions for v in captured_values(b)]
+        outside = {v: self.at(v, Sharding.whole(v.rank), f"{op.name} reads all of it") for v in captured}
+        regions = [clone_block(b, outside) for b in op.regions]
+        made = Op(op.definition, operands, op.attributes, regions, [r.type for r in op.results], op.location, op.extra)
+        self.emit.block.ops.append(made)
+        for r, v in zip(op.results, made.results, strict=True):
+            self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0))
+
+    def _spreads(self, op: Op, loops: Loops, hint: Sharding | None) -> Iterator[Spread]:
+        """The ways to spread an op's loops that follow from its operands, from its result, and from both."""
+        yield {}
+        starts: list[Spread] = [{}]
+        if hint is not None:
+            starts.append({v: d for v, d in zip(loops.dims, hint.dims, strict=True) if d})
+        held = [k for k, v in enumerate(op.operands) if v in self.held and not self.sharding(v).is_whole]
+        held.sort(key=lambda k: -op.operands[k].tensor.size_bytes)
+        for start in starts:
+            yield start
+            for first in held:
+                made = loops.follow(first, self.sharding(op.operands[first]), start)
+                yield dict(made)
+                for k in held:
+                    made = loops.follow(k, self.sharding(op.operands[k]), made)
+                yield dict(made)
+                if padded_dims(op):
+                    yield {**made, **self._over_windows(op, loops, first, made)}
+                made = {v: d for v, d in made.items() if d and self._may_spread(op, loops, v, d)}
+                # What no loop follows may go to a loop that is free: an exchange, where else all would be gathered.
+                used = {d for digits in made.values() for d in digits}
+                left = tuple([d for d in self.sharding(op.operands[first]).digits if d not in used])
+                for v in loops.dims:
+                    if left and not made.get(v):
+                        yield {**made, v: left}
+
+    def _over_windows(self, op: Op, loops: Loops, operand: int, made: Spread) -> Spread:
+        """The loops that move windows along the dimensions of an operand that are spread."""
+        used = {d for digits in made.values() for d in digits}
+        found: Spread = {}
+        for number, index, _ in loops.reads():
+            for k, digits in enumerate(self.sharding(op.operands[operand]).dims if number == operand else ()):
+                own = [v for v in index[k].variables if v in loops.dims and not made.get(v)]
+                if digits and len(own) == 1 and not used & set(digits):
+                    found[own[0]] = digits
+        return found
+
+    def _choice(self, op: Op, spread: Spread, hint: Sharding | None) -> _Choice | None:
+        """One way to compute an op, without the loops that cannot be spread so; None where there is no such way."""
+        loops = self._must(op)
+        spread = {v: d for v, d in spread.items() if d and self._may_spread(op, loops, v, d)}
+        halos: Halos = {}
+        while True:
+            halos.clear()
+            operands = loops.operand_shardings(spread, halos if padded_dims(op) else None)
+            if isinstance(operands, Var):
+                del spread[operands]
+            elif isinstance(operands, Declined):
+                return None
+            else:
+                break
+        result = Sharding(tuple([spread.get(v, ()) for v in loops.dims]))
+        local = local_op(op, operands, result, halos)
+        if spread and (local is None or not self._proved(op, local, spread, operands, halos)):
+            return None
+        assert local is not None
+        partial = tuple([d for v in loops.ranges for d in spread.get(v, ())])
+        scattered = next(
+            (k for k in range(len(result.dims)) if partial and hint is not None and hint.dims[k] == (*result.dims[k], *partial)
+             and (op.results[0].shape[k] // result.parts(k)) % prod(d.size for d in partial) == 0 and len(op.results) == 1),
+            None,
+        )  # fmt: skip
+        final = result if scattered is None else Sharding(
+            tuple([(*d, *partial) if k == scattered else d for k, d in enumerate(result.dims)])
+        )  # fmt: skip
+        seconds = self._seconds(op, loops, operands, result, final, partial, scattered, hint)
+        for (k, dim), (low, high) in halos.items():
+            tile = operands[k].local_type(op.operands[k].tensor)
+            row_bytes = tile.size_bytes // max(1, tile.static_shape[dim])
+            seconds += sum(self.whole.network.seconds(row_bytes * rows, 2) for rows in (-low, high) if rows > 0)
+        return _Choice(spread, operands, final, partial, scattered, local, halos, seconds)
+
+    def _proved(self, op: Op, local: Op, spread: Spread, operands: Sequence[Sharding], halos: Halos) -> bool:
+        """Whether each result of the op on tiles reads there what the whole op reads."""
+        for k in range(len(op.results)):
+            loops = self._must(op) if k == 0 else loops_of(op, k)
+            if isinstance(loops, Declined) or not loops.proved(local, spread, operands, halos):
+                return False
+        return True
+
+    def _may_spread(self, op: Op, loops: Loops, v: Var, digits: tuple[Digit, ...]) -> bool:
+        if loops.size(v) % prod(d.size for d in digits):
+            return False
+        semantics = op.definition.semantics
+        if v in loops.ranges:
+            return isinstance(semantics, SumOfProducts) or (isinstance(semantics, Fold) and folds_in_parts(op, semantics))
+        if isinstance(semantics, Generate):
+            value = semantics.value(op, loops.dims)
+            return isinstance(value, Expr) and v not in value.variables
+        return True
+
+    def _seconds(
+        self, op: Op, loops: Loops, operands: Sequence[Sharding], result: Sharding, final: Sharding, partial: tuple[Digit, ...],
+        scattered: int | None, hint: Sharding | None,
+    ) -> float:  # fmt: skip
+        network = self.whole.network
+        seconds = 0.0
+        for v, s in zip(op.operands, operands, strict=True):
+            if v in self.held and (v, s) not in self.known:
+                seconds += moves_cost(moves_between(self.sharding(v), s), v.tensor, network)
+        for r in op.results:
+            if partial:
+                n = prod(d.size for d in partial)
+                held = result.local_type(r.tensor).size_bytes
+                rounds = 1 if scattered is not None else 2
+                seconds += network.seconds(held * (n - 1) // n * rounds, n)
+            if hint is not None:
+                seconds += moves_cost(moves_between(final, hint), r.tensor, network)
+        return seconds + self._work_seconds(loops, prod([d.size for d in (*result.digits, *partial)]))
+
+    def _work_seconds(self, loops: Loops, parts: int) -> float:
+        work = prod([loops.size(v) for v in (*loops.dims, *loops.ranges)])
+        return work / parts / self.whole.network.work_per_second
+
+    def _emitted(self, op: Op, choice: _Choice) -> list[Value]:
+        operands = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, choice.operands, strict=True)]
+        for (k, dim), reach in choice.halos.items():
+            outside = filling(op)
+            fill = None if outside is None else self.at(outside, Sharding.whole(0), f"{op.name} fills with it")
+            digits, reason = choice.operands[k].dims[dim], f"{op.name} reads around its tile"
+            operands[k] = self.emit.with_halo(operands[k], digits, dim, reach, fill, reason)
+        local = choice.local
+        parts = prod([d.size for digits in choice.spread.values() for d in digits])
+        self.whole.work_seconds += self._work_seconds(self._must(op), parts)
+        made = Op(op.definition, operands, local.attributes, local.regions, [r.type for r in local.results], op.location,
+                  op.extra, [r.name for r in op.results])  # fmt: skip
+        self.emit.block.ops.append(made)
+        if not choice.partial:
+            return list(made.results)
+        body = combination(op)
+        reason = f"{op.name} folds over a loop that is spread"
+        if choice.scattered is not None:
+            return [self.emit.scattered(made.results[0], choice.partial, choice.scattered, body, reason)]
+        return [self.emit.reduced(v, choice.partial, body, reason) for v in made.results]
+
+    # ------------------------------------------------------------ regions
+
+    def _manual(self, op: Op) -> None:
+        """A body that the program itself has written for one process: its operands are brought to where it wants them."""
+        body = op.regions[0]
+        inner: dict[Value, Value] = {}
+        for v, a, s in zip(op.operands, body.arguments, self.whole.per_value(op, "in_shardings"), strict=True):
+            wanted = self._as_in_body(self.whole.atomic(s, v), v, a)
+            inner[a] = self.at(v, wanted, "the body of sdy.manual_computation takes it so")
+        for captured in captured_values(body):
+            if captured not in inner:
+                inner[captured] = self.at(captured, Sharding.whole(captured.rank), "a body reads all of it")
+        for part in body.ops[:-1]:
+            made = cloned(part, inner)
+            self.emit.block.ops.append(made)
+            inner.update(zip(part.results, made.results, strict=True))
+        for r, v, s in zip(op.results, body.ops[-1].operands, self.whole.per_value(op, "out_shardings"), strict=True):
+            self.held[r] = Held(inner[v], self._as_in_body(self.whole.atomic(s, r), r, v))
+
+    def _as_in_body(self, s: Sharding, v: Value, inside: Value) -> Sharding:
+        """A sharding without the digits that are not the body's own to see: its shards are larger by these."""
+        if s.local_shape(v.tensor.static_shape) == inside.shape:
+            return s
+        dims = []
+        for k, digits in enumerate(s.dims):
+            kept = digits
+            while kept and v.shape[k] // prod(d.size for d in kept) != inside.shape[k]:
+                kept = kept[:-1]
+            dims.append(kept)
+        made = Sharding(tuple(dims))
+        if made.local_shape(v.tensor.static_shape) != inside.shape:
+            raise AnnotationError(f"sdy.manual_computation: the sharding {s} of {v.type} gives no shard {inside.type}")
+        return made
+
+    def _control(self, op: Op) -> None:
+        """A loop or a branch: what goes round in a loop keeps its sharding; predicates are whole, so that processes agree."""
+        is_loop = op.name == "stablehlo.while"
+        names = [f"region{k}" for k in range(len(op.regions))]
+        regions = [flatten_region(self.whole.module, b, n) for b, n in zip(op.regions, names, strict=True)]
+        carried = [self.sharding(v) for v in op.operands] if is_loop else []
+        operands = (
+            [self.at(v, s, "a loop begins with it so") for v, s in zip(op.operands, carried, strict=True)]
+            if is_loop
+            else [self.at(op.operands[0], Sharding.whole(0), "it decides which branch runs")]
+        )
+        wanted = carried if is_loop else [self.hints.get(r, Sharding.whole(r.rank)) for r in op.results]
+        blocks = []
+        for k, region in enumerate(regions):
+            is_test = is_loop and k == 0
+            arguments = carried if is_loop else []
+            block = Block([s.local_type(a.tensor) for a, s in zip(region.arguments, arguments, strict=True)])
+            held = {a: Held(v, s) for a, v, s in zip(region.arguments, block.arguments, arguments, strict=True)}
+            for outside, inside in region.outside:
+                s = self.sharding(outside)
+                held[inside] = Held(self.at(outside, s, "a region reads it"), s)
+            finals = [Sharding.whole(0)] if is_test else wanted
+            emit = Emitter(self.emit.processes, block, self.emit.told, self.emit.channels)
+            walk = Walk(self.whole, emit, held, region.program, finals)
+            walk.ops(region.program.ops)
+            results = [walk.at(v, s, "it leaves the region so") for v, s in zip(region.program.results, finals, strict=True)]
+            block.ops.append(Op(definition("stablehlo.return"), results))
+            blocks.append(block)
+        types = [s.local_type(r.tensor) for r, s in zip(op.results, wanted, strict=True)]
+        made = Op(op.definition, operands, op.attributes, blocks, types, op.location, op.extra)
+        self.emit.block.ops.append(made)
+        for r, v, s in zip(op.results, made.results, wanted, strict=True):
+            self.held[r] = Held(v, s)
