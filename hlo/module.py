@@ -205,6 +205,12 @@ class Module:
     foreign: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
 
+    def __copy__(self) -> Module:
+        """A module of the same functions. (Pickles and deep copies go through its text: `hlo.text`.)"""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
     def function(self, name: str | None = None) -> Function:
         """The function called `name` (default: the entry; a module with a single function has that one as its entry).
 

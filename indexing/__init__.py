@@ -7,7 +7,7 @@
     sets          spans, regions (boxes, or isl sets where boxes do not do)
     questions     questions, layout
     exact/        the judge, isl: isl_sets, isl, from_isl, relation, images, inverse (input to output)
-    show/         printer, display, sympy_bridge
+    show/         printer, display, affine (MLIR), sympy_bridge
 
 `import indexing` loads neither isl nor sympy: isl comes with the first question that boxes and rules cannot answer, sympy with
 `indexing.show.sympy_bridge`. docs/index-maps.md shows the use.
@@ -40,6 +40,7 @@ from indexing.program import maps_from
 from indexing.regions import Region
 from indexing.show import display as _display  # fill the tables of printers
 from indexing.show import printer as _printer
+from indexing.show.affine import affine_map, affine_set, parse_affine_map
 
 __all__ = [
     "Const",
@@ -52,6 +53,8 @@ __all__ = [
     "RuntimeVariable",
     "Var",
     "Variable",
+    "affine_map",
+    "affine_set",
     "clear_caches",
     "coefficients",
     "compose",
@@ -65,6 +68,7 @@ __all__ = [
     "minimum",
     "mod",
     "output_to_input",
+    "parse_affine_map",
     "parse_expr",
     "parse_map",
     "simplify",

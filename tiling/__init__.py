@@ -1,5 +1,8 @@
 """Tiles, fusions and schedules: which ops become one kernel, in which loops, with what in which buffer."""
 
+from tiling.choices.valid_tilings import Tiling, powers_of_two, valid_tilings
+from tiling.files.isl_schedule import isl_schedule
+from tiling.files.mlir import as_mlir
 from tiling.files.plan_file import PlanFileError, load_plan
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
@@ -50,13 +53,17 @@ __all__ = [
     "Tile",
     "TileAnalysis",
     "TiledValue",
+    "Tiling",
     "TilingSpace",
+    "as_mlir",
     "coalesced",
     "coalescing",
     "exact_tile",
+    "isl_schedule",
     "load_plan",
     "operand_tiles",
     "plan",
+    "powers_of_two",
     "prove",
     "prove_memory",
     "reached_tiles",
@@ -64,6 +71,7 @@ __all__ = [
     "symbolic_tile",
     "tile_analysis",
     "tiled",
+    "valid_tilings",
     "with_loop_order",
     "with_schedule",
 ]

@@ -19,7 +19,7 @@ from codegen.ship.call_data import call_data, data_of
 from codegen.ship.errors import ExportError
 from codegen.ship.objects import CSources
 from codegen.ship.save import plan_for, write_inputs
-from codegen.ship.targets import file_target
+from codegen.ship.targets import default_name, file_target
 from codegen.ship.toolchain import toolchain
 
 __all__ = ["c_name", "c_sources", "shared_library"]
@@ -39,7 +39,7 @@ def c_name(path: str | os.PathLike[str]) -> str:
 def shared_library(
     executable: Executable,
     path: str | os.PathLike[str],
-    target: str = "host",
+    target: str | None = None,
     with_header: bool = True,
     compiler: Sequence[str] | None = None,
 ) -> tuple[Path, ...]:
@@ -48,7 +48,7 @@ def shared_library(
     Raises ExportError for a program with a step that is no kernel, for a kernel that the target's C has no form of, and where
     there is no linker.
     """
-    chosen = file_target(target)
+    chosen = file_target(target or default_name())
     data = call_data(plan_for(executable.plan, chosen), chosen)
     name, to = c_name(path), Path(path)
     with tempfile.TemporaryDirectory(prefix="tilewright-ship-") as folder:
@@ -62,13 +62,13 @@ def shared_library(
     return to, own
 
 
-def c_sources(executable: Executable, folder: str | os.PathLike[str], target: str = "host") -> tuple[Path, ...]:
+def c_sources(executable: Executable, folder: str | os.PathLike[str], target: str | None = None) -> tuple[Path, ...]:
     """Writes the whole program as C into a folder, which is made; returns the files' paths.
 
     `cc -O3 -fno-math-errno -ffp-contract=off -fwrapv FOLDER/*.c -lm -pthread` with a `main` makes a program of it. Kernels use
     the instructions of `target` only where the compiler is told that it may. Raises ExportError as `shared_library` does.
     """
-    chosen = replace(file_target(target), through_c=True)
+    chosen = replace(file_target(target or default_name()), through_c=True)
     to, code = Path(folder), CSources(chosen.target)
     data = data_of(Executable(plan_for(executable.plan, chosen), None, None, code), chosen, code)
     name = c_name(to)

@@ -20,10 +20,9 @@ from codegen.ship.c_text import call_source, header
 from codegen.ship.call_data import CallData, call_data
 from codegen.ship.errors import ExportError
 from codegen.ship.objects import CSources
-from codegen.ship.targets import FileTarget, file_target
+from codegen.ship.targets import FileTarget, default_name, file_target
 from codegen.ship.toolchain import Toolchain, toolchain
 from codegen.supports import supports
-from codegen.target import default_target
 from tilewright_runtime import container, native, program
 from tiling import Plan, plan
 
@@ -49,18 +48,14 @@ def save(
 ) -> None:
     """Writes a file with one program, or with the same program for several sets of shapes.
 
-    `targets` are names of `codegen.ship.targets` (default: the CPU that the program was compiled for); `trees` are, for each
+    `targets` are names of `codegen.ship.targets` (default: what kernels are compiled for here); `trees` are, for each
     program, those of its arguments and results (`tilewright_runtime.trees`) or None; `compiler` links (default:
     `codegen.ship.toolchain`). Raises ExportError for a program with a step that is no kernel, and where there is no linker.
     """
     programs = [executables] if isinstance(executables, Executable) else list(executables)
     if not programs:
         raise ExportError("a file of no program")
-    names = list(dict.fromkeys(targets or ["host"]))
-    chosen = [file_target(n) for n in names]
-    if not targets and default_target() != chosen[0].target:  # TILEWRIGHT_TARGET
-        narrow = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "baseline": "x86-64"}[os.environ["TILEWRIGHT_TARGET"]]
-        chosen = [file_target(narrow)]
+    chosen = [file_target(n) for n in dict.fromkeys(targets or [default_name()])]
     # The loader takes the first that runs: the one that needs most.
     chosen.sort(key=lambda t: (-t.target.vector_bytes, -len(t.features)))
     sections: list[bytes] = []

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.ship.errors import ExportError
-from codegen.target import Target, host_target, is_macos
+from codegen.target import Target, default_target, host_target, is_macos
 
-__all__ = ["NAMES", "FileTarget", "file_target"]
+__all__ = ["NAMES", "FileTarget", "default_name", "file_target"]
 
 _V2 = "+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _LEVELS = {"x86-64": "baseline", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
@@ -55,6 +55,12 @@ class FileTarget:
     def system(self) -> str:
         """What `platform.system()` says there."""
         return "Darwin" if is_macos(self.target.triple) else "Linux"
+
+
+def default_name() -> str:
+    """The target of files that name none: what kernels are compiled for here (TILEWRIGHT_TARGET), by the name in files."""
+    target = default_target()
+    return next((n for n, own in _LEVELS.items() if target == Target.named(own)), "host") if target != host_target() else "host"
 
 
 def file_target(name: str) -> FileTarget:

@@ -45,8 +45,9 @@ def parse(text: str | bytes, name: str = "<text>") -> Module:
             gc.enable()
 
 
-# Pickles and copies of a module go through its text: what text does not say (objects' places in memory) is nobody's.
-copyreg.pickle(Module, lambda module: (parse, (str(module),)))
+# Pickles and deep copies of a module go through its text: what text does not say (objects' places in memory) is nobody's, but for
+# the name of the entry, which HLO text says and StableHLO text does not.
+copyreg.pickle(Module, lambda module: (parse, (str(module),), {"entry_name": module.entry_name}))
 
 
 def load(path: str | os.PathLike[str]) -> Module:

@@ -16,7 +16,7 @@ import tilewright_runtime
 from codegen.c.compile import c_compiler
 from codegen.ship.errors import ExportError
 from codegen.ship.library import c_name, c_sources, shared_library
-from codegen.ship.targets import file_target
+from codegen.ship.targets import default_name, file_target
 from codegen.ship.toolchain import toolchain
 from tests.commands.command_line import called
 from tests.ship.shipping import PROGRAMS, SCALED, WIDE, compiled, needs_compiler
@@ -222,7 +222,7 @@ def test_the_command_exports(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0 and done.stdout == f"{tmp_path / 'wide.tw'}: {(tmp_path / 'wide.tw').stat().st_size} bytes\n"
     done = called("export", program, "-o", library, "--kind", "shared", "--header", "--json")
     assert done.returncode == 0 and '"schema": "tilewright.export/1"' in done.stdout
-    assert (tmp_path / "wide.h").read_text().startswith("/* A compiled program, for host")
+    assert (tmp_path / "wide.h").read_text().startswith(f"/* A compiled program, for {default_name()} (")
     assert called("export", program, "-o", str(tmp_path / "c"), "--kind", "c").returncode == 0
     for arguments, message in (
         (["-o", library, "--kind", "shared", "--target", "host", "--target", "x86-64"], "--kind shared: one --target, found"),

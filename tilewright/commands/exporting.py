@@ -14,6 +14,7 @@ import codegen
 from codegen.ship.errors import ExportError
 from codegen.ship.library import c_sources, shared_library
 from codegen.ship.save import save
+from codegen.ship.targets import default_name
 from tilewright.commands import report
 from tilewright.commands.programs import entry_of, load
 from tilewright.commands.progress import Clock
@@ -34,6 +35,7 @@ def export(args: argparse.Namespace) -> int:
     with clock.step("compiling", "compile"):
         made = [codegen.compile(m, f.name, threads=args.threads) for m, f in zip(modules, functions, strict=True)]
     began = time.perf_counter()
+    one = args.targets[0] if args.targets else default_name()
     paths: tuple[Path, ...]
     with clock.step("writing", "write"):
         if args.kind == "program":
@@ -42,12 +44,12 @@ def export(args: argparse.Namespace) -> int:
         elif len(made) > 1:
             raise ExportError(f"--kind {args.kind}: one program, found {len(made)}")
         elif args.kind == "shared":
-            paths = shared_library(made[0], args.output, (args.targets or ["host"])[0], args.header)
+            paths = shared_library(made[0], args.output, one, args.header)
         else:
-            paths = c_sources(made[0], args.output, (args.targets or ["host"])[0])
+            paths = c_sources(made[0], args.output, one)
     document: dict[str, Any] = {
         "schema": "tilewright.export/1", "file": args.file, "entry": functions[0].name, "kind": args.kind,
-        "targets": args.targets or ["host"], "files": [{"path": str(p), "bytes": os.path.getsize(p)} for p in paths],
+        "targets": args.targets or [one], "files": [{"path": str(p), "bytes": os.path.getsize(p)} for p in paths],
         "kernels": sum(len(m.kernels) for m in made), "seconds": {**clock.seconds, "write": time.perf_counter() - began},
     }  # fmt: skip
     if args.json:

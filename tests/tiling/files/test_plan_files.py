@@ -129,7 +129,10 @@ def test_other_files_are_refused_with_what_differs(tmp_path: pathlib.Path, monke
 @needs_linker
 def test_pickles_and_copies() -> None:
     module = hlo.load(FILES["top_k"])
+    assert copy.copy(module).functions is module.functions
+    module.entry_name = "main"
     for other in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        assert other.entry_name == module.entry_name
         assert str(other) == str(module) and other is not module
         hlo.verify(other)
     plan = planned(FILES["top_k"], MACHINE, kernels=True)

@@ -1,0 +1,1 @@
+"""What a compiler engineer chooses among: all tilings of a kernel under constraints of one's own, with their costs."""
