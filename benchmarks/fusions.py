@@ -80,8 +80,8 @@ def jax_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[[], Arrays]]
 
 def torch_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[[], Arrays]]]:
     """The same in PyTorch, as its users write it."""
-    import torch  # type: ignore[import-not-found]
-    from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu  # type: ignore[import-not-found]
+    import torch
+    from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
     def with_gradients(f: Callable[..., Any], seeded: bool) -> Callable[..., Any]:
         def both(*given: Any) -> Any:
