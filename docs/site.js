@@ -52,8 +52,8 @@
       said.textContent = words.length ? `${shown} of ${rows.length}` : "";
     });
     box.append(input, said);
+    table.classList.add("filtered");
     const holder = table.closest(".wy-table-responsive") || table;
-    holder.classList.add("filtered");
     holder.parentNode.insertBefore(box, holder);
   };
 

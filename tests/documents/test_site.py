@@ -50,7 +50,7 @@ def asked(site: pathlib.Path, page: str, script: str, width: int) -> Any:
 def test_the_table_of_ops(site: pathlib.Path) -> None:
     """Its columns are all to be seen at 1300 pixels (`emit` was behind the edge), and words leave the rows that have them."""
     found = asked(site, "op-table", """
-        const table = document.querySelector(".filtered table"), edge = (e) => e.getBoundingClientRect().right;
+        const table = document.querySelector("table.filtered"), edge = (e) => e.getBoundingClientRect().right;
         const emit = [...table.querySelectorAll("th")].find((h) => h.textContent === "emit");
         const input = document.querySelector(".filter input"),
         rows = () => [...table.querySelectorAll("tbody tr")].filter((r) => !r.hidden).length;

@@ -14,7 +14,7 @@ from tests.conftest import BROWSER
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --disable-dev-shm-usage --virtual-time-budget=4000"
+    " --disable-component-update --disable-sync --disable-dev-shm-usage --virtual-time-budget=4000 --allow-file-access-from-files"
 ).split()
 
 
