@@ -234,6 +234,20 @@ def test_stages(softmax: Explorer) -> None:
 
 
 @pytest.mark.slow
+def test_boxes_follow_the_flow() -> None:
+    """An op that two kernels compute made a circle of them, and all stood in one row."""
+    page = tilewright.explore(hlo.load("examples/encoder_block.mlir"))
+    found = answers(page.html, """
+        const tops = app.graph.groups.filter((g) => g.kind === "kernel").map((g) => app.graph.places.get(g.key)[1]);
+        const overlaps = [...app.graph.places.values()].some(([x, y, a], i, all) => all.some(([u, v, b], j) =>
+          i < j && x < u + b.wide && u < x + a.wide && y < v + b.high && v < y + a.high));
+        return [tops, overlaps]
+    """)  # fmt: skip
+    tops, overlaps = found
+    assert len(tops) == 5 and tops == sorted(set(tops)) and not overlaps
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(390, 844), (1300, 900)])
 def test_nothing_is_wider_than_the_window(softmax: Explorer, size: tuple[int, int]) -> None:
     found = answers(softmax.html, """

@@ -199,7 +199,10 @@ def document(plan: Plan, executable: Executable | None = None, origin: str = "",
     add(program.arguments, "argument")
     for op in program.ops:
         add(op.results, "value")
-    home = {op: k for k, step in enumerate(plan.steps) for op in (step.ops if isinstance(step, Fusion) else (step.op,))}
+    home: dict[Op, int] = {}
+    for k, step in enumerate(plan.steps):
+        for op in step.ops if isinstance(step, Fusion) else (step.op,):
+            home.setdefault(op, k)  # what is computed again in later kernels belongs to the first
     maps, ops = _Maps(), []
     for op in program.ops:
         operands = add(op.operands, "constant")
