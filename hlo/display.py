@@ -6,10 +6,12 @@ imports point one way; the package imports its printers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
+from html import escape
 from typing import Any
 
-__all__ = ["as_document", "as_html", "as_latex", "as_text"]
+__all__ = ["as_document", "as_html", "as_latex", "as_text", "facts_as_html"]
 
 
 @singledispatch
@@ -34,3 +36,13 @@ def as_latex(x: object) -> str:
 def as_document(x: object) -> dict[str, Any]:
     """Plain data for JSON. Raises TypeError as `as_text` does."""
     raise TypeError(f"no document of {type(x).__name__}")
+
+
+def facts_as_html(title: str, facts: Sequence[tuple[str, object]]) -> str:
+    """A table with a name and a text in each row, under a title; everything is escaped.
+
+    >>> facts_as_html("op", [("reads", "<x>")])
+    '<p><code>op</code></p><table><tr><th>reads</th><td><code>&lt;x&gt;</code></td></tr></table>'
+    """
+    rows = "".join(f"<tr><th>{escape(name)}</th><td><code>{escape(str(fact))}</code></td></tr>" for name, fact in facts)
+    return f"<p><code>{escape(title)}</code></p><table>{rows}</table>"

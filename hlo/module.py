@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo.display import as_text
+from hlo.display import as_text, facts_as_html
 from hlo.errors import Location
 from hlo.registry import OpDefinition
 from hlo.types import FunctionType, TensorType, Type
@@ -82,6 +82,12 @@ class Value:
 
     def __repr__(self) -> str:
         return f"<%{self.name or '?'}: {self.type}>"
+
+    def _repr_html_(self) -> str:
+        """Its type, and where it comes from."""
+        op = self.op
+        source = f"result {self.index} of {op!r}" if op is not None else f"argument {self.index} of a block"
+        return facts_as_html(f"%{self.name or '?'}", [("type", self.type), ("comes from", source)])
 
 
 class Block:
@@ -160,6 +166,14 @@ class Op:
         ins = ", ".join(f"%{v.name or '?'}" for v in self.operands)
         return f"<{outs}{' = ' if outs else ''}{self.name}({ins})>"
 
+    def _repr_html_(self) -> str:
+        """Its operands and results with their types, attributes, regions, and its place in the text."""
+        facts: list[tuple[str, object]] = [(f"operand {k}", f"%{v.name or '?'}: {v.type}") for k, v in enumerate(self.operands)]
+        facts += [(name, value) for name, value in self.attributes.items()]
+        facts += [(f"region {k}", _block_words(b)) for k, b in enumerate(self.regions)]
+        facts += [(f"result {k}", f"%{v.name or '?'}: {v.type}") for k, v in enumerate(self.results)]
+        return facts_as_html(self.name, [*facts, ("place", self.location or "made by a builder")])
+
 
 @dataclass(eq=False)
 class Function:
@@ -185,6 +199,15 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<Function @{self.name}: {self.type}, {_op_count(self.body)}>"
+
+    def _repr_html_(self) -> str:
+        """Its arguments, its results, and its ops line by line up to a number."""
+        facts: list[tuple[str, object]] = [(f"argument {k}", f"%{v.name or '?'}: {v.type}") for k, v in enumerate(self.arguments)]
+        facts += [(f"op {k}", repr(op)) for k, op in enumerate(self.body.ops[:_SHOWN_OPS])]
+        if len(self.body.ops) > _SHOWN_OPS:
+            facts.append(("…", f"{len(self.body.ops) - _SHOWN_OPS} more ops"))
+        facts += [(f"result {k}", t) for k, t in enumerate(self.result_types)]
+        return facts_as_html(f"@{self.name}", facts)
 
 
 @dataclass(eq=False)
@@ -257,6 +280,14 @@ def as_module(given: object) -> Module:
         return given
     hint = ": hlo.parse makes one of a text, hlo.load of a file" if isinstance(given, str | bytes | os.PathLike) else ""
     raise TypeError(f"expected a module, found {type(given).__name__}{hint}")
+
+
+_SHOWN_OPS = 100
+
+
+def _block_words(block: Block) -> str:
+    arguments = ", ".join(f"%{v.name or '?'}: {v.type}" for v in block.arguments)
+    return f"({arguments}), {_op_count(block)}"
 
 
 def _op_count(block: Block) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
+from hlo.display import facts_as_html
 from hlo.lazy import cached_property
 
 __all__ = [
@@ -106,6 +107,10 @@ class ElementType:
     def real(self) -> ElementType:
         """The type of a complex type's parts; any other type is its own."""
         return {"complex<f32>": ELEMENT_TYPES["f32"], "complex<f64>": ELEMENT_TYPES["f64"]}.get(self.name, self)
+
+    def _repr_html_(self) -> str:
+        """Its kind and its bits."""
+        return facts_as_html(str(self), [("kind", self.kind.name.lower()), ("bits", self.bits), ("stored as", self.storage)])
 
     def __str__(self) -> str:
         return self.name
@@ -277,6 +282,13 @@ class TensorType:
     def with_shape(self, shape: tuple[int | None, ...]) -> TensorType:
         return TensorType(shape, self.element)
 
+    def _repr_html_(self) -> str:
+        """Its dimensions, its element type, and its size where that is fixed."""
+        facts: list[tuple[str, object]] = [("dimensions", list(self.shape)), ("element", self.element)]
+        if self.is_static:
+            facts += [("elements", self.size_elems), ("bytes", self.size_bytes)]
+        return facts_as_html(str(self), facts)
+
     def __str__(self) -> str:
         dims = "".join("?x" if d is None else f"{d}x" for d in self.shape)
         extra = ""
@@ -322,6 +334,11 @@ class FunctionType:
 
     inputs: tuple[Type, ...]
     results: tuple[Type, ...]
+
+    def _repr_html_(self) -> str:
+        """Its inputs and results."""
+        facts = [(f"input {n}", t) for n, t in enumerate(self.inputs)] + [(f"result {n}", t) for n, t in enumerate(self.results)]
+        return facts_as_html(str(self), facts)
 
     def __str__(self) -> str:
         out = ", ".join(map(str, self.results))

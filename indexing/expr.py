@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from indexing.expressions.bounds import EVERYTHING, Bounds, Interval, interval
+from indexing.expressions.bounds import EVERYTHING, Bounds, Interval, interval, within
 from indexing.expressions.extrema import maximum, minimum
 from indexing.expressions.simplifier import Simplifier, simplify
 from indexing.expressions.terms import (
@@ -61,6 +61,7 @@ __all__ = [
     "simplify",
     "substitute",
     "variables",
+    "within",
 ]
 
 

@@ -265,3 +265,42 @@ def test_a_grid_of_tiles_says_what_a_tile_is() -> None:
     texts = [t.get_window_extent() for t in picture.axes[0].texts]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(texts, 2))
     assert picture.axes[0].get_xlabel() == "dimension 3"
+
+
+def test_parts_of_a_program_show_themselves() -> None:
+    """An op, a function, a value or a type was one line of text in a notebook."""
+    module = hlo.parse(EVIL)
+    _, custom, _ = module.entry.body.ops[:3]
+    shown = [custom, module.entry, custom.result, module.entry.arguments[0], custom.result.type, custom.result.type.element,
+             module.entry.type]  # fmt: skip
+    for x in shown:
+        assert "<table>" in x._repr_html_() and "<script" not in x._repr_html_(), x
+    assert "tensor&lt;6x5xf32&gt;" in custom._repr_html_() and "&lt;script&gt;" in custom._repr_html_()
+    assert "120" in custom.result.type._repr_html_()  # bytes
+
+
+@notebook
+def test_wrong_arguments_are_named() -> None:
+    """Numbers and objects that a picture is not of: each once ended in an error of Python's."""
+    module = hlo.parse(TEXT)
+    plan = tiling.plan(module, supports=codegen.supports)
+    m = indexing.output_to_input(module.root)[0][0]
+    wrong = [
+        (lambda: pictures.reads("dot"), "expected Op, found str"),
+        (lambda: pictures.reads(module.root, output=3), "expected a result from 0 to 0, found 3"),
+        (lambda: pictures.reads(module.root, at=2), "at: expected whole numbers"),
+        (lambda: pictures.reads(module.root, at=(0, 0), tile=(0, 1)), "expected an index into"),
+        (lambda: pictures.read_elements(m, (6, 8), [range(2)]), "expected a range for each of 2 dimensions"),
+        (lambda: pictures.read_elements("(d0) -> (d0)", (6,), [range(2)]), "expected IndexingMap, found str"),
+        (lambda: pictures.tile_grid(plan), "expected Fusion, found Plan"),
+        (lambda: pictures.fusion_graph(module), "expected Plan, found Module"),
+        (lambda: pictures.roofline(module), "expected Plan, found Module"),
+        (lambda: pictures.roofline(plan, [1.0] * 9), "one for each fusion"),
+        (lambda: pictures.cache_lines(m, (6,), 4), "a shape of rank 2"),
+        (lambda: pictures.cache_lines(m, (6, 8), 0), "expected positive sizes"),
+        (lambda: pictures.explore(module.root, output=1), "expected a result from 0 to 0"),
+        (lambda: pictures.from_program("maps", module, module.entry), "expected one of reads, tiles"),
+    ]
+    for call, words in wrong:
+        with pytest.raises(pictures.PictureError, match=words):
+            call()

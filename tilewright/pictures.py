@@ -9,21 +9,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hlo.errors import Declined
 from hlo.module import Function, Module, Op
 from hlo.types import TensorType
+from indexing import IndexingMap, output_to_input
 from tilewright.drawing.arithmetic import operations
 from tilewright.drawing.figures import PictureError, figure
 from tilewright.drawing.graph import fusion_graph
 from tilewright.drawing.panels import Panel, panels
-
-if TYPE_CHECKING:
-    from indexing import IndexingMap
-    from tiling import Fusion, Machine, Plan
+from tiling import Fusion, Plan
 
 __all__ = [
     "PictureError",
@@ -55,8 +53,14 @@ def read_elements(m: IndexingMap, shape: Sequence[int], box: Sequence[range]) ->
     >>> read_elements(m, (4, 3), [range(1, 3)]).tolist()
     [[0, 0, 0], [1, 1, 1], [1, 1, 1], [0, 0, 0]]
     """
+    _expect("the map", m, IndexingMap)
     if m.unknown is not None:
         raise PictureError(f"the map is unknown: {m.unknown.reason}")
+    if len(box) != len(m.dims) or len(shape) != len(m.results):
+        raise PictureError(
+            f"expected a range for each of {len(m.dims)} dimensions and a shape of rank {len(m.results)}, found {len(box)} and"
+            f" {list(shape)}"
+        )
     count = np.zeros(tuple(shape), np.int64)
     if m.is_known_empty:
         return count
@@ -81,24 +85,39 @@ def read_elements(m: IndexingMap, shape: Sequence[int], box: Sequence[range]) ->
     return count
 
 
+def _expect(what: str, value: Any, *types: type) -> None:
+    """Raises PictureError for anything else than what a picture is of."""
+    if not isinstance(value, types):
+        raise PictureError(f"{what}: expected {' or '.join(t.__name__ for t in types)}, found {type(value).__name__}")
+
+
 def _box(shape: Sequence[int], at: Sequence[int] | None, tile: Sequence[int] | None) -> list[range]:
+    for what, given in (("at", at), ("tile", tile)):
+        if given is not None and not (isinstance(given, Sequence) and all(isinstance(i, int | np.integer) for i in given)):
+            raise PictureError(f"{what}: expected whole numbers, one for each of {list(shape)}, found {given!r}")
     at = tuple(n // 2 for n in shape) if at is None else tuple(at)
     tile = (1,) * len(shape) if tile is None else tuple(tile)
-    if len(at) != len(shape) or len(tile) != len(shape) or any(not 0 <= a < n for a, n in zip(at, shape, strict=True)):
+    fits = len(at) == len(tile) == len(shape) and all(t > 0 for t in tile)
+    if not fits or any(not 0 <= a < n for a, n in zip(at, shape, strict=True)):
         raise PictureError(f"expected an index into {list(shape)}, found {list(at)} with a tile of {list(tile)}")
     return [range(a, min(a + t, n)) for a, t, n in zip(at, tile, shape, strict=True)]
 
 
+def _result(op: Op, output: int) -> Any:
+    _expect("the op", op, Op)
+    if not isinstance(output, int) or not 0 <= output < len(op.results):
+        raise PictureError(f"{op.name}: expected a result from 0 to {len(op.results) - 1}, found {output!r}")
+    return op.results[output].type
+
+
 def reads(op: Op, at: Sequence[int] | None = None, tile: Sequence[int] | None = None, output: int = 0) -> Any:
     """Which elements of each operand are read for the output element `at` (default: the middle), or a tile from there on."""
-    import indexing
-
-    result = op.results[output].type
+    result = _result(op, output)
     if not isinstance(result, TensorType) or not result.is_static:
         raise PictureError(f"{op.name}: expected a result of a fixed shape, found {result}")
     box = _box(result.static_shape, at, tile)
     operands = [(k, v.type) for k, v in enumerate(op.operands) if isinstance(v.type, TensorType) and v.type.is_static]
-    maps = indexing.output_to_input(op, output=output)
+    maps = output_to_input(op, output=output)
     shown = []
     for k, t in operands:
         total = np.zeros(t.static_shape, np.int64)
@@ -119,7 +138,7 @@ def explore(op: Op, tile: Sequence[int] | None = None, output: int = 0) -> Any:
         raise PictureError("sliders need ipywidgets, which is not installed: pip install 'tilewright[notebook]'") from e
     from IPython.display import display
 
-    result = op.results[output].type
+    result = _result(op, output)
     if not isinstance(result, TensorType):
         raise PictureError(f"{op.name}: expected a tensor, found {result}")
     sliders = {
@@ -138,6 +157,7 @@ def explore(op: Op, tile: Sequence[int] | None = None, output: int = 0) -> Any:
 
 def tile_grid(fusion: Fusion) -> Any:
     """The tiles of a kernel's result in its last two dimensions, numbered along the rows."""
+    _expect("tiles", fusion, Fusion)
     value = fusion.outputs[0]
     shape, tile = value.shape, fusion.tile_sizes
     if len(tile) != len(shape):
@@ -179,7 +199,10 @@ def roofline(plan: Plan, seconds: Sequence[float] | None = None) -> Any:
 
     Without `seconds` (one for each fusion, measured) the cost model's predictions are drawn.
     """
-    machine: Machine = plan.machine
+    _expect("a roofline", plan, Plan)
+    if seconds is not None and (len(seconds) != len(plan.fusions) or not all(s > 0 for s in seconds)):
+        raise PictureError(f"seconds: expected {len(plan.fusions)} positive numbers, one for each fusion, found {list(seconds)}")
+    machine = plan.machine
     peak = machine.peak_flops(4) * machine.cores
     bandwidth = machine.memory_bytes_per_second
     picture = figure(6, 4.2)
@@ -242,6 +265,10 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
     `order` permutes the variables (dims, then ranges); default: as they stand. The title counts the lines fetched into a cache
     of `cache_lines_count` lines (least recently used goes first), and how much of them is used.
     """
+    _expect("the map", m, IndexingMap)
+    sizes = itemsize_bytes, iterations, line_bytes, cache_lines_count
+    if min(sizes) < 1 or len(shape) != len(m.results or shape):
+        raise PictureError(f"expected positive sizes and a shape of rank {len(m.results)}, found {sizes} and {list(shape)}")
     if m.unknown is not None or m.is_known_empty:
         raise PictureError("expected a known map with a domain that is not empty")
     variables = [*(v.var for v in m.dims), *m.symbols]
@@ -285,6 +312,10 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
 
 def from_program(kind: str, module: Module, function: Function, op: str | None = None, at: Sequence[int] | None = None) -> Any:
     """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines") of a program. Raises PictureError."""
+    kinds = ("reads", "tiles", "graph", "roofline", "lines")
+    if kind not in kinds:
+        raise PictureError(f"expected one of {', '.join(kinds)}, found {kind!r}")
+    _expect("the program", module, Module)
     if kind in ("reads", "lines"):
         from tilewright.commands.programs import chosen_ops
 
@@ -295,10 +326,8 @@ def from_program(kind: str, module: Module, function: Function, op: str | None =
         picked = tensors[0] if op is not None else tensors[-1]
         if kind == "reads":
             return reads(picked, at)
-        import indexing
-
         source = picked.operands[0].tensor
-        return cache_lines(indexing.output_to_input(picked)[0][0], source.static_shape, source.dtype.itemsize)
+        return cache_lines(output_to_input(picked)[0][0], source.static_shape, source.dtype.itemsize)
     import codegen
     import tiling
 

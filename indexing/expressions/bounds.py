@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from indexing.expressions.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
 
-__all__ = ["EVERYTHING", "Bounds", "Interval", "interval"]
+__all__ = ["EVERYTHING", "Bounds", "Interval", "interval", "within"]
 
 
 class Interval(NamedTuple):
@@ -57,6 +57,17 @@ class Interval(NamedTuple):
 
 EVERYTHING = Interval(-(2**62), 2**62)
 """The range of a variable of which nothing is known: wider than any index."""
+
+
+def within(what: str, lower: int, upper: int) -> str:
+    """That something lies in an interval, in words: an end that is beyond every index is left out.
+
+    >>> within("i", 0, 3), within("i", 1, EVERYTHING.upper), within("i", EVERYTHING.lower, 2)
+    ('i in [0, 3]', 'i >= 1', 'i <= 2')
+    """
+    if upper >= EVERYTHING.upper:
+        return f"{what} is any" if lower <= EVERYTHING.lower else f"{what} >= {lower}"
+    return f"{what} <= {upper}" if lower <= EVERYTHING.lower else f"{what} in [{lower}, {upper}]"
 
 
 class Bounds:

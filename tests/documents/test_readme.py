@@ -37,6 +37,15 @@ def test_the_readme_has_its_two_commands() -> None:
     assert "    python3 dev.py test\n" in README
 
 
+def test_the_readmes_times_are_those_of_the_page() -> None:
+    """A table of speed that nobody measures anew would grow old."""
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    measured = {c[1].strip(" `"): (c[4].strip(), c[6].strip()) for c in rows}
+    shown = {n: (mine, jax) for n, mine, jax in re.findall(r"^\| .*\(`(\w+)`\) \| (\S+) \| (\S+) \|$", README, re.M)}
+    assert len(shown) >= 5 and shown == {n: measured[n] for n in shown}
+
+
 @pytest.mark.parametrize(("document", "arguments"), commands("python3 dev.py"))
 def test_dev_commands_parse(document: str, arguments: list[str]) -> None:
     args, rest = dev.parser().parse_known_args(arguments)

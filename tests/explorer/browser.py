@@ -14,24 +14,27 @@ from tests.conftest import BROWSER
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --disable-dev-shm-usage --virtual-time-budget=4000"
+    " --disable-component-update --disable-sync --disable-dev-shm-usage --virtual-time-budget=4000 --allow-file-access-from-files"
 ).split()
 
 
-def answers(page: str, script: str, size: tuple[int, int] = (1300, 900)) -> Any:
+def answers(page: str, script: str, size: tuple[int, int] = (1300, 900), beside: pathlib.Path | None = None) -> Any:
     """What `script`, the body of a function, returns in the page, through JSON; an error of the page's own is raised.
 
-    Time in the page is virtual: the result does not depend on how fast the machine is.
+    `beside` is the folder that the page's own links start from. Time in the page is virtual: the result does not depend on how
+    fast the machine is.
     """
     # In the head, so that errors of the page's own script are seen, too.
     watch = '<script>window.errors = []; addEventListener("error", (e) => errors.push(e.message + " " + e.lineno))</script>'
     ask = (
-        f"<script>let answer; try {{ answer = {{ value: (() => {{ {script} }})(), errors }} }} catch (e) {{ answer = {{ errors:"
-        ' [e.stack] } } document.body.innerHTML = ""; document.body.dataset.answer = JSON.stringify(answer)</script>'
+        '<script>addEventListener("load", () => setTimeout(() => { let answer; try { answer = { value: (() => {'
+        + script
+        + '})(), errors } } catch (e) { answer = { errors: [e.stack] } } document.body.innerHTML = "";'
+        " document.body.dataset.answer = JSON.stringify(answer) }, 300))</script>"
     )
     assert BROWSER is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        file = pathlib.Path(folder) / "page.html"
+        file = (beside or pathlib.Path(folder)) / "asked.html"
         file.write_text(page.replace("<head>", "<head>" + watch, 1).replace("</body>", ask + "</body>", 1), "utf-8")
         options = [*FLAGS, f"--user-data-dir={folder}/profile", f"--window-size={size[0]},{size[1]}", "--dump-dom", file.as_uri()]
         done = subprocess.run([BROWSER, *options], capture_output=True, text=True, timeout=300)

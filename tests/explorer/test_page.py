@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import codegen
 import hlo
 import tilewright
+import tiling
 from indexing import input_to_output, output_to_input
 from indexing.map import IndexingMap
 from tests.explorer.browser import answers
 from tests.explorer.test_data import MAPS, program
 from tilewright.explorer.data import map_data
 from tilewright.explorer.front import Explorer
+from tiling.loops.text import show_schedule
 
 pytestmark = pytest.mark.browser
 
@@ -184,9 +187,13 @@ def test_tiles(softmax: Explorer) -> None:
         const play = document.getElementById("tile-play"); play.click(); said.push(play.textContent); play.click();
         said.push(play.textContent);
         said.push(document.querySelector("#tiles svg").getAttribute("aria-label"));
+        const cost = () => [document.getElementById("tile-cost").textContent, document.getElementById("tile-loops").textContent];
+        said.push(cost());
+        app.data.others.k0_divide_1.forEach((o, k) => { document.querySelectorAll("#tile-choices button")[k].click();
+          said.push([o, ...cost()]) });
         return said
     """)  # fmt: skip
-    first, second, third, playing, stopped, roof = found
+    first, second, third, playing, stopped, roof, unplanned, *others = found
     assert first[0] == "Tile 1 of 512: stores %divide_1 [0…7, 0…4095]; reads at most %arg0 [0…7, 0…4095]"
     assert first[1] == "128 KiB loaded, 0 B kept from the tile before; 512 tiles of 8 × 4096"
     assert "[8…15, 0…4095]" in second[0]
@@ -196,6 +203,15 @@ def test_tiles(softmax: Explorer) -> None:
         "0 B loaded, 128 KiB kept from the tile before; 2048 tiles of 8 × 1024",
     ]
     assert (playing, stopped) == ("pause", "play") and "operations a byte" in roof
+    # Other sizes are other plans: those that were made say what they cost and have their own loops.
+    assert "not planned in this page" in unplanned[0] and unplanned[1] == ""
+    assert len(others) >= 3 and "(the plan's choice)" in others[0][1]
+    module = hlo.load("examples/softmax.mlir")
+    plan = tilewright.plan(module)
+    for choice, cost, loops in others:
+        pin = tiling.Pin(plan.pins()[0].ops, tuple(choice["tiles"]))
+        (fusion,) = tiling.plan(module, supports=codegen.supports, machine=plan.machine, pins=[pin]).fusions
+        assert str(fusion.estimate) in cost and loops == show_schedule(fusion.schedule)
 
 
 @pytest.mark.slow
@@ -215,6 +231,20 @@ def test_stages(softmax: Explorer) -> None:
     assert ops == ["%reduce_2 = reduce(%exponential_1, %cst_0_1) : tensor<4096xf32>"]
     assert loops and source and "reduce_2" in said and "k0_divide_1" in said
     assert ops_back >= 1 and text_back >= 1 and is_coloured
+
+
+@pytest.mark.slow
+def test_boxes_follow_the_flow() -> None:
+    """An op that two kernels compute made a circle of them, and all stood in one row."""
+    page = tilewright.explore(hlo.load("examples/encoder_block.mlir"))
+    found = answers(page.html, """
+        const tops = app.graph.groups.filter((g) => g.kind === "kernel").map((g) => app.graph.places.get(g.key)[1]);
+        const overlaps = [...app.graph.places.values()].some(([x, y, a], i, all) => all.some(([u, v, b], j) =>
+          i < j && x < u + b.wide && u < x + a.wide && y < v + b.high && v < y + a.high));
+        return [tops, overlaps]
+    """)  # fmt: skip
+    tops, overlaps = found
+    assert len(tops) == 5 and tops == sorted(set(tops)) and not overlaps
 
 
 @pytest.mark.slow

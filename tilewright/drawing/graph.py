@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hlo.module import Value
 from hlo.types import TensorType
 from tilewright.commands.report import ops_text
-from tilewright.drawing.figures import bytes_label, figure
+from tilewright.drawing.figures import PictureError, bytes_label, figure
 
 if TYPE_CHECKING:
     from tiling import Plan
@@ -170,9 +170,11 @@ def fusion_graph(plan: Plan) -> Any:
 
     Of the arguments that one step alone reads, and of the results that one step makes, the largest have a box each.
     """
-    from tiling import EvaluatorStep, Fusion
+    from tiling import EvaluatorStep, Fusion, Plan
     from tiling.show.text import count
 
+    if not isinstance(plan, Plan):
+        raise PictureError(f"a graph: expected Plan, found {type(plan).__name__}")
     graph = Graph()
     home: dict[Value, str] = {}
     readers: dict[Value, list[str]] = {v: [] for v in plan.program.arguments}

@@ -9,6 +9,7 @@ Maps are kept once however many ops have them: ops name them by number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from codegen import Executable
@@ -20,6 +21,7 @@ from indexing.map import IndexingMap
 from indexing.show.display import map_to_latex
 from tilewright.drawing.arithmetic import operations
 from tiling import EvaluatorStep, Fusion, Plan
+from tiling import plan as planned
 from tiling.loops.text import show_schedule
 from tiling.words import op_summary
 
@@ -148,8 +150,41 @@ def _steps(plan: Plan, executable: Executable | None) -> list[dict[str, Any]]:
     return rows
 
 
-def document(plan: Plan, executable: Executable | None = None, origin: str = "") -> dict[str, Any]:
-    """The entry program of a plan: `values`, `ops` (with the maps of each result and operand, both ways), `steps`, texts."""
+MOST_KERNELS = 12
+"""Programs of more kernels are shown with the tiles that they have: each other choice is a plan of its own."""
+
+
+def other_tiles(plan: Plan, supports: Any) -> dict[str, list[dict[str, Any]]]:
+    """kernel -> what it is with tiles of half and of twice the size in each dimension: predicted time, tasks, scratch, loops."""
+    pins = [p for p in plan.pins() if not p.region and not p.strips]
+    if len(pins) != len(plan.fusions) or len(pins) > MOST_KERNELS or len(plan.steps) != len(plan.fusions):
+        return {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for number, (fusion, pin) in enumerate(zip(plan.fusions, pins, strict=True)):
+        shape, sizes = fusion.stages[-1].values[0].shape, fusion.tile_sizes
+        if len(shape) != len(sizes):
+            continue
+        wanted = [sizes]
+        for k, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+            wanted += [(*sizes[:k], s, *sizes[k + 1 :]) for s in (max(1, size // 2), min(n, size * 2)) if s != size]
+        for tiles in wanted:
+            mine = [replace(p, tile_sizes=tiles) if p is pin else p for p in pins]
+            try:
+                made = planned(plan.module, plan.program.name, supports=supports, machine=plan.machine, pins=mine).fusions[number]
+            except ValueError:  # a pin that no schedule has: its reason is the planner's, and the tiles are no choice
+                continue
+            found.setdefault(fusion.name, []).append({
+                "tiles": list(made.tile_sizes), "seconds": made.estimate.seconds, "estimate": str(made.estimate),
+                "tasks": made.schedule.main.tasks, "scratch": made.scratch_bytes, "loops": show_schedule(made.schedule),
+            })  # fmt: skip
+    return found
+
+
+def document(plan: Plan, executable: Executable | None = None, origin: str = "", supports: Any = None) -> dict[str, Any]:
+    """The entry program of a plan: `values`, `ops` (with the maps of each result and operand, both ways), `steps`, texts.
+
+    With `supports` also what kernels would be with `other_tiles`.
+    """
     program = plan.program
     values: list[dict[str, Any]] = []
     numbers: dict[Value, int] = {}
@@ -164,7 +199,10 @@ def document(plan: Plan, executable: Executable | None = None, origin: str = "")
     add(program.arguments, "argument")
     for op in program.ops:
         add(op.results, "value")
-    home = {op: k for k, step in enumerate(plan.steps) for op in (step.ops if isinstance(step, Fusion) else (step.op,))}
+    home: dict[Op, int] = {}
+    for k, step in enumerate(plan.steps):
+        for op in step.ops if isinstance(step, Fusion) else (step.op,):
+            home.setdefault(op, k)  # what is computed again in later kernels belongs to the first
     maps, ops = _Maps(), []
     for op in program.ops:
         operands = add(op.operands, "constant")
@@ -188,6 +226,7 @@ def document(plan: Plan, executable: Executable | None = None, origin: str = "")
         "results": add(program.results, "value"),
         "maps": maps.rows,
         "steps": _steps(plan, executable),
+        "others": other_tiles(plan, supports) if supports is not None else {},
         "machine": {
             "text": str(machine), "flops": machine.peak_flops(4) * machine.cores, "bandwidth": machine.memory_bytes_per_second,
         },

@@ -89,7 +89,7 @@ def explore(subject: Any, /, *args: Any, entry: str = "main", height: int = 760)
         planned = plan(as_module(module), entry, supports=codegen.supports)
     if made is None:
         made = codegen.compile(planned)
-    return Explorer(document(planned, made, origin), height)
+    return Explorer(document(planned, made, origin, codegen.supports), height)
 
 
 def _module_of(subject: Any, args: tuple[Any, ...]) -> Module:

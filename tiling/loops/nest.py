@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hlo.access import Condition
 from hlo.module import Op, Value
-from indexing.expr import Const, Expr, Var, maximum, minimum
+from indexing.expr import Const, Expr, Var, maximum, minimum, within
 from tiling.loops.buffers import Buffer
 from tiling.loops.element_ir import Load, Node
 
@@ -129,7 +129,7 @@ class Skip:
         ]
 
     def __str__(self) -> str:
-        where = " and ".join(f"{c.expression} in [{c.lower}, {c.upper}]" for c in self.conditions)
+        where = " and ".join(within(str(c.expression), c.lower, c.upper) for c in self.conditions)
         zeros = f", zeros for {self.variable} in [{self.fill[0]}, {self.fill[1]}]" if self.fill is not None else ""
         return f"while {self.flag} only where {where}{zeros}"
 

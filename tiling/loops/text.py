@@ -10,7 +10,7 @@ from textwrap import wrap
 from hlo.access import Condition
 from hlo.module import Value
 from hlo.registry import SumOfProducts
-from indexing.expr import Const, Expr, Var, as_expr, substitute
+from indexing.expr import Const, Expr, Var, as_expr, substitute, within
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.element_ir import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, all_nodes, runtimes_of
 from tiling.loops.ir import (
@@ -46,7 +46,7 @@ def show_node(node: Node, depth: int = 4, where: Mapping[Value, str] | None = No
         return str(substitute(e, names))
 
     def tests(conditions: Sequence[Condition]) -> str:
-        return " and ".join(f"{index(as_expr(c.expression))} in [{c.lower}, {c.upper}]" for c in conditions)
+        return " and ".join(within(index(as_expr(c.expression)), c.lower, c.upper) for c in conditions)
 
     if isinstance(node, Load):
         known = node.buffer.name if node.buffer is not None else (where or {}).get(node.value)

@@ -157,7 +157,8 @@ class Lowering(Placing):
     def routine(self) -> Schedule:
         """The schedule of an op that is a routine: it shares its kernel with no other stage."""
         if len(self.request.stages) > 1:
-            raise LookupError(f"{self.request.root.op.name} runs in a kernel of its own")
+            (alone, *_) = (s.op for s in self.request.stages if routine_of(s.op) is not None)
+            raise LookupError(f"{alone.name} runs in a kernel of its own")
         op = self.request.root.op
         found = routine_of(op)
         assert found is not None

@@ -37,6 +37,16 @@ def edges_of(plan: Plan) -> tuple[Edge, ...]:
 edges.register(Plan, edges_of)
 
 
+def slower(what: str, seconds: float, before: float) -> list[str]:
+    """That something takes longer than before; nothing where it does not, or by less than is printed.
+
+    >>> slower("traffic", 3e-6, 2e-6), slower("traffic", 3.00001e-6, 3e-6), slower("traffic", 1e-6, 2e-6)
+    (['traffic 3.0 us instead of 2.0 us'], [], [])
+    """
+    more, less = f"{seconds * 1e6:.1f} us", f"{before * 1e6:.1f} us"
+    return [f"{what} {more} instead of {less}"] if seconds > before and more != less else []
+
+
 class _Edges:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -190,8 +200,7 @@ class _Edges:
         one = estimate(schedule, machine)
         for what in ("arithmetic_seconds", "traffic_seconds"):
             a, b = getattr(one, what), getattr(producer.estimate, what) + getattr(consumer.estimate, what)
-            if a > b:
-                found.append(f"{what.partition('_')[0]} {a * 1e6:.1f} us instead of {b * 1e6:.1f} us")
+            found += slower(what.partition("_")[0], a, b)
         tasks = schedule.main.tasks
         before = producer.schedule.main.tasks
         if tasks < min(before, machine.cores):

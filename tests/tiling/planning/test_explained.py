@@ -217,3 +217,32 @@ def test_shared_elements_are_shared() -> None:
     for origin in (first, second):
         assert element in set(map(tuple, elements(m, [4, 3], list(origin), []).tolist()))
     assert shared_element(root, module.root.operands[0], [8, 3]) is None
+
+
+ALONE = """func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
+  %a = stablehlo.tanh %x : tensor<64x128xf32>
+  %s = "stablehlo.sort"(%a) ({
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %c = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+  }) {dimension = 1 : i64} : (tensor<64x128xf32>) -> tensor<64x128xf32>
+  %e = stablehlo.exponential %s : tensor<64x128xf32>
+  return %e : tensor<64x128xf32>
+}"""
+
+
+@pytest.mark.machine("avx512")
+def test_the_routine_is_named_that_runs_alone() -> None:
+    """Of a sort that is read, its reader was named."""
+    plan = tiling.plan(hlo.parse(ALONE), supports=codegen.supports)
+    reasons = {(d.producer, d.consumer): d.reason for d in plan.decisions}
+    alone = "stablehlo.sort runs in a kernel of its own"
+    assert reasons == {("s", "e"): alone, ("a", "s"): alone}
+
+
+@pytest.mark.machine("avx512")
+def test_no_bound_beyond_every_index_is_printed() -> None:
+    """A mask's condition was said to lie in [0, 4611686018427387904]."""
+    plan = tiling.plan(hlo.load("examples/causal_attention.mlir"), supports=codegen.supports)
+    text = str(plan) + str(tiling.prove(plan)) + plan.explain()
+    assert "4611686018427387904" not in text and " >= 0" in text

@@ -71,10 +71,11 @@ class Graph {
   draw() {
     const { data, follow } = this.app, { ops, values } = data;
     const keys = this.groups.map((g) => g.key), by = new Map(this.groups.map((g) => [g.key, g]));
-    const feeding = new Map(keys.map((key) => [key, new Set()]));
+    const feeding = new Map(keys.map((key) => [key, new Set()])), order = new Map(keys.map((key, k) => [key, k]));
     this.groups.forEach((g) => g.ops.forEach((k) => ops[k].operands.forEach((v) => {
       const from = this.homeOf.get(follow.makers[v])?.key;
-      if (from && from !== g.key) feeding.get(g.key).add(from);
+      // Scopes may feed each other: what comes first in the program stands above.
+      if (from && order.get(from) < order.get(g.key)) feeding.get(g.key).add(from);
     })));
     const level = this.levels(keys, (key) => [...feeding.get(key)]);
     const rows = new Map();
@@ -82,7 +83,8 @@ class Graph {
     const inner = new Map(keys.map((key) => [key, this.inner(by.get(key))]));
     const given = values.map((v, k) => k).filter((k) => values[k].kind === "argument");
     const shownArguments = given.filter((v) => follow.users[v].length || data.results.includes(v)).slice(0, 24);
-    rows.set(0, shownArguments.map((v) => `value ${v}`));
+    // Many arguments stand in several rows, above all others.
+    for (let k = 0; k * 5 < shownArguments.length; k++) rows.set(k - 1000, shownArguments.slice(5 * k, 5 * k + 5).map((v) => `value ${v}`));
     shownArguments.forEach((v) => inner.set(`value ${v}`, { wide: OP_WIDE, high: OP_HIGH, places: new Map() }));
     this.places = new Map();
     let top = 0, most = 0;

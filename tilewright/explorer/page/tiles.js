@@ -63,8 +63,42 @@ class Tiles {
     }
     this.figures.append(make("h2", {}, "Where it lies"), table(["memory", "where", "holds", "bytes"],
       step.buffers.map(([name, scope, holds, size]) => [name, { thread: "scratch of a thread", argument: "argument", result: "result" }[scope] || scope, holds, bytes(size)])),
-      make("h2", {}, "Cost"), make("p", {}, step.estimate), this.roofline());
+      make("h2", {}, "Cost"), this.choices(step), this.roofline());
     this.show();
+  }
+
+  // The plans with other tiles: what each would cost, and its loops.
+  choices(step) {
+    const others = this.app.data.others[step.name] || [], best = Math.min(...others.map((o) => o.seconds));
+    const all = make("div", { id: "tile-choices" }), loops = make("pre", { id: "tile-loops" }, step.loops);
+    this.cost = make("p", { id: "tile-cost", role: "status" }, step.estimate);
+    all.append(this.cost);
+    if (others.length > 1) {
+      const t = table(["tiles", "predicted", "tasks", "scratch"], others.map((o) => {
+        const b = make("button", {}, o.tiles.join(" × "));
+        b.addEventListener("click", () => {
+          this.sizes = this.sizes.map((n, k) => Math.min(o.tiles[k], this.app.data.values[this.root].shape[k]));
+          this.inputs.forEach((input, k) => (input.value = this.sizes[k]));
+          this.at = 0;
+          this.show();
+        });
+        return [b, `${(o.seconds * 1e6).toPrecision(4)} µs${o.seconds === best ? ", the least" : ""}`, o.tasks, bytes(o.scratch)];
+      }));
+      all.append(make("p", { class: "dim" }, "Planned with other tiles; click to see them."), t);
+    }
+    all.append(make("details", {}, make("summary", {}, "its loops"), loops));
+    return all;
+  }
+
+  // The plan of the sizes that are shown, where there is one.
+  planned() {
+    const step = this.app.data.steps[this.kernel], others = this.app.data.others[step.name] || [];
+    const own = step.tiles.length === this.sizes.length && this.sizes.every((n, k) => n === step.tiles[k]);
+    const found = others.find((o) => o.tiles.length === this.sizes.length && this.sizes.every((n, k) => n === o.tiles[k]));
+    const plan = own ? step : found;
+    this.cost.textContent = plan ? `${this.sizes.join(" × ")}: ${plan.estimate}${own ? " (the plan's choice)" : ""}`
+      : `${this.sizes.join(" × ")}: not planned in this page; tiling.plan(module, pins=[tiling.Pin(ops, (${this.sizes.join(", ")}))]) does`;
+    this.section.querySelector("#tile-loops").textContent = plan ? plan.loops : "";
   }
 
   get counts() {
@@ -115,6 +149,7 @@ class Tiles {
     const said = `${bytes(fresh)} loaded, ${bytes(kept)} kept from the tile before; ${total} tiles of ${this.sizes.join(" × ") || "one element"}`;
     this.meter.setAttribute("aria-label", said);
     this.section.querySelector("#tile-bytes").textContent = said;
+    this.planned();
   }
 
   move(by) {
