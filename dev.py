@@ -296,8 +296,8 @@ def setup(args: argparse.Namespace) -> int:
 
 def add_extras(c: argparse.ArgumentParser) -> None:
     text = (
-        "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes), ship (other systems'"
-        " programs), torch; jax and test are there anyway"
+        "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes), ship (programs for"
+        " other CPUs), torch; jax and test are there anyway"
     )
     c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)
 

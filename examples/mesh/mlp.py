@@ -10,7 +10,7 @@ import tilewright
 
 
 def main() -> None:
-    module = tilewright.load(str(pathlib.Path(__file__).with_name("mlp.mlir")))
+    module = tilewright.parse(pathlib.Path(__file__).with_name("mlp.mlir").read_text("utf-8"))
     run = tilewright.compile(module, mesh=tilewright.Mesh({"x": 2, "y": 2}))
     chance = np.random.default_rng(0)
     x, up, down = (chance.normal(size=shape).astype(np.float32) / 8 for shape in ((64, 32), (32, 128), (128, 32)))
