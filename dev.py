@@ -296,7 +296,7 @@ def setup(args: argparse.Namespace) -> int:
 
 def add_extras(c: argparse.ArgumentParser) -> None:
     text = (
-        "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes), ship (programs for"
+        "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes), ship (files for"
         " other CPUs), torch; jax and test are there anyway"
     )
     c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.machines import MACHINES, narrower_targets
+from tests.mesh.launch import starts_processes
 
 # Before anything is compiled: the tests neither read nor fill the user's cache. The processes of a parallel run (pytest-xdist)
 # share one, for a kernel's key is its content; they are as many as there are cores, so none starts others to compile in.
@@ -49,6 +50,8 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = {mark: said for mark, (names, said) in NEEDS.items() if not all(map(importlib.util.find_spec, names))}
+if "mpi" not in MISSING and not starts_processes():
+    MISSING["mpi"] = "tests on several processes are left out: mpiexec does not start any on this machine"
 if BROWSER is None:
     MISSING["browser"] = "tests of pages in a browser are left out: Chromium is not installed (Debian: apt install chromium)"
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+_STARTS = "TILEWRIGHT_TESTS_MPI"
 SECONDS = 300  # before a test gives up: far more than any of them takes
 
 
@@ -20,6 +21,18 @@ def launch(processes: int, *command: str, **environment: str) -> subprocess.Pope
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_COMPILE_PROCESSES": "1", **environment},
     )  # fmt: skip
+
+
+def starts_processes() -> bool:
+    """Whether mpiexec starts processes that meet, on this machine: a container may forbid it. Asked once for all tests' processes."""
+    if _STARTS not in os.environ:
+        try:
+            started = launch(2, "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))")
+            found = started.communicate(timeout=SECONDS)[0].split() == ["2", "2"]
+        except (OSError, AssertionError, subprocess.TimeoutExpired):
+            found = False
+        os.environ[_STARTS] = str(int(found))
+    return os.environ[_STARTS] == "1"
 
 
 def run(processes: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
