@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-_STARTS = "TILEWRIGHT_TESTS_MPI"
+_STARTS = "TESTS_START_PROCESSES"
 SECONDS = 300  # before a test gives up: far more than any of them takes
 
 
@@ -24,7 +24,7 @@ def launch(processes: int, *command: str, **environment: str) -> subprocess.Pope
 
 
 def starts_processes() -> bool:
-    """Whether mpiexec starts processes that meet, on this machine: a container may forbid it. Asked once for all tests' processes."""
+    """Whether mpiexec starts processes that meet, here: a container may forbid it. Asked once for all tests' processes."""
     if _STARTS not in os.environ:
         try:
             started = launch(2, "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))")
