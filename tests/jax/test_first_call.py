@@ -342,6 +342,18 @@ def test_a_network_of_different_convolutions_takes_long_to_compile(cache: Path, 
     assert isinstance(slow, Declined) and "about as long" in slow.reason
 
 
+def test_layers_that_are_alike_are_not_counted_as_if_each_were_compiled() -> None:
+    def network(sizes: Sequence[int]) -> float:
+        types = [f"tensor<{n}xf32>" for n in sizes]
+        lines = [f"%y{k} = stablehlo.tanh %x{k} : {t}" for k, t in enumerate(types)]
+        arguments = ", ".join(f"%x{k}: {t}" for k, t in enumerate(types))
+        head = f"func.func @main({arguments}) -> {types[0]} {{\n" + "\n".join(lines)
+        return first_call._compile_seconds(hlo.parse(f"{head}\nreturn %y0 : {types[0]} }}"))
+
+    one, equal, different = network([8]), network([8] * 100), network(range(8, 108))
+    assert equal - one < (different - one) / 10
+
+
 def test_an_evaluation_that_holds_too_much_waits_for_kernels(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = helper_that_runs(SLEEPING)()
     monkeypatch.setattr(workers, "next_helper", lambda: process)

@@ -56,7 +56,8 @@ _LEAST_SECONDS = 0.45  # what compiles faster is compiled
 _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as if it did not come back
 _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
 _LEAST_LOOK_SECONDS = 0.01
-_SHARE = 0.3  # of what compiling takes: an evaluation that takes longer only keeps the compiler from its core
+_SHARE = 0.3  # of what compiling takes: an evaluation that is longer only keeps the compiler from its core
+_PATIENT_SHARE = 0.5  # after which one that was thought to be shorter has to race: another process loads all again
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 6e8, 4e9  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
 _MOST_BYTES = 1 << 30  # of values alive at once: an evaluation that needs more is given up
@@ -95,7 +96,7 @@ def begin(module: Module, entry: str, threads: int | None) -> Later | Declined:
         return Declined("it has no text")
     request, steps = _Request(module.source.text, entry, threads), int(_SHARE * seconds / _STEP_SECONDS)
     _log.info("the evaluator runs the first call of @%s; its kernels are compiled for all later calls", entry)
-    return Later(lambda: Ahead(request), steps, _SHARE * seconds)
+    return Later(lambda: Ahead(request), steps, _PATIENT_SHARE * seconds)
 
 
 def _setting() -> str:
