@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from codegen.call.executable import Executable
 from codegen.call.fallback import CustomCalls
-from codegen.call.processes import Processes
+from codegen.call.processes import Processes, SpreadProgram
 from codegen.native.jit import KernelTarget
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
@@ -19,7 +19,6 @@ from codegen.target import default_target
 from hlo.logs import log_of, set_up_logs
 from hlo.module import Module, as_module
 from tiling import Plan, plan
-from tiling.mesh.partition import Partitioned
 from tiling.pipeline import check_settings
 from tiling.planning.garbage import few_collections
 from tiling.show.stages import print_stages
@@ -32,7 +31,7 @@ _log = logging.getLogger("tilewright.codegen")
 class GridOfProcesses(Protocol):
     """Processes that run one program together (`tilewright.Mesh`)."""
 
-    def partitioned(self, module: Module, entry: str) -> Partitioned | None:
+    def partitioned(self, module: Module, entry: str) -> SpreadProgram | None:
         """What each process runs of a program in the global view; None for one that is each process's already."""
         ...
 

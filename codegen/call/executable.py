@@ -21,7 +21,7 @@ from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
-from codegen.call.processes import Processes
+from codegen.call.processes import Processes, SpreadProgram
 from codegen.call.program.assembly import below
 from codegen.call.program.layout import LINE_BYTES, laid_out
 from codegen.call.program.linearise import linearise
@@ -41,7 +41,6 @@ from hlo.module import DenseArray, Value
 from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
-from tiling.mesh.partition import Partitioned
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.text import summary
@@ -69,7 +68,7 @@ class Executable:
     what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
     `processes` are those of the grid that the program runs in, one of which this is. `spread` says how a program in the global
     view was partitioned: its arguments are this process's tiles, whole arrays, or functions that make the tile of some slices
-    (`Partitioned.local`), its results are tiles, of which `gather` makes whole arrays.
+    (`SpreadProgram.local`), its results are tiles, of which `gather` makes whole arrays.
     """
 
     plan: Plan
@@ -77,7 +76,7 @@ class Executable:
     custom_calls: CustomCalls | None = None
     target: KernelTarget | None = None
     processes: Processes | None = None
-    spread: Partitioned | None = None
+    spread: SpreadProgram | None = None
     stats: RunStats = field(default_factory=RunStats)
 
     def __post_init__(self) -> None:
@@ -330,9 +329,7 @@ class Executable:
         """The whole arrays of which all processes hold tiles; all of them call it. Without a partition: the results."""
         if self.spread is None or self.processes is None:
             return tuple(results)
-        tiles = [self.processes.everyones(np.asarray(r)) for r in results]
-        rows = zip(self.spread.results, tiles, self.spread.result_types, strict=True)
-        return tuple([s.joined(found, t.static_shape) for s, found, t in rows])
+        return tuple([self.spread.joined(k, self.processes.everyones(np.asarray(r))) for k, r in enumerate(results)])
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""

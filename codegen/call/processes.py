@@ -7,10 +7,36 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hlo.module import Op
+from hlo.module import Module, Op
 from tiling import Plan
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "SpreadProgram"]
+
+
+class SpreadProgram(Protocol):
+    """A program in the global view, partitioned (`tiling.mesh.partition.Partitioned`): what each process runs, and its tiles."""
+
+    @property
+    def module(self) -> Module:
+        """What each process runs."""
+        ...
+
+    @property
+    def arguments(self) -> Sequence[object]:
+        """How each argument is spread."""
+        ...
+
+    def local(self, k: int, given: Any, process: int) -> Any:
+        """A process's tile of argument k."""
+        ...
+
+    def joined(self, k: int, tiles: Sequence[np.ndarray]) -> np.ndarray:
+        """The whole result k, of which process p holds tiles[p]."""
+        ...
+
+    def explain(self) -> str:
+        """How values are spread, and each communication with its reason."""
+        ...
 
 
 class Processes(Protocol):

@@ -14,6 +14,7 @@ from codegen.mpi.collectives import BY_MPI, own_group
 from codegen.mpi.errors import MeshError
 from codegen.mpi.folding import Compile
 from hlo.errors import Declined
+from hlo.foreign import borrows
 from hlo.module import Module, Op
 from hlo.types import ElementType, TensorType
 from tiling import ControlStep, EvaluatorStep, Plan
@@ -104,7 +105,12 @@ class MpiProcesses:
             return None
         if "replica_groups" in op.definition.known_attributes and isinstance(groups_of(op, self.grid), Declined):
             return None
-        return lambda op, *operands: run(self, op, operands)
+
+        @borrows
+        def exchange(op: Op, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+            return run(self, op, operands)
+
+        return exchange
 
     def failed(self, error: BaseException) -> None:
         """Tells the others, once, that this process goes no further."""

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -70,6 +71,10 @@ class Partitioned:
         if isinstance(given, np.ndarray) and given.shape == t.static_shape and not s.is_whole:
             return s.shard(given, process)
         return given
+
+    def joined(self, k: int, tiles: Sequence[np.ndarray]) -> np.ndarray:
+        """The whole result k, of which process p holds tiles[p]."""
+        return self.results[k].joined(tiles, self.result_types[k].static_shape)
 
     def explain(self) -> str:
         """The mesh, how values are spread, each communication and what is computed in whole."""
