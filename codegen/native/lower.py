@@ -391,14 +391,17 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
     return bytes(_emitter(target).emit_object(module))
 
 
-@functools.cache
-def _linkable_machine(target: Target) -> Any:
-    """A target machine whose code may lie anywhere, together: calls and constants by distance, as shared libraries have them."""
-    _initialise()
-    made = llvm.Target.from_triple(target.triple)
-    return made.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", jit=False
-    )
+def _linkable_emitter(target: Target) -> Any:
+    """This thread's target machine whose code may lie anywhere, together: as shared libraries have it, by distances."""
+    key = f"{target.key} linkable"
+    found = getattr(_builders, key, None)
+    if found is None:
+        _initialise()
+        options = {"reloc": "pic", "codemodel": "small", "jit": False}
+        made = llvm.Target.from_triple(target.triple)
+        found = made.create_target_machine(cpu=target.cpu, features=target.features, opt=3, **options)
+        setattr(_builders, key, found)
+    return found
 
 
 def emit_linkable(module: Any, target: Target) -> bytes:
@@ -407,7 +410,7 @@ def emit_linkable(module: Any, target: Target) -> bytes:
         if not function.is_declaration or function.name.startswith("tilewright_"):
             function.visibility = "hidden" if function.linkage.name == "external" else "default"
     with compiling:
-        return bytes(_linkable_machine(target).emit_object(module))
+        return bytes(_linkable_emitter(target).emit_object(module))
 
 
 def emit_assembly(module: Any, target: Target) -> str:
