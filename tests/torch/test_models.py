@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,11 +15,10 @@ MODELS = "resnet18 mobilenetv3 efficientnet convnext vit swin mixer bert distilb
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.torch_models
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name: str) -> None:
     """Each in a process of its own: the tracer keeps what it has seen."""
-    missing = [p for p in ("timm", "transformers") if importlib.util.find_spec(p) is None]
-    assert not missing, f"pip install {' '.join(missing)}: the models come from there"
     script = str(ROOT / "benchmarks" / "torch_models.py")
     command = [sys.executable, script, "--small", "--runs", "1", "--worker", name, "tilewright"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=1200)
