@@ -438,8 +438,11 @@ def check_persistent_cache() -> None:
 
 def check_loops_of_pythons_thread_end() -> None:
     """A program of more memory than native calls take, in a loop without an end, when the client is closed."""
-    forever = jax.jit(lambda v: jax.lax.while_loop(lambda s: s[0] >= 0, lambda s: (s[0] * 0 + 1, s[1] * v), (v, jnp.full(1 << 24, v))))
-    x, _ = forever(jnp.float32(1))
+
+    def forever(v: Any) -> Any:
+        return jax.lax.while_loop(lambda s: s[0] >= 0, lambda s: (s[0] * 0 + 1, s[1] * v), (v, jnp.full(1 << 24, v)))
+
+    x, _ = jax.jit(forever)(jnp.float32(1))
     assert not x.is_ready()
     close()
     with pytest.raises(jax.errors.JaxRuntimeError, match="closed"):

@@ -11,12 +11,19 @@ from tilewright.pjrt.ffi import handlers
 from tilewright.pjrt.lowering import install
 from tilewright.pjrt.plugin import entries
 
-__all__ = ["register"]
+__all__ = ["check_version", "register"]
 
-_LEAST, _BELOW = (0, 10, 2), (0, 11)
+_LEAST, _BELOW = (0, 10, 1), (0, 11)
 _lock = threading.Lock()
 _log = logging.getLogger("tilewright")
 _PRIORITY = -1  # below the CPU's, which is 0
+
+
+def check_version(platform: str, found: str) -> None:
+    """Raises TilewrightError for a version of jaxlib that was not tried."""
+    if not _LEAST <= tuple(int(n) for n in found.split(".")[:3] if n.isdigit()) < _BELOW:
+        least, below = (".".join(map(str, version)) for version in (_LEAST, _BELOW))
+        raise TilewrightError(f"the platform {platform!r} needs jaxlib {least} or later, before {below}; this is {found}")
 
 
 def _use_persistent_cache(platform: str) -> None:
@@ -45,9 +52,7 @@ def register(platform: str) -> None:
     from jax._src import config, xla_bridge
     from jaxlib import xla_client
 
-    found: str = jaxlib.version.__version__
-    if not _LEAST <= tuple(int(n) for n in found.split(".")[:3] if n.isdigit()) < _BELOW:
-        raise TilewrightError(f"the platform {platform!r} needs jaxlib 0.10.2 or later, before 0.11; this is {found}")
+    check_version(platform, jaxlib.version.__version__)
     with _lock:
         if platform in xla_bridge._backend_factories:
             return
