@@ -11,8 +11,10 @@ import contextlib
 import gc
 import importlib.util
 import json
+import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from typing import Any
@@ -24,6 +26,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
     from jax.experimental import io_callback, serialize_executable
+    from jax.experimental.compilation_cache import compilation_cache
 
     import tilewright
     from tilewright.pjrt import threads
@@ -406,6 +409,45 @@ def check_compiled() -> None:
     assert "sine" in compiled.as_text()
     again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))
     np.testing.assert_array_equal(again(SQUARE), compiled(SQUARE))
+
+
+def check_persistent_cache() -> None:
+    """A second compilation of what is in JAX's cache on disk is none; programs of this process's functions are not written."""
+    seen: list[str] = []
+    jax.monitoring.register_event_listener(lambda event, **_: seen.append(event))
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0}
+        was = {name: getattr(jax.config, name) for name in options}
+        for name, value in options.items():
+            jax.config.update(name, value)
+        try:
+            for _ in range(2):
+                assert np.asarray(jax.jit(lambda x: x * 7 + 5)(np.ones(7, np.float32)))[0] == 12
+                jax.clear_caches()
+            written = sorted(n for n in os.listdir(folder) if n.endswith("-cache"))
+            assert len(written) == 1, written
+            with pytest.warns(UserWarning, match="calls Python functions"):
+                jax.jit(lambda x: jax.pure_callback(np.sin, x, x))(np.float32(1)).block_until_ready()
+            assert sorted(n for n in os.listdir(folder) if n.endswith("-cache")) == written
+        finally:
+            compilation_cache.reset_cache()
+            for name, value in was.items():
+                jax.config.update(name, value)
+    assert [e.rpartition("/")[2] for e in seen if e.endswith(("cache_hits", "cache_misses"))] == ["cache_misses", "cache_hits"]
+
+
+def check_loops_of_pythons_thread_end() -> None:
+    """A program of more memory than native calls take, in a loop without an end, when the client is closed."""
+
+    def forever(v: Any) -> Any:
+        return jax.lax.while_loop(lambda s: s[0] >= 0, lambda s: (s[0] * 0 + 1, s[1] * v), (v, jnp.full(1 << 24, v)))
+
+    x, _ = jax.jit(forever)(jnp.float32(1))
+    assert not x.is_ready()
+    close()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="closed"):
+        x.block_until_ready()
+    assert jax.jit(lambda x: x + 1)(1.0) == 2
 
 
 SLOW = ("training", "random_bits", "linear_algebra", "interrupts")

@@ -13,10 +13,11 @@ import tomllib
 import pytest
 
 import tests.hostile.__main__ as hostile
+from hlo.errors import TilewrightError
 from tests.jax import pjrt_devices, pjrt_foreign
 from tests.jax.pjrt_behaviour import SITUATIONS
 from tests.jax.pjrt_checks import CHECKS, SLOW
-from tilewright.pjrt import layout
+from tilewright.pjrt import layout, registration
 
 pytestmark = pytest.mark.jax
 
@@ -172,6 +173,14 @@ def test_other_platforms_stay_what_they_were() -> None:
     )
     done = run("-c", program, platforms=None)
     assert done.stdout.split() == ["cpu", "{CpuDevice(id=0)}", "[TilewrightDevice(id=0)]"], done.stderr[-4000:]
+
+
+def test_versions_of_jaxlib() -> None:
+    for version in ("0.10.1", "0.10.2", "0.10.17"):
+        registration.check_version("tilewright", version)
+    for version in ("0.9.2", "0.10.0", "0.11.0", "1.0"):
+        with pytest.raises(TilewrightError, match=f"0.10.1 or later, before 0.11; this is {version}"):
+            registration.check_version("tilewright", version)
 
 
 def test_sizes_of_the_interface() -> None:
