@@ -303,7 +303,7 @@ def main() -> int:
     rows = []
     for name in args.models:
         for engine in args.engines.split(","):
-            command = [sys.executable, __file__, "--worker", name, engine, "--runs", str(args.runs)]
+            command = [sys.executable, "-P", __file__, "--worker", name, engine, "--runs", str(args.runs)]
             done = subprocess.run([*command, *(["--small"] if args.small else [])], capture_output=True, text=True)
             if done.returncode:
                 why = done.stderr.strip().splitlines()[-3:]

@@ -25,6 +25,11 @@ import numpy as np
 from codegen.launcher import memory, native_threads, words
 from codegen.native import interrupts
 from codegen.native.jit import CompiledKernel
+from hlo.errors import TilewrightError
+
+
+class EndedError(TilewrightError):
+    """A call whose loops were ended in the middle (`interrupts.end_loops`)."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +261,7 @@ class Plan:
             position = int(record[words.POSITION])
             if position < 0:
                 interrupts.raise_pending()
-                raise interrupts.EndedError("its loops were ended: closed before this was computed")
+                raise EndedError("its loops were ended: closed before this was computed")
             if watch is not None and not isinstance(self.steps[current], Host):
                 watch.after(current)
                 if position < len(self.steps):

@@ -17,11 +17,8 @@ import threading
 from typing import Any
 
 from codegen.target import clock_number
-from hlo.errors import TilewrightError
 
-__all__ = [
-    "CELL", "PYTHONS", "SYMBOL", "EndedError", "end_loops", "install", "is_installed", "raise_pending", "raised_word", "source",
-]  # fmt: skip
+__all__ = ["CELL", "PYTHONS", "SYMBOL", "end_loops", "install", "is_installed", "raise_pending", "raised_word", "source"]
 
 SYMBOL = "tilewright_interrupted"
 CELL = "tilewright_interrupts_cell"
@@ -105,10 +102,6 @@ define i32 @{SYMBOL}() {{{{
 }}}}
 """
 PYTHONS = ("PyThread_get_thread_ident", "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
-
-
-class EndedError(TilewrightError):
-    """A call whose loops were ended in the middle (`end_loops`)."""
 
 
 _cell: Any = (ctypes.c_int64 * _WORDS)()  # until there is native code that asks, nothing can be raised in it

@@ -80,6 +80,9 @@ def test_processes_of_one_run_share_a_cache_that_is_gone_afterwards(tmp_path: pa
     (folder / "__init__.py").write_text("")
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text("utf-8"))
     (folder / "machines.py").write_text("MACHINES = {}\n\ndef narrower_targets():\n    return []\n")  # no compiler is imported
+    (folder / "mesh").mkdir()
+    (folder / "mesh" / "__init__.py").write_text("")
+    (folder / "mesh" / "launch.py").write_text("def starts_processes():\n    return False\n")
     for k in range(2):
         (folder / f"test_{k}.py").write_text(text.format(k, str(tmp_path)))
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n")

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from codegen.native.interrupts import EndedError
+from codegen.launcher.launch import EndedError
 from hlo.errors import TilewrightError
 from hlo.limits import TooLargeError
 from tilewright.pjrt import records
