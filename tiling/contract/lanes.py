@@ -23,7 +23,7 @@ from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Scope, Step
 from tiling.loops.staging import row_major, stage_into
-from tiling.passes.write_out_sums import MOST_SIDE_BY_SIDE
+from tiling.passes.write_out_sums import MOST_OF_WINDOW, MOST_SIDE_BY_SIDE
 
 __all__ = ["lower_lanes"]
 
@@ -43,7 +43,9 @@ class _Read:
 
 def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
     """The sum's steps where both factors move along the result's columns; None where plain loops do as well."""
-    if has_runtimes(c.nodes) or len(c.nodes) != 2 or c.ends or not 1 < prod(x.extent for x in c.depth) <= MOST_SIDE_BY_SIDE:
+    window = [x.extent for x in c.depth if x.extent > 1]
+    most = MOST_SIDE_BY_SIDE if len(window) <= 2 else MOST_OF_WINDOW  # the rows of three dimensions lie far apart
+    if has_runtimes(c.nodes) or len(c.nodes) != 2 or c.ends or not 1 < prod(window) <= most:
         return None
     value = c.stage.values[0]
     target = c.buffers[value]

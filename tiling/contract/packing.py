@@ -195,8 +195,10 @@ class Packing(Roles):
         nest: Nest | None = None
         for flat, renaming in steps:
             node = self._at(self.right, found.index, renaming)
-            if node is None or found.first is None:
+            if node is None:
                 return self._pack_in_task()
+            if found.first is None:
+                return None
             layout = panels(
                 self._kept_element(self.right, 1), found.around, found.panel, found.column, (flat, self.filled), c.ranges,
                 self.kernel.together,

@@ -21,7 +21,7 @@ from tiling.loops.domains.split_domain import Part, Rewriting
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["MOST_SIDE_BY_SIDE", "is_window_over_an_edge", "write_out_sums"]
+__all__ = ["MOST_OF_WINDOW", "MOST_SIDE_BY_SIDE", "is_window_over_an_edge", "write_out_sums"]
 
 MOST_PRODUCTS = 4
 MOST_OF_LOOPS = 9  # products of whole vectors

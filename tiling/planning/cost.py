@@ -469,17 +469,13 @@ class _Phase:
         return seconds + NEST_SECONDS, traffic
 
     def _note_run(self, buffer: Buffer, steps: Sequence[int], extents: Sequence[int], order: Sequence[int]) -> None:
-        """Records over how many consecutive bytes the loops walk: short runs far apart are slow to fetch. Lines come whole."""
-        line = max(1, LINE_BYTES // buffer.element.itemsize_bytes)
+        """Records over how many consecutive bytes the loops walk: short runs far apart are slow to fetch."""
         run, grown = 1, True
-        left = [k for k in order if extents[k] > 1 and steps[k] > 0]
         while grown:
             grown = False
-            for k in left:
-                if steps[k] == run or 1 < steps[k] < line:
-                    run, grown = max(run, steps[k] * extents[k]), True
-                    left.remove(k)
-                    break
+            for k in order:
+                if steps[k] == run and extents[k] > 1:
+                    run, grown = run * extents[k], True
         size = run * buffer.element.itemsize_bytes
         self.runs[buffer] = min(self.runs.get(buffer, size), size)
 

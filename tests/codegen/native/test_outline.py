@@ -18,7 +18,7 @@ import pytest
 import codegen
 import hlo
 from codegen.kernel.parse import parse
-from codegen.kernel.straight import carries_values, is_straight
+from codegen.kernel.straight import is_straight
 from codegen.lib import outline
 from codegen.native import jit, library_objects
 from codegen.native.jit import compile_kernel, kernel_ir
@@ -249,52 +249,6 @@ def test_a_brief_kernel_is_vectorised_as_any_other_and_its_loops_are_written_out
         run(compile_kernel(source, signature), 0, x.size, x, y)
     np.testing.assert_array_equal(*made)
     np.testing.assert_allclose(made[0], x[0] * np.cumprod(np.append(1, x[1:])), rtol=1e-5)
-
-
-ROW = """def kernel(begin, end, x, y):
-    for t in range(begin, end):
-        s = float32(0.0)
-        for i in range(64):
-            y[64 * t + i] = float32(0.0)
-        for r in range(2 * t, 2 * t + 9):
-            for i in range(64):
-                {value}
-                y[{place}] = {stored}
-"""
-
-
-@pytest.mark.parametrize(
-    ("value", "place", "stored", "sums"),
-    [
-        ("v = x[64 * r + i]", "64 * t + i", "y[64 * t + i] + v", True),
-        ("k = 64 * t + i", "k", "x[64 * r + i] + y[k]", True),
-        ("k = 64 * r + i", "k", "x[64 * r + i] + y[k]", False),  # each element once
-        ("v = x[64 * r + i]", "64 * t + r - 2 * t", "y[64 * t + r - 2 * t] + v", True),  # 64 are added to one
-        ("v = x[64 * r + i]", "64 * t + i", "v", False),  # the last one stays
-        ("v = float32(1.0)\n                v = v + x[64 * r + i]", "64 * t + i", "v", False),  # a variable of each turn
-        ("s = s + x[64 * r + i]", "64 * t + i", "s", True),
-    ],
-)
-def test_loops_without_sums_take_a_short_second_pipeline_and_give_the_same_bits(
-    value: str, place: str, stored: str, sums: bool
-) -> None:
-    source = ROW.format(value=value, place=place, stored=stored)
-    kernel, target = parse(source), Target.named("avx2")
-    assert carries_values(kernel) == sums
-    signature = KernelSignature((Param("x", "float32", 4), Param("y", "float32", 4)))
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-    x = np.random.default_rng(1).standard_normal(16 * 64).astype(np.float32)
-    found = []
-    for whole in (False, True):
-        module = lower(source, "<kernel>", signature, "entry", target, None, kernel)
-        optimise(module, target, sums=whole)
-        assert "<8 x float>" in str(module) or sums
-        y = np.zeros(16 * 64, np.float32)
-        table = np.array([x.ctypes.data, y.ctypes.data])
-        loaded = LoadedObject(emit_object(module, target), target)
-        kind(loaded.address("entry"))(0, 4, table.ctypes.data, None)
-        found.append(y.view(np.int32))
-    np.testing.assert_array_equal(*found)
 
 
 def test_what_a_call_runs_once_for_microseconds_is_brief() -> None:

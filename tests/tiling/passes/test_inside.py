@@ -101,7 +101,7 @@ def test_the_inside_asks_nothing_and_sums_in_a_register() -> None:
     assert "if " not in inside and "reduce_maximum" not in inside and inside.count("maximum(") == 8
 
 
-@pytest.mark.machine("avx2")
+@pytest.mark.machine("avx512")
 @pytest.mark.parametrize("pads", [[[0, 1], [0, 1]], [[1, 1], [1, 1]]])
 def test_rows_that_step_over_elements_read_none_under_a_condition(pads: list[list[int]]) -> None:
     """Channels first: an edge cuts the innermost loop, too; only where its reads step over elements other loops are cut."""
