@@ -74,7 +74,7 @@ def main() -> None:
         environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
         for turn in range(turns + 1):
             for way, code in _WAYS.items():
-                command = [sys.executable, "-c", _START + code + _END]
+                command = [sys.executable, "-P", "-c", _START + code + _END]
                 done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
                 time, classes[way] = done.stdout.split()
                 if turn:  # the first one warms caches, the system's and ours

@@ -120,8 +120,10 @@ def measured(steps: int) -> dict[str, dict[str, Any]]:
     found = {}
     for backend in BACKENDS:
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "benchmarks.jax_training", "--steps", str(steps), "--worker", folder]
-            environment = {**os.environ, "JAX_PLATFORMS": backend}
+            command = [sys.executable, "-P", "-m", "benchmarks.jax_training", "--steps", str(steps), "--worker", folder]
+            root = str(pathlib.Path(__file__).resolve().parent.parent)
+            paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+            environment = {**os.environ, "JAX_PLATFORMS": backend, "PYTHONPATH": paths}
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             found[backend] = json.loads(done.stdout.splitlines()[-1])
     return found
