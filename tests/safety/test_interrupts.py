@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import faulthandler
 import contextlib
+import faulthandler
 import os
 import signal
 import subprocess
