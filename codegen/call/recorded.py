@@ -29,7 +29,7 @@ from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import definition
 from hlo.types import TensorType, element_type
 
-__all__ = ["recorded", "restored"]
+__all__ = ["RestoredExecutable", "recorded", "restored"]
 
 MOST_CONSTANT_BYTES = 1 << 24
 _KINDS: dict[str, Callable[..., launch.Instruction]] = {
@@ -89,6 +89,8 @@ class RestoredExecutable(Executable):
 
     def __getattr__(self, name: str) -> Any:
         make = self.__dict__.get("_make")
+        if make is None and name in self.__dict__:  # another thread has asked meanwhile
+            return self.__dict__[name]
         if make is None or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         for own, value in vars(make()).items():

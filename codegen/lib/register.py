@@ -7,6 +7,7 @@ needs numba at all.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,14 +23,15 @@ __all__ = ["CONTEXT", "RULES", "Context", "Emitter", "PointerType", "Rule", "def
 Emitter = Callable[..., Value]
 
 
-class PointerType(Type):
+class PointerType(Type, ABC):
     """A type whose values are pointers to `element_type`, LLVM's type of what is stored."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def element_type(self) -> Any:
-        raise NotImplementedError
+        """LLVM's type of what is stored."""
 
 
 class Context:

@@ -13,7 +13,7 @@ import pytest
 import codegen
 import hlo
 import tilewright
-from codegen.call.recorded import recorded, restored
+from codegen.call.recorded import RestoredExecutable, recorded, restored
 from codegen.native import jit, library_objects
 from codegen.remembered import plans
 from hlo.errors import Declined
@@ -114,6 +114,19 @@ def test_a_restored_program_computes_and_shows_the_same(cache: Path, text: str) 
         shows(*given[1:])
     with pytest.raises(AttributeError, match="no_such"):
         _ = shows.no_such
+
+
+def test_two_threads_may_ask_for_what_a_restored_program_lacks(cache: Path) -> None:
+    """One asks while the other one's compile ends: what it looked for in vain is there by then."""
+    compiled = codegen.compile(hlo.parse(LARGE))
+    data = recorded(compiled)
+    assert isinstance(data, bytes)
+    found = restored(data, lambda: codegen.compile(hlo.parse(LARGE)))
+    assert isinstance(found, RestoredExecutable)
+    late = found.__getattr__  # its lookup has failed already
+    assert found.plan is late("plan") and type(found) is codegen.Executable
+    with pytest.raises(AttributeError, match="nothing"):
+        late("nothing")
 
 
 def test_a_record_without_its_kernels_or_of_another_form_is_not_used(cache: Path) -> None:
