@@ -25,6 +25,7 @@ class Machine:
 
     vector_bytes          bytes of a vector register
     fma_per_cycle         vector fused multiply-adds that start in a cycle
+    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI
     l1_bytes, l2_bytes    a core's own caches; `l3_bytes` is what all cores share
     *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
     excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
@@ -35,6 +36,7 @@ class Machine:
     vector_bytes: int = 32
     vector_registers: int = 16
     fma_per_cycle: int = 2
+    byte_products: int = 1
     hertz: float = 3.0e9
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
@@ -103,9 +105,11 @@ class Machine:
             found = replace(found, vector_bytes=32, vector_registers=16)
         elif platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64"):
             found = replace(found, vector_bytes=16, vector_registers=32 if platform.machine() != "x86_64" else 16)
+        vnni = "avx512_vnni" if found.vector_bytes == 64 else "avx_vnni"
         caches = _caches()
         return replace(
             found,
+            byte_products=4 if vnni in features else 1,
             l1_bytes=caches.get(1, found.l1_bytes),
             l2_bytes=caches.get(2, found.l2_bytes),
             l3_bytes=caches.get(3, found.l3_bytes),

@@ -395,6 +395,10 @@ class _Function:
             return [f"__builtin_prefetch({args[0]});"]
         if words[:3] == ["x86", "sse", "sfence"]:
             return ["__sync_synchronize();"]
+        if words[0] == "x86" and words[2:3] in (["pmadd"], ["pmaddw"]):  # (a short is an int before it is multiplied)
+            x, y = args
+            lanes = [" + ".join(f"{x}[{at}] * {y}[{at}]" for at in (2 * k, 2 * k + 1)) for k in range(kind.count)]
+            return f"({self.types.of(kind)}){{{', '.join(lanes)}}}"
         if words[:2] == ["masked", "load"]:
             place, _, mask, other = args
             at = f"(({self.types.access(element)} *){place})"

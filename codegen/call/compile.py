@@ -12,7 +12,7 @@ from codegen.call.executable import Executable
 from codegen.call.fallback import CustomCalls
 from codegen.call.processes import Processes, SpreadProgram
 from codegen.native.jit import KernelTarget
-from codegen.remembered.machine import calibrated_machine
+from codegen.remembered.machine import calibrated_machine, machine_for
 from codegen.remembered.plans import remembered_plan
 from codegen.supports import supports, supports_beside
 from codegen.target import default_target
@@ -81,7 +81,7 @@ def compile(
         machine = calibrated_machine()
         its = getattr(target, "target", None)  # what does not say for which vectors it compiles is planned for this CPU
         if its is not None and its != default_target():
-            machine = replace(machine, vector_bytes=its.vector_bytes, vector_registers=its.vector_registers).described()
+            machine = machine_for(its, machine)
         if excess_precision is not None:
             machine = replace(machine, excess_precision=excess_precision)
         module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})

@@ -7,10 +7,10 @@ from dataclasses import asdict, fields, replace
 from hashlib import sha256
 
 from codegen.native import object_cache
-from codegen.target import default_target
+from codegen.target import Target, default_target
 from tiling.machine import Machine
 
-__all__ = ["calibrated_machine", "remember_machine"]
+__all__ = ["calibrated_machine", "machine_for", "remember_machine"]
 
 
 def remember_machine(machine: Machine) -> None:
@@ -22,10 +22,7 @@ def calibrated_machine() -> Machine:
     """The remembered result of `calibrate` on this machine, else what the system tells; what TILEWRIGHT_MACHINE says is so."""
     payload = object_cache.read(_key())
     target = default_target()
-    # The registers are those of the target that kernels are compiled for, which may be less than the machine has.
-    detected = replace(
-        Machine.detect(), vector_bytes=target.vector_bytes, vector_registers=target.vector_registers
-    ).described()
+    detected = machine_for(target, Machine.detect())
     if payload is None:
         return detected
     try:
@@ -38,5 +35,15 @@ def calibrated_machine() -> Machine:
     return replace(found, cores=detected.cores, excess_precision=detected.excess_precision).described()
 
 
+def machine_for(target: Target, machine: Machine) -> Machine:
+    """A machine with the registers and instructions of the target that kernels are compiled for, which may be less than it has.
+
+    What TILEWRIGHT_MACHINE says is so. Raises SettingError for a description that is none.
+    """
+    return replace(
+        machine, vector_bytes=target.vector_bytes, vector_registers=target.vector_registers, byte_products=target.byte_products
+    ).described()
+
+
 def _key() -> str:
-    return sha256(f"machine 1 {default_target().key}".encode()).hexdigest()
+    return sha256(f"machine 2 {default_target().key}".encode()).hexdigest()

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from codegen.call.executable import Executable
+from codegen.remembered.machine import machine_for
 from codegen.ship.c_text import call_source, header
 from codegen.ship.call_data import CallData, call_data
 from codegen.ship.errors import ExportError
@@ -35,8 +35,7 @@ def plan_for(made: Plan, target: FileTarget) -> Plan:
     own = target.target
     if (machine.vector_bytes, machine.vector_registers) == (own.vector_bytes, own.vector_registers):
         return made
-    wanted = replace(machine, vector_bytes=own.vector_bytes, vector_registers=own.vector_registers).described()
-    return plan(made.module, made.program.name, wanted, supports)
+    return plan(made.module, made.program.name, machine_for(own, machine), supports)
 
 
 def save(

@@ -24,6 +24,8 @@ FEW_VECTORS_OF_OTHERS = 2.0
 LEAST_RUN_VECTORS = 4  # vectors in one run of k
 LEAST_DEPTH_VECTORS = 12  # vectors in all of a sum: adding up the lanes at the end must not count
 LEAST_ALONE_VECTORS = 36  # the same for a matrix by a vector, which plain loops do well
+NEAR_BYTES = 1 << 22  # what of a factor of bytes is packed near a core
+NEAR_COPY, FAR_COPY = 2.0, 16.0  # what packing a vector of it costs, as `Row.cost` counts
 
 WHOLE = 1 << 62  # more steps of k than there are
 
@@ -85,7 +87,8 @@ def _sums_of_reals(types: Types) -> ElementType | None:
 
 
 def _sums_of_bytes(types: Types) -> ElementType | None:
-    return element_type("i32") if types == ("i8", "i8", "i32") else None
+    left, right, out = types
+    return element_type(out) if {left, right} <= {"i8", "ui8"} and out in ("i32", "ui32") else None
 
 
 def _products(types: Types) -> int:
@@ -98,7 +101,9 @@ def _cost_of_block(p: Problem) -> float:
 
 
 def _cost_of_bytes(p: Problem) -> float:
-    return inf if p.depth < 2 else 1.0 / _products(p.types)
+    """The columns' factor is packed first, which few rows make up for the less the farther it comes from."""
+    packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
+    return inf if p.depth < 2 else 1.0 / _products(p.types) + packed / p.rows
 
 
 def _cost_of_dots(p: Problem) -> float:

@@ -7,6 +7,7 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import gcd, log2, prod
@@ -330,8 +331,12 @@ class _Phase:
             moved = prod([outside[v] for v in {v for e in load.index for v in e.variables} if v in outside]) if outside else 1
             box = self._box_elems(buffer, load.index, work.extents, count(a.depends))
             traffic += self._touch(buffer, box, moved)
-        for s in work.stores:
-            steps = self._steps(s.buffer, s.index, s.variables)
+        stored = [(s.buffer, self._steps(s.buffer, s.index, s.variables)) for s in work.stores]
+        beside = Counter((buffer, steps[inner]) for buffer, steps in stored) if inner is not None else Counter()
+        for s, (_, steps) in zip(work.stores, stored, strict=True):
+            # What several stores fill between them is written in whole vectors, the elements shuffled in registers.
+            if inner is not None and 1 < steps[inner] <= beside[s.buffer, steps[inner]]:
+                steps[inner] = 1
             strided += iterations * (0.0 if inner is None else self._stride_seconds(s.buffer, steps[inner]))
             self._note_run(s.buffer, steps, extents, order)
             traffic += self._touch(s.buffer, iterations)
@@ -424,7 +429,7 @@ class _Phase:
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
-        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * 0.92 * fill)
+        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * 0.92 * fill * self._products(c))
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
         traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns
@@ -437,6 +442,12 @@ class _Phase:
             seconds += a * blocks
             traffic += t * blocks
         return seconds * around, traffic * around
+
+    def _products(self, c: Contract) -> int:
+        """How many products an instruction sums in a lane."""
+        factors = {c.left.buffer.element.name, c.right.buffer.element.name}
+        sums_bytes = factors <= {"i8", "ui8"} and c.out.buffer.element.itemsize_bytes == 4 and c.kernel.needs_runs
+        return self.machine.byte_products if sums_bytes else 1
 
     def _moved(self, c: Contract, block: Block2D) -> int:
         """How many different blocks the loops around a contraction go through."""

@@ -1,11 +1,13 @@
-"""Contractions of bytes: C[M, N] = A[M, K] B[K, N] with int8 factors and exact int32 sums (modulo 2**32).
+"""Contractions of bytes: C[M, N] = A[M, K] B[K, N] with factors of 8 bits and exact sums of 32 (modulo 2**32).
 
 Four steps of k are one: a lane of 32 bits holds four bytes of a row of A, or of a column of B (packed so ahead). The dot
-instructions take one factor unsigned, so A is shifted by 128, and 128 times the sums of B's columns are taken off at the end:
+instructions take one factor unsigned and one signed. Where the factors are of one kind, A's is changed by 128, which flips its
+topmost bit, and 128 times the sums of B's columns are taken off at the end:
 
-    sum a b = sum (a + 128) b - 128 sum b
+    both signed      sum a b = sum (a + 128) b - sum 128 b
+    both unsigned    sum a b = sum (a - 128) b - sum (-128) b
 
-Targets without such an instruction multiply and add the four bytes one after the other.
+Targets without such an instruction widen the bytes, multiply and add pairs of 16 bits, or one after the other.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target
 
-__all__ = ["gemm_bytes"]
+__all__ = ["ByteDots", "gemm_bytes", "is_of_bytes"]
 
-_HIGH_BITS = -2139062144  # 0x80 in each byte: flips a signed byte to itself + 128
+_BYTES, _SUMS = ("int8", "uint8"), ("int32", "uint32")
+_HIGH_BITS = -2139062144  # 0x80 in each byte: what is signed becomes unsigned, 128 more; what is unsigned signed, 128 less
 
 
 def gemm_bytes(
@@ -47,27 +50,81 @@ def gemm_bytes(
     c[c_off + np.arange(m)[:, None] * ldc + j] = at_a @ at_b
 
 
+def is_of_bytes(a: Buf, b: Buf, c: Buf) -> bool:
+    """True where both factors are bytes and the sums have 32 bits."""
+    return a.dtype in _BYTES and b.dtype in _BYTES and c.dtype in _SUMS
+
+
 def _typer(*args: Any) -> Any:
     if len(args) != 13 or not all(isinstance(args[k], Buf) for k in (3, 6, 9)) or not isinstance(args[12], types.IntegerLiteral):
         return None
-    if (args[3].dtype, args[6].dtype, args[9].dtype) != ("int8", "int8", "int32"):
+    if not is_of_bytes(args[3], args[6], args[9]):
         return None
     return signature(types.none, *[t if isinstance(t, types.Literal | Buf) else types.int64 for t in args])
 
 
-def _dot4(total: Value, unsigned: Value, signed: Value) -> Value:
-    """total + the four products in each lane."""
-    b, lanes = total.b, total.type.count
-    have = {f[1:] for f in current_target().features.split(",") if f.startswith("+")}
-    if "avx512vnni" in have and (lanes == 16 or "avx512vl" in have) and lanes in (4, 8, 16):
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-        fn = intrinsic_function(b.module, name, total.type, [total.type] * 3)
-        return total.wrap(b.call(fn, [total.v, unsigned.v, signed.v]))
-    for byte in range(4):
-        u = (unsigned.lshr(8 * byte)) & 0xFF
-        s = total.wrap(b.shl(signed.v, constant(total.type, 24 - 8 * byte))) >> 24
-        total = total + u * s
-    return total
+class ByteDots:
+    """Four products a lane, of factors of given kinds, and what is taken off their sums at the end."""
+
+    def __init__(self, b: Any, left: Buf, right: Buf, vector: Any, pointer: Any) -> None:
+        self._builder, self._vector = b, vector
+        self._signed = left.dtype == "int8", right.dtype == "int8"
+        self._by_four = dot_instruction(vector.count)
+        self.corrected = self._by_four is not None and self._signed[0] == self._signed[1]
+        """Whether `sums` of the right factor are taken off."""
+        self._shift = _opaque(b, vector, pointer) if self.corrected else None
+
+    def left(self, bytes_: Value) -> Value:
+        """The left factor's bytes as `product` takes them."""
+        return bytes_.wrap(self._builder.xor(bytes_.v, self._shift)) if self.corrected else bytes_
+
+    def product(self, total: Value, left: Value, right: Value) -> Value:
+        """total + the four products in each lane, of bytes that `left` has changed."""
+        if self._by_four is None:
+            return self._widened(total, left, right)
+        unsigned, signed = (left, right) if self._signed[1] else (right, left)
+        fn = intrinsic_function(self._builder.module, self._by_four, self._vector, [self._vector] * 3)
+        return total.wrap(self._builder.call(fn, [total.v, unsigned.v, signed.v]))
+
+    def sums(self, total: Value, right: Value) -> Value:
+        """total + what `left` has added to the four products in each lane."""
+        return self.product(total, right.wrap(self._shift), right)
+
+    def _widened(self, total: Value, left: Value, right: Value) -> Value:
+        """The products of bytes that are widened before: of bytes 0 and 2, then 1 and 3, in pairs, or of one after the other."""
+        b, pairs = self._builder, pair_instruction(self._vector.count)
+        bits = 32 if pairs is None else 16
+        kind = ir.VectorType(ir.IntType(bits), self._vector.count * 32 // bits)
+
+        def widened(x: Value, place: int, is_signed: bool) -> Any:
+            at_top = b.shl(b.bitcast(x.v, kind), constant(kind, bits - 8 - 8 * place))
+            return (b.ashr if is_signed else b.lshr)(at_top, constant(kind, bits - 8))
+
+        for place in range(bits // 8):
+            factors = [widened(x, place, s) for x, s in zip((left, right), self._signed, strict=True)]
+            if pairs is None:
+                total = total + total.wrap(b.mul(*factors))
+            else:
+                total = total + total.wrap(b.call(intrinsic_function(b.module, pairs, self._vector, [kind] * 2), factors))
+        return total
+
+
+def _has(*features: str) -> bool:
+    return set(features) <= {f[1:] for f in current_target().features.split(",") if f.startswith("+")}
+
+
+def dot_instruction(lanes: int) -> str | None:
+    """LLVM's name of what sums the products of four bytes in each of so many lanes, where the target has it."""
+    if lanes not in (4, 8, 16) or not (_has("avx512vnni", *["avx512vl"][: lanes < 16]) or (lanes < 16 and _has("avxvnni"))):
+        return None
+    return f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+
+
+def pair_instruction(lanes: int) -> str | None:
+    """The same for two products of 16 bits."""
+    names = {4: ("sse2", "sse2.pmadd.wd"), 8: ("avx2", "avx2.pmadd.wd"), 16: ("avx512bw", "avx512.pmaddw.d.512")}
+    feature, name = names.get(lanes, ("", ""))
+    return f"llvm.x86.{name}" if name and _has(feature) else None
 
 
 def _opaque(b: Any, vector: Any, pointer: Any) -> Any:
@@ -93,11 +150,11 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
     target = current_target()
     lanes = panel_lanes(panel, 4)
     vectors = panel // lanes
+    vector = ir.VectorType(I32, lanes)
+    dots = ByteDots(b, a_kind, b_kind, vector, c)
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
     rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12))
-    vector = ir.VectorType(I32, lanes)
     quads = b.sdiv(k, _c(4)) if _known(k) is None else _c(_known(k) // 4)  # type: ignore[operator]
-    shift = _opaque(b, vector, c)
 
     def tile(height: int, row: Any, count: int, b_at: Any, c_at: Any, mask: Any) -> None:
         a_base = b.gep(a, [b.add(a_off, b.mul(row, a_rs))])
@@ -109,16 +166,18 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
             new = []
             for i in range(height):
                 four = Value(b, _quad(b, a_kind, a_base, b.add(b.mul(quad, _c(4)), b.mul(a_rs, _c(i))), I32))
-                x = splat(four, lanes)
-                x = x.wrap(b.xor(x.v, shift))
-                new += [_dot4(Value(b, sums[i * count + j]), x, columns[j]).v for j in range(count)]
-            new += [_dot4(Value(b, sums[height * count + j]), Value(b, shift), columns[j]).v for j in range(count)]
+                x = dots.left(splat(four, lanes))
+                new += [dots.product(Value(b, sums[i * count + j]), x, columns[j]).v for j in range(count)]
+            if dots.corrected:
+                new += [dots.sums(Value(b, sums[height * count + j]), columns[j]).v for j in range(count)]
             return new
 
-        sums = _counted_loop(b, quads, [constant(vector, 0)] * (count * (height + 1)), step)
+        sums = _counted_loop(b, quads, [constant(vector, 0)] * (count * (height + dots.corrected)), step)
         for i in range(height):
             for j in range(count):
-                total = Value(b, b.sub(sums[i * count + j], sums[height * count + j]))
+                total = Value(b, sums[i * count + j])
+                if dots.corrected:
+                    total = total - Value(b, sums[height * count + j])
                 at = b.add(c_at, b.add(b.mul(ldc, b.add(row, _c(i))), _c(j * lanes)))
                 store_vector(b, c_kind, c, at, total, mask if j == count - 1 else None)
 

@@ -22,7 +22,7 @@ from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
 from codegen.lib.micro_kernels.contract import _convert, _narrow, _product_sum, _widen, is_written_out, load_vector, value_type
-from codegen.lib.micro_kernels.contract_bytes import _dot4, _opaque
+from codegen.lib.micro_kernels.contract_bytes import ByteDots, dot_instruction, is_of_bytes, pair_instruction
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target
@@ -119,9 +119,9 @@ def _halved(x: Value, y: Value, lanes: int, width: int, half: int) -> Value:
 
 
 def _in_bytes(a: Buf, b: Buf, c: Buf) -> bool:
-    """True where the dot instruction sums the products of four bytes to a lane."""
-    have = {f[1:] for f in current_target().features.split(",") if f.startswith("+")}
-    return (a.dtype, b.dtype, c.dtype) == ("int8", "int8", "int32") and {"avx512vnni", "avx512vl"} <= have
+    """True where an instruction sums the products of four bytes, or of two widened ones, to a lane."""
+    lanes = current_target().lanes(4)
+    return is_of_bytes(a, b, c) and (dot_instruction(lanes) or pair_instruction(lanes)) is not None
 
 
 class _Dots:
@@ -143,7 +143,8 @@ class _Dots:
         self.rows, self.columns = block_shape(min(m, MANY), min(n, MANY), target.vector_registers - (4 if self.in_bytes else 0))
         # The shorter side stays near while the longer one streams by once.
         self.columns_outside = n >= m
-        self.shift = _opaque(b, self.vector, self.c) if self.in_bytes else None
+        self.dots = ByteDots(b, self.a_kind, self.b_kind, self.vector, self.c) if self.in_bytes else None
+        self.corrected = self.dots is not None and self.dots.corrected
 
     def all(self) -> None:
         b = self.builder
@@ -168,10 +169,10 @@ class _Dots:
         b = self.builder
         a_at = [b.gep(self.a, [b.add(self.a_off, b.mul(b.add(i, _c(r)), self.a_rs))]) for r in range(rows)]
         b_at = [b.gep(self.b, [b.add(self.b_off, b.mul(b.add(j, _c(s)), self.b_cs))]) for s in range(columns)]
-        count = rows * columns + (columns if self.in_bytes else 0)
+        count = rows * columns + (columns if self.corrected else 0)
         values = self.level(0, a_at, b_at, [constant(self.vector, 0)] * count)
         sums = _added_up([Value(b, v) for v in values])
-        if self.in_bytes:
+        if self.corrected:
             extra = sums[rows * columns :]
             sums = [b.sub(x, extra[t % columns]) for t, x in enumerate(sums[: rows * columns])]
         places = [
@@ -252,15 +253,16 @@ class _Dots:
         columns = [self.load(self.b_kind, x, at, mask) for x in b_at]
         for r, base in enumerate(a_at):
             x = self.load(self.a_kind, base, at, mask)
-            if self.in_bytes:
-                x = x.wrap(b.xor(x.v, self.shift))
+            if self.dots is not None:
+                x = self.dots.left(x)
             for s, y in enumerate(columns):
                 place = r * len(columns) + s
                 total = Value(b, new[place])
-                new[place] = (_dot4(total, x, y) if self.in_bytes else _product_sum(x, y, total)).v
-        for s, y in enumerate(columns if self.in_bytes else ()):
-            place = len(a_at) * len(columns) + s
-            new[place] = _dot4(Value(b, new[place]), Value(b, self.shift), y).v
+                new[place] = (self.dots.product(total, x, y) if self.dots is not None else _product_sum(x, y, total)).v
+        if self.dots is not None and self.dots.corrected:
+            for s, y in enumerate(columns):
+                place = len(a_at) * len(columns) + s
+                new[place] = self.dots.sums(Value(b, new[place]), y).v
         return new
 
     def load(self, kind: Buf, base: Any, at: Any, mask: Any) -> Value:
