@@ -19,8 +19,8 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,39 +74,43 @@ def write(path: str | os.PathLike[str], document: Mapping[str, Any], sections: S
         raise AssertionError("the places of sections take more room than was left for them")
     fields = _FIELDS.pack(MAGIC, VERSION, 0, len(body), at)
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    temporary = target.with_name(f".new-{secrets.token_hex(8)}")
+    # A new file, no link; its mode is what the umask leaves (`os.umask` would change that of all threads to ask for it).
+    with open(temporary, "xb") as file:
+        try:
             file.write(fields + hashlib.sha256(fields + body).digest() + body)
             for row, s in zip(rows, sections, strict=True):
                 file.write(bytes(row["offset"] - file.tell()))
                 file.write(s)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+            file.close()
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
 
 class Contents:
     """A file that has been read: its document, and its sections, mapped."""
 
-    def __init__(self, path: str, document: dict[str, Any], data: memoryview) -> None:
+    def __init__(self, path: str, document: dict[str, Any], data: memoryview, first: int) -> None:
+        """`first`: where sections may begin."""
         self.path, self.document = path, document
         self._data = data
-        self._rows = _rows(document.get("sections"), len(data))
+        self._rows = _rows(document.get("sections"), first, len(data))
 
     def section(self, number: int) -> memoryview:
         """The bytes of a section. Raises FileError where they are not those that were written."""
-        if not 0 <= number < len(self._rows):
-            raise FileError(f"{self.path}: section {number}: the file has {len(self._rows)}")
-        offset, size, digest = self._rows[number]
+        offset, size, _ = self._row(number)
         found = self._data[offset : offset + size]
-        if hashlib.sha256(found).hexdigest() != digest:
-            raise FileError(f"{self.path}: section {number} (bytes {offset} to {offset + size}) is damaged: its checksum differs")
+        self._check(number, found)
         return found
+
+    def copied(self, number: int) -> bytes:
+        """The same bytes as a copy, which stays what it is when the file is written to. Raises FileError."""
+        offset, size, _ = self._row(number)
+        copy = bytes(self._data[offset : offset + size])
+        self._check(number, copy)
+        return copy
 
     def whole(self) -> bytes:
         """The file's bytes."""
@@ -116,11 +120,23 @@ class Contents:
         """The checksum that the document says a section has."""
         return self._rows[number][2]
 
+    def _row(self, number: int) -> tuple[int, int, str]:
+        if not 0 <= number < len(self._rows):
+            raise FileError(f"{self.path}: section {number}: the file has {len(self._rows)}")
+        return self._rows[number]
 
-def _rows(rows: Any, file_bytes: int) -> list[tuple[int, int, str]]:
+    def _check(self, number: int, found: bytes | memoryview) -> None:
+        offset, size, digest = self._rows[number]
+        if hashlib.sha256(found).hexdigest() != digest:
+            raise FileError(
+                f"{self.path}: section {number} (bytes {offset} to {offset + size}) is damaged: its checksum differs"
+            )
+
+
+def _rows(rows: Any, end: int, file_bytes: int) -> list[tuple[int, int, str]]:
     if not isinstance(rows, list):
         raise ValueError("no list of sections")
-    found, end = [], 0
+    found = []
     for row in rows:
         offset, size, digest = natural(row["offset"]), natural(row["bytes"]), text(row["sha256"])
         if offset % _LINE or offset < end or offset + size > file_bytes:
@@ -149,7 +165,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-    return parsed(os.fspath(path), data)
+    return parsed(os.fsdecode(path), data)
 
 
 def parsed(name: str, data: memoryview) -> Contents:
@@ -174,6 +190,6 @@ def parsed(name: str, data: memoryview) -> Contents:
         document = json.loads(body)
         if not isinstance(document, dict):
             raise ValueError(f"a document that is {type(document).__name__}")
-        return Contents(name, document, data)
+        return Contents(name, document, data, _HEAD_BYTES + document_bytes)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(f"{name}: its document is not one of a program: {error}") from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import itertools
 import logging
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -33,7 +35,7 @@ class Call(ctypes.Structure):
 class Library:
     """A program's shared library. Raises OSError where the system does not load it."""
 
-    def __init__(self, code: memoryview) -> None:
+    def __init__(self, code: bytes) -> None:
         self._library = _loaded(code)
         self.run = self._function("run_call", ctypes.c_int, ctypes.c_void_p)
         self.workspace_bytes = self._function("workspace_bytes", ctypes.c_size_t, ctypes.c_int)
@@ -49,8 +51,13 @@ class Library:
         found.restype, found.argtypes = result, arguments
         return found
 
+    def unload(self) -> None:
+        """Gives the code's memory back, when no call is in it or comes to it any more."""
+        if sys.platform != "win32":
+            _ctypes.dlclose(self._library._handle)
 
-def _loaded(code: memoryview) -> ctypes.CDLL:
+
+def _loaded(code: bytes) -> ctypes.CDLL:
     """The library from memory, or (where the system does not have, or does not run, what lies there) from a file of this user's
     that is gone once it is loaded."""
     if hasattr(os, "memfd_create"):
@@ -65,7 +72,7 @@ def _loaded(code: memoryview) -> ctypes.CDLL:
         return ctypes.CDLL(path)
 
 
-def _from_memory(code: memoryview) -> ctypes.CDLL:
+def _from_memory(code: bytes) -> ctypes.CDLL:
     handle = os.memfd_create("tilewright", os.MFD_CLOEXEC)
     try:
         with os.fdopen(handle, "wb", closefd=False) as file:

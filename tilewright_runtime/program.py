@@ -84,7 +84,7 @@ def _program(contents: Contents, threads: int | None) -> LoadedProgram:
         if not isinstance(rows, list) or not rows:
             raise ValueError("no entries")
         return LoadedProgram(contents, tuple([_Entry(contents, row, threads) for row in rows]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"{contents.path}: its document is not one of a program: {error!r}") from error
@@ -170,16 +170,17 @@ class _Entry:
         if self._trees is not None:
             counts = len(self.arguments), len(self.results)
             self._trees = [trees.checked(t, n) for t, n in zip(self._trees, counts, strict=True)]
-        code = contents.section(natural(variant["code"]))
-        if not _holds(code, interface_digest(interface)):
+        # What is looked at here is what is executed later: a file that is mapped may be written to in between.
+        code = contents.copied(natural(variant["code"]))
+        if interface_digest(interface).encode() not in code:
             raise FileError(f"{contents.path}: the code for {self.target} is of another program than its document says")
         self._constants = [contents.section(natural(k)) for k in variant["constants"]]
         if [contents.digest(k) for k in variant["constants"]] != interface["constants"]:
             raise ValueError("other constants than the code's")
         self._path, self._code, self._digest = contents.path, code, interface_digest(interface)
         self._library: native.Library | None = None
+        self._ready: tuple[native.Library, Any] | None = None  # the code, and the workers of its threads
         self._lock = threading.Lock()
-        self._pool: Any = None
         self._end: Any = None
         # append and pop of a deque are atomic: two calls never share a workspace
         self._workspaces: deque[tuple[np.ndarray, int]] = deque()
@@ -220,8 +221,7 @@ class _Entry:
 
     def run(self, given: Sequence[np.ndarray]) -> Any:
         """The results of arrays that fit."""
-        library = self._library or self._load()
-        pool = self._pool
+        library, pool = self._ready or self._load()
         outputs = [_aligned(t) for t in self.results]
         places = (ctypes.c_void_p * max(1, len(given)))(*(a.ctypes.data for a in given))
         targets = (ctypes.c_void_p * max(1, len(outputs)))(*(a.ctypes.data for a in outputs))
@@ -243,30 +243,40 @@ class _Entry:
             raise RuntimeError(f"{self._path}: {library.message(code).decode()}")
         return tuple(outputs) if self._trees is None else trees.filled(self._trees[1], outputs)
 
-    def _load(self) -> native.Library:
+    def _load(self) -> tuple[native.Library, Any]:
         with self._lock:
-            if self._library is None:
-                try:
-                    made = native.Library(self._code)
-                except (OSError, AttributeError) as error:
-                    raise FileError(f"{self._path}: the system does not load the code for {self.target}: {error}") from error
-                if made.interface().decode() != self._digest:
-                    raise FileError(f"{self._path}: the code for {self.target} is of another program than its document says")
-                if self._threads > 1:
-                    self._pool = made.threads_start(self._threads)
-                    if self._pool:
-                        self._end = weakref.finalize(self, made.threads_stop, self._pool)
-                        self._end.atexit = False  # (the end of the process ends them, wherever a call is)
-                self._library = made
-            return self._library
+            if self._ready is None:
+                if self._library is None:
+                    self._library = self._loaded()
+                pool = self._library.threads_start(self._threads) if self._threads > 1 else None
+                self._end = weakref.finalize(self, _unload, self._library, pool)
+                self._end.atexit = False  # (the end of the process ends them, wherever a call is)
+                self._ready = self._library, pool
+            return self._ready
+
+    def _loaded(self) -> native.Library:
+        try:
+            made = native.Library(self._code)
+        except (OSError, AttributeError) as error:
+            raise FileError(f"{self._path}: the system does not load the code for {self.target}: {error}") from error
+        if made.interface().decode() != self._digest:
+            raise FileError(f"{self._path}: the code for {self.target} is of another program than its document says")
+        return made
 
     def forget_threads(self) -> None:
         """In a child of a fork: it has none of the workers, and may find the lock held."""
         self._lock = threading.Lock()
         if self._end is not None:
             self._end.detach()
-        self._pool, self._end, self._library = None, None, None
+        self._end, self._ready = None, None
         self._workspaces = deque()
+
+
+def _unload(library: native.Library, pool: Any) -> None:
+    """The end of an entry that nobody calls any more: its workers end, then its code goes."""
+    if pool:
+        library.threads_stop(pool)
+    library.unload()
 
 
 _entries: weakref.WeakSet[_Entry] = weakref.WeakSet()
@@ -323,10 +333,6 @@ def _dtype(name: str, item_bytes: int) -> np.dtype[Any]:
     if found.itemsize != item_bytes:
         raise ValueError(f"{name} of {item_bytes} bytes")
     return found
-
-
-def _holds(code: memoryview, digest: str) -> bool:
-    return digest.encode() in bytes(code)
 
 
 # ---------------------------------------------------------------- memory

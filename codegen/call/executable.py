@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,35 +22,35 @@ from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
 from codegen.call.processes import Processes, SpreadProgram
 from codegen.call.program.assembly import below
-from codegen.call.program.layout import LINE_BYTES, laid_out
+from codegen.call.program.layout import LINE_BYTES, laid_out, literal
 from codegen.call.program.linearise import linearise
 from codegen.call.program.nodes import Compute
 from codegen.call.program.whole_loops import with_whole_loops
-from codegen.call.quick import SMALL_BYTES, QuickCall, address_of
+from codegen.call.quick import QuickCall, address_of
+from codegen.call.runs.by_xla import call_by_xla
+from codegen.call.runs.guarded import GuardedRun
 from codegen.call.tracing import Trace
 from codegen.call.xla_call import Failures, XlaCall
 from codegen.call.xla_packs import XlaPacks
 from codegen.launcher import launch, memory, native_threads
-from codegen.launcher.guard import SCRATCH_GAP_BYTES, Guards, ScratchUse, StepUse
+from codegen.launcher.guard import SCRATCH_GAP_BYTES, ScratchUse, StepUse
 from codegen.native.jit import KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature
 from hlo.errors import Declined, TilewrightError
 from hlo.limits import check_ranks, no_memory
-from hlo.module import DenseArray, Value
+from hlo.module import Value
 from hlo.settings import debug_modes
 from hlo.types import TensorType
 from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.text import summary
-from tiling.words import amount
 
 __all__ = ["ArgumentError", "Executable"]
 
 
 SHORT_SECONDS = 4e-6
 BRIEF_SECONDS = 1e-5  # of a kernel that no loop repeats: less than a thousandth of what compiling it takes
-XLA_MOST_BYTES = 1 << 25
 
 
 class ArgumentError(TilewrightError):
@@ -154,7 +153,7 @@ class Executable:
         self._arena_offsets = np.array([*layout.offsets.values()], np.int64)
         self._given = [(slot, v.shape, v.tensor.dtype) for slot, v in layout.given]
         self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes if k in layout.pooled else 0) for k, v in layout.made]
-        self._kept_slots = {slot for slot, _, _ in self._given if slot is not None} | {slot for slot, _ in layout.fixed}
+        self._kept_slots = layout.kept_slots
         inner = [max(layout.arena_bytes, 64), threads * self._launch.scratch_stride]
         self._need_bytes = sum(map(memory.rounded_bytes, [*inner, *(v.tensor.size_bytes for _, v in layout.made)]))
         is_alone = not self._debug and self.whole is None and self.processes is None
@@ -293,31 +292,10 @@ class Executable:
             return Declined("debug modes look at every call's memory")
         if self.processes is not None:
             return Declined("other processes take part")
-        moved = self._need_bytes + sum(prod(shape) * dtype.itemsize for _, shape, dtype in self._given)
-        if moved > XLA_MOST_BYTES:
-            return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
-        layout = self._layout
-        fixed = layout.fixed_addresses
-        made: list[tuple[int, int, int]] = []
-        written: set[int] = set()
-        for known, v in layout.made:
-            size_bytes = v.tensor.size_bytes
-            if known is None:  # a constant that no step reads
-                known = self._addresses.size + len(made)
-                literal = memory.in_lines(_literal(v))
-                self._literals.append(literal)
-                fixed[known] = address_of(literal)
-            elif known not in written and known not in self._kept_slots:
-                written.add(known)
-                made.append((known, 0, LINE_BYTES if size_bytes > SMALL_BYTES else 1))
-                continue
-            made.append((known, size_bytes, 1))
-        given = [slot for slot, _, _ in self._given]
         threads = self.threads or native_threads.default_threads()
-        return XlaCall(
-            self._launch, given, made, fixed, layout.offsets, layout.arena_bytes, threads, self._evaluate, done, failures,
-            is_plain,
-        )  # fmt: skip
+        return call_by_xla(
+            self._launch, self._layout, self._need_bytes, threads, self._evaluate, done, failures, is_plain, self._literals
+        )
 
     def packs_for_xla(
         self, call: XlaCall, is_deleted: Callable[[Any], bool], is_idle: Callable[[], bool]
@@ -345,31 +323,26 @@ class Executable:
             return results, [StepTime("the whole program", "evaluator", time.perf_counter() - began)]
         spent = np.zeros(len(self._launch.steps), np.int64)
         results = self._run(arrays, spent)
+        timed = zip(self._named_steps(), spent.tolist(), strict=True)
+        return results, [StepTime(name, kind, nanoseconds * 1e-9) for (name, kind), nanoseconds in timed if kind != "control"]
+
+    def _named_steps(self) -> list[tuple[str, str]]:
+        """(name, kind) of every step: kernel, copy, library, evaluator, or control for those that choose the next one."""
         names = iter(self._kernels)
-        rows = []
-        for number, (step, nanoseconds) in enumerate(zip(self._launch.steps, spent.tolist(), strict=True)):
+        found = []
+        for number, step in enumerate(self._launch.steps):
             if number in self._evaluated:
                 op, prepared = self._evaluated[number]
-                rows.append(StepTime(op.name, "library" if prepared.library else "evaluator", nanoseconds * 1e-9))
+                found.append((op.name, "library" if prepared.library else "evaluator"))
             elif isinstance(step, launch.Step):
-                rows.append(StepTime(next(names).name, "kernel", nanoseconds * 1e-9))
-            elif isinstance(step, launch.Copy):
-                rows.append(StepTime("copy", "copy", nanoseconds * 1e-9))
-        return results, rows
+                found.append((next(names).name, "kernel"))
+            else:
+                found.append((type(step).__name__.lower(), "copy" if isinstance(step, launch.Copy) else "control"))
+        return found
 
     def trace(self, path: str | os.PathLike[str], *arrays: Any) -> tuple[np.ndarray, ...]:
         """The results of a call, whose timeline by thread and step is written as a file that Perfetto reads (ui.perfetto.dev)."""
-        names = iter(self.kernels)
-        kinds = []
-        for k, s in enumerate(self._launch.steps if self.whole is None else ()):
-            if isinstance(s, launch.Step):
-                kinds.append((next(names).name, "kernel"))
-            elif k in self._evaluated:
-                op, prepared = self._evaluated[k]
-                kinds.append((op.name, "library" if prepared.library else "evaluator"))
-            else:
-                kinds.append((type(s).__name__.lower(), "control"))
-        trace = Trace(kinds)
+        trace = Trace(self._named_steps() if self.whole is None else ())
         results: tuple[np.ndarray, ...] = trace.watched(lambda: self._run(arrays, None, trace=trace))
         trace.write(path, f"@{self.plan.program.name}")
         return results
@@ -396,7 +369,11 @@ class Executable:
         if self.whole is not None:
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls, self.processes)
         if self._debug:
-            return self._run_guarded(given, spent)
+            run = GuardedRun(
+                self._launch, self._layout, self._assembly.sizes, self._addresses, self._uses, self._told,
+                self._debug == "guard-before", self._evaluate,
+            )  # fmt: skip
+            return run(given, self.threads, spent)
         memory.pool.begin(self._need_bytes)
         try:
             return self._run_kernels(given, spent, owner, trace)
@@ -424,7 +401,7 @@ class Executable:
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
         for (known, v), (shape, dtype, pooled_bytes) in zip(layout.made, self._made_types, strict=True):
             if known is None:
-                outputs.append(_literal(v))
+                outputs.append(literal(v))
                 continue
             if known in made:
                 again.append((len(outputs), known))
@@ -466,26 +443,6 @@ class Executable:
         else:
             self._launch.run(addresses, self.threads, None, self._evaluate)
         taken.end()
-
-    def _run_guarded(self, given: Sequence[np.ndarray], spent: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """The same run with every array between pages without access, looked at between any two steps (`launcher.guard`)."""
-        layout = self._layout
-        uses = dict(zip(self._launch.kernels, self._uses, strict=True))
-        guards = Guards(uses, self._told, before=self._debug == "guard-before")
-        addresses = self._addresses.copy()
-        for k, ((slot, _, _), a) in enumerate(zip(self._given, given, strict=True)):
-            if slot is not None:
-                addresses[slot] = guards.place_copy(slot, f"argument {k}", a)
-        for slot, a in layout.fixed:
-            addresses[slot] = guards.place_copy(slot, "constant", a)
-        for slot in layout.offsets:
-            addresses[slot] = guards.place(slot, "array", self._assembly.sizes[slot])
-        for k, (known, v) in enumerate(layout.made):
-            if known is not None:
-                addresses[known] = guards.place(known, f"result {k}", v.tensor.size_bytes)
-        self._launch.run(addresses, self.threads, spent, self._evaluate, guards)
-        # Results are copies: guarded pages are not kept for longer than the call.
-        return tuple([_literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in layout.made])
 
     def _arena(self) -> memory.Lease:
         """Memory for all that lies between steps. Raises TooLargeError, with the largest of the values, where there is none."""
@@ -541,12 +498,6 @@ class Executable:
                 a = np.array(a, order="C")
             given.append(a)
         return given
-
-
-def _literal(v: Value) -> np.ndarray:
-    assert v.op is not None
-    dense: DenseArray = v.op.attr("value")
-    return np.array(dense.array)
 
 
 def _is_short(fusion: Fusion) -> bool:

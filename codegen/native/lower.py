@@ -12,9 +12,8 @@ import ctypes
 import functools
 import hashlib
 import logging
-import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -24,7 +23,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
 from codegen.kernel.straight import has_program_loop, is_straight
-from codegen.native import interrupts, object_cache
+from codegen.native import interrupts, memory_hints, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.outlined import Functions
 from codegen.target import Target, default_target, use_target
@@ -33,14 +32,15 @@ _log = logging.getLogger("tilewright.codegen")
 
 
 @functools.cache
-def _initialise() -> None:
+def initialise() -> None:
+    """Has LLVM know this machine's architecture."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
 def target_machine(target: Target) -> Any:
     """A fresh LLVM target machine (an execution engine takes ownership of the one it is given)."""
-    _initialise()
+    initialise()
     machine = llvm.Target.from_triple(target.triple)
     # the large code model: constants may lie anywhere, as the execution engine maps sections apart
     reloc = "static" if target.triple.startswith(("x86_64", "i")) else "default"
@@ -117,7 +117,7 @@ def publish(name: str, address: int) -> None:
 def plain_object(text: str, target: Target) -> bytes:
     """Machine code of a module that has nothing to vectorise: what calls programs, and what asks for signals."""
     with compiling:
-        _initialise()
+        initialise()
         module = _parsed(text)
         module.data_layout = data_layout(target)
         _run_named(_STRAIGHT, module, target)
@@ -127,17 +127,12 @@ def plain_object(text: str, target: Target) -> bytes:
 def library_object(text: str, target: Target, is_written_out: bool = False) -> bytes:
     """Machine code of a library function's module (`codegen.lib.outline`)."""
     with compiling:
-        return emit_object(_library_module(text, target, is_written_out), target)
+        return emit_object(library_module(text, target, is_written_out), target)
 
 
-def linkable_library_object(text: str, target: Target, is_written_out: bool = False) -> bytes:
-    """The same for a linker."""
-    with compiling:
-        return emit_linkable(_library_module(text, target, is_written_out), target)
-
-
-def _library_module(text: str, target: Target, is_written_out: bool) -> Any:
-    _initialise()
+def library_module(text: str, target: Target, is_written_out: bool) -> Any:
+    """The optimised module of a library function."""
+    initialise()
     module = _parsed(text)
     module.data_layout = data_layout(target)
     if is_written_out:
@@ -218,27 +213,22 @@ def _run_passes(passes: Any, module: Any, builder: Any) -> None:
         passes.close()
 
 
-_builders = threading.local()  # of pass builders and target machines, which are one thread's at a time
+_kept = threading.local()  # pass builders and target machines, which are one thread's at a time
+
+
+def of_this_thread(key: str, make: Callable[[], Any]) -> Any:
+    """What `make` gave this thread for a key: llvmlite frees no pass builder whole, and making a target machine takes as long as
+    it takes to write a small kernel."""
+    found = getattr(_kept, key, None)
+    if found is None:
+        found = make()
+        setattr(_kept, key, found)
+    return found
 
 
 def _pass_builder(target: Target, level: int, vectorise: bool) -> Any:
-    """This thread's pass builder of a kind: llvmlite frees none of them whole, so they are used again."""
-    key = f"{target.key} {level} {vectorise}"
-    found = getattr(_builders, key, None)
-    if found is None:
-        found = _new_pass_builder(target, level, vectorise)
-        setattr(_builders, key, found)
-    return found
-
-
-def _emitter(target: Target) -> Any:
-    """This thread's target machine for a target: making one takes as long as it takes to write a small kernel."""
-    key = f"{target.key} machine"
-    found = getattr(_builders, key, None)
-    if found is None:
-        found = target_machine(target)
-        setattr(_builders, key, found)
-    return found
+    """This thread's pass builder of a kind."""
+    return of_this_thread(f"{target.key} {level} {vectorise}", lambda: _new_pass_builder(target, level, vectorise))
 
 
 def _new_pass_builder(target: Target, level: int, vectorise: bool) -> Any:
@@ -247,91 +237,6 @@ def _new_pass_builder(target: Target, level: int, vectorise: bool) -> Any:
     tuning.loop_unrolling = not vectorise
     tuning.slp_vectorization = False
     return llvm.create_pass_builder(target_machine(target), tuning)
-
-
-def mark_streams(module: Any, scopes: Sequence[str]) -> Any:
-    """The optimised module with every aligned whole-vector store through ``scopes`` made non-temporal.
-
-    This is done to the text after vectorisation, because the vectoriser leaves loops alone whose scalar stores already carry
-    the mark.
-    """
-    text = str(module)
-    lists = _scope_lists(text, scopes)
-    fresh = 1 + max((int(n) for n in re.findall(r"^!(\d+) = ", text, re.MULTILINE)), default=-1)
-    store = re.compile(r"^ +store <(\d+) x (\w+)> .*, align (\d+), .*!alias\.scope (!\d+)")
-
-    def mark(line: str) -> str:
-        found = store.match(line)
-        if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
-            return line
-        return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]] else line
-
-    marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
-    return _parsed(f"{marked}\n!{fresh} = !{{i32 1}}\n")
-
-
-AHEAD_BYTES = 8192  # two pages: hardware that foresees a stream stops at the end of its page
-LINE_BYTES = 64
-
-
-def ask_ahead(module: Any, scopes: Sequence[str]) -> Any:
-    """The optimised module with the lines `AHEAD_BYTES` beyond each whole-vector load through ``scopes`` prefetched.
-
-    Only in innermost loops, where the loads walk through memory, and once for each line. As in ``mark_streams`` this is done
-    to the text: a prefetch in a scalar loop keeps it from being vectorised.
-    """
-    text = str(module)
-    lists = _scope_lists(text, scopes)
-    load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+)")
-    label = re.compile(r"^(\S+):(?: |$)")
-    lines: list[str] = []
-    block: list[str] = []
-    name = ""
-    count = 0
-
-    def close() -> None:
-        nonlocal count
-        bytes_asked: dict[str, int] = {}
-        own = name.strip('"')
-        loops = any(x.lstrip().startswith("br ") and re.search(rf'label %"?{re.escape(own)}"?(?:,|$)', x) for x in block[-3:])
-        for x in block:
-            lines.append(x)
-            found = load.match(x) if loops and "alias.scope" in x else None
-            if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
-                continue
-            asked = bytes_asked.get(found[4], 0)
-            size = int(found[1]) * _ITEM_BYTES[found[2]]
-            bytes_asked[found[4]] = asked + size
-            for k in range(-(asked // -LINE_BYTES), -((asked + size) // -LINE_BYTES)):
-                count += 1
-                at = AHEAD_BYTES + k * LINE_BYTES - asked
-                lines.append(f"  %ahead.{count} = getelementptr i8, ptr {found[3]}, i64 {at}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead.{count}, i32 0, i32 3, i32 1)")
-        block.clear()
-
-    for line in text.split("\n"):
-        found = label.match(line)
-        if found or line.startswith(("define ", "}")):
-            close()
-            name = found[1] if found else ""
-        block.append(line)
-    close()
-    if not count:
-        return module
-    if "@llvm.prefetch.p0(" not in text:
-        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    return _parsed("\n".join(lines))
-
-
-_ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
-
-
-def _scope_lists(text: str, scopes: Sequence[str]) -> set[str]:
-    """Names of the metadata lists that hold one of the scopes."""
-    nodes: set[str] = set()
-    for scope in scopes:
-        nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))
-    return {name for name, node in re.findall(r"^(!\d+) = !\{(!\d+)\}$", text, re.MULTILINE) if node in nodes}
 
 
 def build(
@@ -343,15 +248,19 @@ def build(
     functions: Functions | None = None,
     kernel: Kernel | None = None,
 ) -> Any:
-    """The optimised module of a kernel: ``lower``, ``optimise``; where parameters ask for it ``mark_streams``, ``ask_ahead``."""
+    """The optimised module of a kernel: ``lower``, ``optimise``, and what parameters say of memory (`memory_hints`)."""
     module = lower(source, filename, signature, symbol, target, functions, kernel)
     small = kernel is not None and has_program_loop(kernel)
     optimise(module, target, _has_nothing_to_vectorise(signature, kernel), signature.is_brief, small)
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
-        module = mark_streams(module, streams)
+        module = _parsed(memory_hints.mark_streams(str(module), streams))
     ahead = [p.scope or p.name for p in signature.params if p.ahead]
-    return ask_ahead(module, ahead) if ahead else module
+    if ahead:
+        text = str(module)
+        asked = memory_hints.ask_ahead(text, ahead)
+        module = module if asked == text else _parsed(asked)
+    return module
 
 
 def _has_nothing_to_vectorise(signature: KernelSignature, kernel: Kernel | None) -> bool:
@@ -381,29 +290,8 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
     missing = [name for name in called if not is_provided(name)]
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
-    return bytes(_emitter(target).emit_object(module))
-
-
-def _linkable_emitter(target: Target) -> Any:
-    """This thread's target machine whose code may lie anywhere, together: as shared libraries have it, by distances."""
-    key = f"{target.key} linkable"
-    found = getattr(_builders, key, None)
-    if found is None:
-        _initialise()
-        options = {"reloc": "pic", "codemodel": "small", "jit": False}
-        made = llvm.Target.from_triple(target.triple)
-        found = made.create_target_machine(cpu=target.cpu, features=target.features, opt=3, **options)
-        setattr(_builders, key, found)
-    return found
-
-
-def emit_linkable(module: Any, target: Target) -> bytes:
-    """Object code of an optimised module for a linker. Its functions, and those of the library, are the linked file's own."""
-    for function in module.functions:
-        if not function.is_declaration or function.name.startswith("tilewright_"):
-            function.visibility = "hidden" if function.linkage.name == "external" else "default"
-    with compiling:
-        return bytes(_linkable_emitter(target).emit_object(module))
+    machine = of_this_thread(f"{target.key} machine", lambda: target_machine(target))
+    return bytes(machine.emit_object(module))
 
 
 def emit_assembly(module: Any, target: Target) -> str:
@@ -437,7 +325,7 @@ def lower(
     scopes = tuple(dict.fromkeys(b.scope for b in (*buffers, *scratch)))
     outline = contextlib.nullcontext() if functions is None else collect(functions)
     with compiling, use_target(target), use_scopes(scopes), outline:
-        _initialise()
+        initialise()
         module = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target)
         if module is None:
             module = _lower_by_numba(source, filename, arguments, signature, symbol, target)
@@ -565,7 +453,7 @@ def prepare() -> None:
     from codegen.native import front_walk  # noqa: F401
 
     with compiling:
-        _initialise()
+        initialise()
         _namespace()
 
 

@@ -21,6 +21,7 @@ from codegen.native.jit import CompiledKernel, kernel_key, stamp
 from codegen.native.signature import KernelSignature
 from codegen.outlined import Functions
 from codegen.ship.errors import ExportError
+from codegen.ship.linkable import emit_linkable, linkable_library_object
 from codegen.target import Target
 from hlo.errors import Declined
 
@@ -66,11 +67,11 @@ class ObjectCode:
                 return
         functions: Functions = {}
         module = lower.build(source, "<kernel>", signature, symbol_of(key), self.target, functions, kernel)
-        code = lower.emit_linkable(module, self.target)
+        code = emit_linkable(module, self.target)
         for name, function in functions.items():
             if name not in self.objects:
                 held = _recalled(_key(name))
-                made = held[1] if held else lower.linkable_library_object(function.text(), self.target, function.is_written_out)
+                made = held[1] if held else linkable_library_object(function.text(), self.target, function.is_written_out)
                 if held is None:
                     object_cache.write(_key(name), object_cache.packed({"functions": []}, made))
                 self.objects[name] = made

@@ -15,7 +15,7 @@ import copyreg
 import difflib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -79,11 +79,16 @@ def plan_text(made: Plan) -> str:
 
 def _save(made: Plan, path: str | os.PathLike[str]) -> None:
     text = plan_text(made)
-    handle, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".new-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+    target = Path(path)
+    temporary = target.with_name(f".new-{secrets.token_hex(8)}")
+    with open(temporary, "x", encoding="utf-8") as file:  # (with the mode that the umask leaves)
+        try:
+            file.write(text)
+            file.close()
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
 
 save_plan.register(Plan, _save)

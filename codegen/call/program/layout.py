@@ -16,7 +16,7 @@ from hlo.module import DenseArray, Value
 from hlo.registry import Literal
 from tiling import Plan
 
-__all__ = ["LINE_BYTES", "Layout", "in_lines", "laid_out"]
+__all__ = ["LINE_BYTES", "Layout", "in_lines", "laid_out", "literal"]
 
 LINE_BYTES = 64
 READ_AGAIN = 8  # times the size of an argument that a kernel which reads it goes through
@@ -44,6 +44,11 @@ class Layout:
     def fixed_addresses(self) -> dict[int, int]:
         """The constants' addresses, by the number of their memory."""
         return {slot: address_of(a) for slot, a in self.fixed}
+
+    @property
+    def kept_slots(self) -> set[int]:
+        """The memories of arguments and constants, which a result that is one of them is copied from."""
+        return {slot for slot, _ in self.given if slot is not None} | {slot for slot, _ in self.fixed}
 
     def quick_call(self, steps: launch.Plan) -> QuickCall | None:
         """The short way to call a small program, or None."""
@@ -75,6 +80,13 @@ def laid_out(made: Plan, assembly: Assembly, lives: Mapping[int, Sequence[int]],
         and (v.tensor.size_bytes > SMALL_BYTES or largest.get(slot, 0) >= READ_AGAIN * max(v.tensor.size_bytes, SMALL_BYTES))
     )  # fmt: skip
     return Layout(assembly.count, given, results, fixed, dict(zip(inner, offsets, strict=True)), copies, arena_bytes, pooled)
+
+
+def literal(v: Value) -> np.ndarray:
+    """An array of its own with the elements of a constant."""
+    assert v.op is not None
+    dense: DenseArray = v.op.attr("value")
+    return np.array(dense.array)
 
 
 def _constants(made: Plan, slot_of: Callable[[Value], int | None]) -> tuple[tuple[int, np.ndarray], ...]:

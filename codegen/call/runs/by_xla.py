@@ -1,0 +1,58 @@
+"""A program's call as XLA makes it, or whoever has addresses, from its steps and its memories (`codegen.call.xla_call`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from codegen.call.program.layout import LINE_BYTES, Layout, literal
+from codegen.call.quick import SMALL_BYTES, address_of
+from codegen.call.xla_call import Failures, XlaCall
+from codegen.launcher import launch, memory
+from hlo.errors import Declined
+from tiling.words import amount
+
+__all__ = ["XLA_MOST_BYTES", "call_by_xla"]
+
+XLA_MOST_BYTES = 1 << 25
+
+
+def call_by_xla(
+    steps: launch.Plan,
+    layout: Layout,
+    need_bytes: int,
+    threads: int,
+    evaluate: Callable[[int, Any], None],
+    done: int,
+    failures: Failures,
+    is_plain: bool,
+    literals: list[np.ndarray],
+) -> XlaCall | Declined:
+    """The call, or why there is none. `need_bytes` is what a call takes beside its arguments.
+
+    Constants that no step reads are added to `literals`, which has to stay as long as the call.
+    """
+    moved = need_bytes + sum(v.tensor.size_bytes for _, v in layout.given)
+    if moved > XLA_MOST_BYTES:
+        return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
+    fixed = layout.fixed_addresses
+    kept = layout.kept_slots
+    made: list[tuple[int, int, int]] = []
+    written: set[int] = set()
+    for known, v in layout.made:
+        size_bytes = v.tensor.size_bytes
+        if known is None:  # a constant that no step reads
+            known = layout.count + len(made)
+            literals.append(memory.in_lines(literal(v)))
+            fixed[known] = address_of(literals[-1])
+        elif known not in written and known not in kept:
+            written.add(known)
+            made.append((known, 0, LINE_BYTES if size_bytes > SMALL_BYTES else 1))
+            continue
+        made.append((known, size_bytes, 1))
+    given = [slot for slot, _ in layout.given]
+    return XlaCall(
+        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain
+    )
