@@ -28,7 +28,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=using_blas.acquire, after_in_parent=using_blas.release, after_in_child=using_blas.release)
 
 _wanted = threading.local()
-_NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
+_NAMES = tuple(f"{before}openblas_{{}}_num_threads{after}" for after in ("64_", "") for before in ("scipy_", ""))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Products: forks beside them (OpenBLAS alone would hang there for ever), how many threads they take, in which type sums are made."""
+"""Products: forks beside them (OpenBLAS alone would hang there for ever), their threads, the type of their sums."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_numpys_openblas_is_told_how_many_threads_to_take() -> None:
     assert count() == before >= 1
 
 
-def _element_types(module: hlo.Module, arrays: list[Any], monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Any, set[str]]:
+def _types_of(module: hlo.Module, arrays: list[Any], monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Any, set[str]]:
     found: set[str] = set()
 
     def spy(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +124,7 @@ def _element_types(module: hlo.Module, arrays: list[Any], monkeypatch: pytest.Mo
 def test_sums_need_not_be_wide(numbers: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     image, kernel = numbers.ravel()[:8 * 8 * 5].repeat(8).reshape(1, 8, 8, 40), numbers.ravel()[:1440].reshape(3, 3, 40, 4)
     for module, arrays in ((PRODUCT, [numbers]), (WINDOW, [image, kernel])):
-        exact, wide = _element_types(module, arrays, monkeypatch)
-        quick, narrow = _element_types(module, arrays, monkeypatch, wide=False)
+        exact, wide = _types_of(module, arrays, monkeypatch)
+        quick, narrow = _types_of(module, arrays, monkeypatch, wide=False)
         assert (wide, narrow) == ({"float64"}, {"float32"})
         np.testing.assert_allclose(quick, exact, rtol=1e-4, atol=1e-4)

@@ -482,7 +482,8 @@ def is_written_out(kinds: Any) -> bool:
     """
     elements = {k.dtype for k in kinds if isinstance(k, Buf)}
     steps = [k for at, k in enumerate(kinds) if at > 2 and k is not types.boolean and not isinstance(kinds[at - 1], Buf)]
-    return all(isinstance(k, types.Literal | Buf) for k in steps) and elements in ({"float32"}, {"float64"}) and current_target().has_fma
+    known = all(isinstance(k, types.Literal | Buf) for k in steps)
+    return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
 
 
 register(gemm_block, _type_gemm, outlined("gemm_block", _lower_gemm, 3, is_written_out))

@@ -170,7 +170,7 @@ def test_source_beyond_the_short_pipeline_takes_numbas_own(cache: Path, caplog: 
 
 @pytest.mark.parametrize(
     ("given", "sizes"),
-    [("32, 40, 32", ()), ("end, 40, 32", (32,)), ("end, 40, end", (31, 32)), ("end, end, end", (29, 39, 31)), ("end, 40, 32", (3,))],
+    [("32, 40, 32", ()), ("end, 40, 32", (3,)), ("end, 40, end", (31, 32)), ("end, end, end", (29, 39, 31))],
 )
 def test_a_short_pipeline_gives_the_same_bits(given: str, sizes: tuple[int, ...], cache: Path) -> None:
     """Blocks of f32 take it, also those whose sizes are found out at run time; what is converted does not, nor other steps."""
@@ -216,7 +216,7 @@ def test_transposes_in_registers_take_the_short_pipeline_and_give_the_same_bits(
     for short in (False, True):
         loaded = LoadedObject(library_object(function.text(), found, short), found)
         y = np.zeros((150, 35), np.float32)
-        ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64] * 2)(loaded.address(name))(x.ctypes.data, 0, y.ctypes.data, 0)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(name))(x.ctypes.data, y.ctypes.data)
         np.testing.assert_array_equal(y, x.T)
 
 
