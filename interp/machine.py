@@ -131,6 +131,7 @@ class Context:
     infeed: deque[str] = field(default_factory=deque)
     outfeed: list[tuple[Any, ...]] = field(default_factory=list)
     draws: int = 0  # how many `rng` ops have been executed
+    wide: bool = True  # whether long sums of products are made in float64
 
     def error(self, op: Op, message: str, kind: type[ExecutionError] = ExecutionError) -> ExecutionError:
         """The error to raise for `op`, with its place."""

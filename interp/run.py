@@ -32,6 +32,7 @@ def evaluate(
     custom_calls: CustomCalls | None = None,
     trace: Trace | None = None,
     limits: Limits | None = None,
+    wide: bool = True,
 ) -> tuple[Any, ...]:
     """results = entry(*arrays), op by op, in NumPy.
 
@@ -43,6 +44,8 @@ def evaluate(
                   its own to keep and to write; read-only views for a function marked by `hlo.foreign.borrows`
     trace         is called with a `TraceEvent` after every op, whose arrays are read-only and may be kept
     limits        what the program may use
+    wide          whether long sums of products are made in float64 and rounded once. False: in the type of the result, float32
+                  at least, as compiled kernels do: less exact, in a fraction of the time
 
     Raises InputError for values that do not fit, ExecutionError where an op cannot be executed, LimitError at a limit.
     Specification: "Sequential execution".
@@ -60,7 +63,7 @@ def evaluate(
     function = _function(module, entry)
     check_size(module, entry)
     check_ranks(module)
-    results = _run(module, {(0, 0): function}, (1, 1), arrays, (), custom_calls, trace, limits)
+    results = _run(module, {(0, 0): function}, (1, 1), arrays, (), custom_calls, trace, limits, wide=wide)
     return results[0, 0]
 
 
@@ -162,6 +165,7 @@ def _run(
     trace: Trace | None,
     limits: Limits | None,
     answer: Callable[[Wait], Any] | None = None,
+    wide: bool = True,
 ) -> dict[ProcessId, tuple[Any, ...]]:
     expected = sum(len(f.arguments) for f in functions.values())
     if len(inputs) != expected:
@@ -173,7 +177,7 @@ def _run(
     rest = iter(inputs)
     with np.errstate(all="ignore"):
         for process, function in functions.items():
-            context = Context(module, budget, process, grid, custom_calls or {}, trace, feed, fed)
+            context = Context(module, budget, process, grid, custom_calls or {}, trace, feed, fed, wide=wide)
             machines[process] = Machine(context, plans)
             values = [_checked(next(rest), a.type, i, function) for i, a in enumerate(function.arguments)]
             if trace is not None:  # what it keeps stays, whatever becomes of the caller's arrays

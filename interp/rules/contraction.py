@@ -40,21 +40,22 @@ def _largest(x: Array) -> int:
     return max(abs(int(x.min())), abs(int(x.max()))) if x.size else 0
 
 
-def working(a: Array, b: Array, dtype: np.dtype[Any], terms: int) -> Working:
+def working(a: Array, b: Array, dtype: np.dtype[Any], terms: int, wide: bool = True) -> Working:
     """How sums of `terms` products of elements of `a` and `b` are made.
 
-    float    in float64, rounded once
-    complex  in complex128
+    float    in float64, rounded once; where they need not be `wide`, in the type of the result, float32 at least
+    complex  in complex128, or likewise
     integer  modulo 2**bits: in float64 where no sum can reach 2**53, else in 64-bit integers, which wrap around
     boolean  products are `and`, sums are `or`
     """
     if is_complex(dtype):
-        return Working(a.astype(np.complex128), b.astype(np.complex128), lambda x: x.astype(dtype))
+        made = np.dtype(np.complex128) if wide else dtype
+        return Working(a.astype(made), b.astype(made), lambda x: x.astype(dtype, copy=False))
     if dtype.kind == "b":
         return Working(convert(a, dtype).astype(float), convert(b, dtype).astype(float), lambda x: x != 0)
     if is_float(dtype):
-        wide = np.dtype(np.float64)
-        return Working(convert(a, wide), convert(b, wide), lambda x: narrow(x, dtype))
+        made = np.dtype(np.float64) if wide or dtype.itemsize > 4 else np.dtype(np.float32)
+        return Working(convert(a, made), convert(b, made), lambda x: narrow(x, dtype))
     a, b = widen(convert(a, dtype)), widen(convert(b, dtype))
     if _largest(a) * _largest(b) * terms < 2**53:
         return Working(a.astype(np.float64), b.astype(np.float64), lambda x: convert(x.astype(np.int64), dtype))
@@ -70,8 +71,8 @@ def result_dtype(op: Op) -> np.dtype[Any]:
 # ---------------------------------------------------------------- dot products
 
 
-def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) -> Array:
-    """out[batch, free lhs, free rhs] = sum over contracting dimensions of lhs * rhs, as `dtype`."""
+def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any], wide: bool = True) -> Array:
+    """out[batch, free lhs, free rhs] = sum over contracting dimensions of lhs * rhs, as `dtype`; `wide` is for `working`."""
     pairs = zip(dims.lhs_batching + dims.lhs_contracting, dims.rhs_batching + dims.rhs_contracting, strict=True)
     if any(lhs.shape[i] != rhs.shape[j] for i, j in pairs):
         raise ValueError("batching and contracting dimensions differ in size")
@@ -81,7 +82,7 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, dtype: np.dtype[Any]) 
     shape = [lhs.shape[i] for i in (*dims.lhs_batching, *left_free)] + [rhs.shape[j] for j in right_free]
     if a.shape[-1] <= FEW_TERMS and (is_float(dtype) or is_complex(dtype)):
         return narrow(_one_by_one(widen(convert(a, dtype)), widen(convert(b, dtype))), dtype).reshape(shape)
-    w = working(a, b, dtype, a.shape[-1])
+    w = working(a, b, dtype, a.shape[-1], wide)
     return w.finish(matmul(w.left, w.right)).reshape(shape)
 
 
@@ -109,7 +110,7 @@ def dot_general(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
     dims, dtype, algorithm = op.attr("dot_dimension_numbers"), result_dtype(op), op.attr("algorithm")
     ctx.reserve(op, 8 * (lhs.size + rhs.size))
     if algorithm is None:
-        return contract(lhs, rhs, dims, dtype)
+        return contract(lhs, rhs, dims, dtype, ctx.wide)
     return by_algorithm(ctx, op, lhs, rhs, dims, algorithm, dtype)
 
 
@@ -153,7 +154,7 @@ def _components(x: Array, name: str, count: int) -> list[Array]:
 @rule("stablehlo.dot", dequantizes=True)
 def dot(ctx: Any, op: Op, lhs: Array, rhs: Array) -> Array:
     """The last dimension of lhs with the first of rhs."""
-    return contract(lhs, rhs, DotDimensions((), (), (lhs.ndim - 1,), (0,)), result_dtype(op))
+    return contract(lhs, rhs, DotDimensions((), (), (lhs.ndim - 1,), (0,)), result_dtype(op), ctx.wide)
 
 
 def _einsum(op: Op, config: str, *operands: Array) -> Array:

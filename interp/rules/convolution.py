@@ -68,7 +68,7 @@ def convolved(ctx: Any, op: Op, lhs: Array, rhs: Array, padding: Sequence[Sequen
         left, right = widen(convert(x, dtype)), widen(convert(kernel, dtype))
         out = narrow(_sums(ctx, op, left, right, out_sizes, strides, dilations, one_by_one=True), dtype)
     else:
-        w = working(x, kernel, dtype, terms)
+        w = working(x, kernel, dtype, terms, ctx.wide)
         out = w.finish(_sums(ctx, op, w.left, w.right, out_sizes, strides, dilations))
     # [groups, batch, spatial…, output features / groups] -> [batch, spatial…, output features]
     out = np.moveaxis(out, 0, -2)

@@ -17,8 +17,10 @@ import pytest
 import hlo
 import tilewright
 from codegen.native import library_objects, workers
+from hlo import blas
 from hlo.errors import Declined
 from interp import LimitError, Limits, evaluate, machine
+from interp.rules import contraction
 from tests.safety.test_forks import status_of
 from tests.threads import needs_fork
 from tilewright.jax import first_call
@@ -100,6 +102,22 @@ def test_who_calls_again_at_once_compiles(timers: list[threading.Timer], monkeyp
         agree(g(x), f(x))
     assert g.evaluated_calls == 1 and g.executable(x).stats.compiled
     agree(tilewright.jit(f)(x), f(x))
+
+
+@pytest.mark.jax
+def test_products_of_a_first_call_take_one_thread_and_sums_as_kernels_have_them(
+    timers: list[threading.Timer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS's other threads would turn in circles beside what compiles."""
+    counts: list[int] = []
+    types: list[str] = []
+    product = blas.matmul
+    monkeypatch.setattr(blas, "_thread_count", lambda: (lambda: 2, counts.append))
+    monkeypatch.setattr(contraction, "matmul", lambda a, b: (types.append(a.dtype.name), product(a, b))[1])
+    x = np.linspace(0, 1, 237 * 40, dtype=np.float32).reshape(237, 40)
+    g = tilewright.jit(lambda x: x @ x.T)
+    agree(g(x), x @ x.T)
+    assert g.evaluated_calls == 1 and counts == [1, 2] and types == ["float32"]
 
 
 @pytest.mark.jax

@@ -36,6 +36,7 @@ import hlo
 from codegen import compile as compile_module
 from codegen.native import object_cache, workers
 from hlo.attributes import ConvDimensions
+from hlo.blas import on_one_thread
 from hlo.errors import Declined
 from hlo.module import Module, Op, walk
 from hlo.registry import SumOfProducts, is_added
@@ -58,7 +59,7 @@ _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process
 _LEAST_LOOK_SECONDS = 0.01
 _SHARE = 0.3  # of what compiling takes: an evaluation that is longer only keeps the compiler from its core
 _PATIENT_SHARE = 0.5  # after which one that was thought to be shorter has to race: another process loads all again
-_RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 6e8, 4e9  # the evaluator's speed, roughly
+_RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1.5e9, 2.5e10  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
 _MOST_BYTES = 1 << 30  # of values alive at once: an evaluation that needs more is given up
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
@@ -182,7 +183,8 @@ def evaluated(module: Module, entry: str, arrays: Sequence[Any], later: Later) -
     """
     limits = Limits(steps=later.steps, memory_bytes=_MOST_BYTES, is_over=later.has_ended)
     try:
-        results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits)
+        with on_one_thread():  # the others compile, or are another program's
+            results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits, wide=False)
     except hlo.TilewrightError as error:
         return Declined(str(error))
     later.await_a_call()

@@ -476,9 +476,13 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
 
 
 def is_written_out(kinds: Any) -> bool:
-    """True for blocks of known sizes of floats that are added up in their own type: nothing is to be vectorised or converted."""
+    """True for blocks of floats that are added up in their own type: nothing is to be vectorised or converted.
+
+    How large they are may be found out at run time, and where they begin; steps from row to row are known.
+    """
     elements = {k.dtype for k in kinds if isinstance(k, Buf)}
-    known = all(isinstance(k, types.IntegerLiteral) for k in kinds[:3])
+    steps = [k for at, k in enumerate(kinds) if at > 2 and k is not types.boolean and not isinstance(kinds[at - 1], Buf)]
+    known = all(isinstance(k, types.Literal | Buf) for k in steps)
     return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
 
 

@@ -168,11 +168,16 @@ def test_source_beyond_the_short_pipeline_takes_numbas_own(cache: Path, caplog: 
     assert "whole pipeline" in caplog.text
 
 
-def test_a_short_pipeline_gives_the_same_bits(cache: Path) -> None:
-    """Blocks of known sizes of f32 take it; what is converted, and what has other sizes from call to call, does not."""
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [("32, 40, 32", ()), ("end, 40, 32", (3,)), ("end, 40, end", (31, 32)), ("end, end, end", (29, 39, 31))],
+)
+def test_a_short_pipeline_gives_the_same_bits(given: str, sizes: tuple[int, ...], cache: Path) -> None:
+    """Blocks of f32 take it, also those whose sizes are found out at run time; what is converted does not, nor other steps."""
     target = Target.named("avx2")
     outs = []
     source, signature = product(40)
+    source = source.replace("32, 40, 32", given)
     functions = _functions(source, signature, target)
     ((name, function),) = functions.items()
     assert function.is_written_out
@@ -181,14 +186,38 @@ def test_a_short_pipeline_gives_the_same_bits(cache: Path) -> None:
     for short in (False, True):
         loaded = LoadedObject(library_object(function.text(), target, short), target)
         c = np.zeros((32, 40), np.float32)
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64] * 3)
-        kind(loaded.address(name))(a.ctypes.data, 0, b.ctypes.data, 0, c.ctypes.data, 0)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(sizes), *[ctypes.c_void_p, ctypes.c_int64] * 3)
+        kind(loaded.address(name))(*sizes, a.ctypes.data, 0, b.ctypes.data, 0, c.ctypes.data, 0)
         outs.append(c)
-    np.testing.assert_allclose(outs[0], a.reshape(32, 32) @ b[: 32 * 40].reshape(32, 40), rtol=1e-5, atol=1e-4)
+    left = iter(sizes)
+    m, n, k = (next(left) if x == "end" else int(x) for x in given.split(", "))
+    want = np.zeros((32, 40), np.float32)
+    want[:m, :n] = a.reshape(32, 32)[:m, :k] @ b[: 32 * 40].reshape(32, 40)[:k, :n]
+    np.testing.assert_allclose(outs[0], want, rtol=1e-5, atol=1e-4)
     np.testing.assert_array_equal(*outs)
     narrow = KernelSignature((Param("a", "float16"), Param("b", "float16"), Param("c", "float32")))
-    others = [(source, narrow), (source.replace("gemm_block(32,", "gemm_block(end,"), signature)]
+    others = [(source, narrow), (source.replace("a, 0, 32", "a, 0, end"), signature)]
     assert not any(f.is_written_out for x in others for f in _functions(*x, target).values())
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512", "baseline"])
+def test_transposes_in_registers_take_the_short_pipeline_and_give_the_same_bits(target: str, cache: Path) -> None:
+    """Not those of a target without masks: their edges go element by element."""
+    source = (
+        "def kernel(begin, end, x, y):\n    for t in range(begin, end):\n"
+        "        transpose(35, 150, x, 0, 150, y, 0, 35)\n"
+    )
+    found = Target.named(target)
+    ((name, function),) = _functions(source, KernelSignature((Param("x", "float32"), Param("y", "float32"))), found).items()
+    assert function.is_written_out == (target != "baseline")
+    if found.missing_features:
+        pytest.skip(f"this CPU lacks {found.missing_features[0]}")
+    x = np.random.default_rng(0).standard_normal((35, 150)).astype(np.float32)
+    for short in (False, True):
+        loaded = LoadedObject(library_object(function.text(), found, short), found)
+        y = np.zeros((150, 35), np.float32)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(name))(x.ctypes.data, y.ctypes.data)
+        np.testing.assert_array_equal(y, x.T)
 
 
 def _functions(source: str, signature: KernelSignature, target: Target) -> Functions:
