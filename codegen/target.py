@@ -53,6 +53,15 @@ class Target:
     has_fma: bool
     has_f16: bool
 
+    @property
+    def has_scaling(self) -> bool:
+        """Whether an instruction multiplies each lane by a power of two, whatever the exponent and the vector's width.
+
+        >>> Target.named("avx512").has_scaling, Target.named("avx2").has_scaling
+        (True, False)
+        """
+        return {"+avx512f", "+avx512vl"} <= set(self.features.split(","))
+
     def lanes(self, item_bytes: int) -> int:
         """vector_bytes // item_bytes, the elements of one vector register."""
         return max(1, self.vector_bytes // item_bytes)

@@ -374,6 +374,8 @@ class _Function:
         element = kind.element if is_vector(kind) else kind
         if words[0] in _MATH:
             return self.each(kind, lambda *a: f"{_MATH[words[0]]}{self.tail(element)}({', '.join(a)})", args)
+        if words[0] == "ldexp":
+            return self.each(kind, lambda a, n: f"tw_scaled_{self.types.short(element)}({a}, {n})", args)
         if words[0] in ("maximum", "minimum"):
             return self.each(kind, lambda a, b: f"tw_{words[0]}_{self.types.short(element)}({a}, {b})", args)
         if words[0] in ("smax", "smin", "umax", "umin"):

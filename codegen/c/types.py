@@ -38,6 +38,12 @@ static inline int64_t tw_mod(int64_t a, int64_t b) {
         return a != a ? a + b : b != b ? a + b : a < b ? a : b < a ? b : signbit(a) ? a : b; }
 TW_EXTREMA(float, f32, fabsf)
 TW_EXTREMA(double, f64, fabs)
+/* x 2^n rounded once, for n up to twice the greatest exponent. */
+#define TW_SCALED(T, S, I, BITS, BIAS) \
+    static inline T tw_power_##S(int32_t n) { I b = (I)(n + BIAS) << BITS; T y; memcpy(&y, &b, sizeof y); return y; } \
+    static inline T tw_scaled_##S(T x, int32_t n) { return x * tw_power_##S(n >> 1) * tw_power_##S(n - (n >> 1)); }
+TW_SCALED(float, f32, int32_t, 23, 127)
+TW_SCALED(double, f64, int64_t, 52, 1023)
 /* Truncation that clamps; a NaN gives 0. The upper bounds, 2^63 and so on, are exact in both types. */
 #define TW_CLAMPED(T, S, I, N, LOW, HIGH, LEAST, MOST) \
     static inline I tw_clamped_##S##_##N(T x) { \

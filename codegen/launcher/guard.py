@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.launcher.memory import own_pages
 from hlo.errors import TilewrightError
 
 __all__ = ["SCRATCH_GAP_BYTES", "Block", "GuardError", "Guards", "ScratchUse", "StepUse"]
@@ -63,7 +64,7 @@ class Block:
     def __init__(self, name: str, size_bytes: int, align: int, before: bool = False) -> None:
         self.name, self.size_bytes = name, size_bytes
         inner = _pages(size_bytes)
-        area = mmap.mmap(-1, inner + 2 * mmap.PAGESIZE)
+        area = own_pages(inner + 2 * mmap.PAGESIZE)
         whole = np.frombuffer(area, np.uint8)
         self._bytes = whole[mmap.PAGESIZE : mmap.PAGESIZE + inner]
         self._bytes[:] = _PATTERN
@@ -153,7 +154,7 @@ class Guards:
             return 0, 0
         inner = _pages(use.scratch_bytes)
         room = inner + mmap.PAGESIZE
-        bytes_ = self._area_bytes = np.frombuffer(mmap.mmap(-1, threads * room + mmap.PAGESIZE), np.uint8)
+        bytes_ = self._area_bytes = np.frombuffer(own_pages(threads * room + mmap.PAGESIZE), np.uint8)
         start = bytes_.ctypes.data
         self._first = mmap.PAGESIZE + (0 if self._is_before else inner - use.scratch_bytes)
         self._room, self._threads, self._inner = room, threads, inner

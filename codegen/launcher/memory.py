@@ -61,6 +61,17 @@ def rounded_bytes(count_bytes: int) -> int:
     return -(-count_bytes // step) * step
 
 
+def own_pages(size_bytes: int) -> mmap.mmap:
+    """Fresh pages of this process alone.
+
+    Python's default are pages that a child of `fork` shares: what one of the two computes would change the other's arrays. And they
+    count as a file's, which the system gives no huge pages.
+    """
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size_bytes)
+
+
 class _Block:
     """Raw aligned memory; ``keep`` is the object that owns it."""
 
@@ -70,7 +81,7 @@ class _Block:
         self.size_bytes = size_bytes
         self.returned = 0  # the number of its return
         if size_bytes >= HUGE_BYTES:
-            area = mmap.mmap(-1, size_bytes + HUGE_BYTES)
+            area = own_pages(size_bytes + HUGE_BYTES)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 area.madvise(mmap.MADV_HUGEPAGE)
             raw = np.frombuffer(area, np.uint8)

@@ -3,7 +3,7 @@
 Method, with n an integer and s = 2**n:
 
 - exp(x) = s exp(r) with r = x - n ln 2, |r| <= ln 2 / 2, ln 2 split in two so that r is exact to well below an ulp; the
-  scaling is done in two steps, so that results down to the smallest denormal are rounded once.
+  scaling is one instruction, or done in two steps: results down to the smallest denormal are rounded once.
 - expm1(x) = s expm1(r) + (s - 1).
 - log(x) = n ln 2 + log(m), sqrt(1/2) <= m < sqrt(2): a polynomial in m - 1 for f32, the atanh series for f64.
 - pow(x, y) = exp(y log x), the logarithm in f64 for f32 and in double-double for f64.
@@ -18,18 +18,23 @@ from codegen.lib import coefficients as C
 from codegen.lib.emit import (
     F32,
     F64,
+    I32,
     Value,
     call,
     copysign,
     element_type,
     fabs,
     horner,
+    intrinsic_function,
+    like,
     mul_add,
     quick_two_sum,
     select,
+    suffix,
     two_product,
     two_sum,
 )
+from codegen.target import current_target
 
 
 @dataclass(frozen=True)
@@ -89,14 +94,24 @@ def power_of_two(n: Value, f: Format) -> Value:
     return ((n + f.bias) << f.mantissa_bits).as_float()
 
 
+def scaled(p: Value, n: Value) -> Value:
+    """2**n p rounded once, for |n| up to twice the greatest exponent: in one instruction where the target has it for vectors."""
+    f = format_of(p)
+    if not current_target().has_scaling:
+        half = n >> 1
+        return p * power_of_two(half, f) * power_of_two(n - half, f)
+    exponent = n.v if f.mantissa_bits == 23 else n.b.trunc(n.v, like(p.type, I32))
+    name = f"llvm.ldexp.{suffix(p.type)}.{suffix(exponent.type)}"
+    return p.wrap(p.b.call(intrinsic_function(p.b.module, name, p.type, [p.type, exponent.type]), [p.v, exponent]))
+
+
 def exp(x: Value, tail: Value | None = None, factor: Value | None = None) -> Value:
     """factor exp(x + tail), |tail| being small beside 1 and factor at most 1 (1 by default), the product rounded once."""
     f = format_of(x)
     n, r = _reduce(clamp(x, f.exp_min, f.exp_max), tail)
     w = mul_add(r * r, horner(r, f.exp), r)
     p = w + 1.0 if factor is None else mul_add(w, factor, factor)
-    half = n >> 1
-    return p * power_of_two(half, f) * power_of_two(n - half, f)
+    return scaled(p, n)
 
 
 def expm1(x: Value) -> Value:

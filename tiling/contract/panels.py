@@ -96,9 +96,23 @@ class Contraction(Packing):
         narrower = columns
         while narrower >= c.machine.lanes(item_bytes):
             if all(simplify(e % narrower, c.ranges) is Const(0) for e in begins):
-                return self.row.block(c.machine, item_bytes, narrower) if narrower < columns else (rows, columns)
+                rows, columns = self.row.block(c.machine, item_bytes, narrower) if narrower < columns else (rows, columns)
+                break
             narrower //= 2
-        return rows, columns
+        return self._for_few_rows(rows, columns)
+
+    def _for_few_rows(self, rows: int, columns: int) -> tuple[int, int]:
+        """The block, narrowed so that all rows of a window's run fit in it where few more do not: the rows of a small image.
+
+        The panels, which come from the second cache or from beyond it, then pass once for a run and not twice.
+        """
+        run, narrower = self.m.extent, columns // 2
+        if not self.kernel.adds or self.kernel.along or sum(x.extent > 1 for x in self.depth_loops) < 2:
+            return rows, columns
+        if narrower < 2 * self.c.machine.lanes(self.sums.itemsize_bytes) or not rows < run:
+            return rows, columns
+        most, _ = self.row.block(self.c.machine, self.sums.itemsize_bytes, narrower)
+        return (run, narrower) if run <= most else (rows, columns)
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""

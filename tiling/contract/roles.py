@@ -71,10 +71,11 @@ class Roles:
         self.row, self.kernel, self.types, self.sums = row, row.kernel, types, sums
         self.value = c.stage.values[0]
         self.loops = self.whole_loops = c.loops
+        self.members: dict[Var, Loop] = {}  # the loop through a group's members -> the loop that was cut into groups
         self.new_buffers: list[Buffer] = []
         self.prepass: list[Phase] = []
         self.is_split = False
-        self.column_dimensions: tuple[int, ...] = ()  # of the result, where columns are more than one loop
+        self.column_dimensions: tuple[int, ...] = ()  # of the result, where columns are more than one loop, or a part of one
         self.bounded: dict[Var, tuple[Expr, Expr]] = {}
         self.tag = c.names.stage(c.stage) + c.suffix
 
@@ -157,6 +158,8 @@ class Roles:
                 return False
             rows = [self._single("row")]
         self.m = max(rows, key=lambda x: x.extent)
+        if self.n.variable in self.members:
+            self.column_dimensions = self._dimensions(self.members[self.n.variable])
         self.row_loops = rows
         self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
         self.in_right = reads[0 if self.swapped else 1]
@@ -221,6 +224,7 @@ class Roles:
             loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
             self.loops = loops
             self.is_split = True
+            self.members[j.variable] = x
             self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
             return True
         return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from codegen.launcher.memory import HUGE_BYTES, MemoryPool, rounded_bytes
-from tests.threads import in_threads
+from tests.threads import in_threads, needs_fork
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 4096, 100_000, HUGE_BYTES, 5_000_000])
@@ -87,3 +88,20 @@ def test_threads_never_share_a_block() -> None:
 
     in_threads(work, 4)
     assert clashes == []
+
+
+@needs_fork
+def test_a_child_of_a_fork_changes_none_of_its_parents_arrays() -> None:
+    pool = MemoryPool()
+    kept = pool.lease(HUGE_BYTES, "output").array((HUGE_BYTES,), np.uint8)
+    kept[:] = 1
+    pool.lease(HUGE_BYTES, "output").release()  # a block that both processes lease next
+    child = os.fork()
+    if child == 0:
+        kept[:] = 2
+        pool.lease(HUGE_BYTES, "output").array((HUGE_BYTES,), np.uint8)[:] = 3
+        os._exit(0)
+    mine = pool.lease(HUGE_BYTES, "output").array((HUGE_BYTES,), np.uint8)
+    mine[:] = 4
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (kept == 1).all() and (mine == 4).all()

@@ -217,6 +217,19 @@ def test_loops_become_vector_code_without_calls(dtype: str) -> None:
             assert "callq" not in text, (target, name)
 
 
+@pytest.mark.skipif(not X86, reason="targets of x86-64")
+def test_powers_of_two_scale_by_one_instruction_where_there_is_one() -> None:
+    for dtype, instruction in (("float32", "vscalefps"), ("float64", "vscalefpd")):
+        signature = KernelSignature((Param("in_x", dtype), Param("out", dtype)))
+        text = {t: kernel_assembly(elementwise_source("exp(x)", 1), signature, Target.named(t)) for t in ("avx512", "avx2")}
+        assert instruction in text["avx512"] and "ldexp" not in text["avx512"] + text["avx2"]
+        assert instruction not in text["avx2"]
+        x = np.concatenate([np.linspace(-800, 800, 9001), np.linspace(-104, -87, 4001)]).astype(dtype)  # denormal results, too
+        with_fma = [t for t in NARROW if Target.named(t).has_fma]
+        for target in with_fma:
+            assert apply("exp(x)", x).tobytes() == apply("exp(x)", x, target=Target.named(target)).tobytes()
+
+
 def test_reductions_are_the_only_reassociated_ops() -> None:
     source = (
         "def kernel(begin, end, x, out):\n    s = float32(0)\n    for i in range(begin, end):\n        s = {}\n    out[0] = s\n"
