@@ -6,6 +6,9 @@ A pass with butterflies of t terms (Stockham's form, which sorts on the way) tak
 
 with w a root of unity of order n, v of order t. Every element is as many numbers as there are lines, so that the loop over q and
 the lines is one loop over consecutive numbers.
+
+A length with a large prime factor is a cyclic convolution (`tiling.routines.fourier`): two transforms forwards, the second one of
+numbers with their parts exchanged, which makes it the inverse.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Sequence
 from codegen.source.phase import PhaseWriter
 from codegen.source.scalars import constant_source
 from tiling.loops.ir import Block2D, Buffer, Transform
-from tiling.routines.fourier import butterflies, pass_roots
+from tiling.routines.fourier import butterflies, convolved, line_roots, pass_roots
 
 __all__ = ["emit_transform"]
 
@@ -160,30 +163,88 @@ class _Transform:
 
     def passes(self, loaded: str, kept: str) -> int:
         """Writes every pass; the number of the last one."""
-        terms = butterflies(self.n)
+        if convolved(self.n) != self.n:
+            return self.convolution(loaded, kept)
+        return self.transform(self.n, loaded, kept, self.t.sign, self.t.scale)
+
+    def transform(self, n: int, loaded: str, kept: str, sign: int, scale: float) -> int:
+        """Writes the passes of a transform of n elements, whose factors are the first roots; the number of the last pass."""
+        terms = butterflies(n)
         assert terms is not None, "other transforms are the library's"
-        left, stride, first_root = self.n, 1, 0
+        left, stride, first_root = n, 1, 0
         for k, count in enumerate(terms):
-            parts = left // count
+            parts, is_last = left // count, k == len(terms) - 1
             self.one_pass(
-                k, count, parts, stride, first_root, loaded if k == 0 else "parts", kept if k == len(terms) - 1 else "parts"
-            )
+                k, count, parts, stride, first_root, loaded if k == 0 else "parts", kept if is_last else "parts", sign,
+                scale if is_last else 1.0,
+            )  # fmt: skip
             first_root += parts * (count - 1)
             left, stride = parts, stride * count
         return len(terms) - 1
 
-    def one_pass(self, k: int, terms: int, parts: int, stride: int, first_root: int, source: str, kept: str) -> None:
+    def convolution(self, loaded: str, kept: str) -> int:
+        """Writes a transform as a cyclic convolution of m elements; the number of the pass that its parts lie after."""
+        n, m, lanes = self.n, convolved(self.n), self.lanes
+        turns = len(pass_roots(m, -1))
+        self.from_parts(loaded, 0, turns, n, swapped=False)
+        at = f"{lanes}*item + lane"
+        for c in range(2):
+            self.write(
+                f"for item in range({n}, {m}):",
+                f"    for lane in range({lanes}):",
+                f"        {self.part(1, c)}[{at}] = {self.number(0.0)}",
+            )
+        last = self.transform(m, "parts", "parts", -1, 1.0)
+        self.from_parts("parts", last - 1, turns + n, m, swapped=True)
+        self.transform(m, "parts", "parts", -1, 1.0)
+        self.scaled_by_turns(last, turns, kept)
+        return last
+
+    def from_parts(self, source: str, k: int, first: int, count: int, swapped: bool) -> None:
+        """Writes products with `count` roots to where a first pass reads them, their parts exchanged where they are `swapped`.
+
+        What is read lies where pass k would read it.
+        """
+        a = _Arithmetic(self)
+        y = a.product(self.read(a, source, k, f"{self.lanes}*part + spot", 0), ("turn_re", "turn_im"))
+        self.keep(a, "parts", 1, y[::-1] if swapped else y, f"{self.lanes}*part + spot", 0)
+        self.write(*self.by_roots("part", "spot", first, count), *("        " + x for x in a.lines))
+
+    def scaled_by_turns(self, last: int, first: int, kept: str) -> None:
+        """Writes what comes out of the second transform, parts exchanged, times the roots and the scale."""
+        a, t = _Arithmetic(self), self.t
+        at = f"{self.lanes}*item + lane"
+        x = a.name(f"{self.part(last, 1)}[{at}]"), a.name(f"{self.part(last, 0)}[{at}]")
+        y = a.product(x, ("turn_re", "turn_im"))
+        if t.scale != 1.0:
+            y = a.name(f"{y[0]}*{self.number(t.scale)}"), a.name(f"{y[1]}*{self.number(t.scale)}")
+        self.keep(a, kept, last, y, at, 0)
+        self.write(*self.by_roots("item", "lane", first, self.n), *("        " + x for x in a.lines))
+
+    def by_roots(self, element: str, line: str, first: int, count: int) -> list[str]:
+        """Loops over elements, each with its root, and over the lines."""
+        assert self.t.roots is not None
+        return [
+            f"for {element} in range({count}):",
+            f"    turn = {self.t.roots.name}[{first} + {element}]",
+            "    turn_re = real(turn)",
+            "    turn_im = imag(turn)",
+            f"    for {line} in range({self.lanes}):",
+        ]
+
+    def one_pass(
+        self, k: int, terms: int, parts: int, stride: int, first_root: int, source: str, kept: str, sign: int, scale: float
+    ) -> None:  # fmt: skip
         a = _Arithmetic(self)
         run = stride * self.lanes
         # Real results are two numbers of each element, one line after the other: the loop over a part is in two then.
         split = kept == "reals" and self.halved
         x = [self.read(a, source, k, f"{run}*part + {run * parts * j} + spot", run * parts * j) for j in range(terms)]
-        last = kept != "parts" or k == len(butterflies(self.n) or ()) - 1
-        for j, y in enumerate(a.butterfly(x, self.t.sign)):
+        for j, y in enumerate(a.butterfly(x, sign)):
             if j and parts > 1:
                 y = a.product(y, (f"wr{j}", f"wi{j}"))
-            if last and self.t.scale != 1.0:
-                y = a.name(f"{y[0]}*{self.number(self.t.scale)}"), a.name(f"{y[1]}*{self.number(self.t.scale)}")
+            if scale != 1.0:
+                y = a.name(f"{y[0]}*{self.number(scale)}"), a.name(f"{y[1]}*{self.number(scale)}")
             self.keep(a, kept, k, y, f"{run * terms}*part + {run * j} + spot", stride * j)
         lines = [f"for part in range({parts}):"]
         if parts > 1:
@@ -234,7 +295,7 @@ class _Transform:
         if n < 3:
             return []
         assert self.t.roots is not None
-        first = len(pass_roots(n, self.t.sign))
+        first = len(line_roots(n, self.t.sign))
         return [
             f"for part in range(1, {(n + 1) // 2}):",
             f"    root = {self.t.roots.name}[{first} + part]",
@@ -317,7 +378,7 @@ class _Transform:
         """Each element of a column is turned by its angle in the whole line."""
         t, column = self.t, self.t.column
         assert t.roots is not None and column is not None
-        first = len(pass_roots(self.n, t.sign))
+        first = len(line_roots(self.n, t.sign))
         a = _Arithmetic(self)
         x = a.parts(f"{self.lines.name}[{self.lanes}*part + spot]")
         w = a.parts(f"{t.roots.name}[angle + {t.columns}*part + spot]")

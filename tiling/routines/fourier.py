@@ -1,11 +1,18 @@
 """Discrete Fourier transforms as loops: sixteen lines side by side, each vector instruction a step of all of them.
 
-    fft x  ->  for each axis: lines are loaded into lanes, passed through butterflies of 2 to 13 terms, and stored
+    fft x  ->  for each axis: lines are loaded into lanes, passed through butterflies of 2 to 31 terms, and stored
 
 A line is what is transformed: n elements, a fixed step apart. Lines that follow each other in memory are turned on the way in and
 out. Too long a line, or too few, is cut in two: n = a b, element j b + i in row j and column i. Columns are transformed, each
 element is turned by its angle, rows are transformed and stored across. Real lines of even length are complex ones of half the
 length, whose halves are told apart afterwards. In-place transforms of the other axes follow in the result's memory.
+
+A line whose length has a larger prime factor becomes a cyclic convolution (Bluestein's form): with c[j] the root of unity of order
+2 n to the power j j, and 2 j k = j j + k k - (k - j) (k - j),
+
+    X[k] = c[k] * sum over j of (x[j] c[j]) * conj c[k - j]
+
+which is two transforms of a length m >= 2 n - 1 that has small factors, between products with tables.
 
 The program's op becomes one with tables of the roots of unity as further operands (`with_roots`).
 """
@@ -15,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -31,11 +38,12 @@ from tiling.loops.buffers import make_buffer
 from tiling.loops.ir import Block2D, Buffer, Loop, Phase, Schedule, Scope, Transform
 from tiling.loops.names import Names
 
-__all__ = ["butterflies", "lower_fft", "pass_roots", "with_roots"]
+__all__ = ["butterflies", "convolved", "line_roots", "lower_fft", "pass_roots", "with_roots"]
 
-PRIMES = (8, 4, 2, 3, 5, 7, 11, 13)
+PRIMES = (8, 4, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 LONGEST = 4096  # complex elements of a line in one piece: sixteen of them fill a core's own cache
 LONGEST_IN_TWO = 1 << 20
+CHEAP = frozenset((1, 2, 3, 4, 5, 8))  # terms of the butterflies of a convolution
 FEW, SHORT = 8, 256  # fewer lines than that are cut in two, unless they are shorter than that
 
 Table = np.ndarray[Any, Any]
@@ -77,7 +85,7 @@ class _Pass:
 
     def roots(self) -> Table:
         """All roots of unity that the pass reads: its butterflies', then those that tell halves apart, then the cut's angles."""
-        tables = [pass_roots(self.length, self.sign)]
+        tables = [line_roots(self.length, self.sign)]
         if self.is_halved and self.length > 2:
             tables.append(_roots(np.arange((self.length + 1) // 2), self.size, self.sign))
         if self.twist:
@@ -96,7 +104,7 @@ def _roots(numbers: Table, n: int, sign: int) -> Table:
 def butterflies(n: int) -> tuple[int, ...] | None:
     """The terms of each pass of a transform of n elements, or None where n has a large prime factor.
 
-    >>> butterflies(64), butterflies(1000), butterflies(17)
+    >>> butterflies(64), butterflies(1000), butterflies(37)
     ((8, 8), (8, 5, 5, 5), None)
     """
     found = []
@@ -121,6 +129,36 @@ def pass_roots(n: int, sign: int) -> Table:
         tables.append(_roots(np.outer(np.arange(parts), np.arange(1, terms)).reshape(-1), n, sign))
         n = parts
     return np.concatenate(tables)
+
+
+@cache
+def convolved(n: int) -> int:
+    """The length of the cyclic convolution that a transform of n elements becomes; n itself where that has small factors.
+
+    >>> convolved(37), convolved(1021), convolved(1000)
+    (75, 2048, 1000)
+    """
+    if butterflies(n) is not None:
+        return n
+    m = 2 * n - 1
+    while not set(butterflies(m) or (m,)) <= CHEAP:
+        m += 1
+    return m
+
+
+@cache
+def line_roots(n: int, sign: int) -> Table:
+    """What a transform of one line reads: the factors after its passes; of a convolved one those of m elements forwards, the n
+    factors of what goes in and comes out, and the m numbers that both transforms of the convolution meet between."""
+    m = convolved(n)
+    if m == n:
+        return pass_roots(n, sign)
+    places = np.arange(n)
+    turns = np.exp(sign * 1j * np.pi * (places * places % (2 * n)) / n)
+    around = np.zeros(m, complex)
+    around[:n] = turns.conj()
+    around[m - n + 1 :] = turns[:0:-1].conj()
+    return np.concatenate([pass_roots(m, -1), turns, np.fft.fft(around) / m])
 
 
 def _lanes(dtype: str) -> int:
@@ -157,7 +195,13 @@ def _passes(op: Op) -> list[_Pass] | None:
         for a in axes[::-1]:
             found += _along(halved, a, sign, "target" if found else "source", "target")
     longest = LONGEST if len(lengths) == 1 else 2 * LONGEST
-    return found if all(butterflies(p.length) is not None and p.length <= longest for p in found) else None
+    return found if all(_fits(p.length, longest) for p in found) else None
+
+
+def _fits(n: int, longest: int) -> bool:
+    """Whether a line of n elements has its room: a convolved one is twice as long inside, and still faster than the library's."""
+    m = convolved(n)
+    return m <= (longest if m == n else 2 * LONGEST)
 
 
 def _along(shape: Sequence[int], axis: int, sign: int, reads: str, writes: str) -> list[_Pass]:
@@ -182,11 +226,17 @@ def _along(shape: Sequence[int], axis: int, sign: int, reads: str, writes: str) 
 
 def _cut(n: int) -> tuple[int, int] | None:
     """n = a * b with a and b as near to each other as may be, whole vectors of columns first."""
-    if butterflies(n) is None or n > LONGEST_IN_TWO:
+    if n > LONGEST_IN_TWO:
         return None
-    pairs = [(a, n // a) for a in range(2, n // 2 + 1) if n % a == 0]
+    pairs = [(a, n // a) for a in _divisors(n) if _fits(a, LONGEST) and _fits(n // a, LONGEST)]
     best = min(pairs, key=lambda p: (max(p), p[1] % 16 != 0), default=None)
     return best if best is not None and min(best) >= 8 else None
+
+
+def _divisors(n: int) -> list[int]:
+    """Those but 1 and n, in order."""
+    small = [a for a in range(2, isqrt(n) + 1) if n % a == 0]
+    return [*small, *(n // a for a in reversed(small) if a * a != n)]
 
 
 def _real(form: str, n: int, lines: int, reads: str) -> _Pass:
@@ -259,12 +309,15 @@ def lower_fft(op: Op, builder: ElementsOf, names: Names) -> Schedule:
 
 def _scratch(op: Op, passes: Sequence[_Pass], number: ElementType, names: Names) -> tuple[Buffer, ...]:
     lanes = _lanes(number.dtype.name)
-    longest = max(p.size + 2 if p.form != "complex" else p.size for p in passes) * lanes
-    found = []
-    for role, element in (("lines", number), ("reals", number.real), *((f"part{k}", number.real) for k in range(4))):
-        made = make_buffer(names.scratch(op.results[0], role), Scope.THREAD, element, (longest,), (longest,), (0,))
-        found.append(made)
-    return tuple(found)
+    longest = max(p.size + 2 if p.form != "complex" else p.size for p in passes)
+    inside = max(longest, *(convolved(p.length) for p in passes))
+    rooms = [("lines", number, longest), ("reals", number.real, longest), *((f"part{k}", number.real, inside) for k in range(4))]
+    return tuple(
+        [
+            make_buffer(names.scratch(op.results[0], role), Scope.THREAD, element, (n * lanes,), (n * lanes,), (0,))
+            for role, element, n in rooms
+        ]
+    )
 
 
 def _phase(

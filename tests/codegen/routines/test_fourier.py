@@ -105,9 +105,25 @@ def test_ends_of_long_real_lines() -> None:
     assert run(x)[0].tobytes() == run(y)[0].tobytes()
 
 
+# Factors of 17 to 31 have butterflies; lines with larger ones are cyclic convolutions, whole, halved, or one of two parts.
+LARGE = [((5, 34), 1), ((3, 31), 1), ((18, 37), 1), ((3, 74), 1), ((2, 41, 6), 2), ((2, 47 * 512), 1), ((3, 1009), 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "axes"),
+    [pytest.param(kind, *case, marks=() if (i + k) % 4 == 0 else pytest.mark.slow)
+     for i, kind in enumerate(KINDS) for k, case in enumerate(LARGE)],
+)  # fmt: skip
+def test_large_prime_factors(kind: str, shape: tuple[int, ...], axes: int) -> None:
+    text, x = program(kind, shape, axes)
+    assert not compare(text, x, 2e-6).library
+    text, x = program(kind, shape, axes, "f64")
+    assert not compare(text, x, 1e-14).library
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_large_prime_factors_are_the_librarys(kind: str) -> None:
-    text, x = program(kind, (5, 34), 1)
+def test_primes_beyond_the_caches_are_the_librarys(kind: str) -> None:
+    text, x = program(kind, (5, 4099), 1)
     assert "NumPy" in compare(text, x, 1e-6).library[0]
 
 
@@ -156,7 +172,7 @@ def test_a_transform_in_a_loop() -> None:
 @pytest.mark.parametrize("n", range(1, 200))
 def test_butterflies_multiply_to_the_length(n: int) -> None:
     found = butterflies(n)
-    small = all(n % p for p in range(17, n + 1) if all(p % q for q in range(2, p)))
+    small = all(n % p for p in range(37, n + 1) if all(p % q for q in range(2, p)))
     assert (found is not None) == small
     if found is not None:
         assert np.prod(found) == n
