@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from codegen.call.processes import Processes
@@ -36,8 +37,16 @@ class Mesh(Axes):
         """What each process runs of a program in the global view; None for one that is each process's already."""
         return partition(module, entry, self) if has_annotations(module) else None
 
-    def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], infeed: Sequence[str] = ()) -> Processes:
+    def join(
+        self,
+        plan: Plan,
+        compile: Callable[[Module], Callable[..., Any]],
+        is_partitioned: bool = False,
+        infeed: Sequence[str] = (),
+    ) -> Processes:
         """This process of the grid, once all have found that they run the same program.
+
+        Of a program that was partitioned for this mesh, all processes are partitions, whatever the axes are called.
 
         Raises MeshError where MPI is not installed or runs another number of processes, or where they differ, and says how.
         """
@@ -47,10 +56,11 @@ class Mesh(Axes):
 
         text = hashlib.sha256(str(plan.module).encode()).hexdigest()[:16]
         names = {
-            "version": f"generation {GENERATION}", "mesh": str(self), "program": f"@{plan.program.name} of {text}",
+            "version": _versions(), "mesh": str(self), "program": f"@{plan.program.name} of {text}",
             "machine that is planned for": str(plan.machine),
         }  # fmt: skip
-        made = MpiProcesses(grid_of(plan.module, self), compile, names, infeed)
+        grid = (1, self.size) if is_partitioned else grid_of(plan.module, self)
+        made = MpiProcesses(grid, compile, names, infeed)
         made.start(plan)
         return made
 
@@ -72,6 +82,12 @@ def grid_of(module: Module, mesh: Axes) -> tuple[int, int]:
     if replicas * partitions != 1:
         raise MeshError(f"the program is for {replicas} x {partitions} replicas and partitions, the mesh {mesh} has {mesh.size}")
     return mesh.size, 1
+
+
+def _versions() -> str:
+    """What two processes must have alike, to exchange and to compute alike."""
+    others = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba"))
+    return f"generation {GENERATION}, {others}"
 
 
 def _number(value: object) -> int:

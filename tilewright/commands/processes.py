@@ -104,7 +104,7 @@ def _checked(
     else:
         own = list(arrays)
         if spread is not None:
-            own = [np.ascontiguousarray(spread.local(k, a, channel.rank)) for k, a in enumerate(arrays)]
+            own = [np.array(spread.local(k, a, channel.rank), order="C") for k, a in enumerate(arrays)]
         inputs, found = channel.gather(tuple(own)), channel.gather(tuple(results))
     checks: list[Comparison] = []
     if channel.rank == 0:

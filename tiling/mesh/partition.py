@@ -19,8 +19,8 @@ from hlo.module import Block, Function, Module, Op
 from hlo.registry import definition
 from hlo.types import TensorType
 from hlo.verify import verify
+from tiling.mesh.emit import Communication, Emitter
 from tiling.mesh.mesh import Mesh
-from tiling.mesh.moves import Communication, Emitter
 from tiling.mesh.network import Network
 from tiling.mesh.shardings import Sharding
 from tiling.mesh.walk import Held, Walk
@@ -65,12 +65,16 @@ class Partitioned:
         What has the tile's shape already stays as it is.
         """
         t, s = self.argument_types[k], self.arguments[k]
+        slices = s.slices(t.static_shape, process)
         if callable(given):
-            starts, shape = s.start(t.static_shape, process), s.local_shape(t.static_shape)
-            return np.asarray(given(tuple([slice(a, a + n) for a, n in zip(starts, shape, strict=True)])))
-        if isinstance(given, np.ndarray) and given.shape == t.static_shape and not s.is_whole:
-            return s.shard(given, process)
-        return given
+            return s.filled(np.asarray(given(slices)), t.static_shape)
+        shape = getattr(given, "shape", None)
+        if s.is_whole or shape is None:
+            return given
+        if shape == t.static_shape:
+            return s.shard(np.asarray(given), process)
+        is_short = shape == tuple([a.stop - a.start for a in slices])  # without what is over an end
+        return s.filled(np.asarray(given), t.static_shape) if is_short else given
 
     def joined(self, k: int, tiles: Sequence[np.ndarray]) -> np.ndarray:
         """The whole result k, of which process p holds tiles[p]."""
@@ -92,7 +96,7 @@ class Partitioned:
 def partition(module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None) -> Partitioned:
     """What each process of the module's mesh runs. A mesh that is given takes the place of the module's, of the same axes.
 
-    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh, or do not divide their values.
+    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh.
 
     >>> import hlo
     >>> text = '''module { sdy.mesh @m = <["x"=2]>
