@@ -103,7 +103,7 @@ class Channel:
             time.sleep(min(max(waited / 8, _PAUSE_SECONDS[0]), _PAUSE_SECONDS[1]))
 
     def _place(self, op: Op | None) -> str:
-        what = "the agreement at the start" if op is None else f"{op.name} ({op.location})" if op.location else op.name
+        what = "what all processes tell one another" if op is None else f"{op.name} ({op.location})" if op.location else op.name
         return f"process {self.rank}: {what}"
 
     def _listen(self) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
+import os
+import pathlib
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
+
+import numpy as np
 
 from codegen.call.processes import Processes
 from codegen.mpi.errors import MeshError
 from hlo.module import Module
 from tiling import Plan
+from tiling.mesh import kept
 from tiling.mesh.annotations import has_annotations
+from tiling.mesh.arrays import ShardedArray, sharding_along
 from tiling.mesh.mesh import Mesh as Axes
 from tiling.mesh.partition import Partitioned, partition
 
@@ -32,6 +39,47 @@ class Mesh(Axes):
     >>> mesh.size, mesh.place(6)
     (8, {'x': 1, 'y': 2})
     """
+
+    # ------------------------------------------------------------ arrays
+
+    def array(
+        self, given: Any, spec: Sequence[str | Sequence[str] | None] = (), shape: Sequence[int] | None = None
+    ) -> ShardedArray:
+        """An array spread along the axes that `spec` names for each dimension (None: whole), as in JAX's PartitionSpec.
+
+        `given` is the whole array, of which each process takes its tile, or, with a `shape`, a function that makes the tile of
+        some slices: for arrays that no process could hold. All processes call it alike. Raises ShardingError for a spec that
+        does not go with the shape, and MeshError without MPI.
+        """
+        channel = self._channel()
+        if shape is None:
+            given = np.asarray(given)
+            shape = given.shape
+        make = given.__getitem__ if isinstance(given, np.ndarray) else given
+        sharding = sharding_along(self, spec, len(shape))
+        return ShardedArray.made(shape, sharding, self, channel.rank, channel.gather, make)
+
+    def load(self, folder: str | os.PathLike[str], spec: Sequence[str | Sequence[str] | None] = ()) -> ShardedArray:
+        """An array that `save` wrote, on this mesh or another, spread along the axes that `spec` names. All processes call it."""
+        channel = self._channel()
+        rank = len(json.loads((pathlib.Path(folder) / "index.json").read_text("utf-8"))["shape"])
+        return kept.load(folder, sharding_along(self, spec, rank), self, channel.rank, channel.gather)
+
+    def save(self, array: ShardedArray, folder: str | os.PathLike[str]) -> None:
+        """Writes an array: one .npy for each tile, and an index with checksums (`tiling.mesh.kept`). All processes call it."""
+        kept.save(array, folder)
+
+    def _channel(self) -> Any:
+        if importlib.util.find_spec("mpi4py") is None:
+            raise MeshError("arrays on many processes need MPI: pip install 'tilewright[mpi]'")
+        from codegen.mpi.channel import the_channel
+
+        found = the_channel()
+        if found.size != self.size:
+            raise MeshError(f"the mesh {self} has {self.size} processes, MPI runs {found.size}")
+        return found
+
+    # ------------------------------------------------------------ programs
 
     def partitioned(self, module: Module, entry: str) -> Partitioned | None:
         """What each process runs of a program in the global view; None for one that is each process's already."""

@@ -65,6 +65,15 @@ class Sharding:
         """Whether every process holds everything."""
         return not self.digits
 
+    @property
+    def places(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The same without names, in digits of prime sizes: alike where two shardings give each process the same tiles.
+
+        >>> Sharding(((Digit(1, 4, "x"),),)).places, Sharding(((Digit(2, 2), Digit(1, 2)),)).places
+        ((((2, 2), (1, 2)),), (((2, 2), (1, 2)),))
+        """
+        return tuple([tuple([part for d in dim for part in _prime_digits(d)]) for dim in self.dims])
+
     def parts(self, k: int) -> int:
         """How many tiles dimension k has."""
         return prod(d.size for d in self.dims[k])
@@ -130,6 +139,16 @@ class Sharding:
 
     def __str__(self) -> str:
         return "[" + ", ".join("{" + ", ".join(shown(dim)) + "}" for dim in self.dims) + "]"
+
+
+def _prime_digits(d: Digit) -> list[tuple[int, int]]:
+    made, size, factor = [], d.size, 2
+    while size > 1:
+        while size % factor == 0:
+            size //= factor
+            made.append((d.stride * size, factor))
+        factor += 1
+    return made
 
 
 def shown(digits: Sequence[Digit]) -> list[str]:

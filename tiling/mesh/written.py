@@ -26,8 +26,10 @@ class Written:
     `wishes` says how far back it counts how a result is wanted (`partition.WISHES`).
     """
 
-    def __init__(self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str) -> None:
-        self.module, self.network, self.wishes = module, network, wishes
+    def __init__(
+        self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str, given: Mapping[int, Sharding]
+    ) -> None:
+        self.module, self.network, self.wishes, self.given = module, network, wishes, given
         self.work_seconds = 0.0
         self.function = module.function(entry)
         self.program = flatten(module, self.function.name, only=())
@@ -58,6 +60,7 @@ class Written:
     def _written(self) -> Iterator[Sharding | None]:
         for dictionary in (*self.function.argument_attributes, *self.function.result_attributes):
             yield self.of_dictionary(dictionary)
+        yield from self.given.values()
         for op in self.program.ops:
             if "sharding" in op.attributes and op.name.startswith("sdy."):
                 yield sharding_of(str(op.attr("sharding")), self.meshes)
