@@ -35,7 +35,7 @@ class GridOfProcesses(Protocol):
         """What each process runs of a program in the global view; None for one that is each process's already."""
         ...
 
-    def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]]) -> Processes:
+    def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], is_partitioned: bool = False) -> Processes:
         """This process of the grid, once all have found that they run the same; `compile` makes the kernels of folds."""
         ...
 
@@ -90,7 +90,7 @@ def compile(
     print_stages(given, rules)
     planned = time.perf_counter()
     _log_plan(given, planned - began)
-    processes = None if mesh is None else mesh.join(given, compile)
+    processes = None if mesh is None else mesh.join(given, compile, spread is not None)
     if processes is not None and threads is None:
         threads = processes.threads
     with few_collections():

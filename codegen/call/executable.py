@@ -66,8 +66,8 @@ class Executable:
     `plan` says what is computed where, `kernels` and `source` show the code, `fallbacks` what runs in the evaluator, `stats`
     what compiling took and how much scratch a call uses. `custom_calls` runs the program's custom calls, by target name.
     `processes` are those of the grid that the program runs in, one of which this is. `spread` says how a program in the global
-    view was partitioned: its arguments are this process's tiles, whole arrays, or functions that make the tile of some slices
-    (`SpreadProgram.local`), its results are tiles, of which `gather` makes whole arrays.
+    view was partitioned: its arguments are this process's tiles, whole arrays, sharded ones or functions that make the tile of
+    some slices (`SpreadProgram.local`), its results are sharded arrays (`tiling.mesh.arrays`).
     """
 
     plan: Plan
@@ -259,14 +259,23 @@ class Executable:
             results = self._short(*arrays)
             if results is not None:
                 return results
-        return self._run(arrays, None)
+        return self._spread_results(self._run(arrays, None))
 
     def call_owned(self, arrays: Sequence[Any], owner: Callable[[int], Any]) -> tuple[np.ndarray, ...]:
         """Runs the program. The elements of argument k stay the same for as long as the object `owner(k)` is there.
 
         What is only packed of them is packed once (`codegen.call.kept_packs`); None owns elements that may change.
         """
-        return self._run(arrays, None, owner) if self.whole is None and self._packs.packs else self(*arrays)
+        if self.whole is not None or not self._packs.packs:
+            return self(*arrays)
+        return self._spread_results(self._run(arrays, None, owner))
+
+    def _spread_results(self, results: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
+        """Results as arrays that know how they are spread, where they are."""
+        if self.spread is None or self.processes is None:
+            return results
+        rank, exchange = self.processes.process[1], self.processes.everyones
+        return tuple([self.spread.result(k, r, rank, exchange) for k, r in enumerate(results)])
 
     def save(self, path: str | os.PathLike[str], targets: Sequence[str] = ()) -> None:
         """Writes the compiled program as a file, which `tilewright.load` runs with NumPy and the standard library alone.
@@ -303,11 +312,9 @@ class Executable:
         """What is kept between calls of `call`, which `for_xla` gave; None where nothing is only packed."""
         return XlaPacks(self._packs.packs, call, is_deleted, is_idle) if self._packs.packs else None
 
-    def gather(self, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def gather(self, results: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """The whole arrays of which all processes hold tiles; all of them call it. Without a partition: the results."""
-        if self.spread is None or self.processes is None:
-            return tuple(results)
-        return tuple([self.spread.joined(k, self.processes.everyones(np.asarray(r))) for k, r in enumerate(results)])
+        return tuple(results) if self.spread is None or self.processes is None else tuple([r.gather() for r in results])
 
     def profile(self, *arrays: Any) -> tuple[tuple[np.ndarray, ...], list[float]]:
         """(results, seconds of each of `kernels`)."""

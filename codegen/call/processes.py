@@ -30,8 +30,8 @@ class SpreadProgram(Protocol):
         """A process's tile of argument k."""
         ...
 
-    def joined(self, k: int, tiles: Sequence[np.ndarray]) -> np.ndarray:
-        """The whole result k, of which process p holds tiles[p]."""
+    def result(self, k: int, tile: np.ndarray, process: int, exchange: Callable[[np.ndarray], list[np.ndarray]]) -> Any:
+        """Result k as an array that knows how it is spread, of which a process has computed its tile."""
         ...
 
     def explain(self) -> str:

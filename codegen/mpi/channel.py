@@ -27,6 +27,7 @@ __all__ = ["Channel", "the_channel"]
 PATIENCE_SECONDS = 120
 _SPINS = 200  # tests of a request before the processor is left to others
 _PAUSE_SECONDS = (2e-5, 1e-3)
+_GROUP_TAGS = 1 << 15  # MPI has at least so many
 _LAST_LOOKS = 1000  # at a request whose partner has ended: what it sent is on its way
 
 
@@ -51,26 +52,35 @@ class Channel:
         self._told = False
         self._ended: set[int] = set()
         self._sending: list[MPI.Request] = []
+        self._given_up: list[MPI.Request] = []  # MPI may still write into their buffers, which they keep
         atexit.register(self._end)
         self._hook = sys.excepthook
         sys.excepthook = self._uncaught
 
     # ------------------------------------------------------------ groups
 
-    def make_group(self, ranks: tuple[int, ...]) -> MPI.Intracomm:
-        """The communicator of some ranks, in this order. All of them call it, in the same order of groups."""
-        known = self._groups.get(ranks)
-        if known is None:
-            everyone = self.comm.Get_group()
-            known = self._groups[ranks] = self.comm.Create_group(everyone.Incl(list(ranks)), len(self._groups) % 1024)
-        return known
+    def make_group(self, ranks: tuple[int, ...], number: int) -> None:
+        """Makes the communicator of some ranks, in this order. All of them call it, with one number, in the same order of groups.
+
+        (A process's own count of groups is no such number: two that meet now may have met others before.)
+        """
+        if ranks not in self._groups:
+            self._groups[ranks] = self.comm.Create_group(self.comm.Get_group().Incl(list(ranks)), number % _GROUP_TAGS)
+
+    def group(self, ranks: tuple[int, ...]) -> MPI.Intracomm:
+        """The communicator of some ranks, made before."""
+        return self._groups[ranks]
 
     # ------------------------------------------------------------ waiting
 
     def wait(self, requests: MPI.Request | Sequence[MPI.Request], op: Op | None, partners: Iterable[int]) -> None:
         """Returns when all requests are done. Raises PeerError and MeshError as the module says."""
         pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
-        self.until(lambda: MPI.Request.Testall(pending), op, partners)
+        try:
+            self.until(lambda: MPI.Request.Testall(pending), op, partners)
+        except BaseException:
+            self._given_up += pending
+            raise
 
     def until(self, is_done: Callable[[], bool], op: Op | None, partners: Iterable[int]) -> None:
         """Returns when `is_done()` says so, which may depend on what `partners` do."""
@@ -93,7 +103,7 @@ class Channel:
             time.sleep(min(max(waited / 8, _PAUSE_SECONDS[0]), _PAUSE_SECONDS[1]))
 
     def _place(self, op: Op | None) -> str:
-        what = "the agreement at the start" if op is None else f"{op.name} ({op.location})" if op.location else op.name
+        what = "what all processes tell one another" if op is None else f"{op.name} ({op.location})" if op.location else op.name
         return f"process {self.rank}: {what}"
 
     def _listen(self) -> None:
@@ -144,6 +154,7 @@ class Channel:
         while not request.Test():
             self._hear()
             if self._ended or time.monotonic() > end:
+                self._given_up.append(request)
                 return None
             time.sleep(_PAUSE_SECONDS[1])
         return [bool(f) for f in flags]
@@ -182,4 +193,18 @@ class Channel:
             return message is not None
 
         self.until(has_come, op, [rank])
-        return found[0].recv()
+        # Its elements may be on their way still: a large message is sent while both sides look at it.
+        request, values = found[0].irecv(), []
+
+        def is_here() -> bool:
+            done, value = request.test()
+            if done:
+                values.append(value)
+            return bool(done)
+
+        try:
+            self.until(is_here, op, [rank])
+        except BaseException:
+            self._given_up.append(request)
+            raise
+        return values[0]

@@ -62,7 +62,7 @@ def _group(around: Around, op: Op) -> tuple[tuple[int, ...], MPI.Intracomm]:
     group = own_group(around, op)
     if group is None:
         raise MeshError(f"process {around.channel.rank} is in no group of {op.attr('replica_groups')}", op.location)
-    return group, around.channel.make_group(group)
+    return group, around.channel.group(group)
 
 
 def _all_gather(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -164,7 +164,7 @@ def _broadcast(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array
     data, roots = (operands[:-1], operands[-1]) if op.attr("has_dynamic_root") else (operands, None)
     if group is None:
         return tuple([np.zeros_like(x) for x in data])
-    comm = around.channel.make_group(group)
+    comm = around.channel.group(group)
     if roots is not None:
         wrong = [int(r) for r in roots if not 0 <= int(r) < len(group)]
         if wrong:

@@ -15,15 +15,15 @@ from codegen.mpi.errors import MeshError
 from codegen.mpi.folding import Compile
 from hlo.errors import Declined
 from hlo.foreign import borrows
-from hlo.module import Module, Op
+from hlo.module import Module, Op, walk
 from hlo.types import ElementType, TensorType
 from tiling import ControlStep, EvaluatorStep, Plan
-from tiling.mesh.groups import groups_of, pairs_of
+from tiling.mesh.groups import channel_of, groups_of, pairs_of
 
 __all__ = ["MpiProcesses"]
 
 _MEETING_TAG = 1
-_FIRST_CHANNEL_TAG, _CHANNELS = 16, 1 << 14
+_FIRST_CHANNEL_TAG = 16
 
 
 class MpiProcesses:
@@ -32,9 +32,7 @@ class MpiProcesses:
     Raises MeshError where MPI runs another number of processes than the grid has.
     """
 
-    def __init__(
-        self, grid: tuple[int, int], compile: Compile, names: Mapping[str, str], infeed: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, grid: tuple[int, int], compile: Compile, names: Mapping[str, str], infeed: Sequence[str] = ()) -> None:
         self.channel: Channel = the_channel()
         self.grid, self.compile = grid, compile
         self.infeed: Sequence[str] = tuple(infeed)
@@ -47,6 +45,7 @@ class MpiProcesses:
         self.process = (self.channel.rank // grid[1], self.channel.rank % grid[1])
         self._names = dict(names)
         self._kernels: dict[tuple[Op, int], Callable[..., Any]] = {}
+        self._tags: dict[int, int] = {}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -73,7 +72,8 @@ class MpiProcesses:
             if other is not None:
                 mine, theirs = everyone[0][what], everyone[other].get(what)
                 raise MeshError(f"the processes disagree on the {what}: process 0 has {mine}, process {other} has {theirs}")
-        for op in ops:
+        self._tags = _channel_tags(plan.module)
+        for number, op in enumerate(ops):
             if op.name not in BY_MPI or self.step(op) is None:
                 continue
             permutes = op.name == "stablehlo.collective_permute"
@@ -86,7 +86,7 @@ class MpiProcesses:
                 )
             group = None if permutes else own_group(self, op)
             if group is not None:
-                self.channel.make_group(group)
+                self.channel.make_group(group, number)
 
     # ------------------------------------------------------------ running
 
@@ -141,12 +141,12 @@ class MpiProcesses:
     def send(self, op: Op, channel: Any, payload: Any) -> None:
         """Puts a payload into a channel (number, source, target). Raises MeshError for one without partners."""
         _, target = self._ends(op, channel)
-        self.channel.post(payload, target, _tag(channel))
+        self.channel.post(payload, target, self._tags[_number(channel)])
 
     def receive(self, op: Op, channel: Any) -> Any:
         """The oldest payload of a channel (number, source, target); waits for one."""
         source, _ = self._ends(op, channel)
-        return self.channel.take(source, op, _tag(channel))
+        return self.channel.take(source, op, self._tags[_number(channel)])
 
     def _ends(self, op: Op, channel: Any) -> tuple[int, int]:
         """The ranks of a channel's source and target: processes of one row or column of the grid."""
@@ -161,9 +161,14 @@ class MpiProcesses:
         return source, target
 
 
-def _tag(channel: Any) -> int:
-    number = channel[0] if isinstance(channel, tuple) else channel
-    return _FIRST_CHANNEL_TAG + int(number) % _CHANNELS
+def _number(channel: Any) -> int:
+    return int(channel[0] if isinstance(channel, tuple) else channel)
+
+
+def _channel_tags(module: Module) -> dict[int, int]:
+    """A tag for each channel of a module, of any number."""
+    numbers = {channel_of(op) for f in module.functions.values() for op in walk(f.body)}
+    return {number: _FIRST_CHANNEL_TAG + k for k, number in enumerate(sorted(numbers))}
 
 
 def _exchanging(plan: Plan) -> Sequence[Op]:

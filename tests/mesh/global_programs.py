@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PROGRAMS", "GlobalProgram"]
+__all__ = ["PROGRAMS", "GlobalProgram", "module_text"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class GlobalProgram:
     sent: int
 
 
-def _module(mesh: str, arguments: list[tuple[str, str]], body: str, results: list[tuple[str, str]]) -> str:
+def module_text(mesh: str, arguments: list[tuple[str, str]], body: str, results: list[tuple[str, str]]) -> str:
     """A module over a mesh; arguments %0, %1, … and results have types and shardings ('' for none)."""
 
     def typed(t: str, s: str) -> str:
@@ -41,7 +41,7 @@ def _dot(result: str, a: str, b: str, ta: str, tb: str, tr: str, contract: str =
 def _product(name: str, left: str, right: str, result: str, kinds: tuple[str, ...], sent: int) -> GlobalProgram:
     body = _dot("%r", "%a0", "%a1", "8x16xf32", "16x4xf32", "8x4xf32") + "\n  return %r : tensor<8x4xf32>"
     mesh = '"x"=2, "y"=2'
-    text = _module(mesh, [("8x16xf32", left), ("16x4xf32", right)], body, [("8x4xf32", result)])
+    text = module_text(mesh, [("8x16xf32", left), ("16x4xf32", right)], body, [("8x4xf32", result)])
     return GlobalProgram(f"product {name}", text, kinds, sent)
 
 
@@ -119,55 +119,59 @@ PROGRAMS = (
     _product("of rows and sums", '[{"x"}, {"y"}]', '[{"y"}, {}]', '[{"x"}, {}]', _REDUCE_ALL, 64),
     _product("of rows and sums, the result in parts", '[{"x"}, {"y"}]', '[{"y"}, {}]', '[{"x"}, {"y"}]', ("reduce_scatter",), 32),
     # Layers.
-    GlobalProgram("MLP, tensor parallel", _module(
+    GlobalProgram("MLP, tensor parallel", module_text(
         _X4, [("8x16xf32", "[{}, {}]"), ("16x32xf32", '[{}, {"x"}]'), ("32x16xf32", '[{"x"}, {}]')], _MLP, [("8x16xf32", "[{}, {}]")]
     ), _REDUCE_ALL, 2 * 512 * 3 // 4),
-    GlobalProgram("MLP, data and tensor parallel", _module(
+    GlobalProgram("MLP, data and tensor parallel", module_text(
         _XY, [("8x16xf32", '[{"x"}, {}]'), ("16x32xf32", '[{}, {"y"}]'), ("32x16xf32", '[{"y"}, {}]')], _MLP, [("8x16xf32", '[{"x"}, {}]')]
     ), _REDUCE_ALL, 256),
-    GlobalProgram("MLP, sequence parallel", _module(
+    GlobalProgram("MLP, sequence parallel", module_text(
         _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x32xf32", '[{}, {"x"}]'), ("32x16xf32", '[{"x"}, {}]')], _MLP, [("8x16xf32", '[{"x"}, {}]')]
     ), ("all_gather", "reduce_scatter"), 2 * 512 * 3 // 4),
-    GlobalProgram("training step, data parallel", _module(
+    GlobalProgram("training step, data parallel", module_text(
         _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x4xf32", "[{}, {}]"), ("8x4xf32", '[{"x"}, {}]')], _STEP, [("16x4xf32", "[{}, {}]")]
     ), _REDUCE_ALL, 2 * 256 * 3 // 4),
-    GlobalProgram("training step, parameters in parts", _module(
+    GlobalProgram("training step, parameters in parts", module_text(
         _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x4xf32", '[{"x"}, {}]'), ("8x4xf32", '[{"x"}, {}]')], _STEP, [("16x4xf32", '[{"x"}, {}]')]
     ), ("all_gather", "reduce_scatter"), 2 * 256 * 3 // 4),
-    GlobalProgram("softmax of rows", _module(_X4, [("8x16xf32", '[{"x"}, {}]')], _SOFTMAX, [("8x16xf32", '[{"x"}, {}]')]), (), 0),
-    GlobalProgram("softmax across processes", _module(
+    GlobalProgram("softmax of rows", module_text(_X4, [("8x16xf32", '[{"x"}, {}]')], _SOFTMAX, [("8x16xf32", '[{"x"}, {}]')]), (), 0),
+    GlobalProgram("softmax across processes", module_text(
         _X4, [("8x16xf32", '[{}, {"x"}]')], _SOFTMAX, [("8x16xf32", '[{}, {"x"}]')]
     ), ("all_reduce", "all_reduce"), 2 * (2 * 32 * 3 // 4)),
-    GlobalProgram("layers in a loop", _module(
+    GlobalProgram("layers in a loop", module_text(
         _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x16xf32", "[{}, {}]")], _LOOP, [("8x16xf32", '[{"x"}, {}]')]
     ), (), 0),
     # Windows, sorts.
-    GlobalProgram("a stencil", _module(_X4, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')], _STENCIL, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')]),
+    GlobalProgram("a stencil", module_text(_X4, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')], _STENCIL, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')]),
                   ("halo", "halo"), 2 * 4 * 4),
-    GlobalProgram("windows over the begin, with another filling", _module(_X4, [("16x4xf32", '[{"x"}, {}]')], _POOL, [("8x4xf32", '[{"x"}, {}]')]),
+    GlobalProgram("windows over the begin, with another filling", module_text(_X4, [("16x4xf32", '[{"x"}, {}]')], _POOL, [("8x4xf32", '[{"x"}, {}]')]),
                   ("halo",), 2 * 4 * 4),
-    GlobalProgram("a sort of rows", _module(_X4, [("8x16xf32", '[{"x"}, {}]')], _SORT, [("8x16xf32", '[{"x"}, {}]')]), (), 0),
-    GlobalProgram("a sort across processes", _module(_X4, [("8x16xf32", '[{}, {"x"}]')], _SORT, [("8x16xf32", '[{}, {"x"}]')]),
+    GlobalProgram("a sort of rows", module_text(_X4, [("8x16xf32", '[{"x"}, {}]')], _SORT, [("8x16xf32", '[{"x"}, {}]')]), (), 0),
+    GlobalProgram("a sort across processes", module_text(_X4, [("8x16xf32", '[{}, {"x"}]')], _SORT, [("8x16xf32", '[{}, {"x"}]')]),
                   ("all_to_all", "all_to_all"), 2 * 128 * 3 // 4),
     # Moves.
-    GlobalProgram("transposes, reshapes and slices", _module(
+    GlobalProgram("transposes, reshapes and slices", module_text(
         _XY, [("8x16xf32", '[{"y"}, {"x"}]')], _MOVES, [("16x4xf32", '[{"x"}, {}]')]
     ), ("all_gather",), 64),
-    GlobalProgram("a mask and a constant", _module(_XY, [("8x16xf32", '[{"x"}, {"y"}]')], _IOTA, [("8x16xf32", '[{"x"}, {"y"}]')]), (), 0),
-    GlobalProgram("embedding, columns in parts", _module(
+    GlobalProgram("a mask and a constant", module_text(_XY, [("8x16xf32", '[{"x"}, {"y"}]')], _IOTA, [("8x16xf32", '[{"x"}, {"y"}]')]), (), 0),
+    GlobalProgram("embedding, columns in parts", module_text(
         _X4, [("16x8xf32", '[{}, {"x"}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", '[{}, {"x"}]')]
     ), (), 0),
-    GlobalProgram("embedding, rows in parts", _module(
+    GlobalProgram("embedding, rows in parts", module_text(
         _X4, [("16x8xf32", '[{"x"}, {}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", "[{}, {}]")]
     ), _REDUCE_ALL, 2 * 128 * 3 // 4),
-    GlobalProgram("embedding of a batch in parts", _module(
+    GlobalProgram("embedding of a batch in parts", module_text(
         _X4, [("16x8xf32", "[{}, {}]"), ("4x1xi32", '[{"x"}, {}]')], _EMBEDDING, [("4x8xf32", '[{"x"}, {}]')]
     ), (), 0),
-    GlobalProgram("from rows to columns", _module(
+    GlobalProgram("from rows to columns", module_text(
         _X4, [("8x16xf32", '[{"x"}, {}]')], "  %r = stablehlo.negate %a0 : tensor<8x16xf32>\n  return %r : tensor<8x16xf32>",
         [("8x16xf32", '[{}, {"x"}]')]
     ), ("all_to_all",), 128 * 3 // 4),
-    GlobalProgram("the other order of axes", _module(
+    GlobalProgram("axes that are called replica and partition", module_text(
+        '"replica"=2, "partition"=2', [("8x16xf32", '[{"replica"}, {"partition"}]')],
+        "  %r = stablehlo.negate %a0 : tensor<8x16xf32>\n  return %r : tensor<8x16xf32>", [("8x16xf32", '[{"replica"}, {}]')]
+    ), ("all_gather",), 128),
+    GlobalProgram("the other order of axes", module_text(
         _XY, [("8x16xf32", '[{"x", "y"}, {}]')], "  %r = stablehlo.negate %a0 : tensor<8x16xf32>\n  return %r : tensor<8x16xf32>",
         [("8x16xf32", '[{"y", "x"}, {}]')]
     ), ("permute",), 128),

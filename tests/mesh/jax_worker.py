@@ -167,7 +167,7 @@ def compared(program: Program) -> dict[str, Any]:
               for s in structs]  # fmt: skip
     whole = [np.asarray(r) for r in jax.tree.leaves(f(*map(jnp.asarray, arrays)))]
     n = part.mesh.size
-    tiles = [np.ascontiguousarray(s.shard(a, p)) for p in range(n) for s, a in zip(part.arguments, arrays, strict=True)]
+    tiles = [np.array(s.shard(a, p), order="C") for p in range(n) for s, a in zip(part.arguments, arrays, strict=True)]
     found = interp.run_parallel(part.module, [["main"] * n], *tiles)
     worst = 0.0
     for k, (s, t) in enumerate(zip(part.results, part.result_types, strict=True)):

@@ -107,6 +107,12 @@ def cases(n: int) -> list[Case]:
     add("collective_permute along a chain", _one(op, "4xf64", "4xf64"))
     op = f'"stablehlo.collective_broadcast"(%x) {{replica_groups = {_dense([[n - 1, 0]])}}}'
     add("collective_broadcast, not to all", _one(op, "1x2xf32", "1x2xf32"))
+    # Its groups meet for the first time, after the broadcast above, in which not all took part.
+    crossed, flat = [[k + half, k] for k in range(half)], f", use_global_device_ids, {_channel(1)}"
+    add("all_reduce of groups that are new", _reduced("f64", _binary("add", "f64"), crossed, flat))
+    add("all_reduce of nothing", _reduced("f32", _binary("add", "f32"), [row], size=0))
+    op = f'"stablehlo.all_gather"(%x) {{all_gather_dim = 1 : i64, replica_groups = {groups}}}'
+    add("all_gather of nothing", _one(op, "0x3xf32", f"0x{3 * n}xf32"))
     op = f'"stablehlo.cross-replica-sum"(%x) {{replica_groups = {groups}}}'
     add("cross-replica-sum", _one(op, "4xf32", "4xf32"), by_mpi=False)
     roots = ", ".join(str(k % n) for k in (1, 0))
@@ -164,6 +170,15 @@ def cases(n: int) -> list[Case]:
       %t1 = "stablehlo.send"(%x, %t0) {{{_channel(1, 1)}, {pairs}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
       %t2 = "stablehlo.send"(%y, %t1) {{{_channel(1, 1)}, {pairs}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
       %a:2 = "stablehlo.recv"(%t2) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+      %b:2 = "stablehlo.recv"(%a#1) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+      return %a#0, %b#0 : tensor<3xf32>, tensor<3xf32> }}""", by_mpi=False)
+    far = _channel(1 + (1 << 14), 1)
+    add("messages of channels of large numbers", f"""func.func @main(%x: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>) {{
+      %t0 = stablehlo.create_token : !stablehlo.token
+      %y = stablehlo.negate %x : tensor<3xf32>
+      %t1 = "stablehlo.send"(%x, %t0) {{{_channel(1, 1)}, {pairs}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+      %t2 = "stablehlo.send"(%y, %t1) {{{far}, {pairs}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+      %a:2 = "stablehlo.recv"(%t2) {{{far}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       %b:2 = "stablehlo.recv"(%a#1) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       return %a#0, %b#0 : tensor<3xf32>, tensor<3xf32> }}""", by_mpi=False)
     add("an asynchronous all_gather", f"""func.func @main(%x: tensor<4xf32>) -> tensor<{4 * n}xf32> {{

@@ -19,7 +19,9 @@ from tests.mesh.programs import cases
 pytestmark = pytest.mark.mpi
 
 
-FEW_GLOBAL = ("product of sums, the result in parts", "from rows to columns", "a stencil")
+FEW_GLOBAL = (
+    "product of sums, the result in parts", "from rows to columns", "a stencil", "axes that are called replica and partition"
+)  # fmt: skip
 ALL_GLOBAL = tuple(p.name for p in PROGRAMS if p.kinds)
 
 
@@ -44,7 +46,8 @@ def test_every_collective_is_the_simulated_grids(n: int, global_programs: tuple[
     ("kind", "expected"),
     [
         pytest.param(
-            "input", "process 1 failed: argument 0 (%x): expected tensor<4xf32>, found an array of shape [3], float32",
+            "input",
+            "process 1 failed: argument 0 (%x): expected tensor<4xf32>, found an array of shape [3], float32",
             marks=pytest.mark.slow,
         ),
         ("leaves", "process 0: stablehlo.all_reduce (<text>:3:8) waits for process 1, which has ended"),

@@ -30,7 +30,7 @@ X, Y = Digit(2, 2, "x"), Digit(1, 2, "y")
 def on_a_grid(made: Partitioned, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
     """The results of a partitioned program on the simulated grid, put together."""
     n = made.mesh.size
-    given = [np.ascontiguousarray(s.shard(a, p)) for p in range(n) for s, a in zip(made.arguments, arrays, strict=True)]
+    given = [np.array(s.shard(a, p), order="C") for p in range(n) for s, a in zip(made.arguments, arrays, strict=True)]
     found = interp.run_parallel(made.module, [["main"] * n], *given)
     k = len(made.results)
     rows = [[np.asarray(found[p * k + i]) for p in range(n)] for i in range(k)]
@@ -174,11 +174,26 @@ def test_shardings_that_mean_nothing(text: str, message: str) -> None:
     assert message in str(e.value)
 
 
-def test_a_sharding_that_does_not_divide_its_value() -> None:
-    text = """module { sdy.mesh @m = <["x"=2]>
-      func.func @main(%a: tensor<7xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> tensor<7xf32> { return %a : tensor<7xf32> } }"""
-    with pytest.raises(AnnotationError, match=r"sharding \[\{x\}\]: expected dimensions that it divides, found tensor<7xf32>"):
+@pytest.mark.parametrize(
+    ("sharding", "message"),
+    [
+        ('#sdy.sharding<@m, [{"x"}, {"x"}]>', r"sharding \[\{x\}, \{x\}\]: expected each axis once"),
+        ("{devices=[4,1]<=[4]}", "the shardings are for 4 processes or more, found the mesh x=2"),
+    ],
+)
+def test_shardings_that_do_not_go_with_the_mesh(sharding: str, message: str) -> None:
+    name = "mhlo.sharding" if sharding[0] == "{" else "sdy.sharding"
+    given = f'"{sharding}"' if sharding[0] == "{" else sharding
+    text = f"""module {{ sdy.mesh @m = <["x"=2]>
+      func.func @main(%a: tensor<8x8xf32> {{{name} = {given}}}) -> tensor<8x8xf32> {{ return %a : tensor<8x8xf32> }} }}"""
+    with pytest.raises(AnnotationError, match=message):
         partition(hlo.parse(text))
+
+
+def test_a_mesh_of_one_process_holds_everything() -> None:
+    program = next(p for p in PROGRAMS if p.name == "MLP, data and tensor parallel")
+    made = partition(hlo.parse(program.text), mesh=Mesh({"x": 1, "y": 1}))
+    assert made.mesh.size == 1 and not made.communications and all(s.is_whole for s in (*made.arguments, *made.results))
 
 
 def test_a_mesh_of_thousands_is_planned_for_without_it(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:

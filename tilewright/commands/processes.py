@@ -61,7 +61,8 @@ def _run(args: argparse.Namespace, axes: dict[str, int] | None, started: int) ->
         begin = time.perf_counter()
         executable(*arrays)
         walls.append(time.perf_counter() - begin)
-    files = write_arrays(results, _own_path(args.output, rank)) if args.output else []
+    tiles = [getattr(r, "tile", r) for r in results]
+    files = write_arrays(tiles, _own_path(args.output, rank)) if args.output else []
     checks = _checked(module, function, executable, arrays, results) if args.check else None
     everyone = channel.gather({"run_median": sorted(walls)[len(walls) // 2], "files": files})
     if rank == 0:
@@ -104,8 +105,8 @@ def _checked(
     else:
         own = list(arrays)
         if spread is not None:
-            own = [np.ascontiguousarray(spread.local(k, a, channel.rank)) for k, a in enumerate(arrays)]
-        inputs, found = channel.gather(tuple(own)), channel.gather(tuple(results))
+            own = [np.array(spread.local(k, a, channel.rank), order="C") for k, a in enumerate(arrays)]
+        inputs, found = channel.gather(tuple(own)), channel.gather(tuple([getattr(r, "tile", r) for r in results]))
     checks: list[Comparison] = []
     if channel.rank == 0:
         flat = [a for process in inputs for a in process]

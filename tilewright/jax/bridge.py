@@ -38,6 +38,7 @@ from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
+from tilewright.jax.spread import SpreadFunction, mesh_of
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
 
@@ -183,7 +184,7 @@ class Jitted:
 
     def __init__(
         self, f: Any, output: str, threads: int | None, options: Mapping[str, Any],
-        custom_calls: Mapping[str, Callable[..., Any]] | None = None,
+        custom_calls: Mapping[str, Callable[..., Any]] | None = None, mesh: Any = None,
     ) -> None:  # fmt: skip
         if output not in ("jax", "numpy"):
             raise JaxError(f"output: expected 'jax' or 'numpy', found {output!r}")
@@ -208,6 +209,13 @@ class Jitted:
         self._front: Front | None = None
         self._thorough: set[Any] = set()  # signatures that JAX's own call does not take
         self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
+        its_mesh = mesh_of(_jax(), self._shardings, mesh)
+        self._spread: SpreadFunction | None = None
+        if its_mesh is not None:
+            spread_options = {name: value for name, value in options.items() if name not in ("donate_argnums", "donate_argnames")}
+            function, platforms = _staged(f, **spread_options)
+            where = self._numbers, self._names
+            self._spread = SpreadFunction(function, platforms, its_mesh, *where, threads, self._custom_calls)
         self._lock = threading.RLock()  # the traced function may call itself on other shapes, as in JAX
         if callable(f):
             # Without f's own attributes: f may be made from another Jitted, whose programs these are not.
@@ -254,6 +262,8 @@ class Jitted:
 
     def executable(self, *args: Any, **kwargs: Any) -> Any:
         """The `codegen.Executable` for these arguments: its plan, kernels, source and what runs in the evaluator."""
+        if self._spread is not None:
+            return self._spread.compiled(_jax(), args, kwargs)[0].executable
         leaves, key = self._signature(args, kwargs)
         return self._compiled(leaves, key, args, kwargs).executable
 
@@ -354,6 +364,8 @@ class Jitted:
             _refuse_to_wait()
         if self._settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
             return self._plain(*args, **kwargs)
+        if self._spread is not None:
+            return self._spread(_jax(), args, kwargs)
         if self._shardings != [None, None]:
             return self._placed_call(args, kwargs)
         return self._call(args, kwargs)
@@ -486,6 +498,7 @@ def jit(
     inline: bool = False,
     output: str = "jax",
     threads: int | None = None,
+    mesh: Any = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Jitted: ...
 
@@ -503,6 +516,7 @@ def jit(
     inline: bool = False,
     output: str = "jax",
     threads: int | None = None,
+    mesh: Any = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Callable[[Any], Jitted]: ...
 
@@ -521,6 +535,7 @@ def jit(
     inline: bool = False,
     output: str = "jax",
     threads: int | None = None,
+    mesh: Any = None,
     custom_calls: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Jitted | Callable[[Any], Jitted]:
     """f, compiled by Tilewright: the same arguments and results as `jax.jit(f)`, for every tree of arrays.
@@ -531,8 +546,11 @@ def jit(
     Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
     symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
 
-    Shardings are of the one device that there is; unused arguments are taken and not looked at, whatever `keep_unused` says;
-    `inline` matters inside another transformation. On JAX's platform `tilewright` (`tilewright.pjrt`) this is `jax.jit`.
+    Shardings are of the one device that there is, or over a mesh of JAX's (an AbstractMesh, too), whose devices are the processes
+    that `mpiexec` has started; a function that names its shardings inside is given its `mesh`. Each process calls such a function
+    alike, with whole arrays or `ShardedArray`s, and the results are `ShardedArray`s (docs/howto-mesh.md).
+    Unused arguments are taken and not looked at, whatever `keep_unused` says; `inline` matters inside another transformation. On
+    JAX's platform `tilewright` (`tilewright.pjrt`) this is `jax.jit`.
 
     `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them; the
     arrays are copies, as those that callbacks get.
@@ -555,5 +573,5 @@ def jit(
         if value is not None
     }  # fmt: skip
     if f is None:
-        return lambda g: Jitted(g, output, threads, options, custom_calls)
-    return Jitted(f, output, threads, options, custom_calls)
+        return lambda g: Jitted(g, output, threads, options, custom_calls, mesh)
+    return Jitted(f, output, threads, options, custom_calls, mesh)

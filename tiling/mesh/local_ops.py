@@ -7,63 +7,75 @@ from collections.abc import Mapping, Sequence
 from hlo.clone import clone_block
 from hlo.errors import VerificationError
 from hlo.module import Block, DenseArray, Op, Value
-from hlo.registry import Fold, Literal, definition
+from hlo.registry import Fold, Literal, Move, definition
 from hlo.types import ElementType, TensorType
 from hlo.verify import check_op
 from tiling.elements.folds import combined_function, is_idempotent, is_neutral
+from tiling.mesh.emit import resized
+from tiling.mesh.relations import Windows
 from tiling.mesh.shardings import Sharding
 
-__all__ = ["cloned", "combination", "filling", "folds_in_parts", "local_op", "padded_dims", "with_halo"]
+__all__ = ["cloned", "combination", "filling", "folds_in_parts", "is_filled", "local_op", "windowed_dims"]
 
-_LENGTHS = {"stablehlo.slice": "limit_indices", "stablehlo.dynamic_slice": "slice_sizes", "stablehlo.gather": "slice_sizes"}
+_LENGTHS = {"stablehlo.dynamic_slice": "slice_sizes", "stablehlo.gather": "slice_sizes"}
 """Op -> the attribute that holds a length for each dimension of its first operand."""
 
 
-def padded_dims(op: Op) -> dict[int, int]:
-    """Dimension of the first operand -> its row of the attribute `padding`, of ops with windows."""
+_ENDS: Mapping[str, tuple[str, ...]] = {
+    "stablehlo.pad": ("edge_padding_low", "edge_padding_high"), "stablehlo.slice": ("start_indices",), "stablehlo.reverse": (),
+}  # fmt: skip
+"""Op that may read its first operand in windows -> the attributes that say, by dimension, where: zero once a window is there."""
+
+
+def windowed_dims(op: Op) -> dict[int, int]:
+    """Dimension of the first operand that may be read in windows -> its row of the attributes that say where."""
     if op.name == "stablehlo.convolution":
         return {k: row for row, k in enumerate(op.attr("dimension_numbers").input_spatial)}
-    return {k: k for k in range(op.operands[0].rank)} if op.name == "stablehlo.reduce_window" else {}
+    is_one = op.name == "stablehlo.reduce_window" or op.name in _ENDS
+    return {k: k for k in range(op.operands[0].rank)} if is_one else {}
+
+
+def is_filled(op: Op) -> bool:
+    """Whether windows of an op may reach over the ends of its operand."""
+    return op.name not in ("stablehlo.slice", "stablehlo.reverse")
 
 
 def filling(op: Op) -> Value | None:
-    """What windows read outside of an op's operand: the initial value of a fold; None for the zeros of a sum of products."""
+    """What an op takes for elements that are not there: its own operand for that; None for zero."""
     semantics = op.definition.semantics
+    if isinstance(semantics, Move) and semantics.otherwise is not None:
+        return op.operands[semantics.otherwise]
     return op.operands[semantics.inits[0]] if isinstance(semantics, Fold) else None
 
 
-def with_halo(t: TensorType, dim: int, reach: tuple[int, int]) -> TensorType:
-    """The type of a tile with the elements around it that an op reads."""
-    shape = list(t.static_shape)
-    shape[dim] += max(0, -reach[0]) + max(0, reach[1])
-    return TensorType(tuple(shape), t.element)
-
-
-def local_op(
-    op: Op, operands: Sequence[Sharding], result: Sharding, halos: Mapping[tuple[int, int], tuple[int, int]]
-) -> Op | None:
+def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Windows) -> Op | None:
     """The op on tiles of its operands, or None where there is no such op. (Its operands are stand-ins of the tiles' types.)"""
     given = [s.local_type(v.tensor) for s, v in zip(operands, op.operands, strict=True)]
-    for (k, dim), reach in halos.items():
-        given[k] = with_halo(given[k], dim, reach)
+    for (k, dim), window in windows.items():
+        given[k] = resized(given[k], dim, window.length)
     block = Block(given)
     attributes = dict(op.attributes)
-    if halos:
-        rows = padded_dims(op)
-        if any(k != 0 or dim not in rows for k, dim in halos):
-            return None
-        padding = [tuple(row) for row in op.attr("padding")]
-        for (_, dim), (low, high) in halos.items():
-            padding[rows[dim]] = (min(0, -low), min(0, high))
-        attributes["padding"] = tuple(padding)
-    name = _LENGTHS.get(op.name)
-    if name is not None:
-        lengths = list(op.attr(name))
+    rows = windowed_dims(op)
+    if any(k != 0 or dim not in rows for k, dim in windows):
+        return None
+    for name in _ENDS.get(op.name, ("padding",)) if windows else ():
+        ends = list(op.attr(name))
+        for _, dim in windows:
+            ends[rows[dim]] = (0, 0) if name == "padding" else 0
+        attributes[name] = tuple(ends)
+    if op.name == "stablehlo.slice":
+        lengths = list(op.attr("limit_indices"))
+        for k, digits in enumerate(operands[0].dims):
+            lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
+        attributes["limit_indices"] = tuple(lengths)
+    lengths_name = _LENGTHS.get(op.name)
+    if lengths_name is not None:
+        lengths = list(op.attr(lengths_name))
         for k, digits in enumerate(operands[0].dims):
             if digits and lengths[k] != op.operands[0].shape[k]:
                 return None
             lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
-        attributes[name] = tuple(lengths)
+        attributes[lengths_name] = tuple(lengths)
     types = [result.local_type(r.tensor) for r in op.results]
     made = Op(op.definition, block.arguments, attributes, op.regions, types, op.location, op.extra)
     try:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,8 +19,9 @@ from hlo.module import Block, Function, Module, Op
 from hlo.registry import definition
 from hlo.types import TensorType
 from hlo.verify import verify
+from tiling.mesh.arrays import Exchange, ShardedArray, ShardingError
+from tiling.mesh.emit import Communication, Emitter
 from tiling.mesh.mesh import Mesh
-from tiling.mesh.moves import Communication, Emitter
 from tiling.mesh.network import Network
 from tiling.mesh.shardings import Sharding
 from tiling.mesh.walk import Held, Walk
@@ -62,15 +63,29 @@ class Partitioned:
     def local(self, k: int, given: Any, process: int) -> Any:
         """A process's tile of argument k: of the whole array a view, of a function of the tile's slices what it returns.
 
-        What has the tile's shape already stays as it is.
+        What has the tile's shape already stays as it is. Raises ShardingError for an array that is spread otherwise.
         """
         t, s = self.argument_types[k], self.arguments[k]
+        slices = s.slices(t.static_shape, process)
+        if isinstance(given, ShardedArray):
+            if given.shape != t.static_shape or given.sharding.places != s.places:
+                raise ShardingError(f"argument {k}: expected {t} as {s}, found {given!r}")
+            return s.filled(given.tile, t.static_shape)
         if callable(given):
-            starts, shape = s.start(t.static_shape, process), s.local_shape(t.static_shape)
-            return np.asarray(given(tuple([slice(a, a + n) for a, n in zip(starts, shape, strict=True)])))
-        if isinstance(given, np.ndarray) and given.shape == t.static_shape and not s.is_whole:
-            return s.shard(given, process)
-        return given
+            return s.filled(np.asarray(given(slices)), t.static_shape)
+        shape = getattr(given, "shape", None)
+        if s.is_whole or shape is None:
+            return given
+        if shape == t.static_shape:
+            return s.shard(np.asarray(given), process)
+        is_short = shape == tuple([a.stop - a.start for a in slices])  # without what is over an end
+        return s.filled(np.asarray(given), t.static_shape) if is_short else given
+
+    def result(self, k: int, tile: np.ndarray, process: int, exchange: Exchange) -> ShardedArray:
+        """Result k, of which a process has computed its tile, without what is over an end."""
+        t, s = self.result_types[k], self.results[k]
+        own = tile[tuple([slice(0, a.stop - a.start) for a in s.slices(t.static_shape, process)])]
+        return ShardedArray(own, t.static_shape, s, self.mesh, process, exchange)
 
     def joined(self, k: int, tiles: Sequence[np.ndarray]) -> np.ndarray:
         """The whole result k, of which process p holds tiles[p]."""
@@ -89,10 +104,15 @@ class Partitioned:
         return "\n".join(lines)
 
 
-def partition(module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None) -> Partitioned:
+def partition(
+    module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None,
+    given: Mapping[int, Sharding] | None = None,
+) -> Partitioned:  # fmt: skip
     """What each process of the module's mesh runs. A mesh that is given takes the place of the module's, of the same axes.
 
-    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh, or do not divide their values.
+    `given` says how arguments come for which the module says nothing.
+
+    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh.
 
     >>> import hlo
     >>> text = '''module { sdy.mesh @m = <["x"=2]>
@@ -108,7 +128,7 @@ def partition(module: Module, entry: str = "main", mesh: Mesh | None = None, net
     result 0: tensor<4x2xf32> as [{}, {}], tensor<4x2xf32> each
     all_reduce of %c along x: each process sends 32 bytes; stablehlo.dot_general folds over a loop that is spread
     """
-    made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes)) for wishes in WISHES]
+    made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes, given or {})) for wishes in WISHES]
     return min(made, key=lambda p: p.seconds)
 
 
@@ -122,6 +142,8 @@ def _partitioned(whole: Written) -> Partitioned:
     given = []
     for k, a in enumerate(program.arguments):
         written = whole.of_dictionary(f.argument_attributes[k] if k < len(f.argument_attributes) else None)
+        if written is None:
+            written = whole.given.get(k)
         given.append(Sharding.whole(a.rank) if written is None else whole.atomic(written, a))
     wanted: list[Sharding | None] = []
     for k, r in enumerate(program.results):

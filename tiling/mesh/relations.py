@@ -21,13 +21,35 @@ from indexing.expr import Bounds, Const, Expr, Interval, Var, simplify, substitu
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.mesh.shardings import Digit, Sharding
 
-__all__ = ["Loops", "Spread", "loops_of"]
+__all__ = ["Loops", "Spread", "Window", "Windows", "block_size", "loops_of"]
 
 Spread = Mapping[Var, tuple[Digit, ...]]
 """Loop -> the digits that number its pieces, most significant first."""
 
-Halos = dict[tuple[int, int], tuple[int, int]]
-"""(operand, dimension) -> how far below its tile's begin and above its end an op reads: (-1, 1) for one element on each side."""
+
+@dataclass(frozen=True)
+class Window:
+    """What an op reads along a dimension that is spread otherwise than in tiles: tile t of the op [first + t * step, + length).
+
+    It may lie outside of the dimension: then the op's own filling is read there.
+    """
+
+    first: int
+    step: int
+    length: int
+
+
+Windows = dict[tuple[int, int], Window]
+"""(operand, dimension) -> its window."""
+
+
+def block_size(size: int, digits: Sequence[Digit]) -> int:
+    """The elements of a tile of a dimension.
+
+    >>> block_size(7, [Digit(1, 2)])
+    4
+    """
+    return -(-size // prod(d.size for d in digits))
 
 
 def _number(digits: Sequence[Digit]) -> Expr:
@@ -69,10 +91,10 @@ class Loops:
 
     # ------------------------------------------------------------ from loops to tiles
 
-    def operand_shardings(self, spread: Spread, halos: Halos | None = None) -> tuple[Sharding, ...] | Var | Declined:
+    def operand_shardings(self, spread: Spread, windows: Windows | None = None) -> tuple[Sharding, ...] | Var | Declined:
         """Which tile of each operand a process reads; a loop that cannot be spread so; or Declined, where none is to blame.
 
-        With `halos`, windows may reach over a tile's ends: how far is entered there.
+        With `windows`, operand 0 may be read elsewhere than in its tile: where is entered there.
         """
         found: list[Sharding | None] = [None] * len(self.op.operands)
         for operand, index, _ in self.reads():
@@ -80,10 +102,10 @@ class Loops:
             for k, e in enumerate(index):
                 size = self.op.operands[operand].shape[k]
                 digits = self._tile_along(e, size, spread)
-                if isinstance(digits, Var) and halos is not None:
-                    reach = self._reach(e, size, spread)
-                    if reach is not None:
-                        digits, halos[operand, k] = reach
+                if isinstance(digits, Var) and windows is not None and operand == 0:
+                    found_window = self._window(e, spread)
+                    if found_window is not None:
+                        digits, windows[operand, k], _ = found_window
                 if isinstance(digits, Var):
                     return digits
                 dims.append(digits)
@@ -92,9 +114,9 @@ class Loops:
             if before is not None and before != made:
                 return next((v for v, d in spread.items() if d), None) or Declined("two reads of one operand need two tiles")
             found[operand] = made
-        windows = self._windows(halos or {})
+        filled = self._filled(windows or {})
         for _, _, conditions in self.reads():
-            for c in _others(conditions, windows):
+            for c in _others(conditions, filled):
                 blamed = next((v for v in c.expression.variables if spread.get(v)), None)
                 if blamed is not None:
                     return blamed
@@ -110,35 +132,43 @@ class Loops:
             for i in range(len(digits)):
                 for j in range(len(digits), i, -1):
                     part = digits[i:j]
-                    if size % prod(d.size for d in part) == 0 and self.inside(e, size, part, spread) is not None:
+                    if self.inside(e, size, part, spread) is not None:
                         return part
         if self.inside(e, size, (), spread) is not None:
             return ()
         return mine[-1]
 
-    def _windows(self, halos: Halos) -> list[Expr]:
-        """The indices at which windows are read that reach over their tiles' ends."""
-        return [index[k] for operand, index, _ in self.reads() for k in range(len(index)) if (operand, k) in halos]
+    def _filled(self, windows: Windows) -> list[tuple[Expr, int]]:
+        """The indices at which windows are read, and their dimensions' sizes: outside of these they are filled."""
+        return [
+            (index[k], self.op.operands[operand].shape[k])
+            for operand, index, _ in self.reads() for k in range(len(index)) if (operand, k) in windows
+        ]  # fmt: skip
 
-    def _reach(self, e: Expr, size: int, spread: Spread) -> tuple[tuple[Digit, ...], tuple[int, int]] | None:
-        """The digits of the tile that a window is over, and how far it reaches below its begin and above its end."""
+    def _window(self, e: Expr, spread: Spread) -> tuple[tuple[Digit, ...], Window, Expr] | None:
+        """The digits that number the windows which `e` reads, their places, and where in its window it reads."""
         mine = [v for v in e.variables if spread.get(v)]
         if len(mine) != 1:
             return None
         digits = spread[mine[0]]
-        parts = prod(d.size for d in digits)
-        rest = self._rest(e, size, digits, spread)
-        if size % parts or rest is None:
+        within = self.intervals(spread)
+        moved = simplify(self._moved(e, spread), within)
+        number = {Var(f"p{d.stride}"): 0 for d in digits}
+        origin = simplify(substitute(moved, number), within)
+        next_one = simplify(substitute(moved, number | {Var(f"p{digits[-1].stride}"): 1}), within)
+        step = simplify(next_one - origin, within)
+        if not step.is_constant or not _is_zero(simplify(moved - origin - _number(digits) * step.constant, within)):
             return None
-        low, high = Bounds(self.intervals(spread))(rest)
-        reach = low, high - (size // parts - 1)
-        return (digits, reach) if -low <= size // parts and reach[1] <= size // parts else None
+        low, high = Bounds(within)(origin)
+        return digits, Window(low, step.constant, high - low + 1), origin - low
+
+    def _moved(self, e: Expr, spread: Spread) -> Expr:
+        """An expression of the whole op's loops, by those of a process and the digits of its number."""
+        return substitute(e, {v: _number(d) * self.local_size(v, spread) + v for v, d in spread.items() if d})
 
     def _rest(self, e: Expr, size: int, digits: Sequence[Digit], spread: Spread) -> Expr | None:
         """Where `e` reads, counted from the begin of a tile; None where that depends on the process."""
-        shifted = {v: _number(d) * self.local_size(v, spread) + v for v, d in spread.items() if d}
-        block = size // prod(d.size for d in digits)
-        rest = simplify(substitute(e, shifted) - _number(digits) * block, self.intervals(spread))
+        rest = simplify(self._moved(e, spread) - _number(digits) * block_size(size, digits), self.intervals(spread))
         return None if any(str(v).startswith("p") for v in rest.variables) else rest
 
     def inside(self, e: Expr, size: int, digits: Sequence[Digit], spread: Spread) -> Expr | None:
@@ -149,11 +179,11 @@ class Loops:
         if rest is None:
             return None
         low, high = Bounds(self.intervals(spread))(rest)
-        return rest if low >= 0 and high < size // prod(d.size for d in digits) else None
+        return rest if low >= 0 and high < block_size(size, digits) else None
 
     def local_size(self, v: Var, spread: Spread) -> int:
         """How often a loop runs on one process."""
-        return self.size(v) // prod(d.size for d in spread.get(v, ()))
+        return block_size(self.size(v), spread.get(v, ()))
 
     def intervals(self, spread: Spread) -> dict[Var, Interval]:
         """The intervals of a process's loops, of runtime values and of the digits of its number."""
@@ -175,8 +205,6 @@ class Loops:
                     continue
                 mine = [v for v in index[k].variables if v in (*self.dims, *self.ranges) and not made.get(v)]
                 for shares in _shared_out(digits, mine):
-                    if any(self.size(v) % prod(d.size for d in own) for v, own in shares.items()):
-                        continue
                     tried = {**made, **shares}
                     if self._tile_along(index[k], self.op.operands[operand].shape[k], tried) == digits:
                         made = tried
@@ -186,7 +214,7 @@ class Loops:
 
     # ------------------------------------------------------------ the op on one process
 
-    def proved(self, local: Op, spread: Spread, operands: Sequence[Sharding], halos: Halos) -> bool:
+    def proved(self, local: Op, spread: Spread, operands: Sequence[Sharding], windows: Windows) -> bool:
         """Whether the op on tiles reads, of each tile, what the whole op reads there: by the expressions, else by isl."""
         there = edges_of(local, self.output)
         if isinstance(there, Declined) or len(there.reads) != len(self.edges.reads):
@@ -199,9 +227,8 @@ class Loops:
             sharding = operands[mine.operand]
             found: list[Expr | None] = []
             for k, (e, n, d) in enumerate(zip(mine.map.results, shape, sharding.dims, strict=True)):
-                halo = halos.get((mine.operand, k))
-                rest = self.inside(e, n, d, spread) if halo is None else self._rest(e, n, d, spread)
-                found.append(rest if rest is None or halo is None else rest + max(0, -halo[0]))
+                window = self._window(e, spread) if (mine.operand, k) in windows else None
+                found.append(self.inside(e, n, d, spread) if window is None else window[2])
             if any(e is None for e in found):
                 return False
             inner = [e for e in found if e is not None]
@@ -209,7 +236,7 @@ class Loops:
                 self._equal(inner, its.map, spread)
             ):
                 return False
-            deciding = _others(_deciding(self.edges, mine.map.constraints), self._windows(halos))
+            deciding = _others(_deciding(self.edges, mine.map.constraints), self._filled(windows))
             if deciding != _deciding(there, its.map.constraints):
                 return False
         return self._same_runtimes(there, spread, operands)
@@ -248,9 +275,14 @@ def _shared_out(digits: tuple[Digit, ...], loops: Sequence[Var]) -> Iterator[dic
             yield {first: digits[:k], second: digits[k:]}
 
 
-def _others(conditions: Sequence[Constraint], windows: Sequence[Expr]) -> tuple[Constraint, ...]:
-    """The conditions that do more than keep a window inside of its operand where a tile has a halo."""
-    return tuple([c for c in conditions if not any(c.expression is e for e in windows)])
+def _others(conditions: Sequence[Constraint], filled: Sequence[tuple[Expr, int]]) -> tuple[Constraint, ...]:
+    """The conditions that say more than that a window lies inside of its operand: outside of that it is filled."""
+
+    def keeps_inside(c: Constraint, e: Expr, size: int) -> bool:
+        offset = c.expression - e
+        return offset.is_constant and c.interval == Interval(offset.constant, offset.constant + size - 1)
+
+    return tuple([c for c in conditions if not any(keeps_inside(c, e, n) for e, n in filled)])
 
 
 def _deciding(edges: OpEdges, conditions: Sequence[Constraint]) -> tuple[Constraint, ...]:

@@ -3,9 +3,10 @@
 A process's number has digits, `(p // stride) % size`; an axis of a mesh is one of them, a sub-axis too. A sharding gives each
 dimension of a value some digits, most significant first, which together number the tile that the process holds:
 
-    dimension k of n elements, digits t1, t2 of sizes s1, s2: tile t1 * s2 + t2, its elements [tile * n / (s1 s2), + n / (s1 s2))
+    dimension k of n elements, digits t1, t2 of sizes s1, s2: tile t1 * s2 + t2 of b = ceil(n / (s1 s2)): [tile * b, + b)
 
-Processes that differ in no digit of a value hold the same tile: they are copies.
+Processes that differ in no digit of a value hold the same tile: they are copies. Where a mesh does not divide a dimension, the
+last tiles reach over its end. What they hold there is nobody's: nothing reads it, and folds put their initial value in its place.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from hlo.types import TensorType
 
-__all__ = ["Digit", "Sharding", "groups_along"]
+__all__ = ["Digit", "Sharding", "groups_along", "shown"]
 
 
 @dataclass(frozen=True, order=True)
@@ -64,18 +65,31 @@ class Sharding:
         """Whether every process holds everything."""
         return not self.digits
 
+    @property
+    def places(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The same without names, in digits of prime sizes: alike where two shardings give each process the same tiles.
+
+        >>> Sharding(((Digit(1, 4, "x"),),)).places, Sharding(((Digit(2, 2), Digit(1, 2)),)).places
+        ((((2, 2), (1, 2)),), (((2, 2), (1, 2)),))
+        """
+        return tuple([tuple([part for d in dim for part in _prime_digits(d)]) for dim in self.dims])
+
     def parts(self, k: int) -> int:
         """How many tiles dimension k has."""
         return prod(d.size for d in self.dims[k])
 
-    def divides(self, shape: Sequence[int]) -> bool:
-        """Whether each dimension falls into tiles of one size, and no digit is used twice."""
-        used = self.digits
-        return len(set(used)) == len(used) and all(n % self.parts(k) == 0 for k, n in enumerate(shape))
+    @property
+    def is_sound(self) -> bool:
+        """Whether no digit is used twice."""
+        return len(set(self.digits)) == len(self.digits)
+
+    def uneven_dims(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The dimensions whose last tiles reach over their ends."""
+        return tuple([k for k, n in enumerate(shape) if n % self.parts(k)])
 
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a tile."""
-        return tuple([n // self.parts(k) for k, n in enumerate(shape)])
+        return tuple([-(-n // self.parts(k)) for k, n in enumerate(shape)])
 
     def local_type(self, t: TensorType) -> TensorType:
         """The type of a tile."""
@@ -93,21 +107,48 @@ class Sharding:
         local = self.local_shape(shape)
         return tuple([self.tile(k, process) * n for k, n in enumerate(local)])
 
+    def slices(self, shape: Sequence[int], process: int) -> tuple[slice, ...]:
+        """The elements that a process holds, those over an end left out.
+
+        >>> Sharding(((Digit(1, 4, "x"),),)).slices((6,), 2), Sharding(((Digit(1, 4, "x"),),)).slices((6,), 3)
+        ((slice(4, 6, None),), (slice(6, 6, None),))
+        """
+        rows = zip(self.start(shape, process), self.local_shape(shape), shape, strict=True)
+        return tuple([slice(min(a, n), min(a + b, n)) for a, b, n in rows])
+
     def shard(self, array: np.ndarray, process: int) -> np.ndarray:
-        """A process's tile of an array, a view of it."""
-        at, local = self.start(array.shape, process), self.local_shape(array.shape)
-        return array[tuple([slice(a, a + n) for a, n in zip(at, local, strict=True)])]
+        """A process's tile of an array: a view of it, or, where it reaches over an end, a copy with zeros there."""
+        return self.filled(array[self.slices(array.shape, process)], array.shape)
+
+    def filled(self, part: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+        """A tile of which the part over the ends may be missing, with zeros there."""
+        local = self.local_shape(shape)
+        if part.shape == local:
+            return part
+        made = np.zeros(local, part.dtype)
+        made[tuple([slice(0, n) for n in part.shape])] = part
+        return made
 
     def joined(self, tiles: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
-        """The array of which process p holds tiles[p]."""
+        """The array of which process p holds tiles[p], with or without what is over the ends."""
         made = np.empty(tuple(shape), tiles[0].dtype)
         for p, tile in enumerate(tiles):
-            at, local = self.start(made.shape, p), self.local_shape(made.shape)
-            made[tuple([slice(a, a + n) for a, n in zip(at, local, strict=True)])] = tile
+            at = self.slices(made.shape, p)
+            made[at] = tile[tuple([slice(0, s.stop - s.start) for s in at])]
         return made
 
     def __str__(self) -> str:
         return "[" + ", ".join("{" + ", ".join(shown(dim)) + "}" for dim in self.dims) + "]"
+
+
+def _prime_digits(d: Digit) -> list[tuple[int, int]]:
+    made, size, factor = [], d.size, 2
+    while size > 1:
+        while size % factor == 0:
+            size //= factor
+            made.append((d.stride * size, factor))
+        factor += 1
+    return made
 
 
 def shown(digits: Sequence[Digit]) -> list[str]:

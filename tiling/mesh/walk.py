@@ -8,7 +8,7 @@ its loops cannot be spread, every process computes all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -19,20 +19,22 @@ from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts, definition
 from hlo.types import TensorType
-from indexing.expr import Expr, Var
+from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
-from tiling.mesh.by_value import gather_by_value, row_dimension, seconds_by_value
+from tiling.mesh.emit import Emitter, resized
 from tiling.mesh.groups import COLLECTIVES
-from tiling.mesh.local_ops import cloned, combination, filling, folds_in_parts, local_op, padded_dims
-from tiling.mesh.moves import Emitter, moves_between, moves_cost
-from tiling.mesh.relations import Halos, Loops, loops_of
+from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
+from tiling.mesh.moves import Move as MoveOfTiles
+from tiling.mesh.moves import moves_between, moves_cost
+from tiling.mesh.relations import Loops, Spread, Windows, loops_of
 from tiling.mesh.shardings import Digit, Sharding
+from tiling.mesh.specials import Special, specials_of
+from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
+from tiling.mesh.windows import window_seconds, with_window
 from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
 from tiling.program.flatten import Program, flatten_region
 
 __all__ = ["Held", "Walk"]
-
-Spread = dict[Var, tuple[Digit, ...]]
 
 _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
 """Ops that compute on a tile something else than on the whole, though they read the same."""
@@ -59,8 +61,12 @@ class _Choice:
     partial: tuple[Digit, ...]
     scattered: int | None
     local: Op
-    halos: Halos
+    windows: Windows
     seconds: float
+
+
+def _moves(source: Sharding, target: Sharding, v: Value) -> list[MoveOfTiles]:
+    return moves_between(source, target, v.tensor.static_shape)
 
 
 @dataclass
@@ -139,7 +145,7 @@ class Walk:
         if key not in self.known:
             if v in self.held:
                 held = self.held[v]
-                moves = moves_between(held.sharding, s)
+                moves = _moves(held.sharding, s, v)
                 self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
             else:
                 self.known[key] = self._made_at(v, s)
@@ -158,7 +164,7 @@ class Walk:
             choice = self._choice(op, {}, None)
             assert choice is not None
         made = self._emitted(op, choice)[0]
-        return self.emit.moved(made, v.tensor, moves_between(choice.result, s), "")
+        return self.emit.moved(made, v.tensor, _moves(choice.result, s, v), "")
 
     def _must(self, op: Op) -> Loops:
         loops = self._loops(op)
@@ -248,14 +254,19 @@ class Walk:
         choices = []
         if isinstance(loops, Loops):
             seen: list[Spread] = []
-            for spread in self._spreads(op, loops, hint):
+            held = {k: self.sharding(v) for k, v in enumerate(op.operands) if v in self.held}
+            for spread in spreads_of(op, loops, held, hint):
                 if spread not in seen:
                     seen.append(spread)
                     choice = self._choice(op, spread, hint)
                     if choice is not None:
                         choices.append(choice)
         best = min(choices, key=lambda c: c.seconds, default=None)
-        if self._by_value(op, None if best is None else best.seconds):
+        special = min(self._specials(op, hint), key=lambda s: s.seconds, default=None)
+        if special is not None and (best is None or special.seconds < best.seconds):
+            given = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, special.operands, strict=True)]
+            made = special.build(self.emit, given)
+            self.held.update({r: Held(v, special.result) for r, v in zip(op.results, made, strict=True)})
             return
         if best is None:
             self._all_of_it(op, loops)
@@ -264,20 +275,20 @@ class Walk:
         for r, v in zip(op.results, results, strict=True):
             self.held[r] = Held(v, best.result)
 
-    def _by_value(self, op: Op, other_seconds: float | None) -> bool:
-        """Gathers rows from tiles by their numbers, where that is cheaper than any other way."""
-        if not op.operands or op.operands[0] not in self.held:
-            return False
-        table = self.sharding(op.operands[0])
-        k = row_dimension(op, table)
-        if k is None:
-            return False
-        if other_seconds is not None and other_seconds <= seconds_by_value(op, table, self.whole.network):
-            return False
-        indices = self.at(op.operands[1], Sharding.whole(op.operands[1].rank), f"{op.name} reads all of it")
-        made = gather_by_value(self.emit, op, table, k, self.held[op.operands[0]].value, indices)
-        self.held[op.results[0]] = Held(made, Sharding.whole(op.results[0].rank))
-        return True
+    def _specials(self, op: Op, hint: Sharding | None) -> list[Special]:
+        """The ways that the maps of an op as it is do not say: rows by their numbers, parts of a concatenation."""
+        held = [self.sharding(v) if v in self.held else None for v in op.operands]
+        found = specials_of(op, held, hint, self.whole.network)
+        return [s.after(self._wanted_seconds(op, s.result, hint) + self._brought_seconds(op, s)) for s in found]
+
+    def _wanted_seconds(self, op: Op, made: Sharding, hint: Sharding | None) -> float:
+        network = self.whole.network
+        return 0.0 if hint is None else sum(moves_cost(_moves(made, hint, r), r.tensor, network) for r in op.results)
+
+    def _brought_seconds(self, op: Op, s: Special) -> float:
+        network = self.whole.network
+        rows = [(v, to) for v, to in zip(op.operands, s.operands, strict=True) if v in self.held and (v, to) not in self.known]
+        return sum(moves_cost(_moves(self.sharding(v), to, v), v.tensor, network) for v, to in rows)
 
     def _all_of_it(self, op: Op, loops: Loops | Declined) -> None:
         spread = [v for v in op.operands if not self.sharding(v).is_whole]
@@ -295,51 +306,14 @@ class Walk:
         for r, v in zip(op.results, made.results, strict=True):
             self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0))
 
-    def _spreads(self, op: Op, loops: Loops, hint: Sharding | None) -> Iterator[Spread]:
-        """The ways to spread an op's loops that follow from its operands, from its result, and from both."""
-        yield {}
-        starts: list[Spread] = [{}]
-        if hint is not None:
-            starts.append({v: d for v, d in zip(loops.dims, hint.dims, strict=True) if d})
-        held = [k for k, v in enumerate(op.operands) if v in self.held and not self.sharding(v).is_whole]
-        held.sort(key=lambda k: -op.operands[k].tensor.size_bytes)
-        for start in starts:
-            yield start
-            for first in held:
-                made = loops.follow(first, self.sharding(op.operands[first]), start)
-                yield dict(made)
-                for k in held:
-                    made = loops.follow(k, self.sharding(op.operands[k]), made)
-                yield dict(made)
-                if padded_dims(op):
-                    yield {**made, **self._over_windows(op, loops, first, made)}
-                made = {v: d for v, d in made.items() if d and self._may_spread(op, loops, v, d)}
-                # What no loop follows may go to a loop that is free: an exchange, where else all would be gathered.
-                used = {d for digits in made.values() for d in digits}
-                left = tuple([d for d in self.sharding(op.operands[first]).digits if d not in used])
-                for v in loops.dims:
-                    if left and not made.get(v):
-                        yield {**made, v: left}
-
-    def _over_windows(self, op: Op, loops: Loops, operand: int, made: Spread) -> Spread:
-        """The loops that move windows along the dimensions of an operand that are spread."""
-        used = {d for digits in made.values() for d in digits}
-        found: Spread = {}
-        for number, index, _ in loops.reads():
-            for k, digits in enumerate(self.sharding(op.operands[operand]).dims if number == operand else ()):
-                own = [v for v in index[k].variables if v in loops.dims and not made.get(v)]
-                if digits and len(own) == 1 and not used & set(digits):
-                    found[own[0]] = digits
-        return found
-
     def _choice(self, op: Op, spread: Spread, hint: Sharding | None) -> _Choice | None:
         """One way to compute an op, without the loops that cannot be spread so; None where there is no such way."""
         loops = self._must(op)
-        spread = {v: d for v, d in spread.items() if d and self._may_spread(op, loops, v, d)}
-        halos: Halos = {}
+        spread = {v: d for v, d in spread.items() if d and may_spread(op, loops, v, d)}
+        windows: Windows = {}
         while True:
-            halos.clear()
-            operands = loops.operand_shardings(spread, halos if padded_dims(op) else None)
+            windows.clear()
+            operands = loops.operand_shardings(spread, windows if windowed_dims(op) else None)
             if isinstance(operands, Var):
                 del spread[operands]
             elif isinstance(operands, Declined):
@@ -347,43 +321,48 @@ class Walk:
             else:
                 break
         result = Sharding(tuple([spread.get(v, ()) for v in loops.dims]))
-        local = local_op(op, operands, result, halos)
-        if spread and (local is None or not self._proved(op, local, spread, operands, halos)):
+        local = local_op(op, operands, result, windows)
+        if spread and (local is None or not self._proved(op, local, spread, operands, windows)):
             return None
         assert local is not None
         partial = tuple([d for v in loops.ranges for d in spread.get(v, ())])
         scattered = next(
             (k for k in range(len(result.dims)) if partial and hint is not None and hint.dims[k] == (*result.dims[k], *partial)
-             and (op.results[0].shape[k] // result.parts(k)) % prod(d.size for d in partial) == 0 and len(op.results) == 1),
+             and op.results[0].shape[k] % (result.parts(k) * prod(d.size for d in partial)) == 0 and len(op.results) == 1),
             None,
         )  # fmt: skip
         final = result if scattered is None else Sharding(
             tuple([(*d, *partial) if k == scattered else d for k, d in enumerate(result.dims)])
         )  # fmt: skip
         seconds = self._seconds(op, loops, operands, result, final, partial, scattered, hint)
-        for (k, dim), (low, high) in halos.items():
-            tile = operands[k].local_type(op.operands[k].tensor)
-            row_bytes = tile.size_bytes // max(1, tile.static_shape[dim])
-            seconds += sum(self.whole.network.seconds(row_bytes * rows, 2) for rows in (-low, high) if rows > 0)
-        return _Choice(spread, operands, final, partial, scattered, local, halos, seconds)
+        for (k, dim), window in windows.items():
+            s = operands[k]
+            tile = s.local_type(op.operands[k].tensor)
+            held = resized(tile, dim, op.operands[k].shape[dim])
+            seconds += window_seconds(window, held, dim, s.dims[dim], self.whole.network)
+        return _Choice(spread, operands, final, partial, scattered, local, windows, seconds)
 
-    def _proved(self, op: Op, local: Op, spread: Spread, operands: Sequence[Sharding], halos: Halos) -> bool:
+    def _mask(self, op: Op, choice: _Choice, operands: list[Value], fill: Value | None) -> None:
+        """Puts what changes no fold where tiles reach over an end of what is folded."""
+        uneven = uneven_ranges(self._must(op), choice.spread)
+        semantics = op.definition.semantics
+        inits = semantics.inits if isinstance(semantics, Fold) else ()
+        done = set()
+        for k, index, _ in self._must(op).reads():
+            for dim, e in enumerate(index):
+                digits = choice.operands[k].dims[dim]
+                if k in inits or (k, dim) in done or not digits or not uneven & set(e.variables):
+                    continue
+                done.add((k, dim))
+                begin = self.emit.tile_begin(digits, operands[k].shape[dim])
+                operands[k] = self.emit.masked(operands[k], dim, begin, 0, op.operands[k].shape[dim], fill)
+
+    def _proved(self, op: Op, local: Op, spread: Spread, operands: Sequence[Sharding], windows: Windows) -> bool:
         """Whether each result of the op on tiles reads there what the whole op reads."""
         for k in range(len(op.results)):
             loops = self._must(op) if k == 0 else loops_of(op, k)
-            if isinstance(loops, Declined) or not loops.proved(local, spread, operands, halos):
+            if isinstance(loops, Declined) or not loops.proved(local, spread, operands, windows):
                 return False
-        return True
-
-    def _may_spread(self, op: Op, loops: Loops, v: Var, digits: tuple[Digit, ...]) -> bool:
-        if loops.size(v) % prod(d.size for d in digits):
-            return False
-        semantics = op.definition.semantics
-        if v in loops.ranges:
-            return isinstance(semantics, SumOfProducts) or (isinstance(semantics, Fold) and folds_in_parts(op, semantics))
-        if isinstance(semantics, Generate):
-            value = semantics.value(op, loops.dims)
-            return isinstance(value, Expr) and v not in value.variables
         return True
 
     def _seconds(
@@ -394,7 +373,7 @@ class Walk:
         seconds = 0.0
         for v, s in zip(op.operands, operands, strict=True):
             if v in self.held and (v, s) not in self.known:
-                seconds += moves_cost(moves_between(self.sharding(v), s), v.tensor, network)
+                seconds += moves_cost(_moves(self.sharding(v), s, v), v.tensor, network)
         for r in op.results:
             if partial:
                 n = prod(d.size for d in partial)
@@ -402,7 +381,7 @@ class Walk:
                 rounds = 1 if scattered is not None else 2
                 seconds += network.seconds(held * (n - 1) // n * rounds, n)
             if hint is not None:
-                seconds += moves_cost(moves_between(final, hint), r.tensor, network)
+                seconds += moves_cost(_moves(final, hint, r), r.tensor, network)
         return seconds + self._work_seconds(loops, prod([d.size for d in (*result.digits, *partial)]))
 
     def _work_seconds(self, loops: Loops, parts: int) -> float:
@@ -411,11 +390,14 @@ class Walk:
 
     def _emitted(self, op: Op, choice: _Choice) -> list[Value]:
         operands = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, choice.operands, strict=True)]
-        for (k, dim), reach in choice.halos.items():
+        if choice.windows or uneven_ranges(self._must(op), choice.spread):
             outside = filling(op)
             fill = None if outside is None else self.at(outside, Sharding.whole(0), f"{op.name} fills with it")
-            digits, reason = choice.operands[k].dims[dim], f"{op.name} reads around its tile"
-            operands[k] = self.emit.with_halo(operands[k], digits, dim, reach, fill, reason)
+            self._mask(op, choice, operands, fill)
+            for (k, dim), window in choice.windows.items():
+                digits, reason = choice.operands[k].dims[dim], f"{op.name} reads around its tile"
+                size = op.operands[k].shape[dim]
+                operands[k] = with_window(self.emit, operands[k], size, dim, digits, window, fill, is_filled(op), reason)
         local = choice.local
         parts = prod([d.size for digits in choice.spread.values() for d in digits])
         self.whole.work_seconds += self._work_seconds(self._must(op), parts)

@@ -9,8 +9,8 @@ from typing import Any
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value
 from tiling.mesh.annotations import AnnotationError, atoms_of, meshes_of, sharding_of, shardings_in, split
+from tiling.mesh.emit import Communication
 from tiling.mesh.mesh import Mesh
-from tiling.mesh.moves import Communication
 from tiling.mesh.network import Network
 from tiling.mesh.shardings import Sharding
 from tiling.program.flatten import flatten
@@ -26,13 +26,15 @@ class Written:
     `wishes` says how far back it counts how a result is wanted (`partition.WISHES`).
     """
 
-    def __init__(self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str) -> None:
-        self.module, self.network, self.wishes = module, network, wishes
+    def __init__(
+        self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str, given: Mapping[int, Sharding]
+    ) -> None:
+        self.module, self.network, self.wishes, self.given = module, network, wishes, given
         self.work_seconds = 0.0
         self.function = module.function(entry)
         self.program = flatten(module, self.function.name, only=())
         self.meshes = meshes_of(module)
-        if mesh is not None and mesh.size > 1:
+        if mesh is not None:
             for name, m in self.meshes.items():
                 if m.size > 1 and set(dict(m.axes)) != set(dict(mesh.axes)):
                     raise AnnotationError(f"the module is for the mesh @{name} of {m}, found {mesh}")
@@ -43,6 +45,11 @@ class Written:
         self.told: list[Communication] = []
         self.kept_whole: list[str] = []
         written = [s for s in self._written() if s is not None]
+        outside = next((d for s in written for d in s.digits if self.mesh.size % (d.stride * d.size)), None)
+        if outside is not None:
+            raise AnnotationError(
+                f"the shardings are for {outside.stride * outside.size} processes or more, found the mesh {self.mesh}"
+            )
         atoms = atoms_of(written, self.mesh.size)
         if isinstance(atoms, Declined):
             raise AnnotationError(atoms.reason)
@@ -53,6 +60,7 @@ class Written:
     def _written(self) -> Iterator[Sharding | None]:
         for dictionary in (*self.function.argument_attributes, *self.function.result_attributes):
             yield self.of_dictionary(dictionary)
+        yield from self.given.values()
         for op in self.program.ops:
             if "sharding" in op.attributes and op.name.startswith("sdy."):
                 yield sharding_of(str(op.attr("sharding")), self.meshes)
@@ -74,13 +82,13 @@ class Written:
         return shardings_in(str(op.attr(name)), self.meshes)
 
     def atomic(self, s: Sharding, v: Value) -> Sharding:
-        """A written sharding in the smallest digits. Raises AnnotationError where it does not divide the value."""
+        """A written sharding in the smallest digits. Raises AnnotationError where it is none of the value."""
         dims = s.dims or ((),) * v.rank
         if len(dims) != v.rank:
             raise AnnotationError(f"sharding {s}: expected {v.rank} dimensions, as {v.type} has, found {len(dims)}")
         made = Sharding(tuple([split(d, self.atoms) for d in dims]))
-        if not made.divides(v.tensor.static_shape):
-            raise AnnotationError(f"sharding {s}: expected dimensions that it divides, found {v.type}")
+        if not made.is_sound:
+            raise AnnotationError(f"sharding {s}: expected each axis once")
         return made
 
 
