@@ -82,8 +82,7 @@ class Contract:
     `levels` are (count, step in left, step in right) of loops around k, outermost first, that sum into the same block: a window's
     rows. The whole depth is `depth`. `left` steps by its column stride along k. Where `is_swapped`, `left` is the op's second
     operand. `row_dimensions` and `column_dimension` are the result's dimensions that only the left, only the right operand has;
-    columns
-    that are one group's have the dimension of all groups.
+    columns that are one group's have the dimension of all groups.
     Sums that are kept apart, at positions `places` of their buffer, are the elements `element` of the result.
     """
 
