@@ -183,9 +183,9 @@ class PhaseEmitter(PhaseWriter):
         self.out.line(f"{name} = int64(1)")
         for buffer, limit in flag.limits:
             self.uses(buffer)
-            self.out.line(f"for c in range({buffer.size_elems}):")
+            self.out.line(f"for piece in range({buffer.size_elems}):")
             most = constant_source(buffer.element.dtype.type(limit), buffer.element)
-            self.out.line(f"    if not ({buffer.name}[c] <= {most}):")
+            self.out.line(f"    if not ({buffer.name}[piece] <= {most}):")
             self.out.line(f"        {name} = int64(0)")
 
     def _measure(self, m: Measure) -> None:

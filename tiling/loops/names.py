@@ -53,7 +53,8 @@ class Names:
         known = self._names.get(v)
         if known is not None:
             return known
-        # Words always get a number, so that none hides a function or type of the kernel library (`%float32`, `select`).
+        # Words always get a number, so that none hides a function or type of the kernel library (`%float32`, `select`), or what
+        # a routine's source calls its own; so do the letters of its loops.
         if v.name and _HIDES_NOTHING.fullmatch(v.name):
             name = self._unique(v.name)
         elif v.name and not v.name[0].isdigit():
@@ -100,7 +101,7 @@ class Names:
         return known
 
 
-_HIDES_NOTHING = re.compile(r"[a-z]|arg[0-9]{1,9}")
+_HIDES_NOTHING = re.compile(r"[a-hl-z]|arg[0-9]{1,9}")
 
 
 def _harmless(name: str) -> str:

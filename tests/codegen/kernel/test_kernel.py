@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -67,6 +68,19 @@ def test_prints_of_kernels_are_read_back(group: str, name: str) -> None:
         assert parse(source) == kernel
         assert print_numba(parse(source)) == source
         assert faults(kernel, FUNCTIONS) == []
+
+
+LETTERS = "ckjiabdefghlmnopqrstuvwxyz"
+
+
+@pytest.mark.parametrize("name", sorted(GROUPS["file"]()))
+def test_values_may_be_called_as_the_loops_of_a_source(name: str) -> None:
+    """An argument `%c` of masked attention was a loop's variable, too: compiling ended with a TypingError of numba."""
+    text = str(GROUPS["file"]()[name]())
+    letters = [x for x in LETTERS if not re.search(rf"%{x}\b", text)]
+    text = re.sub(r"%arg([0-9]+)\b", lambda m: f"%{letters[int(m[1])]}", text)
+    for node in below(Assembly(plan(hlo.parse(text), "main", MACHINES["avx2"], supports)).nodes):
+        assert not isinstance(node, Compute) or faults(node.source.kernel, FUNCTIONS) == []
 
 
 def source(body: str, head: str = "begin, end, x, y") -> str:
