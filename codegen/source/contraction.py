@@ -34,6 +34,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
         start = f"{phase.expr(c.depth_lower // c.k_block * c.k_block)}" if c.depth_lower is not ZERO else "0"
         out.line(f"for {k0} in range({start}, {phase.count(c.last_depth)}, {c.k_block}):")
         out.depth += 1
+    asked = _asked(phase, c, inside, blocks, k0) if c.asks_ahead and not c.pack and not first else ()
     for loop in inside:
         phase.open(loop)
     for nest in c.pack:
@@ -60,8 +61,29 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
         "again": "True" if c.accumulate else again, "panel": c.columns,
     }  # fmt: skip
     levels = [f"int64({x})" if c.shares_code else x for level in c.levels for x in level]
-    out.line(f"{c.kernel.routine}({', '.join(str(x) for x in (*(given[a] for a in c.kernel.arguments), *levels))})")
+    routine = c.kernel.asking if asked else c.kernel.routine
+    out.line(f"{routine}({', '.join(str(x) for x in (*(given[a] for a in c.kernel.arguments), *asked, *levels))})")
     out.depth = depth
+
+
+def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: int, k0: str) -> tuple[str, str, str]:
+    """How far ahead the next block of the right operand lies, the number of this call of those that multiply this one, and theirs.
+
+    After a task's last block of k comes the first one of the panels after its own.
+    """
+    step, panels = c.k_block * c.right.row_stride, c.panel_stride * -(-c.n // c.columns)
+    part, parts = "0", 1
+    for x in inside:
+        name = phase.name(x.variable)
+        part = name if part == "0" else f"({part})*{x.extent} + {name}"
+        parts *= x.extent
+    if blocks == 1:
+        return str(panels), part, str(parts)
+    phase.out.line(f"if {k0} < {(blocks - 1) * c.k_block}:")
+    phase.out.line(f"    ahead = {step}")
+    phase.out.line("else:")
+    phase.out.line(f"    ahead = {panels - (blocks - 1) * step}")
+    return "ahead", part, str(parts)
 
 
 def _inside_of_blocks(c: Contract) -> tuple[Loop, ...]:

@@ -31,6 +31,7 @@ PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand a
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
 FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
 MUCH = 4
+LEAST_ASKING, MOST_ASKING = 16, 256  # rows that meet a panel which is asked for while the one before is multiplied
 
 
 class Contraction(Packing):
@@ -81,6 +82,7 @@ class Contraction(Packing):
             levels=levels, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self.column_dimensions or self._dimensions(self.n),
             places=apart.places if apart else (), element=apart.element if apart else (),
+            asks_ahead=self._asks_ahead(right, right_step, m, around),
         )  # fmt: skip
         after = (apart.store,) if apart else ()
         whole = (self.given.nodes[0 if self.swapped else 1],) if right.fill or right.fill_block else ()
@@ -112,6 +114,9 @@ class Contraction(Packing):
         if narrower < 2 * self.c.machine.lanes(self.sums.itemsize_bytes) or not rows < run:
             return rows, columns
         most, _ = self.row.block(self.c.machine, self.sums.itemsize_bytes, narrower)
+        if min(x.tensor.dtype.itemsize for x in (*self.c.stage.op.operands, self.value)) >= 4:  # none to be widened on the way
+            vectors = narrower // self.c.machine.lanes(self.sums.itemsize_bytes)
+            most = max(most, (self.c.machine.vector_registers - vectors - 2) // vectors)
         return (run, narrower) if run <= most else (rows, columns)
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
@@ -127,6 +132,19 @@ class Contraction(Packing):
         """The result's block from the first of the rows that are one run on."""
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         return replace(out, base=simplify(substitute(out.base, merged), self.c.ranges)) if merged else out
+
+    def _asks_ahead(self, right: Place, row: int, m: int, around: Sequence[Loop]) -> bool:
+        """Whether the next block of packed panels is asked for while one is multiplied by its rows.
+
+        That is where it comes from beyond the core's own caches, and so few rows meet it that to wait for it takes a good part of
+        the time: the layers of images of 7 x 7 and 14 x 14.
+        """
+        c = self.c
+        rows = m * prod(x.extent for x in around if x.variable not in right.base.variables)
+        far = right.buffer.scope is Scope.SHARED and right.buffer.size_bytes > c.machine.l2_bytes // 2
+        in_runs = sum(x.extent > 1 for x in self.depth_loops) > 1  # what lies in one piece the processor asks for by itself
+        asks = bool(self.kernel.asking) and in_runs and not c.suffix
+        return asks and far and row == self.nr and LEAST_ASKING <= rows <= MOST_ASKING
 
     # ------------------------------------------------------------ bounds
 

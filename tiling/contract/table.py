@@ -132,7 +132,10 @@ MICRO_KERNELS = (
         _sums_of_bytes, lambda machine, item_bytes, columns: (12, 2 * machine.lanes(item_bytes)), _cost_of_bytes,
     ),
     Row(
-        MicroKernel("gemm_block", (*_SIZES, *_WHERE[0], "left_step", *_WHERE[1], "right_row", *_WHERE[2], "again", "panel")),
+        MicroKernel(
+            "gemm_block", (*_SIZES, *_WHERE[0], "left_step", *_WHERE[1], "right_row", *_WHERE[2], "again", "panel"),
+            asking="gemm_ahead",
+        ),
         _sums, Machine.micro_tile, _cost_of_block, depth_block=384, window_block=1536,
     ),
 )  # fmt: skip

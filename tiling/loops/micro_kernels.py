@@ -15,8 +15,8 @@ class MicroKernel:
     `right` lies in panels of columns, with `together` steps of k of a column side by side. A kernel that is `along` memory
     reads k one after the other in both factors, each column as a panel, and stores the result in any layout. One that does not
     `add` sums all of k in one go, from zero: no blocks of k, no levels, no ends that a mask gives. `arguments` name what the
-    routine takes, in order (`codegen.source.contraction`); one that adds takes the levels after them. Raises ValueError for no
-    steps side by side.
+    routine takes, in order (`codegen.source.contraction`); one that adds takes the levels after them. `asking` is the function
+    that does the same and asks for the next block of panels meanwhile, if there is one. Raises ValueError for no steps side by side.
     """
 
     routine: str
@@ -24,6 +24,7 @@ class MicroKernel:
     together: int = 1
     along: bool = False
     adds: bool = True
+    asking: str = ""
 
     def __post_init__(self) -> None:
         if self.together < 1:

@@ -209,6 +209,18 @@ class _Ahead:
     tile: Any
 
 
+@dataclass(frozen=True)
+class _Spread:
+    """Another block of B, ``distance`` elements behind the one that is multiplied, which passes over this one ask for in turns.
+
+    This is pass ``number`` of about ``passes``. Rows of both blocks follow each other.
+    """
+
+    distance: Any
+    number: Any
+    passes: int
+
+
 def _ask_for(b: Any, base: Any, offset: Any, columns: int, kind: Buf, locality: int) -> None:
     """Prefetch the lines of ``columns`` elements from base[offset]: into the first cache (3) or the second (2)."""
     fn = intrinsic_function(b.module, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
@@ -219,7 +231,7 @@ def _ask_for(b: Any, base: Any, offset: Any, columns: int, kind: Buf, locality: 
 
 def _micro_kernel(
     b: Any, o: _Operands, rows: int, vectors: int, lanes: int, a_off: Any, b_off: Any, c_off: Any, mask: Any,
-    ahead: _Ahead | None = None,
+    ahead: _Ahead | _Spread | None = None,
 ) -> None:  # fmt: skip
     """Emit C[rows, vectors * lanes] (+)= A B at the given offsets; ``mask`` (or None) covers the last vector.
 
@@ -273,7 +285,8 @@ def _micro_kernel(
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
-            turn = _asking_turn(b, o, ahead, head, unroll, vectors * lanes)
+            asking = _spread_turn if isinstance(ahead, _Spread) else _asking_turn
+            turn = asking(b, o, ahead, head, unroll, vectors * lanes, b_base)
             values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, turn(t), unroll, acc))
         if count is None or count % unroll:
             done = b.mul(head, _c(unroll))
@@ -307,7 +320,9 @@ def _meet(o: _Operands, rows: int, steps: int) -> bool:
     return any(step * u % row == 0 and 0 < abs(step * u // row) < rows for u in range(1, steps))
 
 
-def _asking_turn(b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll: int, columns: int) -> Callable[[Any], Any]:
+def _asking_turn(
+    b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll: int, columns: int, b_base: Any
+) -> Callable[[Any], Any]:
     """What a turn of the unrolled loop does first: the first ``unroll`` blocks of rows ask for a part of the next panel each."""
     if ahead is None:
         return lambda t: t
@@ -317,6 +332,26 @@ def _asking_turn(b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll:
 
     def turn(t: Any) -> Any:
         _ask_for(b, o.b, b.add(first, b.mul(t, step)), columns, o.b_kind, 2)
+        return t
+
+    return turn
+
+
+def _spread_turn(
+    b: Any, o: _Operands, ahead: _Spread, turns: Any, unroll: int, columns: int, b_base: Any
+) -> Callable[[Any], Any]:
+    """What a turn of the unrolled loop does first: it asks for as many lines of the other block as is its share of them.
+
+    The lines of one run of k are shared out in order, to one pass after the other.
+    """
+    line = LINE_BYTES // o.b_kind.item_bytes
+    share = -(-unroll * columns // (line * ahead.passes))
+    first = b.mul(ahead.number, b.mul(turns, _c(share)))
+    ends = b.icmp_signed("<", first, b.mul(turns, _c(unroll * columns // line)))  # then the later passes ask for what is there
+    start = b.add(ahead.distance, b.select(ends, b.mul(first, _c(line)), _c(0)))
+
+    def turn(t: Any) -> Any:
+        _ask_for(b, b_base, b.add(start, b.mul(t, _c(share * line))), share * line, o.b_kind, 2)
         return t
 
     return turn
@@ -385,7 +420,7 @@ def gemm_block(
     c[where] = at_a @ at_b + (c[where] if accumulate else 0)
 
 
-def _type_gemm(*args: Any) -> Any:
+def type_gemm(*args: Any) -> Any:
     if len(args) < 16 or (len(args) - 16) % 3 or not all(isinstance(args[k], Buf) for k in (3, 7, 11)):
         return None
     kinds = [args[k].dtype for k in (3, 7, 11)]
@@ -415,7 +450,8 @@ def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: i
     return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
 
 
-def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
+def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any, int] | None = None) -> Any:
+    """The code of ``gemm_block``; ``asked`` are the three more arguments of ``gemm_ahead``."""
     value = [_literal(v, t) for v, t in zip(args, sig.args, strict=True)]
     m, n, k, a, a_off, a_rs, a_cs, bb, b_off, b_panel, ldb, c, c_off, ldc, accumulate, _ = value[:16]
     levels = value[16:]
@@ -450,7 +486,9 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
         b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel)))
         return (b_at, c_at) if inside is None else (b.add(b_at, inside), b.add(c_at, inside))
 
-    def tile(count: int, at: tuple[Any, Any], mask: Any, height: int, row: Any, ahead: _Ahead | None = None) -> None:
+    def tile(
+        count: int, at: tuple[Any, Any], mask: Any, height: int, row: Any, ahead: _Ahead | _Spread | None = None
+    ) -> None:
         a_at, c_row = b.add(a_off, b.mul(row, a_rs)), b.add(at[1], b.mul(row, ldc))
         _micro_kernel(b, o, height, count, lanes, a_at, at[0], c_row, mask, ahead)
 
@@ -461,8 +499,21 @@ def _lower_gemm(context: Any, b: Any, sig: Any, args: Any) -> Any:
         ))  # fmt: skip
         return context.get_dummy_value()
 
+    def spread(p: Any, t: Any, distance: Any, part: Any, parts: int) -> _Spread:
+        """The block after this one: the next panel, where each is multiplied by all rows before the next one."""
+        if parts == 1:
+            here = b.icmp_signed("<", p, last_panel)
+            distance = b.select(here, b_panel, b.sub(distance, b.mul(last_panel, b_panel)))
+        blocks = -(-known[0] // rows) if known[0] else 1
+        return _Spread(distance, b.add(b.mul(part, _c(blocks)), t), parts * blocks)
+
     def columns(count: int, p: Any, inside: Any, mask: Any) -> None:
         following, at = None, places(p, inside)
+        if asked is not None and count == vectors and inside is None and mask is None:
+            over_rows(b, m, rows, lambda height, row, t: tile(
+                count, at, mask, height, row, None if t is None else spread(p, t, *asked)
+            ))  # fmt: skip
+            return
         if asks_ahead and count == vectors and inside is None and mask is None:
             after = b.add(p, _c(1))
             after = b.select(b.icmp_signed("<", p, last_panel), after, p)
@@ -486,4 +537,4 @@ def is_written_out(kinds: Any) -> bool:
     return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
 
 
-register(gemm_block, _type_gemm, outlined("gemm_block", _lower_gemm, 3, is_written_out))
+register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out))

@@ -111,6 +111,35 @@ def test_nothing_is_stored_beyond_the_last_column(dtype: str, n: int) -> None:
     np.testing.assert_array_equal(c.astype(float), [4] * n + [7] * (40 - n))
 
 
+@pytest.mark.parametrize(
+    ("literal", "size", "target"), fast_cover(itertools.product((True, False), [(7, 2, 16), (15, 3, 8)], TARGETS))
+)
+def test_asking_for_what_comes_next_changes_no_sum(literal: bool, size: tuple[int, int, int], target: str) -> None:
+    """Both ways of ``parts``, known and unknown sizes, with levels: what is asked for may lie behind the end of B."""
+    t, (m, columns, k) = Target.named(target), size
+    rows, depth = (str(s) if literal else f"end + {s - 1}" for s in (m, k))
+    panel = 2 * t.lanes(4)
+    n = columns * panel - panel // 2
+    text = "".join(
+        f"    for i in range({parts}):\n        gemm_ahead({rows}, {n}, {depth}, a, i * {m * 3 * k}, {3 * k}, 1, b, 0, {3 * k * panel},"
+        f" {panel}, c, i * {m * n}, {n}, {again}, {panel}, {1 << 20}, i, {parts}, 3, {k}, {k * panel})\n"
+        for parts, again in ((2, "False"), (1, "True"))
+    )
+    source = f"def kernel(begin, end, a, b, c):\n{text}"
+    kernel = compile_kernel(source, KernelSignature(tuple(Param(x, "float32", 4) for x in "abc")), t)
+    rng = np.random.default_rng(4)
+    a = rng.integers(-4, 4, (2 * m, 3 * k)).astype(np.float32)
+    b = rng.integers(-4, 4, (columns, 3 * k, panel)).astype(np.float32)
+    c, stepped = np.zeros((2, 2 * m, n), np.float32)
+    run(kernel, 0, 1, a, b, c)
+    kernel.python(0, 1, a.ravel(), b.ravel(), stepped.reshape(-1))
+    expected = a @ np.concatenate(b, 1)[:, :n]
+    expected[:m] *= 2
+    np.testing.assert_array_equal(c, expected)
+    np.testing.assert_array_equal(stepped, expected)
+    assert "prefetch" in kernel_assembly(source, KernelSignature(tuple(Param(x, "float32", 4) for x in "abc")), t)
+
+
 def test_micro_kernels_keep_their_accumulators_in_registers() -> None:
     target = Target.named("host")
     shape = micro_shape(target, 4)

@@ -1,0 +1,74 @@
+"""Convolutions of small images and of groups: which tasks, which register blocks, and that the next block of weights is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import tiling
+from codegen.supports import supports
+from tests.machines import MACHINES
+from tiling.loops.ir import Contract
+
+
+def _text(size: int, channels: int, features: int, groups: int) -> str:
+    """3 x 3, channels last."""
+    image, kernel, out = (
+        f"tensor<{'x'.join(map(str, s))}xf32>"
+        for s in ((1, size, size, channels), (features, channels // groups, 3, 3), (1, size, size, features))
+    )
+    return (
+        f"func.func @main(%x: {image}, %w: {kernel}) -> {out} {{\n"
+        "  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f], "
+        f"window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}} "
+        f": ({image}, {kernel}) -> {out}\n  return %y : {out}\n}}"
+    )
+
+
+def _expected(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
+    _, h, width, channels = x.shape
+    padded = np.pad(x[0], ((1, 1), (1, 1), (0, 0))).astype(np.float64)
+    taps = np.stack([padded[i : i + h, j : j + width] for i in range(3) for j in range(3)], -1)
+    parts = taps.reshape(h, width, groups, channels // groups, 9)
+    kernels = w.reshape(groups, -1, channels // groups, 9).astype(np.float64)
+    return np.einsum("yxgct,goct->yxgo", parts, kernels, optimize=True).reshape(1, h, width, -1)
+
+
+def _contraction(made: tiling.Plan) -> tuple[Contract, tuple[int, ...]]:
+    (fusion,) = made.fusions
+    (step,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
+    return step, fusion.schedule.tile_sizes
+
+
+@pytest.mark.parametrize("machine", ["avx512", "avx2"])
+@pytest.mark.parametrize(("channels", "groups"), [(320, 20), (96, 3)])
+def test_tasks_hold_whole_groups_and_few(channels: int, groups: int, machine: str) -> None:
+    """320 channels in 20 groups were cut into tasks of 64 columns and one row of pixels: a fifth of the speed."""
+    made = tiling.plan(hlo.parse(_text(14, channels, channels, groups)), machine=MACHINES[machine], supports=supports)
+    step, sizes = _contraction(made)
+    assert step.column_dimension == (3,) and step.n == sizes[3] == channels // groups
+    rng = np.random.default_rng(1)
+    x, w = (rng.integers(-3, 4, s).astype(np.float32) for s in ((1, 14, 14, channels), (channels, channels // groups, 3, 3)))
+    np.testing.assert_array_equal(codegen.compile(made)(x, w)[0], _expected(x, w, groups))
+
+
+@pytest.mark.parametrize(("size", "block"), [(7, (7, 32)), (14, (14, 32)), (28, (6, 64))])
+def test_the_rows_of_a_small_image_are_one_register_block(size: int, block: tuple[int, int]) -> None:
+    """Two blocks of few rows, 4 and 3 of 7, take the weights twice from the second cache: its rate was the limit."""
+    made = tiling.plan(hlo.parse(_text(size, 64, 128, 1)), machine=MACHINES["avx512"], supports=supports)
+    step, _ = _contraction(made)
+    assert (step.rows, step.columns) == block and tiling.prove(made.fusions[0]).holds
+
+
+@pytest.mark.parametrize(("channels", "features", "asks"), [(128, 256, True), (32, 128, False)])
+def test_weights_from_beyond_the_caches_are_asked_for(channels: int, features: int, asks: bool) -> None:
+    """A block of weights comes while the one before is multiplied; those that the second cache keeps are not asked for."""
+    made = tiling.plan(hlo.parse(_text(7, channels, features, 1)), machine=MACHINES["avx512"], supports=supports)
+    assert _contraction(made)[0].asks_ahead == asks
+    executable = codegen.compile(made)
+    assert ("gemm_ahead(" in executable.source) == asks
+    rng = np.random.default_rng(2)
+    x, w = (rng.integers(-3, 4, s).astype(np.float32) for s in ((1, 7, 7, channels), (features, channels, 3, 3)))
+    np.testing.assert_array_equal(executable(x, w)[0], _expected(x, w, 1))
