@@ -7,8 +7,8 @@ out. Too long a line, or too few, is cut in two: n = a b, element j b + i in row
 element is turned by its angle, rows are transformed and stored across. Real lines of even length are complex ones of half the
 length, whose halves are told apart afterwards. In-place transforms of the other axes follow in the result's memory.
 
-A line whose length has a larger prime factor becomes a cyclic convolution (Bluestein's form): with c[j] the root of unity of order
-2 n to the power j j, and 2 j k = j j + k k - (k - j) (k - j),
+A line whose length has a larger prime factor becomes a cyclic convolution (Bluestein's form): with c[j] the root of unity of
+order 2 n to the power j j, and 2 j k = j j + k k - (k - j) (k - j),
 
     X[k] = c[k] * sum over j of (x[j] c[j]) * conj c[k - j]
 
