@@ -1,4 +1,4 @@
-"""The cases of `benchmarks/fusions.py`: what fused kernels are written for by hand, as users of JAX and PyTorch write it plainly."""
+"""The cases of `benchmarks/fusions.py`: what fused kernels are written for by hand, as users of JAX and PyTorch write it."""
 
 from __future__ import annotations
 
