@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import math
 import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -27,87 +26,10 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from benchmarks.cases.fused import jax_cases, torch_cases  # noqa: E402
 from benchmarks.compare_jax import peak_rss_growth_bytes  # noqa: E402
 
-Arrays = tuple[np.ndarray, ...]
 LIMIT = 2e-4
-HEADS = (1, 8, 2048, 64)
-
-
-def arrays(*shapes: tuple[int, ...], labels: tuple[int, int] | None = None) -> Arrays:
-    """Normal numbers of these shapes, weights (those of later shapes) small; and labels (how many, of how many classes)."""
-    rng = np.random.default_rng(7)
-    made = [(rng.standard_normal(s) * (0.05 if k and len(s) == 2 else 1.0)).astype(np.float32) for k, s in enumerate(shapes)]
-    return (*made, rng.integers(0, labels[1], labels[0]).astype(np.int32)) if labels else tuple(made)
-
-
-def jax_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[[], Arrays]]]:
-    """(name, function, its arrays)."""
-    import jax
-    import jax.numpy as jnp
-
-    def loss(x: Any, w: Any, y: Any) -> Any:
-        z = x @ w
-        return (jax.nn.logsumexp(z, -1) - jnp.take_along_axis(z, y[:, None], 1)[:, 0]).mean()
-
-    def attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-        s = jnp.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[-1])
-        s = s if mask is None else jnp.where(mask, s, -1e30)
-        return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(s, -1), v)
-
-    def causal(q: Any, k: Any, v: Any) -> Any:
-        return attend(q, k, v, jnp.tril(jnp.ones((q.shape[2], k.shape[2]), bool)))
-
-    def with_gradients(f: Callable[..., Any]) -> Callable[..., Any]:
-        def both(q: Any, k: Any, v: Any, g: Any) -> Any:
-            out, back = jax.vjp(f, q, k, v)
-            return (out, *back(g))
-
-        return both
-
-    small, large = ((512, 512), (512, 8192)), ((2048, 1024), (1024, 32000))
-    yield "cross-entropy of a linear layer", loss, lambda: arrays(*small, labels=(512, 8192))
-    yield "cross-entropy, gradients", jax.value_and_grad(loss, (0, 1)), lambda: arrays(*small, labels=(512, 8192))
-    yield "cross-entropy, 32000 classes", loss, lambda: arrays(*large, labels=(2048, 32000))
-    yield "cross-entropy, 32000, gradients", jax.value_and_grad(loss, (0, 1)), lambda: arrays(*large, labels=(2048, 32000))
-    yield "attention with gradients", with_gradients(attend), lambda: arrays(*[HEADS] * 4)
-    yield "attention, causal, with gradients", with_gradients(causal), lambda: arrays(*[HEADS] * 4)
-    yield (
-        "two gates, one epilogue", lambda x, a, b: jax.nn.silu(x @ a) * (x @ b),
-        lambda: arrays((256, 1024), (1024, 4096), (1024, 4096)),
-    )  # fmt: skip
-
-
-def torch_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[[], Arrays]]]:
-    """The same in PyTorch, as its users write it."""
-    import torch
-    from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
-
-    def with_gradients(f: Callable[..., Any], seeded: bool) -> Callable[..., Any]:
-        def both(*given: Any) -> Any:
-            leaves = [a.detach().requires_grad_() for a in given if a.is_floating_point()]
-            inputs = leaves[:-1] if seeded else leaves
-            out = f(*inputs, *([] if seeded else [given[-1]]))
-            return (out, *torch.autograd.grad(out, inputs, given[-1] if seeded else None))
-
-        return both
-
-    def loss(x: Any, w: Any, y: Any) -> Any:
-        return cross_entropy(x @ w, y.long())
-
-    def causal(q: Any, k: Any, v: Any) -> Any:
-        return scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    small, large = ((512, 512), (512, 8192)), ((2048, 1024), (1024, 32000))
-    yield "cross-entropy of a linear layer", loss, lambda: arrays(*small, labels=(512, 8192))
-    yield "cross-entropy, gradients", with_gradients(loss, False), lambda: arrays(*small, labels=(512, 8192))
-    yield "cross-entropy, 32000 classes", loss, lambda: arrays(*large, labels=(2048, 32000))
-    yield "cross-entropy, 32000, gradients", with_gradients(loss, False), lambda: arrays(*large, labels=(2048, 32000))
-    yield "attention with gradients", with_gradients(scaled_dot_product_attention, True), lambda: arrays(*[HEADS] * 4)
-    yield "attention, causal, with gradients", with_gradients(causal, True), lambda: arrays(*[HEADS] * 4)
-    yield (
-        "two gates, one epilogue", lambda x, a, b: silu(x @ a) * (x @ b), lambda: arrays((256, 1024), (1024, 4096), (1024, 4096))
-    )
 
 
 def cpu_ms(calls: Sequence[Callable[[], object]], turns: int) -> list[float]:
@@ -128,7 +50,7 @@ def against_jax(only: str, turns: int) -> int:
     import codegen
     import hlo
 
-    print(f"{'':36}{'MB':>8}{'JAX':>8}{'CPU ms':>10}{'JAX':>10}  error    strips")
+    print(f"{'':38}{'kernels':>8}{'MB':>8}{'JAX':>8}{'CPU ms':>10}{'JAX':>10}{'JAX / own':>10}  error    strips")
     failed = 0
     for name, function, make in jax_cases():
         if not fnmatch.fnmatch(name, only):
@@ -142,7 +64,7 @@ def against_jax(only: str, turns: int) -> int:
         found = [np.asarray(x) for x in executable(*given)]
         error = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in zip(found, expected, strict=True))
         if not error <= LIMIT:
-            print(f"{name:36} differs by {error:.1e}")
+            print(f"{name:38} differs by {error:.1e}")
             failed += 1
             continue
         ours, theirs = cpu_ms(
@@ -152,7 +74,9 @@ def against_jax(only: str, turns: int) -> int:
         temporaries = float("nan") if memory is None else memory.temp_size_in_bytes / 1e6
         strips = ", ".join(f"{p.strips[2]} of dimension {p.strips[1]}" for p in executable.plan.strips) or "none"
         scratch = executable.stats.scratch_bytes / 1e6
-        print(f"{name:36}{scratch:8.1f}{temporaries:8.1f}{ours:10.1f}{theirs:10.1f}  {error:.0e}  {strips}", flush=True)
+        times = f"{ours:10.4g}{theirs:10.4g}{theirs / ours:10.2f}"
+        kernels = sum(len(p.fusions) for p in executable.plan.nested())
+        print(f"{name:38}{kernels:8}{scratch:8.2f}{temporaries:8.2f}{times}  {error:.0e}  {strips}", flush=True)
     return 1 if failed else 0
 
 
@@ -160,7 +84,7 @@ def torch_alone(only: str, turns: int, threads: int) -> int:
     import torch
 
     torch.set_num_threads(threads)
-    print(f"{'':36}{'MB':>10}{'eager':>10}{'inductor':>10}  CPU ms")
+    print(f"{'':38}{'MB':>10}{'eager':>10}{'inductor':>10}  CPU ms")
     for name, function, make in torch_cases():
         if not fnmatch.fnmatch(name, only):
             continue
@@ -172,7 +96,7 @@ def torch_alone(only: str, turns: int, threads: int) -> int:
         compiled = torch.compile(function)
         eager, inductor = cpu_ms([lambda: function(*given), lambda: compiled(*given)], turns)  # noqa: B023
         taken = "-" if peak is None else format(max(0.0, (peak - results) / 1e6), ".1f")
-        print(f"{name:36}{taken:>10}{eager:10.1f}{inductor:10.1f}", flush=True)
+        print(f"{name:38}{taken:>10}{eager:10.4g}{inductor:10.4g}", flush=True)
     return 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two revisions of this project on the same programs, in turns: is anything slower than before?
 
-    python benchmarks/revisions.py 641c94c                        every case of forms, streams, contractions and performance
+    python benchmarks/revisions.py 641c94c                        every case of forms, streams, contractions, performance, fusions
     python benchmarks/revisions.py main~20 --suites streams --only 'reductions,x + x.T'
     python benchmarks/revisions.py 641c94c --prepare               compile into the folder of --kept, time nothing
     python benchmarks/revisions.py ../older-checkout --json        a folder in place of a revision
@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 if __name__ == "__main__" and "--serve" not in sys.argv:
     sys.path.insert(0, str(ROOT))
 
-SUITES = ("forms", "streams", "contractions", "performance")
+SUITES = ("forms", "streams", "contractions", "performance", "fusions")
 
 
 # ---------------------------------------------------------------- the process of one revision
@@ -164,6 +164,12 @@ def programs(suites: Sequence[str], only: str | None) -> Iterator[Program]:
             if wanted("contractions", c.name):
                 rng = np.random.default_rng(0)
                 yield Program("contractions", c.name, c.function, [_operand(rng, *o) for o in c.operands], True)
+    if "fusions" in suites:
+        from benchmarks.cases.fused import jax_cases
+
+        for name, function, make in jax_cases():
+            if wanted("fusions", name):
+                yield Program("fusions", name, function, list(make()), False)
     for suite in ("streams", "forms"):
         if suite in suites:
             from benchmarks.cases import forms, streams

@@ -39,6 +39,7 @@ from tiling.passes.split_fold import split_fold
 from tiling.passes.split_innermost import cut_at_masks, split_innermost
 from tiling.passes.split_residues import take_turns
 from tiling.passes.tighten_bounds import tighten
+from tiling.passes.turn_short_rows import turn_short_rows
 from tiling.passes.turn_tiles import turned
 from tiling.passes.wide_sums import wide_sums
 from tiling.passes.write_out_sums import write_out_sums
@@ -200,8 +201,12 @@ PIPELINE = (
         "windows over an edge: an inside that asks nothing, and the edges around it",
     ),
     Pass(
+        "turn_short_rows", LOOPS, LOOPS, turn_short_rows, True,
+        "folded rows of less than a vector lie across it; before folds are written out and loops become one",
+    ),
+    Pass(
         "write_out_sums", LOOPS, LOOPS, _nests(lambda n, a: [write_out_sums(n, a.ranges, a.buffer_of)]), True,
-        "sums of few products have no loop; before loops are ordered, which looks at what is left",
+        "sums of few products and folds of few steps have no loop; before loops are ordered, which looks at what is left",
     ),
     Pass(
         "order_loops", LOOPS, LOOPS, _nests(lambda n, a: [order_loops(n, a.buffer_of)]), True,

@@ -25,6 +25,8 @@ SHORT_RUN = 8  # steps of k that are no inner loop
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 LEAST_TURN = 8  # steps of k that are worth a transpose in registers
 LINE_BYTES = 64
+LEAST_ROWS = 256  # for which a copy of what the program is given is made by its tasks: for fewer, one that is kept is worth more
+MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
 
 
 def _computes(node: Node) -> bool:
@@ -160,11 +162,34 @@ class Packing(Roles):
         moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
         return moved * self.depth > 2 * read
 
+    def _is_packed_once(self) -> bool:
+        """Whether tasks that copy what they read copy it once: each has all rows, so that no other one reads the same columns.
+
+        Then a block of the copy stays in the task's own cache, beside the block of rows that meets it; rows that would be copied
+        themselves would be so by each task. What is only moved, of what the program is given, may be kept from call to call
+        (`codegen.call.kept_packs`): it is copied ahead, unless there are so many rows that the copy counts for little.
+        """
+        c, shape = self.c, self.value.shape
+        if c.flag is not None or c.suffix or self.is_split or sum(x.extent > 1 for x in self.depth_loops) != 1:
+            return False
+        rows = [k for k, e in enumerate(c.index) if not any(v in self.in_right for v in e.variables)]
+        if any(c.loops[k].extent != shape[k] for k in rows) or self._left_in_place() is None:
+            return False
+        block_bytes = self.k_block * self._kept_element(self.right, 1).itemsize_bytes
+        count = prod(shape[k] for k in rows)
+        if block_bytes * self.n.extent > MOST_PACKED * c.machine.l2_bytes:
+            return False
+        if _computes(self.right):
+            return True
+        is_given = all(x.value.op is None for x in loads([self.right]))
+        return block_bytes * count <= c.machine.l2_bytes and (not is_given or count >= LEAST_ROWS)
+
     def _pack_in_task(self) -> Place | None:
         """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
         c = self.c
         deep = self.depth > 4 * self.row.window_block
         moved = any(x.variable in self.in_right for x in self.around) or (deep and c.names.is_lean)
+        moved |= self.blocks > 1 and self._is_packed_once()
         if self.kernel.together > 1 or (not moved and deep):
             return None
         element, columns = self._kept_element(self.right, 1), blocks(as_expr(self.n.variable), self.n.extent, self.nr)

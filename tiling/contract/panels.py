@@ -309,7 +309,7 @@ class Contraction(Packing):
             return replace(tile, panel_stride=self.nr)
         if self._is_made_inside() or self.is_split or self._expands() or not any(x is self.n for x in c.loops):
             return self._pack_in_task()
-        in_task = self._pack_in_task() if c.names.is_lean else None
+        in_task = self._pack_in_task() if c.names.is_lean or self._is_packed_once() else None
         return in_task or self._pack_ahead()
 
     def _stays_cached(self, row_bytes: int, item_bytes: int) -> bool:

@@ -82,8 +82,9 @@ class FoldStep:
 
     For a sum of products that runs without the micro-kernel, `body` is None and the nodes' product is summed from zero.
     A fold that is `carried` goes on from what the buffers hold. With several `products` the nodes are that many groups of
-    factors, whose products are summed one after the other. Where it `looks_twice`, a maximum or minimum of a row is taken from
-    two bounds of every element, and from a third one, for which the row is read again, where those two do not tell.
+    factors, whose products are summed one after the other, or of what so many steps fold in. Where it `looks_twice`, a maximum
+    or minimum of a row is taken from two bounds of every element, and from a third one, for which the row is read again, where
+    those two do not tell.
     """
 
     values: tuple[Value, ...]

@@ -335,7 +335,7 @@ class _Forms:
         count = len(f.values)
         if not count or len(f.buffers) != count or not (is_fold or is_product):
             yield PARTS, "", f"{f.op.name} folds {count} values into {len(f.buffers)} buffers"
-        elif is_fold and not len(f.nodes) == len(f.inits) == len(f.op.results) == count:
+        elif is_fold and not (len(f.nodes) == count * f.products and len(f.inits) == len(f.op.results) == count):
             yield PARTS, "", f"{f.op.name} has {len(f.op.results)} results: {len(f.nodes)} nodes, {len(f.inits)} initial values"
         elif is_product and (not f.nodes or f.inits or count != 1):
             yield PARTS, "", "a sum of products starts from zero and has one value"

@@ -1,10 +1,12 @@
-"""Sums of few products are written out: no loop over them, and no accumulator in memory.
+"""Sums of few products, and folds of few steps, are written out: no loop over them, and no accumulator in memory.
 
     for r in [0, 2]: out[i] += a[i, r] * b[r]   ->   out[i] = ((0 + a[i, 0] b[0]) + a[i, 1] b[1]) + a[i, 2] b[2]
 
-Of a longer sum whose factors lie side by side, as many of its inner loops as make few products: its accumulators are in memory,
-and are read and written once for all of these. A window over the edge of an operand, of each channel for itself, is written out
-as a whole: a row is a few vectors long, and a loop over it for each of its products, cut at both edges, took ten times as long.
+Folds whose steps are a body of their own (the place of a row's maximum) are so where a row is short: each row is then read once,
+and its results are written once. Of a longer sum whose factors lie side by side, as many of its inner loops as make few
+products: its accumulators are in memory, and are read and written once for all of these. A window over the edge of an operand,
+of each channel for itself, is written out as a whole: a row is a few vectors long, and a loop over it for each of its products,
+cut at both edges, took ten times as long.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from math import prod
 
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var
+from tiling.elements.folds import has_own_body
 from tiling.loops.affine import linear, step_along
 from tiling.loops.domains.split_domain import Part, Rewriting
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
@@ -24,6 +27,7 @@ from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 __all__ = ["MOST_OF_WINDOW", "MOST_SIDE_BY_SIDE", "is_window_over_an_edge", "write_out_sums"]
 
 MOST_PRODUCTS = 4
+MOST_STEPS = 7  # of a fold: a longer row's tile is turned (`tiling.passes.turn_tiles`)
 MOST_OF_LOOPS = 9  # products of whole vectors
 MOST_SIDE_BY_SIDE = 49
 MOST_OF_WINDOW = 25  # products, in each piece of a row, and of a window in several dimensions
@@ -35,14 +39,17 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
     loops = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
     if not loops or nest.skip is not None or nest.stores or nest.order_is_fixed:
         return nest
-    if not all(isinstance(f.op.definition.semantics, SumOfProducts) for f in nest.folds):
+    is_body = all(has_own_body(f.op) for f in nest.folds)
+    if not is_body and not all(isinstance(f.op.definition.semantics, SumOfProducts) for f in nest.folds):
         return nest
     if has_runtimes([n for f in nest.folds for n in (*f.nodes, *f.inits)]) or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return nest
     rows = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent > 1 and _steps_of_results(nest, x) == {1}]
-    is_window = is_window_over_an_edge(rows, loops, [n for f in nest.folds for n in f.nodes])
     count = prod(x.extent for x in loops)
-    if count > MOST_PRODUCTS and not is_window:
+    if is_body and (count > MOST_STEPS or not rows):
+        return nest
+    is_window = is_window_over_an_edge(rows, loops, [n for f in nest.folds for n in f.nodes])
+    if count > MOST_PRODUCTS and not is_window and not is_body:
         whole = loops if len(loops) > 1 and count <= MOST_SIDE_BY_SIDE else _inner(loops)
         loops = whole if _lies_side_by_side(nest, buffer_of) else []
     count = prod(x.extent for x in loops)

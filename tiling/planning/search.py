@@ -320,10 +320,10 @@ def _block_candidates(
             nr = same.n  # groups, whose products have nothing in common: a task of one reads the least
         columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
-    if is_lean:
-        row_sizes.append(max(prod(shape[k] for k in rows), 1))  # then no two tasks pack the same
-    elif same is not None and (others or same.n == nr) and prod(shape[k] for k in rows) > row_sizes[-1]:
-        row_sizes.append(prod(shape[k] for k in rows))  # a window of the other factor is then filled once
+    every = max(prod(shape[k] for k in rows), 1)
+    beside = same is not None and same.k > same.k_block and every * same.k_block * item <= machine.l2_bytes
+    if is_lean or (same is not None and every > row_sizes[-1] and (others or beside or same.n == nr)):
+        row_sizes.append(every)  # then no two tasks pack the same, and a window of the other factor is filled once
     few = (1, 2, 4, 8) if thorough else (1, 4)
     if others and few[-1] < shape[others[-1]] and shape[others[-1]] * shape[column] <= SMALL_IMAGE:
         few = (*few, shape[others[-1]])

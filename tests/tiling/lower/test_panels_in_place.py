@@ -1,9 +1,11 @@
-"""A right operand is read in place where its panels stay in the second-level cache, else it is put into panels once."""
+"""A right operand is read in place where its panels stay in the second-level cache, else put into panels, ahead or by tasks."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import codegen
 import hlo
 import tiling
 from tests.mutations.programs import in_form
@@ -53,6 +55,51 @@ def test_large_operands_are_packed_for_many_rows(rows: int, element: str, in_pla
     (fusion,) = tiling.plan(hlo.parse(text), machine=machine).fusions
     (product,) = [s for s in fusion.schedule.phases[-1].steps if isinstance(s, Contract)]
     assert (product.right.buffer.scope is Scope.ARGUMENT) == in_place
+
+
+SCALED = """func.func @main(%x: tensor<{m}x768xf32>, %w: tensor<768x{n}xi8>, %s: tensor<{n}xf32>) -> tensor<{m}x{n}xf32> {{
+  %f = stablehlo.convert %w : (tensor<768x{n}xi8>) -> tensor<768x{n}xf32>
+  %b = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<{n}xf32>) -> tensor<768x{n}xf32>
+  %d = stablehlo.multiply %f, %b : tensor<768x{n}xf32>
+  %r = stablehlo.dot_general %x, %d, contracting_dims = [1] x [0]
+       : (tensor<{m}x768xf32>, tensor<768x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %r : tensor<{m}x{n}xf32>
+}}"""
+GIVEN = """func.func @main(%x: tensor<{m}x768xf32>, %w: tensor<768x{n}xf32>) -> tensor<{m}x{n}xf32> {{
+  %r = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+       : (tensor<{m}x768xf32>, tensor<768x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %r : tensor<{m}x{n}xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "ahead"), [(SCALED, 256, False), (GIVEN, 256, False), (GIVEN, 96, True)]
+)
+def test_a_task_with_all_rows_packs_its_columns_itself(text: str, rows: int, ahead: bool) -> None:
+    """No whole copy of the weights is made: but of few rows' weights, which a later call may find packed."""
+    machine = tiling.Machine(cores=2, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20)
+    (fusion,) = tiling.plan(hlo.parse(text.format(m=rows, n=2048)), machine=machine).fusions
+    (product,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
+    assert (product.right.buffer.scope is Scope.SHARED) == ahead
+    if not ahead:
+        assert product.pack and product.right.buffer.size_bytes <= machine.l2_bytes // 2
+        assert not fusion.schedule.shared_scratch_bytes
+    assert not tiling.prove(fusion).undecided and not tiling.prove(fusion).refuted
+
+
+def test_the_bits_do_not_depend_on_who_packs() -> None:
+    module = hlo.parse(SCALED.format(m=40, n=512))
+    machine = tiling.Machine(cores=2, vector_bytes=32, vector_registers=16, l2_bytes=1 << 20)
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((40, 768)).astype(np.float32), rng.integers(-128, 128, (768, 512)).astype(np.int8)
+    made = []
+    for sizes in ((40, 128), (8, 512)):
+        plan = tiling.plan(module, machine=machine, pins=[tiling.Pin((3,), sizes)])
+        (fusion,) = plan.fusions
+        (found,) = codegen.compile(plan)(x, w, np.ones(512, np.float32))
+        made.append((fusion.schedule.shared_scratch_bytes == 0, found.tobytes()))
+    assert [own for own, _ in made] == [True, False]
+    assert made[0][1] == made[1][1]
 
 
 AVERAGE = """func.func @main(%x: tensor<1x7x7x320xf32>, %w: tensor<1280x320x1x1xf32>) -> tensor<1x1280xf32> {

@@ -96,13 +96,13 @@ TURNED = """
   return %1 : tensor<8x16xf32>"""
 STRIPS = """
   %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
-    : (tensor<256x96xf32>, tensor<96x8192xf32>) -> tensor<256x8192xf32>
-  %1 = stablehlo.tanh %0 : tensor<256x8192xf32>
+    : (tensor<512x96xf32>, tensor<96x8192xf32>) -> tensor<512x8192xf32>
+  %1 = stablehlo.tanh %0 : tensor<512x8192xf32>
   %2 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [1]
-    : (tensor<256x8192xf32>, tensor<96x8192xf32>) -> tensor<256x96xf32>
+    : (tensor<512x8192xf32>, tensor<96x8192xf32>) -> tensor<512x96xf32>
   %3 = stablehlo.dot_general %x, %1, contracting_dims = [0] x [0]
-    : (tensor<256x96xf32>, tensor<256x8192xf32>) -> tensor<96x8192xf32>
-  return %2, %3 : tensor<256x96xf32>, tensor<96x8192xf32>"""
+    : (tensor<512x96xf32>, tensor<512x8192xf32>) -> tensor<96x8192xf32>
+  return %2, %3 : tensor<512x96xf32>, tensor<96x8192xf32>"""
 UPDATED = """
     %b = stablehlo.sine %a : tensor<64xf32>"""
 UPDATE = """%u = stablehlo.constant dense<7.0> : tensor<4xf32>
@@ -219,7 +219,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
         "%x: tensor<1x3x9x9xf32>, %v: tensor<16x3x3x3xf32>, %w: tensor<16x16x3x3xf32>", "tensor<1x16xf32>", CONVOLUTIONS
     ),
     "run_in_strips": text(
-        "%x: tensor<256x96xf32>, %w: tensor<96x8192xf32>", "(tensor<256x96xf32>, tensor<96x8192xf32>)", STRIPS
+        "%x: tensor<512x96xf32>, %w: tensor<96x8192xf32>", "(tensor<512x96xf32>, tensor<96x8192xf32>)", STRIPS
     ),
     "mark_in_place": text("%x: tensor<64xf32>", "tensor<64xf32>", _loop("tensor<64xf32>", 9, UPDATED, UPDATE)),
     "group": file("softmax"),
@@ -243,6 +243,9 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
   return %2 : tensor<24x20xf32>""",
     ),
     "split_borders": file("max_pooling"),
+    "turn_short_rows": text(
+        "%x: tensor<2000x10xf32>", "tensor<2000x10xf32>", SOFTMAX.replace("64x128", "2000x10").replace("<64x", "<2000x")
+    ),
     "write_out_sums": file("depthwise_separable"),
     "order_loops": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
     "collapse_loops": file("group_norm"),

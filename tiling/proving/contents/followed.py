@@ -3,6 +3,7 @@
     segments of stores                    ->  nests of their own
     those of folds, packs and tables      ->  the innermost loop as a whole
     sums written out, rows put together   ->  not yet so
+    short rows across vectors             ->  as they lie in memory
 
 What memory is touched is proved of the final loops as they are.
 """
@@ -17,8 +18,8 @@ from tiling.pipeline import finished
 
 __all__ = ["followed", "in_whole_nests"]
 
-NOT_FOLLOWED = ("write_out_sums", "group_rows")
-"""Passes after which one sum stands in several places of a nest, or in several nests."""
+NOT_FOLLOWED = ("turn_short_rows", "write_out_sums", "group_rows")
+"""Passes after which one sum stands in several places of a nest, or in several nests, or a result waits in a tile."""
 
 
 def followed(schedule: Schedule) -> Schedule:

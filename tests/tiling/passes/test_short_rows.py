@@ -1,0 +1,66 @@
+"""Short rows: those of a softmax lie across vectors, and folds with a body of their own are written out; whatever the tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+import tiling
+from tests.tiling.passes.test_lane_folds import program
+from tiling.loops.ir import LoopKind, Nest, Turn
+from tiling.pipeline import finished
+
+
+def softmax(shape: str, rank: int, t: str = "f32") -> str:
+    """exp(x - max x) / sum of them over the last dimension, and the maxima."""
+    lead, dims = shape.rsplit("x", 1)[0], ", ".join(map(str, range(rank - 1)))
+    return f"""func.func @main(%x: tensor<{shape}x{t}>) -> (tensor<{shape}x{t}>, tensor<{lead}x{t}>) {{
+  %low = stablehlo.constant dense<{"0xFF800000" if t == "f32" else "0xFFF0000000000000"}> : tensor<{t}>
+  %zero = stablehlo.constant dense<0.0> : tensor<{t}>
+  %m = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [{rank - 1}]
+       : (tensor<{shape}x{t}>, tensor<{t}>) -> tensor<{lead}x{t}>
+  %mb = stablehlo.broadcast_in_dim %m, dims = [{dims}] : (tensor<{lead}x{t}>) -> tensor<{shape}x{t}>
+  %d = stablehlo.subtract %x, %mb : tensor<{shape}x{t}>
+  %e = stablehlo.exponential %d : tensor<{shape}x{t}>
+  %z = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [{rank - 1}]
+       : (tensor<{shape}x{t}>, tensor<{t}>) -> tensor<{lead}x{t}>
+  %zb = stablehlo.broadcast_in_dim %z, dims = [{dims}] : (tensor<{lead}x{t}>) -> tensor<{shape}x{t}>
+  %y = stablehlo.divide %e, %zb : tensor<{shape}x{t}>
+  return %y, %m : tensor<{shape}x{t}>, tensor<{lead}x{t}>
+}}"""
+
+
+@pytest.mark.parametrize(("shape", "t", "turns"), [
+    ((20011, 10), "f32", 2), ((9000, 15), "f64", 2), ((1, 7001, 9), "f32", 2),  # a last tile of fewer rows; a dimension of one
+    ((40, 10), "f32", 0), ((3000, 16), "f32", 0), ((64, 90, 12), "f32", 0),  # few rows, whole vectors, tiles of two dimensions
+])  # fmt: skip
+def test_rows_lie_across_vectors(shape: tuple[int, ...], t: str, turns: int) -> None:
+    module = hlo.parse(softmax("x".join(map(str, shape)), len(shape), t))
+    plan = tiling.plan(module, machine=tiling.Machine(cores=2, vector_bytes=64, vector_registers=32))
+    steps = [s for f in plan.fusions for s in finished(f.schedule).main.steps]
+    if len(shape) == 2 or shape[0] == 1:
+        assert len([s for s in steps if isinstance(s, Turn)]) == turns
+    for f in plan.fusions:
+        found = tiling.prove(f)
+        assert not found.refuted and not found.undecided
+    x = np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32 if t == "f32" else np.float64)
+    x[..., 5, 2], x[..., 7, :], x[..., 8, 1] = np.nan, -np.inf, np.inf
+    for found, wanted in zip(codegen.compile(plan)(x), interp.evaluate(module, x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5 if t == "f32" else 1e-13)
+
+
+@pytest.mark.parametrize(("steps", "written_out"), [(2, True), (3, True), (7, True), (8, False)])
+def test_few_steps_of_a_fold_with_a_body_are_written_out(steps: int, written_out: bool) -> None:
+    """The place of a maximum of each row: the first of equal ones, a NaN before any."""
+    module = hlo.parse(program(300, steps))
+    plan = tiling.plan(module, machine=tiling.Machine(cores=2, vector_bytes=64, vector_registers=32))
+    nests = [s for s in finished(plan.fusions[0].schedule).main.steps if isinstance(s, Nest) and s.folds]
+    assert all(x.kind is LoopKind.PARALLEL for n in nests for x in n.loops) == written_out
+    assert not tiling.prove(plan.fusions[0]).refuted and not tiling.prove(plan.fusions[0]).undecided
+    x = np.random.default_rng(steps).integers(-2, 3, (300, steps)).astype(np.float32)
+    x[3, 1], x[4] = np.nan, -np.inf
+    for found, wanted in zip(codegen.compile(plan)(x), interp.evaluate(module, x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
