@@ -12,17 +12,20 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+import numpy as np
+
 from hlo.module import Module, walk
 from hlo.text.foreign_options import options_of
 from interp.rules.custom_calls import KNOWN_TARGETS
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.tokens import results_of
-from tilewright.pjrt.ffi import handlers
+from tilewright.pjrt.ffi import aliases, handlers
 from tilewright.pjrt.handles import Problem
 
 __all__ = ["Callback", "CallbackList", "check_targets", "functions_of", "targets"]
 
-_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
+_ON_BUFFERS = "xla_buffer_python_cpu_callback"
+_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", _ON_BUFFERS)
 
 
 class Callback:
@@ -50,6 +53,53 @@ class CallbackList:
 
     def __len__(self) -> int:
         return 0 if self.last is None else self.last.number + 1
+
+
+class _Elements:
+    """An array as functions of `jax.experimental.buffer_callback` get it: in place, for the time of the call."""
+
+    def __init__(self, array: np.ndarray, is_result: bool) -> None:
+        self._array = array.view()
+        self._array.flags.writeable = is_result
+        self.shape, self.dtype, self.ndim, self.writeable = array.shape, array.dtype, array.ndim, is_result
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self._array, dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def unsafe_raw_buffer_pointer(self) -> int:
+        """Where the first element is."""
+        return int(self._array.ctypes.data)
+
+
+class _Context:
+    """What functions of `jax.experimental.buffer_callback` get first: there is no stream here."""
+
+    def __init__(self, stage: Any) -> None:
+        self.stage = stage
+
+    @property
+    def stream(self) -> int:
+        """Of a device that has some. Raises Problem."""
+        raise Problem("UNIMPLEMENTED", "this platform's device has no streams")
+
+
+def _on_buffers(function: Callable[..., Any], op: Any, operands: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """The results that a function writes where it finds them; one that shares an operand's memory begins as its copy."""
+    from jax.experimental.buffer_callback import ExecutionStage
+
+    given = list(operands)
+    made = [np.empty(r.tensor.static_shape, r.tensor.dtype) for r in op.results]
+    for k, source in aliases(op).items():
+        given[source] = made[k] = np.array(given[source])
+    own = [_Elements(x, False) for x in given] + [_Elements(x, True) for x in made]
+    function(_Context(ExecutionStage.EXECUTE), *own)
+    return tuple(made)
 
 
 def check_targets(module: Module, known: Collection[str]) -> None:
@@ -87,11 +137,14 @@ def targets(module: Module, callbacks: dict[int, Callback], device: Callable[[],
             found[target] = handlers.function(stages, device)
 
     def call(op: Any, *operands: Any) -> Any:
+        function = callbacks[_number(op)].function
         try:
-            return results_of(callbacks[_number(op)].function(*operands), op)
+            if op.attr("call_target_name") == _ON_BUFFERS:
+                return _on_buffers(function, op, operands)
+            return results_of(function(*operands), op)
         except KeyboardInterrupt:  # a signal's handler raised it, not the function
             raise
         except BaseException as e:
-            raise Problem("INTERNAL", "".join(traceback.format_exception(e))) from e
+            raise Problem("INTERNAL", f"CpuCallback error calling callback: {''.join(traceback.format_exception(e))}") from e
 
     return {**found, **dict.fromkeys(_TARGETS if callbacks else (), call)}

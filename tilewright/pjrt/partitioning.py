@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.pjrt.client import Device, client, handle_list
 from tilewright.pjrt.handles import Problem
 
-__all__ = ["Partitioned", "Placing", "device_ids", "field"]
+__all__ = ["Partitioned", "Placing", "costs", "device_ids", "field"]
 
 _PASS = "spmd-partitioning"
 _FILES = f"*.after_{_PASS}.*"
@@ -45,6 +45,7 @@ class Placing:
         assignment = given or xla_client.DeviceAssignment.create(ids)
         self.assignment: bytes = assignment.serialize()
         rows, there = device_ids(self.assignment), client().devices
+        _check_overrides(self._options.env_option_overrides)
         wrong = [k for row in rows for k in row if not 0 <= k < len(there)]
         if wrong or [len(row) for row in rows] != [self.partitions] * self.replicas:
             raise Problem(
@@ -69,11 +70,40 @@ class Partitioned:
 
 
 @functools.cache
-def _partitioner(devices: int) -> Any:
+def _xla(devices: int) -> Any:
     """A client of XLA's with so many CPU devices, of which nothing but compiling is asked."""
     from jaxlib import xla_client
 
     return xla_client.make_cpu_client(num_devices=devices, asynchronous=False)
+
+
+_SMALLEST = "func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
+
+
+def _check_overrides(overrides: Any) -> None:
+    """Raises Problem, in XLA's words, for a compiler's option that XLA has not, or a value that it does not take.
+
+    Those that XLA takes make no difference here.
+    """
+    if not overrides:
+        return
+    from jaxlib import _jax, xla_client
+
+    options: Any = xla_client.CompileOptions()
+    options.env_option_overrides = overrides
+    client = _xla(1)
+    try:
+        client.compile_and_load(_SMALLEST, client.devices(), options)
+    except _jax.JaxRuntimeError as e:
+        raise Problem("INVALID_ARGUMENT", str(e).removeprefix("INVALID_ARGUMENT: ")) from None
+
+
+def costs(code: bytes) -> dict[str, float]:
+    """What XLA counts of a program."""
+    from jaxlib import _jax
+
+    found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module())
+    return found
 
 
 def _partitioned(code: bytes, options: Any, count: int) -> Partitioned:
@@ -82,7 +112,7 @@ def _partitioned(code: bytes, options: Any, count: int) -> Partitioned:
     numbers = np.arange(count).reshape(options.num_replicas, options.num_partitions)
     options.device_assignment = xla_client.DeviceAssignment.create(numbers)
     options.executable_build_options.device_assignment = options.device_assignment
-    client = _partitioner(count)
+    client = _xla(count)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         options.env_option_overrides = [
             ("xla_dump_to", folder), ("xla_dump_hlo_pass_re", f"^{_PASS}$"), ("xla_dump_hlo_as_proto", True),
