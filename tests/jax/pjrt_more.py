@@ -22,7 +22,7 @@ def check_donated_arguments_that_are_others_too() -> None:
     for x in (jnp.ones(3), large):
         for donated, message in (((0,), "previously donated"), ((1,), "also used"), ((0, 1), "donate the same buffer twice")):
             f = jax.jit(lambda a, b: (a + 1, b * 2), donate_argnums=donated)
-            with pytest.raises(jax.errors.JaxRuntimeError, match=f"{message}.*flattened argument 1, .*first use: 0"):
+            with pytest.raises(jax.errors.JaxRuntimeError, match=rf"{message}.*flattened argument 1, .*first use: 0"):
                 f(x, x)
             assert not x.is_deleted() and x[0] == 1
     a, b = jnp.ones(3), jnp.ones(3)

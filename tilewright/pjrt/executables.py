@@ -249,13 +249,13 @@ def _check_donations(program: Program, buffers: list[Buffer], kept: set[int], pa
         if first == k or not (was_donated or k in donated):
             continue
         replica, partition = divmod(place, partitions)
-        where = f"(flattened argument {k}, replica {replica}, partition {partition}, first use: {first})"
+        where = f"Execute() (flattened argument {k}, replica {replica}, partition {partition}, first use: {first})"
         if not was_donated:
-            text = f"Attempt to donate a buffer which is also used by the same call to Execute() {where}. As in `f(a, donate(a))`."
+            text = f"Attempt to donate a buffer which is also used by the same call to {where}. As in `f(a, donate(a))`."
         elif k in donated:
-            text = f"Attempt to donate the same buffer twice in Execute() {where}. As in `f(donate(a), donate(a))`."
+            text = f"Attempt to donate the same buffer twice in {where}. As in `f(donate(a), donate(a))`."
         else:
-            text = f"Attempt to use a buffer that was previously donated in the same call to Execute() {where}. As in `f(donate(a), a)`."
+            text = f"Attempt to use a buffer that was previously donated in the same call to {where}. As in `f(donate(a), a)`."
         raise Problem("INVALID_ARGUMENT", text)
 
 

@@ -5,8 +5,10 @@ XLA's partitioner does that, as for XLA's own devices: it runs inside a compilat
 made to write down what it hands on after that pass. That is a program of one partition with explicit collectives, as HLO's text;
 what XLA makes of it afterwards is dropped, and it need not succeed.
 
+Such a client also says what it thinks of a compiler's options, and counts a program's operations.
+
 It relies on `make_cpu_client` of `jaxlib.xla_client`, on XLA's options `xla_dump_…`, on the pass's name, and on
-`mlir.hlo_to_stablehlo` of `jaxlib._jax`.
+`mlir.hlo_to_stablehlo`, `mlir.mlir_module_to_xla_computation` and `hlo_module_cost_analysis` of `jaxlib._jax`.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ def costs(code: bytes) -> dict[str, float]:
     """What XLA counts of a program."""
     from jaxlib import _jax
 
-    found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module())
+    module = _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module()
+    found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), module)
     return found
 
 

@@ -67,9 +67,9 @@ _DLPACKS = frozenset(
 def _share_by_dlpack(platform: str) -> None:
     """Has JAX's arrays of this platform lent and taken by DLPack, as those of JAX's CPU: their memory is the same.
 
-    JAX's own functions know two platforms by name. One of this platform's arrays is lent in place, as an array of NumPy's, or, where
-    that has not its element type, as a copy on JAX's CPU; what other libraries lend is taken by JAX's CPU, and goes to this
-    platform where that is the default or the one that is asked for.
+    JAX's own functions know two platforms by name. One of this platform's arrays is lent in place, as an array of NumPy's, or,
+    where that has not its element type, as a copy on JAX's CPU; what other libraries lend is taken by JAX's CPU, and goes to
+    this platform where that is the default or the one that is asked for.
     """
     import jax
     from jax._src import array, dlpack
