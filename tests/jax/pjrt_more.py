@@ -34,7 +34,7 @@ def check_options_of_the_compiler() -> None:
     """What XLA's compiler would say of them."""
     lowered = jax.jit(lambda x: x + 1).lower(1.0)
     assert lowered.compile(compiler_options={"xla_embed_ir_in_executable": True})(1.0) == 2
-    with pytest.raises(jax.errors.JaxRuntimeError, match="^INVALID_ARGUMENT: No such compile option: 'xla_nonsense'"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"^INVALID_ARGUMENT: No such compile option: 'xla_nonsense'"):
         lowered.compile(compiler_options={"xla_nonsense": True})
     with pytest.raises(jax.errors.JaxRuntimeError, match="'invalid' is not a valid bool value"):
         lowered.compile(compiler_options={"xla_embed_ir_in_executable": "invalid"})

@@ -97,7 +97,7 @@ def _share_by_dlpack(platform: str) -> None:
     def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
         asked = getattr(device, "device_set", {device})
         is_default = device is None and jax.default_backend() == platform and copy is not False
-        if not is_default and not (len(asked) == 1 and getattr(*asked, "platform", None) == platform):
+        if not is_default and {getattr(d, "platform", None) for d in asked} != {platform}:
             return take(external_array, device, copy)
         if copy is False:
             raise ValueError(f"copy=False, and an array of another library's comes to {device} as a copy")
