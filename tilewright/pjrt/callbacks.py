@@ -56,7 +56,16 @@ class CallbackList:
 
 
 class _Elements:
-    """An array as functions of `jax.experimental.buffer_callback` get it: in place, for the time of the call."""
+    """An array as functions of `jax.experimental.buffer_callback` get it: in place, for the time of the call.
+
+    `isinstance` takes it for jaxlib's own class, of which Python makes none.
+    """
+
+    @property
+    def __class__(self) -> Any:
+        from jax.experimental.buffer_callback import Buffer
+
+        return Buffer
 
     def __init__(self, array: np.ndarray, is_result: bool) -> None:
         self._array = array.view()
@@ -72,21 +81,25 @@ class _Elements:
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()
 
-    def unsafe_raw_buffer_pointer(self) -> int:
-        """Where the first element is."""
-        return int(self._array.ctypes.data)
-
 
 class _Context:
     """What functions of `jax.experimental.buffer_callback` get first: there is no stream here."""
+
+    @property
+    def __class__(self) -> Any:
+        from jax.experimental.buffer_callback import ExecutionContext
+
+        return ExecutionContext
 
     def __init__(self, stage: Any) -> None:
         self.stage = stage
 
     @property
     def stream(self) -> int:
-        """Of a device that has some. Raises Problem."""
-        raise Problem("UNIMPLEMENTED", "this platform's device has no streams")
+        """Of a device that has some. Raises JaxRuntimeError, in XLA's words."""
+        from jax.errors import JaxRuntimeError
+
+        raise JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
 
 
 def _on_buffers(function: Callable[..., Any], op: Any, operands: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
