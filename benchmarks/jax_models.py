@@ -38,15 +38,24 @@ def _model(name: str) -> tuple[Callable[..., Any], Any]:
         raise _Taken(function, args)
 
     vars(module)["run"] = take
-    given = {
-        "magika_file_types": lambda: (module.some_files(),), "silero_vad": lambda: (module.recording(8.0),), "minilm": lambda: (),
-    }[name]()  # fmt: skip
+    own: Any = module
+    given: tuple[Any, ...] = ()
+    if name == "magika_file_types":
+        given = (own.some_files(),)
+    elif name == "silero_vad":
+        given = (own.recording(8.0),)
     try:
-        module.report(*given)
+        own.report(*given)
     except _Taken as taken:
         function, args = taken.args
         return function, args
     raise AssertionError(f"{name} ran nothing")
+
+
+def _call(jax: Any, name: str) -> Callable[[], Any]:
+    function, args = _model(name)
+    f, arrays = jax.jit(function), jax.tree.map(jax.numpy.asarray, tuple(args))
+    return lambda: jax.block_until_ready(f(*arrays))
 
 
 def _serve() -> None:
@@ -57,9 +66,7 @@ def _serve() -> None:
     for line in sys.stdin:
         name = line.strip()
         if name not in calls:
-            function, args = _model(name)
-            f, arrays = jax.jit(function), jax.tree.map(jax.numpy.asarray, tuple(args))
-            calls[name] = lambda f=f, arrays=arrays: jax.block_until_ready(f(*arrays))
+            calls[name] = _call(jax, name)
             began = time.perf_counter()
             result = calls[name]()
             answer: Any = [time.perf_counter() - began, np.asarray(result).astype(float).tolist()]

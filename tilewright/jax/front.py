@@ -235,9 +235,10 @@ def _is_long(jax: Any, made: Any, leaves: Sequence[Any]) -> bool:
     """Whether a program has so many operations, as XLA counts them (of loops one turn), or elements that go in and out."""
     if sum(getattr(x, "size", 1) for x in (*leaves, *made.lowered.out_avals)) >= LONG:
         return True
-    from jaxlib import _jax
+    from jax._src import lib
 
     try:
+        _jax = vars(lib)["_jax"]
         module = _jax.mlir.mlir_module_to_xla_computation(made.lowered.text).as_hlo_module()
         counted = _jax.hlo_module_cost_analysis(jax.devices("cpu")[0].client, module)
     except jax.errors.JaxRuntimeError as e:

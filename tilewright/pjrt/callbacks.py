@@ -10,7 +10,7 @@ import itertools
 import traceback
 import weakref
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,19 +22,27 @@ from tilewright.jax.tokens import results_of
 from tilewright.pjrt.ffi import aliases, handlers
 from tilewright.pjrt.handles import Problem
 
-__all__ = ["Callback", "CallbackList", "check_targets", "functions_of", "targets"]
+__all__ = ["Callback", "CallbackList", "OnBuffers", "check_targets", "functions_of", "targets"]
 
-_ON_BUFFERS = "xla_buffer_python_cpu_callback"
-_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", _ON_BUFFERS)
+_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
+
+
+class OnBuffers(NamedTuple):
+    """What JAX has for functions of `jax.experimental.buffer_callback`: its classes, the stage that calls, an error."""
+
+    buffer: type
+    context: type
+    stage: Any
+    error: type[Exception]
 
 
 class Callback:
-    """A Python function with its number."""
+    """A Python function with its number; one that is `on_buffers` gets arrays in place, and those that it writes."""
 
     _numbers = itertools.count()
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.number = function, next(self._numbers)
+    def __init__(self, function: Callable[..., Any], on_buffers: OnBuffers | None = None) -> None:
+        self.function, self.number, self.on_buffers = function, next(self._numbers), on_buffers
 
 
 _known: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictionary()
@@ -43,12 +51,13 @@ _known: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictionary
 class CallbackList:
     """What JAX's lowering of one callback puts its function into: the function's number is the last index of this list."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_buffers: OnBuffers | None = None) -> None:
         self.last: Callback | None = None
+        self._on_buffers = on_buffers
 
     def append(self, function: Callable[..., Any]) -> None:
         """Takes the function."""
-        self.last = Callback(function)
+        self.last = Callback(function, self._on_buffers)
         _known[self.last.number] = self.last
 
     def __len__(self) -> int:
@@ -61,13 +70,12 @@ class _Elements:
     `isinstance` takes it for jaxlib's own class, of which Python makes none.
     """
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        from jax.experimental.buffer_callback import Buffer
+        return self._like
 
-        return Buffer
-
-    def __init__(self, array: np.ndarray, is_result: bool) -> None:
+    def __init__(self, like: type, array: np.ndarray, is_result: bool) -> None:
+        self._like = like
         self._array = array.view()
         self._array.flags.writeable = is_result
         self.shape, self.dtype, self.ndim, self.writeable = array.shape, array.dtype, array.ndim, is_result
@@ -85,33 +93,29 @@ class _Elements:
 class _Context:
     """What functions of `jax.experimental.buffer_callback` get first: there is no stream here."""
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        from jax.experimental.buffer_callback import ExecutionContext
+        return self._jax.context
 
-        return ExecutionContext
-
-    def __init__(self, stage: Any) -> None:
-        self.stage = stage
+    def __init__(self, jax: OnBuffers) -> None:
+        self._jax, self.stage = jax, jax.stage
 
     @property
     def stream(self) -> int:
         """Of a device that has some. Raises JaxRuntimeError, in XLA's words."""
-        from jax.errors import JaxRuntimeError
-
-        raise JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
+        raise self._jax.error("UNIMPLEMENTED: XLA FFI GPU context is not available")
 
 
-def _on_buffers(function: Callable[..., Any], op: Any, operands: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+def _on_buffers(
+    function: Callable[..., Any], jax: OnBuffers, op: Any, operands: tuple[np.ndarray, ...]
+) -> tuple[np.ndarray, ...]:
     """The results that a function writes where it finds them; one that shares an operand's memory begins as its copy."""
-    from jax.experimental.buffer_callback import ExecutionStage
-
     given = list(operands)
     made = [np.empty(r.tensor.static_shape, r.tensor.dtype) for r in op.results]
     for k, source in aliases(op).items():
         given[source] = made[k] = np.array(given[source])
-    own = [_Elements(x, False) for x in given] + [_Elements(x, True) for x in made]
-    function(_Context(ExecutionStage.EXECUTE), *own)
+    own = [_Elements(jax.buffer, x, False) for x in given] + [_Elements(jax.buffer, x, True) for x in made]
+    function(_Context(jax), *own)
     return tuple(made)
 
 
@@ -150,11 +154,11 @@ def targets(module: Module, callbacks: dict[int, Callback], device: Callable[[],
             found[target] = handlers.function(stages, device)
 
     def call(op: Any, *operands: Any) -> Any:
-        function = callbacks[_number(op)].function
+        callback = callbacks[_number(op)]
         try:
-            if op.attr("call_target_name") == _ON_BUFFERS:
-                return _on_buffers(function, op, operands)
-            return results_of(function(*operands), op)
+            if callback.on_buffers is not None:
+                return _on_buffers(callback.function, callback.on_buffers, op, operands)
+            return results_of(callback.function(*operands), op)
         except KeyboardInterrupt:  # a signal's handler raised it, not the function
             raise
         except BaseException as e:

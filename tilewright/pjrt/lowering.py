@@ -20,7 +20,7 @@ from collections import ChainMap
 from typing import Any
 
 from hlo.errors import TilewrightError
-from tilewright.pjrt.callbacks import CallbackList
+from tilewright.pjrt.callbacks import CallbackList, OnBuffers
 
 __all__ = ["install"]
 
@@ -76,9 +76,12 @@ class _Rules(ChainMap[Any, Any]):
         if primitive.name not in _LATER:
             raise KeyError(primitive)
         from jax._src.interpreters import mlir
+        from jax._src.lib import ffi
+        from jax.errors import JaxRuntimeError
 
         entry = mlir._lowerings[primitive]
-        made = self.maps[0][primitive] = mlir.LoweringRuleEntry(_callback(entry.rule), entry.inline)
+        like = OnBuffers(ffi.Buffer, ffi.ExecutionContext, ffi.ExecutionStage.EXECUTE, JaxRuntimeError)
+        made = self.maps[0][primitive] = mlir.LoweringRuleEntry(_callback(entry.rule, like), entry.inline)
         return made
 
 
@@ -112,11 +115,11 @@ def _for_cpu(ctx: Any, **others: Any) -> Any:
     return ctx.replace(module_context=ctx.module_context.replace(platforms=("cpu",), backend=None, **others), platforms=None)
 
 
-def _callback(rule: Any) -> Any:
+def _callback(rule: Any, on_buffers: OnBuffers | None = None) -> Any:
     """A callback's rule for the CPU, with functions kept here."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
-        taken = CallbackList()
+        taken = CallbackList(on_buffers)
         with _numbering:
             inner = _for_cpu(ctx, host_callbacks=taken)
             results = rule(inner, *args, **params)
