@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.jax.pjrt_more import CHECKS as MORE
+
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out
     import jax
     import jax.numpy as jnp
@@ -404,7 +406,6 @@ def check_tilewright_jit() -> None:
 
 def check_compiled() -> None:
     compiled = jax.jit(lambda x: jnp.sin(x) @ x).lower(SQUARE).compile()
-    assert compiled.cost_analysis() == {"bytes accessed": 200.0}
     assert compiled.memory_analysis().argument_size_in_bytes == 100
     assert "sine" in compiled.as_text()
     again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))
@@ -451,7 +452,7 @@ def check_loops_of_pythons_thread_end() -> None:
 
 
 SLOW = ("training", "random_bits", "linear_algebra", "interrupts")
-CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}
+CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")} | MORE
 
 
 def report(checks: dict[str, Any], names: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -165,14 +166,14 @@ def test_a_signature_that_jax_does_not_take_leaves_the_others_their_warm_calls(
     small = np.ones(7, np.float32)
     unusual: Any = {"declined": np.ones(1 << 17, np.float32), "refused": Foreign(small), "missed": jnp.asarray(small)}[other]
     if other == "missed":
-        right = front.bound
+        right = front.Front.bound
 
-        def bound(jax: Any, made: Any, call: Any, leaves: Any) -> Any:
+        def bound(own: front.Front, made: Any, leaves: Any) -> Any:
             if leaves[0].shape == (7,):
                 raise front.NotReadyError
-            return right(jax, made, call, leaves)
+            return right(own, made, leaves)
 
-        monkeypatch.setattr("tilewright.jax.bridge.bound", bound)
+        monkeypatch.setattr(front.Front, "bound", bound)
     wanted = [np.asarray(f(X)), np.asarray(f(unusual))]
     for k in range(4):
         np.testing.assert_array_equal(np.asarray(f(unusual)), wanted[1])
@@ -333,6 +334,45 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
     np.testing.assert_array_equal(np.asarray(found), wanted[1])
     front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
     assert not front._on_their_way
+
+
+def test_long_calls_return_before_they_are_over() -> None:
+    """Those with many elements and those with many operations; short ones are made in the caller's thread."""
+    go_on, threads = threading.Event(), []
+    allocate, _ = xla_call._allocator()
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+    def held(size: int) -> Any:
+        threads.append(threading.get_ident())
+        assert go_on.wait(60)
+        return allocate(size)
+
+    for f, x, is_long in (
+        (lambda x: x + 1, jnp.ones(1 << 18), True), (lambda x: x @ x, jnp.ones((64, 64)), True),
+        (lambda x: x + 1, jnp.ones(64), False),
+    ):  # fmt: skip
+        go_on.clear() if is_long else go_on.set()
+        g = tilewright.jit(f)
+        _, _, wanted = (np.asarray(g(x)) for _ in range(3))
+        (call,) = g._front._programs.values()
+        call.words[xla_call._ALLOCATE] = ctypes.cast(held, ctypes.c_void_p).value
+        found = g(x)
+        assert found.is_ready() is not is_long
+        go_on.set()
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+        assert (threads.pop() != threading.get_ident()) is is_long
+
+
+def test_transfers_are_guarded_from_the_first_call_on() -> None:
+    """What JAX's guard says holds for every call: arrays of JAX's go in, nothing else does."""
+    f, x = tilewright.jit(lambda x: x + 1), jnp.ones(3)
+    for _ in range(4):
+        with jax.transfer_guard("disallow"):
+            assert f(x).shape == (3,)
+            for value in (np.ones(3, np.float32), 1.0):
+                with pytest.raises(jax.errors.JaxRuntimeError, match="Disallowed host-to-device transfer"):
+                    f(value)
+        assert f(1.0) == 2 and f(np.ones(3, np.float32))[0] == 2
 
 
 def test_a_call_without_memory_has_ended_too() -> None:

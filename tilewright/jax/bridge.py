@@ -29,11 +29,11 @@ from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
 from tilewright.jax.again import described, tell
-from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
+from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
 from tilewright.jax.lowering import Lowered, lower_all
-from tilewright.jax.options import PLACING, Settings, elsewhere, no_number
+from tilewright.jax.options import PLACING, Settings, elsewhere, no_number, take_in
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
@@ -403,6 +403,8 @@ class Jitted:
         leaves, key = self._signature(args, kwargs)
         if key is None:  # inside another JAX transformation: JAX goes on tracing
             return self._plain(*args, **kwargs)
+        if self._settings.guard.value not in (None, "allow"):
+            take_in(jax, leaves)
         made = self._compiled(leaves, key, args, kwargs, is_call=True)
         front = self._front_of(made, key, leaves, is_missed) if self._has_front else None
         if front is not None:
@@ -475,10 +477,9 @@ class Jitted:
             assert mine is not None, "called by itself alone"
             leaves, key = mine._signature(args, kwargs, is_front=True)
             made, front = mine._made.get(key), mine._front
-            call = front.program(made) if front is not None else None
-            if made is None or call is None:
+            if made is None or front is None:
                 raise NotReadyError
-            return bound(jax, made, call, leaves)
+            return front.bound(made, leaves)
 
         return Front(jax, bind, self._numbers, self._names)
 

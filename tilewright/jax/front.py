@@ -5,6 +5,9 @@ A function that is called again and again is given to `jax.jit` as what it has b
 makes the results, in a few microseconds for all of them. It is made at the second call with a signature: programs that run once
 do not wait for it.
 
+JAX's CPU makes calls of less than a thousand operations in the caller's thread, and counts none for a foreign function. So a
+long program is given some more (`_weight`): then XLA makes its calls in a thread of its own, and they return at once.
+
 What cannot be called so takes the thorough way (`tilewright.jit`): programs with tokens or without results, element types that
 XLA stores differently, large NumPy arguments, several devices. Inside a transformation of JAX's the front is not asked.
 """
@@ -26,7 +29,7 @@ from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
 
-__all__ = ["ELSEWHERE", "MISSED", "Front", "NotReadyError", "bound"]
+__all__ = ["ELSEWHERE", "MISSED", "Front", "NotReadyError"]
 
 _log = logging.getLogger("tilewright")
 
@@ -43,8 +46,17 @@ COPIED_BYTES = 1 << 18
 """JAX copies NumPy's arrays, the thorough call does not: where one is larger, that costs more than what the front saves."""
 
 
+LONG = 1e5
+"""Operations, and elements of arguments and results, from which on a call returns before it is over: some 50 microseconds."""
+
+_COUNTED = 1024
+"""XLA calls what has fewer than 1000 operations in the caller's thread."""
+
 RARELY, MOST_RARELY = 64, 1024
 """Calls from one look at a call's arguments to the next: where their packs are kept, and at most where they are not."""
+
+
+_GUARD = "Disallowed host-to-device transfer"
 
 
 class NotReadyError(Exception):
@@ -87,6 +99,7 @@ class Front:
         self._failures = Failures()
         self._workers, self._waits = 0, False
         self._programs: dict[Any, XlaCall] = {}
+        self._long: set[XlaCall] = set()
         self._packs: dict[Any, XlaPacks] = {}
         self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
@@ -111,6 +124,8 @@ class Front:
             packs = made.executable.packs_for_xla(call, _is_deleted, _idle(self._done, self._void, self._begun))
             if packs is not None:
                 self._packs[made] = packs
+            if not call.is_waited_for and _is_long(jax, made, leaves):
+                self._long.add(call)
             self._programs[made] = call
             self._workers = max(self._workers, call.threads)
             self._waits = self._waits or call.is_waited_for
@@ -146,6 +161,13 @@ class Front:
         """What was added for a signature."""
         return self._programs.get(made)
 
+    def bound(self, made: Any, leaves: Sequence[Any]) -> Any:
+        """The tree of results of a program's call, of tracers: what JAX compiles for a signature. Raises NotReadyError."""
+        call = self._programs.get(made)
+        if call is None:
+            raise NotReadyError
+        return _bound(self._jax, made, call, leaves, call in self._long)
+
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results as JAX has them. Raises what a callback raised, and what JAX raises for what it has begun to run."""
         if self._trace.value is not self._no_trace or self._axes.value is not self._no_axes:
@@ -178,6 +200,9 @@ class Front:
             raised = self._failures.take()
             if raised is not None:
                 raise raised from None
+            if _GUARD in str(e):
+                next(self._void)
+                raise
             if MESSAGE not in str(e):
                 # It did not begin. The thorough call takes more (arrays of other libraries) and says what is wrong with the rest.
                 next(self._void)
@@ -206,8 +231,33 @@ def _idle(done: ctypes.c_int64, void: Iterator[int], begun: Iterator[int]) -> Ca
     return is_idle
 
 
-def bound(jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any]) -> Any:
-    """The tree of results of a program's call, of tracers: what JAX compiles for a signature."""
+def _is_long(jax: Any, made: Any, leaves: Sequence[Any]) -> bool:
+    """Whether a program has so many operations, as XLA counts them (of loops one turn), or elements that go in and out."""
+    if sum(getattr(x, "size", 1) for x in (*leaves, *made.lowered.out_avals)) >= LONG:
+        return True
+    from jax._src import lib
+
+    try:
+        _jax = vars(lib)["_jax"]
+        module = _jax.mlir.mlir_module_to_xla_computation(made.lowered.text).as_hlo_module()
+        counted = _jax.hlo_module_cost_analysis(jax.devices("cpu")[0].client, module)
+    except jax.errors.JaxRuntimeError as e:
+        _log.info("its calls are waited for, as XLA does not count its operations: %s", e)
+        return False
+    return bool(counted.get("flops", 0.0) + counted.get("transcendentals", 0.0) >= LONG)
+
+
+def _weight(jax: Any, raw: Sequence[Any]) -> list[Any]:
+    """An operand that nobody reads, made by so many operations that XLA calls the program in a thread of its own."""
+    lax = jax.lax
+    some = next((x for x in raw if x.size and x.dtype.kind in "biufc"), None)
+    if some is None:
+        return []
+    one = lax.convert_element_type(jax.numpy.real(some).reshape(-1)[0], np.float32)
+    return [lax.mul(lax.iota(np.float32, _COUNTED), lax.broadcast(one, (_COUNTED,)))]
+
+
+def _bound(jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any], is_long: bool) -> Any:
     raw = [jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in leaves]
     if any(x.dtype != t for x, t in zip(raw, made.dtypes, strict=True)):
         raise NotReadyError
@@ -220,7 +270,8 @@ def bound(jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any]) -> Any:
 
     storage = [jax.eval_shape(functools.partial(stored, k), a) if _is_key(jax, a) else a for k, a in enumerate(avals)]
     wanted = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in storage]
-    found = list(jax.ffi.ffi_call(TARGET, wanted)(*raw, **{ATTRIBUTE: np.int64(call.address)}))
+    given = [*raw, *_weight(jax, raw)] if is_long else raw
+    found = list(jax.ffi.ffi_call(TARGET, wanted)(*given, **{ATTRIBUTE: np.int64(call.address)}))
     for k, aval in enumerate(avals):
         if k in implementations:
             found[k] = jax.random.wrap_key_data(found[k], impl=implementations[k])

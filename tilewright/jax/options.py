@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-__all__ = ["PLACING", "Settings", "elsewhere", "no_number"]
+__all__ = ["PLACING", "Settings", "elsewhere", "no_number", "take_in"]
 
 PLACING = ("in_shardings", "out_shardings", "keep_unused", "inline")
 """Options that make no difference to what is compiled."""
@@ -17,6 +18,7 @@ class Settings:
 
     def __init__(self, config: Any) -> None:
         self.disabled, self.nans, self.infs = config.disable_jit, config.debug_nans, config.debug_infs
+        self.guard = config.transfer_guard_host_to_device
 
 
 def elsewhere(jax: Any, shardings: Any) -> Any:
@@ -28,6 +30,16 @@ def elsewhere(jax: Any, shardings: Any) -> Any:
     own = set(jax.devices()[:1])
     found = jax.tree_util.tree_leaves(shardings, is_leaf=is_sharding)
     return next((s for s in found if not is_sharding(s) or s.device_set != own), None)
+
+
+@functools.cache
+def _unchanged(jax: Any) -> Any:
+    return jax.jit(lambda *leaves: leaves)
+
+
+def take_in(jax: Any, leaves: Any) -> None:
+    """Has JAX take a call's arguments to its device: `jax.transfer_guard` tells of those that are not there, or raises."""
+    _unchanged(jax)(*[x for x in leaves if not isinstance(x, jax.Array)])
 
 
 def no_number(jax: Any, results: Any, checks_nans: bool, checks_infs: bool) -> str | None:

@@ -244,6 +244,10 @@ def _assignment(a: Any) -> None:
     (ctypes.c_int * wanted).from_address(a.assignment)[:] = range(wanted)
 
 
+def _no_topology(a: Any) -> None:
+    raise Problem("UNIMPLEMENTED", "topology not implemented for tilewright: programs are compiled for the devices of a process")
+
+
 def _memory_stats(a: Any) -> None:
     raise Problem("UNIMPLEMENTED", "Tilewright does not count its device's memory: that is the process's own")
 
@@ -302,7 +306,7 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Memory_DebugString": _of_device("text", "memory_text", "memory"),
     "Memory_ToString": _of_device("text", "memory_text", "memory"),
     "Memory_AddressableByDevices": _of_device("devices", "own_device", "memory"),
-    "TopologyDescription_Create": _handle("topology", "topology"),
+    "TopologyDescription_Create": _no_topology,
     "TopologyDescription_Destroy": _nothing,
     "TopologyDescription_PlatformName": _texts("name"),
     "TopologyDescription_PlatformVersion": _texts("version"),

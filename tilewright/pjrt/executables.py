@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import time
 from collections.abc import Callable
@@ -38,7 +39,7 @@ from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
 from tilewright.pjrt.layout import Program as GivenProgram
 from tilewright.pjrt.native import functions, state
-from tilewright.pjrt.partitioning import Placing
+from tilewright.pjrt.partitioning import Placing, costs
 
 __all__ = ["FUNCTIONS", "Program"]
 
@@ -95,7 +96,11 @@ class Program:
             self.placing.devices[0].handle, self.placing.replicas, self.placing.partitions,
         )  # fmt: skip
         self.words = (ctypes.c_int64 * records.PROGRAM_WORDS)(*words)
-        self.costs = Named({"bytes accessed": float(self.given_bytes + self.made_bytes)})
+
+    @functools.cached_property
+    def costs(self) -> Named:
+        """What XLA counts of the program as it was given: numbers by name, such as `flops` and `bytes accessed`."""
+        return Named({name: float(value) for name, value in costs(self.cut.code if self.cut is not None else self.code).items()})
 
     def _results(self) -> np.ndarray:
         """What each result's buffer is made from."""
@@ -175,6 +180,8 @@ def _execute(a: Any) -> None:
     failure = program.failures.take()
     if failure is not None:
         raise failure
+    for place in range(a.devices) if program.donated else ():
+        _check_donations(program, _buffers(a, place), _kept(a), program.placing.partitions, place)
     _wait_for_room()
     if a.devices > 1:
         _execute_together(a, program, executable)
@@ -231,6 +238,25 @@ def _kept(a: Any) -> set[int]:
     if options.sends or options.receives:
         raise Problem("UNIMPLEMENTED", "programs that send to the host or receive from it")
     return set((ctypes.c_int64 * options.kept_count).from_address(options.kept)) if options.kept_count else set()
+
+
+def _check_donations(program: Program, buffers: list[Buffer], kept: set[int], partitions: int, place: int) -> None:
+    """Raises Problem, in XLA's words, where an argument that is given up is another argument, too."""
+    donated = set(program.donated) - kept
+    seen: dict[int, tuple[int, bool]] = {}  # the first place of each buffer, and whether it is donated there
+    for k, buffer in enumerate(buffers):
+        first, was_donated = seen.setdefault(buffer.handle, (k, k in donated))
+        if first == k or not (was_donated or k in donated):
+            continue
+        replica, partition = divmod(place, partitions)
+        where = f"Execute() (flattened argument {k}, replica {replica}, partition {partition}, first use: {first})"
+        if not was_donated:
+            text = f"Attempt to donate a buffer which is also used by the same call to {where}. As in `f(a, donate(a))`."
+        elif k in donated:
+            text = f"Attempt to donate the same buffer twice in {where}. As in `f(donate(a), donate(a))`."
+        else:
+            text = f"Attempt to use a buffer that was previously donated in the same call to {where}. As in `f(donate(a), a)`."
+        raise Problem("INVALID_ARGUMENT", text)
 
 
 def _words_at(address: int, place: int) -> Any:

@@ -28,7 +28,7 @@ from hlo.types import element_type
 from tilewright.pjrt.handles import Problem
 from tilewright.pjrt.layout import CODES, structure
 
-__all__ = ["STAGES", "Handlers", "handlers"]
+__all__ = ["STAGES", "Handlers", "aliases", "handlers"]
 
 _VERSION = (0, 3)
 STAGES = ("instantiate", "prepare", "initialize", "execute")
@@ -261,6 +261,12 @@ def _layouts(op: Op, name: str, count: int) -> list[tuple[int, ...] | None]:
     return found
 
 
+def aliases(op: Op) -> dict[int, int]:
+    """Which operand each result of a custom call shares its memory with, of those that do."""
+    given = op.attr("output_operand_aliases") or ()
+    return {(tuple(a.output_tuple_indices) or (0,))[0]: a.operand_index for a in given}
+
+
 class _ForeignCall:
     """A custom call, ready to be made: all of its frame but the addresses of elements."""
 
@@ -272,9 +278,7 @@ class _ForeignCall:
         self._results = [r.tensor for r in op.results]
         self._given = _layouts(op, "operand_layouts", len(self._operands))
         self._made = _layouts(op, "result_layouts", len(self._results))
-        self._aliases = {
-            (tuple(a.output_tuple_indices) or (0,))[0]: a.operand_index for a in op.attr("output_operand_aliases") or ()
-        }
+        self._aliases = aliases(op)
         self._has_begun = False
         self._lock = threading.Lock()
 

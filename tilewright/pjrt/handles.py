@@ -134,7 +134,7 @@ def code_of(e: BaseException) -> str:
 def new_error(e: BaseException) -> int:
     """The handle of an error."""
     text = str(e) or type(e).__name__
-    if code_of(e) == "INTERNAL":
+    if code_of(e) == "INTERNAL" and not isinstance(e, Problem):
         text = "".join(traceback.format_exception(e))
     return living.new(_Error(code_of(e), text))
 

@@ -5,11 +5,12 @@ the CPU's, whatever comes into that later: LAPACK's routines by their targets, s
 
 * linear algebra and random bits that the CPU's rules hide behind calls and loops stay ops or plain arithmetic (`_NEUTRAL`);
 * callbacks are lowered as for the CPU, but stay with the plugin: jaxlib does not hear of them (`tilewright.pjrt.callbacks`);
-* a choice by platform that does not name this one goes as on the CPU.
+* a choice by platform that does not name this one goes as on the CPU: of a program's branches, and of rules that a package
+  keeps for some platforms (`mlir.lower_per_platform`).
 
 It relies on these names of JAX's insides, which `install` looks up first and misses in words: `_platform_specific_lowerings`,
-`_lowerings`, `_platforms_with_donation` and `LoweringRuleEntry` of `jax._src.interpreters.mlir`, and on a table of rules being
-asked by `in` and `[]` alone.
+`_lowerings`, `_platforms_with_donation`, `LoweringRuleEntry` and `lower_per_platform` of `jax._src.interpreters.mlir`,
+`emit_python_callback` of `jax._src.callback`, and on a table of rules being asked by `in` and `[]` alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import ChainMap
 from typing import Any
 
 from hlo.errors import TilewrightError
-from tilewright.pjrt.callbacks import CallbackList
+from tilewright.pjrt.callbacks import CallbackList, OnBuffers
 
 __all__ = ["install"]
 
@@ -31,7 +32,9 @@ _NEUTRAL_PLATFORM = "tpu"
 _CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
 _CHOICES = {"platform_index": "platforms", "cond": "branches_platforms"}
 """Primitives with branches by platform, and the parameter that names the platforms of each."""
-_NAMES = ("_platform_specific_lowerings", "_lowerings", "_platforms_with_donation", "LoweringRuleEntry")
+_LATER = ("buffer_callback",)
+"""Callbacks whose primitives are there only when a program asks for them."""
+_NAMES = ("_platform_specific_lowerings", "_lowerings", "_platforms_with_donation", "LoweringRuleEntry", "lower_per_platform")
 
 _numbering = threading.RLock()
 
@@ -57,9 +60,54 @@ def install(platform: str) -> None:
         entry = cpu.get(primitive) or default[primitive]
         rule = _as_on_cpu(entry.rule, platform, _CHOICES[name]) if name in _CHOICES else _callback(entry.rule)
         own[primitive] = mlir.LoweringRuleEntry(rule, entry.inline)
-    tables[platform] = ChainMap(own, cpu)
+    tables[platform] = _Rules(own, cpu)
+    _follow_cpu(platform)
     if platform not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(platform)
+
+
+class _Rules(ChainMap[Any, Any]):
+    """The platform's own rules before the CPU's; those of `_LATER` are made when they are asked for."""
+
+    def __contains__(self, primitive: Any) -> bool:
+        return super().__contains__(primitive) or primitive.name in _LATER
+
+    def __missing__(self, primitive: Any) -> Any:
+        if primitive.name not in _LATER:
+            raise KeyError(primitive)
+        from jax._src.interpreters import mlir
+        from jax._src.lib import ffi
+        from jax.errors import JaxRuntimeError
+
+        entry = mlir._lowerings[primitive]
+        like = OnBuffers(ffi.Buffer, ffi.ExecutionContext, ffi.ExecutionStage.EXECUTE, JaxRuntimeError)
+        made = self.maps[0][primitive] = mlir.LoweringRuleEntry(_callback(entry.rule, like), entry.inline)
+        return made
+
+
+def _follow_cpu(platform: str) -> None:
+    """Has rules that ask for the platform themselves, and know the CPU and not this one, take it for the CPU."""
+    from jax._src import callback
+    from jax._src.interpreters import mlir
+    from jax.interpreters import mlir as shown
+
+    lower, emit = mlir.lower_per_platform, _callback(callback.emit_python_callback)
+    names: Any = mlir
+
+    def lower_per_platform(ctx: Any, description: str, rules: Any, *args: Any, **params: Any) -> Any:
+        if "cpu" in rules and platform not in rules:
+            rules = {**rules, platform: rules["cpu"]}
+        return lower(ctx, description, rules, *args, **params)
+
+    def emit_python_callback(ctx: Any, *args: Any, **params: Any) -> Any:
+        is_own = tuple(ctx.module_context.platforms) == (platform,)
+        return (emit if is_own else others)(ctx, *args, **params)
+
+    others = callback.emit_python_callback
+    names.lower_per_platform = lower_per_platform
+    for module in (callback, shown):
+        names = module
+        names.emit_python_callback = emit_python_callback
 
 
 def _for_cpu(ctx: Any, **others: Any) -> Any:
@@ -67,11 +115,11 @@ def _for_cpu(ctx: Any, **others: Any) -> Any:
     return ctx.replace(module_context=ctx.module_context.replace(platforms=("cpu",), backend=None, **others), platforms=None)
 
 
-def _callback(rule: Any) -> Any:
+def _callback(rule: Any, on_buffers: OnBuffers | None = None) -> Any:
     """A callback's rule for the CPU, with functions kept here."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
-        taken = CallbackList()
+        taken = CallbackList(on_buffers)
         with _numbering:
             inner = _for_cpu(ctx, host_callbacks=taken)
             results = rule(inner, *args, **params)

@@ -61,6 +61,7 @@ def kernel(begin, end):
             buffer[{EVENT}] = new[{NEW_COMING}]
             buffer[{PLACE}] = new[{NEW_PLACE}]
             buffer[{KEPT}] = 0
+            buffer[{MARKED}] = 0
             buffer[{REFERENCES}] = 0
             buffer[{ELEMENT}] = new[{NEW_ELEMENT}]
             buffer[{RANK}] = rank

@@ -68,6 +68,26 @@ def kernel(begin, end):
                     is_there = False
             if program[{HOSTED}] != 0 and not is_there:
                 is_taken = False
+            # Python says what is wrong where a donated argument is another one, too
+            donated = words(program[{DONATED}])
+            held = words(options[{kept}])
+            marks = int64(0)
+            if program[{DONATIONS}] > 0:
+                for d in range(program[{DONATIONS}]):
+                    is_given = True
+                    for k in range(options[{kept_count}]):
+                        if held[k] == donated[d]:
+                            is_given = False
+                    if is_given:
+                        argument = words(arguments[donated[d]])
+                        marks += 1 - argument[{MARKED}]
+                        argument[{MARKED}] = 1
+                for k in range(count):
+                    marks -= words(arguments[k])[{MARKED}]
+                for d in range(program[{DONATIONS}]):
+                    words(arguments[donated[d]])[{MARKED}] = 0
+            if marks != 0:
+                is_taken = False
             if is_taken and not (is_there and is_quick):
                 event_at = call_function(state[{MALLOC}], 8 * {EVENT_WORDS}, 0, 0)
                 is_taken = event_at != 0
@@ -92,8 +112,6 @@ def kernel(begin, end):
                                 listener[{USER}] = task_at
                                 argument_event[{LISTENERS}] = listener_at
                                 dependencies += 1
-                donated = words(program[{DONATED}])
-                held = words(options[{kept}])
                 for d in range(program[{DONATIONS}]):
                     argument = words(arguments[donated[d]])
                     is_given = argument[{REFERENCES}] == 0 and argument[{MEMORY}] != 0

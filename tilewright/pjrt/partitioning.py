@@ -5,8 +5,10 @@ XLA's partitioner does that, as for XLA's own devices: it runs inside a compilat
 made to write down what it hands on after that pass. That is a program of one partition with explicit collectives, as HLO's text;
 what XLA makes of it afterwards is dropped, and it need not succeed.
 
+Such a client also says what it thinks of a compiler's options, and counts a program's operations.
+
 It relies on `make_cpu_client` of `jaxlib.xla_client`, on XLA's options `xla_dump_…`, on the pass's name, and on
-`mlir.hlo_to_stablehlo` of `jaxlib._jax`.
+`mlir.hlo_to_stablehlo`, `mlir.mlir_module_to_xla_computation` and `hlo_module_cost_analysis` of `jaxlib._jax`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy as np
 from tilewright.pjrt.client import Device, client, handle_list
 from tilewright.pjrt.handles import Problem
 
-__all__ = ["Partitioned", "Placing", "device_ids", "field"]
+__all__ = ["Partitioned", "Placing", "costs", "device_ids", "field"]
 
 _PASS = "spmd-partitioning"
 _FILES = f"*.after_{_PASS}.*"
@@ -45,6 +47,7 @@ class Placing:
         assignment = given or xla_client.DeviceAssignment.create(ids)
         self.assignment: bytes = assignment.serialize()
         rows, there = device_ids(self.assignment), client().devices
+        _check_overrides(self._options.env_option_overrides)
         wrong = [k for row in rows for k in row if not 0 <= k < len(there)]
         if wrong or [len(row) for row in rows] != [self.partitions] * self.replicas:
             raise Problem(
@@ -69,11 +72,41 @@ class Partitioned:
 
 
 @functools.cache
-def _partitioner(devices: int) -> Any:
+def _xla(devices: int) -> Any:
     """A client of XLA's with so many CPU devices, of which nothing but compiling is asked."""
     from jaxlib import xla_client
 
     return xla_client.make_cpu_client(num_devices=devices, asynchronous=False)
+
+
+_SMALLEST = "func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
+
+
+def _check_overrides(overrides: Any) -> None:
+    """Raises Problem, in XLA's words, for a compiler's option that XLA has not, or a value that it does not take.
+
+    Those that XLA takes make no difference here.
+    """
+    if not overrides:
+        return
+    from jaxlib import _jax, xla_client
+
+    options: Any = xla_client.CompileOptions()
+    options.env_option_overrides = overrides
+    client = _xla(1)
+    try:
+        client.compile_and_load(_SMALLEST, client.devices(), options)
+    except _jax.JaxRuntimeError as e:
+        raise Problem("INVALID_ARGUMENT", str(e).removeprefix("INVALID_ARGUMENT: ")) from None
+
+
+def costs(code: bytes) -> dict[str, float]:
+    """What XLA counts of a program."""
+    from jaxlib import _jax
+
+    module = _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module()
+    found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), module)
+    return found
 
 
 def _partitioned(code: bytes, options: Any, count: int) -> Partitioned:
@@ -82,7 +115,7 @@ def _partitioned(code: bytes, options: Any, count: int) -> Partitioned:
     numbers = np.arange(count).reshape(options.num_replicas, options.num_partitions)
     options.device_assignment = xla_client.DeviceAssignment.create(numbers)
     options.executable_build_options.device_assignment = options.device_assignment
-    client = _partitioner(count)
+    client = _xla(count)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         options.env_option_overrides = [
             ("xla_dump_to", folder), ("xla_dump_hlo_pass_re", f"^{_PASS}$"), ("xla_dump_hlo_as_proto", True),

@@ -39,9 +39,9 @@ COUNT, DATA, ROOM, OWNER, MEMORY_WORDS = 0, 1, 2, 3, 4  # OWNER: the handle of t
 OTHER, NUMBER, DEVICE_WORDS = 0, 1, 2
 
 # ---- a buffer
-MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, PLACE, DIMS = range(9)
-"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: its device. At DIMS the sizes, then the dimensions from the
-fastest."""
+MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, PLACE, MARKED, DIMS = range(10)
+"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: its device; MARKED: 1 while a call looks for
+what it donates among its other arguments. At DIMS the sizes, then the dimensions from the fastest."""
 
 # ---- an event: its count comes first, as a memory's does
 ENDED, LISTENERS, FAILURE = 1, 2, 3

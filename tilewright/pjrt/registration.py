@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from typing import Any
+
+import numpy as np
 
 from hlo.errors import TilewrightError
 from tilewright.pjrt.ffi import handlers
@@ -46,6 +49,66 @@ def _use_persistent_cache(platform: str) -> None:
     names.is_cache_used = is_cache_used
 
 
+class _Writable:
+    """The elements of an array on this platform as DLPack lends them: it has no word for what must not be written to."""
+
+    def __init__(self, array: Any) -> None:
+        given = np.asarray(array)
+        self.__array_interface__ = {**given.__array_interface__, "data": (given.__array_interface__["data"][0], False)}
+        self._array = given
+
+
+_DLPACKS = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+)
+"""The element types that NumPy lends by DLPack."""
+
+
+def _share_by_dlpack(platform: str) -> None:
+    """Has JAX's arrays of this platform lent and taken by DLPack, as those of JAX's CPU: their memory is the same.
+
+    JAX's own functions know two platforms by name. One of this platform's arrays is lent in place, as an array of NumPy's, or,
+    where that has not its element type, as a copy on JAX's CPU; what other libraries lend is taken by JAX's CPU, and goes to
+    this platform where that is the default or the one that is asked for.
+    """
+    import jax
+    from jax._src import array, dlpack
+
+    kind: Any = array.ArrayImpl
+    names: Any = dlpack
+    device_of, lend, take = kind.__dlpack_device__, names.to_dlpack, names.from_dlpack
+
+    def is_own(x: Any) -> bool:
+        return isinstance(x, kind) and len(x.devices()) == 1 and x.platform() == platform
+
+    def __dlpack_device__(self: Any) -> Any:
+        return (names.DLDeviceType.kDLCPU, 0) if is_own(self) else device_of(self)
+
+    def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None, **options: Any) -> Any:
+        is_cpus = dl_device is None or tuple(dl_device) == (names.DLDeviceType.kDLCPU, 0)
+        if not is_own(x) or not is_cpus:
+            return lend(x, stream, src_device, dl_device, **options)
+        if x.dtype.name not in _DLPACKS:
+            if options.get("copy") is False:
+                raise BufferError(f"elements of type {x.dtype} are lent as a copy alone, and copy=False")
+            return lend(jax.device_put(x, jax.devices("cpu")[0]), **options)
+        return np.asarray(_Writable(jax.numpy.copy(x) if options.get("copy") else x)).__dlpack__()
+
+    def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
+        asked = getattr(device, "device_set", {device})
+        is_default = device is None and jax.default_backend() == platform and copy is not False
+        if not is_default and {getattr(d, "platform", None) for d in asked} != {platform}:
+            return take(external_array, device, copy)
+        if copy is False:
+            raise ValueError(f"copy=False, and an array of another library's comes to {device} as a copy")
+        return jax.device_put(take(external_array), device if device is not None else jax.devices()[0])
+
+    kind.__dlpack_device__ = __dlpack_device__
+    names.to_dlpack = to_dlpack
+    shown: Any = jax.dlpack
+    names.from_dlpack = shown.from_dlpack = functools.wraps(take)(from_dlpack)
+
+
 def register(platform: str) -> None:
     """See `tilewright.pjrt.register`."""
     import jaxlib.version
@@ -59,6 +122,7 @@ def register(platform: str) -> None:
         xla_bridge.register_plugin(platform, priority=_PRIORITY, c_api=entries().capsule())
         install(platform)
         _use_persistent_cache(platform)
+        _share_by_dlpack(platform)
         xla_client.register_custom_call_handler(platform, handlers.register)
     named = (config.jax_platforms.value or "").split(",")
     if platform in named and "cpu" not in named:
