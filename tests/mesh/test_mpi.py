@@ -42,6 +42,18 @@ def test_every_collective_is_the_simulated_grids(n: int, global_programs: tuple[
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
+@pytest.mark.jax
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+def test_functions_of_jax_are_what_they_are_on_one_device(n: int) -> None:
+    """Products in every sharding, layers, training steps, windows, stencils, sorts, gathers, transforms, experts, a ring."""
+    done = run(n, "-m", "tests.mesh.fifty")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["faults"]
+    assert len(found) == 76
+    assert {name: fault for name, fault in found.items() if fault} == {}
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

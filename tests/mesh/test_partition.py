@@ -61,13 +61,17 @@ def test_a_body_for_one_process_is_taken_as_it_is() -> None:
           %1 = "stablehlo.all_reduce"(%b) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
             stablehlo.return %s : tensor<f32> }) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
             replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-          sdy.return %1 : tensor<4x8xf32>
+          %2 = func.call @twice(%1) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+          sdy.return %2 : tensor<4x8xf32>
         } : (tensor<8x16xf32>) -> tensor<8x8xf32>
-        return %0 : tensor<8x8xf32> } }"""
+        return %0 : tensor<8x8xf32> }
+      func.func private @twice(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+        %0 = stablehlo.add %a, %a : tensor<4x8xf32>
+        return %0 : tensor<4x8xf32> } }"""
     made = partition(hlo.parse(text))
     x = np.arange(128, dtype=np.float32).reshape(8, 16)
     (found,) = on_a_grid(made, (x,))
-    assert np.array_equal(found, x[:, :8] + x[:, 8:])
+    assert np.array_equal(found, 2 * (x[:, :8] + x[:, 8:]))
     assert [str(s) for s in made.results] == ["[{x}, {}]"]
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from hlo.attributes import TypedInteger
-from hlo.module import Block, Function, Module, Op
+from hlo.calls import callees
+from hlo.module import Block, Function, Module, Op, walk
 from hlo.registry import definition
 from hlo.types import TensorType
 from hlo.verify import verify
+from tiling.mesh.annotations import AnnotationError
 from tiling.mesh.arrays import Exchange, ShardedArray, ShardingError
 from tiling.mesh.emit import Communication, Emitter
 from tiling.mesh.mesh import Mesh
@@ -163,13 +165,26 @@ def _partitioned(whole: Written) -> Partitioned:
     block.ops.append(Op(definition("func.return"), results))
     entry = Function("main", block, result_types=tuple(v.type for v in results))
     attributes = {f"mhlo.num_{what}": TypedInteger(n, "i32") for what, n in (("partitions", whole.mesh.size), ("replicas", 1))}
-    made = Module({"main": entry}, whole.module.name, attributes)
+    made = Module({"main": entry, **_called(whole.module, block)}, whole.module.name, attributes)
     verify(made)
     return Partitioned(
         made, whole.mesh, tuple(given), tuple(shardings), tuple([a.tensor for a in program.arguments]),
         tuple([r.tensor for r in program.results]), tuple(whole.told), tuple(whole.kept_whole), _seconds(whole),
         whole.work_seconds,
     )  # fmt: skip
+
+
+def _called(module: Module, block: Block) -> dict[str, Function]:
+    """The functions that bodies for one process, which stay as they are, call."""
+    found: dict[str, Function] = {}
+    todo = [block]
+    while todo:
+        names = {name for op in walk(todo.pop()) for name in callees(op)} - found.keys()
+        if "main" in names:
+            raise AnnotationError("a body for one process calls @main, which is the name of what each process runs")
+        found |= {name: module.functions[name] for name in sorted(names)}
+        todo += [module.functions[name].body for name in sorted(names) if not module.functions[name].is_declaration]
+    return found
 
 
 def _seconds(whole: Written) -> float:
