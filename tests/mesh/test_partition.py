@@ -200,6 +200,32 @@ def test_a_mesh_of_one_process_holds_everything() -> None:
     assert made.mesh.size == 1 and not made.communications and all(s.is_whole for s in (*made.arguments, *made.results))
 
 
+def test_what_was_dearer_is_told_and_the_network_decides() -> None:
+    """A product whose factors are both in parts of what is summed: a sum of results, or the factors gathered."""
+    text = """module { sdy.mesh @m = <["x"=4]>
+      func.func @main(%a: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}]>},
+                      %b: tensor<64x4xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>})
+          -> (tensor<64x4xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {}]>}) {
+        %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x4xf32>) -> tensor<64x4xf32>
+        return %r : tensor<64x4xf32> } }"""
+    module = hlo.parse(text)
+    (sum_of_results,) = partition(module, network=Network(1e-6, 1e9)).communications
+    assert sum_of_results.kind == "all_reduce" and "all_gather of %a" in sum_of_results.alternative
+    assert "(dearer by " in str(sum_of_results)
+    slow = partition(module, network=Network(0.0, 1e3)).communications
+    assert [c.kind for c in slow] == ["all_reduce"] and "dearer by" in str(slow[0])
+
+
+def test_memory_is_a_limit() -> None:
+    program = next(p for p in PROGRAMS if p.name == "MLP, tensor parallel")
+    made = partition(hlo.parse(program.text))
+    held = 4 * (8 * 16 + 16 * 8 + 8 * 16)
+    assert made.peak_bytes == held + 4 * (8 * 16 + 8 * 16)  # with the partial sums and the sums
+    assert partition(hlo.parse(program.text), memory_bytes=made.peak_bytes).peak_bytes <= made.peak_bytes
+    with pytest.raises(AnnotationError, match=r"expected at most 1000 bytes for each process, found .* at least"):
+        partition(hlo.parse(program.text), memory_bytes=1000)
+
+
 def test_a_mesh_of_thousands_is_planned_for_without_it(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
     """Data and tensor parallel layers on 64 x 64 processes: what each holds and sends, and how that grows."""
     text = """module { sdy.mesh @m = <["x"=2, "y"=2]>

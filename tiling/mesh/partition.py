@@ -16,7 +16,8 @@ import numpy as np
 
 from hlo.attributes import TypedInteger
 from hlo.calls import callees
-from hlo.module import Block, Function, Module, Op, walk
+from hlo.clone import captured_values
+from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.registry import definition
 from hlo.types import TensorType
 from hlo.verify import verify
@@ -56,6 +57,12 @@ class Partitioned:
         """The bytes of a process's tiles of arguments and results."""
         rows = [*zip(self.arguments, self.argument_types, strict=True), *zip(self.results, self.result_types, strict=True)]
         return sum(s.local_type(t).size_bytes for s, t in rows)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes of values that a process needs at a time, were every op a step of its own."""
+        body = self.module.entry.body
+        return _needed_bytes(body, sum(_size_bytes(a) for a in body.arguments))
 
     @property
     def sent_bytes(self) -> int:
@@ -108,13 +115,14 @@ class Partitioned:
 
 def partition(
     module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None,
-    given: Mapping[int, Sharding] | None = None,
+    given: Mapping[int, Sharding] | None = None, memory_bytes: int | None = None,
 ) -> Partitioned:  # fmt: skip
     """What each process of the module's mesh runs. A mesh that is given takes the place of the module's, of the same axes.
 
-    `given` says how arguments come for which the module says nothing.
+    `given` says how arguments come for which the module says nothing. Of the ways that are tried the quickest is taken whose
+    values fit into `memory_bytes` of each process.
 
-    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh.
+    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh, and where no way fits.
 
     >>> import hlo
     >>> text = '''module { sdy.mesh @m = <["x"=2]>
@@ -131,7 +139,11 @@ def partition(
     all_reduce of %c along x: each process sends 32 bytes; stablehlo.dot_general folds over a loop that is spread
     """
     made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes, given or {})) for wishes in WISHES]
-    return min(made, key=lambda p: p.seconds)
+    fits = [p for p in made if memory_bytes is None or p.peak_bytes <= memory_bytes]
+    if not fits:
+        least = min(p.peak_bytes for p in made)
+        raise AnnotationError(f"expected at most {memory_bytes} bytes for each process, found {least} at least")
+    return min(fits, key=lambda p: p.seconds)
 
 
 WISHES = ("none", "moves", "all")
@@ -172,6 +184,30 @@ def _partitioned(whole: Written) -> Partitioned:
         tuple([r.tensor for r in program.results]), tuple(whole.told), tuple(whole.kept_whole), _seconds(whole),
         whole.work_seconds,
     )  # fmt: skip
+
+
+def _size_bytes(v: Value) -> int:
+    return v.type.size_bytes if isinstance(v.type, TensorType) and v.type.is_static else 0
+
+
+def _needed_bytes(block: Block, held_bytes: int) -> int:
+    """The most bytes that are in use at a time; `held_bytes` are those that are there all the time."""
+    last: dict[Value, int] = {}
+    for k, op in enumerate(block.ops):
+        for v in (*op.operands, *(v for b in op.regions for v in captured_values(b))):
+            last[v] = k
+    ends: dict[int, list[Value]] = {}
+    for v, k in last.items():
+        ends.setdefault(k, []).append(v)
+    made: set[Value] = set()
+    most = now = held_bytes
+    for k, op in enumerate(block.ops):
+        made.update(op.results)
+        now += sum(map(_size_bytes, op.results))
+        inner = [_needed_bytes(b, now + sum(map(_size_bytes, b.arguments))) for b in op.regions if op.definition.is_control]
+        most = max([most, now, *inner])
+        now -= sum(_size_bytes(v) for v in {*ends.get(k, ()), *(r for r in op.results if r not in last)} if v in made)
+    return most
 
 
 def _called(module: Module, block: Block) -> dict[str, Function]:
