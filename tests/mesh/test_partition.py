@@ -211,7 +211,7 @@ def test_what_was_dearer_is_told_and_the_network_decides() -> None:
     module = hlo.parse(text)
     (sum_of_results,) = partition(module, network=Network(1e-6, 1e9)).communications
     assert sum_of_results.kind == "all_reduce" and "all_gather of %a" in sum_of_results.alternative
-    assert "(dearer by " in str(sum_of_results)
+    assert "\n    dearer by " in str(sum_of_results)
     slow = partition(module, network=Network(0.0, 1e3)).communications
     assert [c.kind for c in slow] == ["all_reduce"] and "dearer by" in str(slow[0])
 

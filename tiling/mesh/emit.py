@@ -46,7 +46,8 @@ class Communication:
     def __str__(self) -> str:
         along = ", ".join(shown(self.digits))
         what = f"{self.kind} of {self.value} along {along}"
-        return f"{what}: each process sends {self.sent_bytes} bytes; {self.reason}{self.alternative}"
+        dearer = f"\n    {self.alternative}" if self.alternative else ""
+        return f"{what}: each process sends {self.sent_bytes} bytes; {self.reason}{dearer}"
 
 
 @dataclass

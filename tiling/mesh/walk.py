@@ -276,7 +276,7 @@ class Walk:
             return ""
         seconds, told = min(others)
         more = (seconds - best.seconds) * 1e6
-        return f" (dearer by {more:.3g} us: {', '.join(told) or 'nothing is sent, all is computed everywhere'})"
+        return f"dearer by {more:.3g} us: {', '.join(told) or 'nothing is sent, all is computed everywhere'}"
 
     def _exchanges(self, op: Op, c: _Choice) -> tuple[str, ...]:
         """What a way to compute an op sends."""
