@@ -137,6 +137,7 @@ def partition(
     argument 1: tensor<8x2xf32> as [{x}, {}], tensor<4x2xf32> each
     result 0: tensor<4x2xf32> as [{}, {}], tensor<4x2xf32> each
     all_reduce of %c along x: each process sends 32 bytes; stablehlo.dot_general folds over a loop that is spread
+        dearer by 20.1 us: all_gather of %a, all_gather of %b
     """
     made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes, given or {})) for wishes in WISHES]
     fits = [p for p in made if memory_bytes is None or p.peak_bytes <= memory_bytes]
