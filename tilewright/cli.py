@@ -49,6 +49,7 @@ _EXAMPLES = {
         "picture": ("picture reads examples/softmax.mlir --op reduce --at 3 -o reads.png",
                     "picture graph examples/encoder_block.mlir -o graph.svg"),
         "doctor": ("doctor",),
+        "calibrate": ("calibrate", "calibrate --mpi      (under mpiexec -n 2)"),
         "cache": ("cache", "cache prune --days 7 --max-bytes 500M", "cache clear"),
         "completion": ("completion bash > ~/.local/share/bash-completion/completions/tilewright",
                        "completion fish > ~/.config/fish/completions/tilewright.fish"),
@@ -126,6 +127,7 @@ def parser() -> argparse.ArgumentParser:
     c = command("plan", "print the fusions and tiles, and why they are what they are", [program])
     c.add_argument("--mesh", type=_axes, metavar="x=64,y=64",
                    help="what each process of a mesh holds, computes and sends, of a program with shardings")
+    c.add_argument("--memory", type=tool_options.size, metavar="N", help="with --mesh: what a process may hold, such as 500M")
     c = command("source", "print the generated source of every kernel", [program])
     c.add_argument("--stages", action="store_true", help="what each pass makes, where it changes something, before the source")
     c.add_argument("--kind", choices=("numba", "c"), default="numba", help="the language: numba's Python (default), or C")
@@ -192,6 +194,10 @@ def _call(args: argparse.Namespace) -> int:
             from tilewright.commands import processes as on_processes
 
             return on_processes.run(args, args.mesh, processes)
+        if args.command == "calibrate" and args.mpi:
+            from tilewright.commands import processes as on_processes
+
+            return on_processes.calibrate(args)
         if args.command == "plan" and args.mesh:
             from tilewright.commands import mesh_plan
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from codegen.call.processes import Processes
 from codegen.mpi.errors import MeshError
+from codegen.remembered.network import calibrated_network
 from hlo.module import Module
 from tiling import Plan
 from tiling.mesh import kept
@@ -83,7 +84,7 @@ class Mesh(Axes):
 
     def partitioned(self, module: Module, entry: str) -> Partitioned | None:
         """What each process runs of a program in the global view; None for one that is each process's already."""
-        return partition(module, entry, self) if has_annotations(module) else None
+        return partition(module, entry, self, calibrated_network()) if has_annotations(module) else None
 
     def join(
         self,
@@ -107,6 +108,8 @@ class Mesh(Axes):
             "version": _versions(), "mesh": str(self), "program": f"@{plan.program.name} of {text}",
             "machine that is planned for": str(plan.machine),
         }  # fmt: skip
+        if is_partitioned:
+            names["network that is planned for"] = str(calibrated_network())
         grid = (1, self.size) if is_partitioned else grid_of(plan.module, self)
         made = MpiProcesses(grid, compile, names, infeed)
         made.start(plan)

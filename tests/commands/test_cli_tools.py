@@ -76,7 +76,7 @@ def test_output_in_a_pipe_has_no_escape_codes(capsys: pytest.CaptureFixture[str]
 def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for command in ("run", "check", "maps", "plan", "source", "diff", "picture", "doctor", "cache", "completion"):
+    for command in ("run", "check", "maps", "plan", "source", "diff", "picture", "doctor", "calibrate", "cache", "completion"):
         assert command in script
     if shell == "bash" and shutil.which("bash"):
         probe = script + '\nCOMP_WORDS=(tilewright do); COMP_CWORD=1; _tilewright; echo "${COMPREPLY[@]}"'

@@ -42,6 +42,18 @@ def test_every_collective_is_the_simulated_grids(n: int, global_programs: tuple[
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
+@pytest.mark.jax
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+def test_functions_of_jax_are_what_they_are_on_one_device(n: int) -> None:
+    """Products in every sharding, layers, training steps, windows, stencils, sorts, gathers, transforms, experts, a ring."""
+    done = run(n, "-m", "tests.mesh.fifty")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["faults"]
+    assert len(found) == 76
+    assert {name: fault for name, fault in found.items() if fault} == {}
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
@@ -134,12 +146,27 @@ def test_an_error_of_all_is_told_once(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_pages_commands_run() -> None:
+def test_the_network_is_measured_and_planned_for(tmp_path: pathlib.Path) -> None:
+    done = run(2, "-m", "tilewright", "calibrate", "--mpi", "--json", XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["processes"] == 2 and 0 < found["latency_seconds"] < 1 and found["bytes_per_second"] > 0
+    shown = f"{found['latency_seconds'] * 1e6:.3g} us for a step, {found['bytes_per_second'] / 1e9:.3g} GB/s"
+    plan = run(1, "-m", "tilewright", "plan", "--mesh", "x=2,y=2", "examples/mesh/mlp.mlir", XDG_CACHE_HOME=str(tmp_path))
+    assert f"of the network: {shown}" in plan.stdout
+    alone = run(1, "-m", "tilewright", "calibrate", "--mpi")
+    assert alone.returncode == 2 and alone.stderr.count("between two processes at least") == 1
+
+
+@pytest.mark.jax
+@pytest.mark.slow
+def test_the_pages_commands_run(tmp_path: pathlib.Path) -> None:
     page = (ROOT / "docs" / "howto-mesh.md").read_text("utf-8")
     commands = re.findall(r"^    mpiexec -n (\d+) (.+)$", page, re.M)
-    assert len(commands) == 3
+    assert len(commands) == 5
     for n, command in commands:
         words = command.split()
         assert words[0] in ("tilewright", "python")
-        done = run(int(n), *(["-m", "tilewright", *words[1:]] if words[0] == "tilewright" else words[1:]))
+        program = ["-m", "tilewright", *words[1:]] if words[0] == "tilewright" else words[1:]
+        done = run(int(n), *program, XDG_CACHE_HOME=str(tmp_path))
         assert done.returncode == 0, f"{command}: {done.stderr}"

@@ -61,13 +61,17 @@ def test_a_body_for_one_process_is_taken_as_it_is() -> None:
           %1 = "stablehlo.all_reduce"(%b) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
             stablehlo.return %s : tensor<f32> }) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
             replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-          sdy.return %1 : tensor<4x8xf32>
+          %2 = func.call @twice(%1) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+          sdy.return %2 : tensor<4x8xf32>
         } : (tensor<8x16xf32>) -> tensor<8x8xf32>
-        return %0 : tensor<8x8xf32> } }"""
+        return %0 : tensor<8x8xf32> }
+      func.func private @twice(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+        %0 = stablehlo.add %a, %a : tensor<4x8xf32>
+        return %0 : tensor<4x8xf32> } }"""
     made = partition(hlo.parse(text))
     x = np.arange(128, dtype=np.float32).reshape(8, 16)
     (found,) = on_a_grid(made, (x,))
-    assert np.array_equal(found, x[:, :8] + x[:, 8:])
+    assert np.array_equal(found, 2 * (x[:, :8] + x[:, 8:]))
     assert [str(s) for s in made.results] == ["[{x}, {}]"]
 
 
@@ -194,6 +198,32 @@ def test_a_mesh_of_one_process_holds_everything() -> None:
     program = next(p for p in PROGRAMS if p.name == "MLP, data and tensor parallel")
     made = partition(hlo.parse(program.text), mesh=Mesh({"x": 1, "y": 1}))
     assert made.mesh.size == 1 and not made.communications and all(s.is_whole for s in (*made.arguments, *made.results))
+
+
+def test_what_was_dearer_is_told_and_the_network_decides() -> None:
+    """A product whose factors are both in parts of what is summed: a sum of results, or the factors gathered."""
+    text = """module { sdy.mesh @m = <["x"=4]>
+      func.func @main(%a: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}]>},
+                      %b: tensor<64x4xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>})
+          -> (tensor<64x4xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {}]>}) {
+        %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x4xf32>) -> tensor<64x4xf32>
+        return %r : tensor<64x4xf32> } }"""
+    module = hlo.parse(text)
+    (sum_of_results,) = partition(module, network=Network(1e-6, 1e9)).communications
+    assert sum_of_results.kind == "all_reduce" and "all_gather of %a" in sum_of_results.alternative
+    assert "\n    dearer by " in str(sum_of_results)
+    slow = partition(module, network=Network(0.0, 1e3)).communications
+    assert [c.kind for c in slow] == ["all_reduce"] and "dearer by" in str(slow[0])
+
+
+def test_memory_is_a_limit() -> None:
+    program = next(p for p in PROGRAMS if p.name == "MLP, tensor parallel")
+    made = partition(hlo.parse(program.text))
+    held = 4 * (8 * 16 + 16 * 8 + 8 * 16)
+    assert made.peak_bytes == held + 4 * (8 * 16 + 8 * 16)  # with the partial sums and the sums
+    assert partition(hlo.parse(program.text), memory_bytes=made.peak_bytes).peak_bytes <= made.peak_bytes
+    with pytest.raises(AnnotationError, match=r"expected at most 1000 bytes for each process, found .* at least"):
+        partition(hlo.parse(program.text), memory_bytes=1000)
 
 
 def test_a_mesh_of_thousands_is_planned_for_without_it(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:

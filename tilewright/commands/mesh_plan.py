@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from codegen.remembered.network import calibrated_network
 from hlo.errors import TilewrightError
 from hlo.module import Module
 from tilewright.commands import programs, report
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.partition import Partitioned, partition
+from tiling.mesh.shardings import shown
 from tiling.words import amount
 
 __all__ = ["run"]
@@ -21,7 +23,7 @@ def run(args: argparse.Namespace, axes: dict[str, int]) -> int:
     """Prints the partition of a program in the global view for a mesh, and how it grows to it."""
     module = programs.load(args.file)
     function = programs.entry_of(module, args.entry, args.file)
-    made = partition(module, function.name, Mesh(axes))
+    made = partition(module, function.name, Mesh(axes), calibrated_network(), memory_bytes=args.memory)
     growth = list(_growth(module, function.name, axes, made))
     if args.json:
         document = {
@@ -29,8 +31,8 @@ def run(args: argparse.Namespace, axes: dict[str, int]) -> int:
             "arguments": [str(s) for s in made.arguments], "results": [str(s) for s in made.results],
             "communications": [
                 {
-                    "kind": c.kind, "along": [str(d) for d in c.digits], "value": c.value, "sent_bytes": c.sent_bytes,
-                    "reason": c.reason,
+                    "kind": c.kind, "along": shown(c.digits), "value": c.value, "sent_bytes": c.sent_bytes,
+                    "reason": c.reason, "alternative": c.alternative,
                 }
                 for c in made.communications
             ],
@@ -39,13 +41,15 @@ def run(args: argparse.Namespace, axes: dict[str, int]) -> int:
         print(json.dumps(report.jsonable(document), indent=2, allow_nan=False))
         return 0
     print(report.printable(made.explain()))
-    print("\nprocesses  each holds  each sends  in collectives  predicted  of it work")
+    print(f"\nof the network: {calibrated_network()}")
+    print("processes  each holds   at most  each sends  in collectives  predicted  of it work")
     for row in growth:
         if "reason" in row:
             print(report.printable(f"{row['processes']:9}  {row['reason']}"))
             continue
         print(
-            f"{row['processes']:9}  {amount(row['held_bytes']):>10}  {amount(row['sent_bytes']):>10}  {row['collectives']:14}"
+            f"{row['processes']:9}  {amount(row['held_bytes']):>10}  {amount(row['peak_bytes']):>8}"
+            f"  {amount(row['sent_bytes']):>10}  {row['collectives']:14}"
             f"  {report.seconds_text(row['seconds']):>9}  {row['work_seconds'] / row['seconds'] if row['seconds'] else 1:9.0%}"
         )
     return 0
@@ -63,11 +67,12 @@ def _growth(module: Module, entry: str, axes: dict[str, int], made: Partitioned)
         if mesh.size == 1:
             continue
         try:
-            found = made if step == axes else partition(module, entry, mesh)
+            found = made if step == axes else partition(module, entry, mesh, calibrated_network())
         except TilewrightError as e:
             yield {"mesh": step, "processes": mesh.size, "reason": str(e)}
             continue
         yield {
-            "mesh": step, "processes": mesh.size, "held_bytes": found.held_bytes, "sent_bytes": found.sent_bytes,
+            "mesh": step, "processes": mesh.size, "held_bytes": found.held_bytes,
+            "peak_bytes": found.peak_bytes, "sent_bytes": found.sent_bytes,
             "collectives": len(found.communications), "seconds": found.seconds, "work_seconds": found.work_seconds,
         }  # fmt: skip

@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ import codegen
 import interp
 from codegen.mpi.channel import the_channel
 from codegen.mpi.errors import PeerError
+from codegen.mpi.measure import measure_network
 from codegen.mpi.mesh import Mesh
+from codegen.remembered.network import remember_network
 from hlo.module import Function, Module, walk
 from tilewright.check import Comparison, compare
 from tilewright.commands import programs, report
 from tilewright.inputs import InputError, random_arrays, read_arrays, write_arrays
 from tiling.mesh.annotations import has_annotations, meshes_of
 
-__all__ = ["run"]
+__all__ = ["calibrate", "run"]
 
 _FAILED = 2
 
@@ -41,6 +44,18 @@ def run(args: argparse.Namespace, axes: dict[str, int] | None, started: int) -> 
             raise
         return _FAILED
     return max(codes)
+
+
+def calibrate(args: argparse.Namespace) -> int:
+    """Measures the network, keeps what was found on each machine, and prints it once."""
+    channel = the_channel()
+    network = measure_network(channel)
+    remember_network(network)
+    channel.gather(None)
+    if channel.rank == 0:
+        document = {"schema": "tilewright.calibrate.network/1", "processes": channel.size, **asdict(network)}
+        print(json.dumps(document, indent=2) if args.json else f"{channel.size} processes: {network}")
+    return 0
 
 
 def _run(args: argparse.Namespace, axes: dict[str, int] | None, started: int) -> int:

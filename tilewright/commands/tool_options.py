@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-__all__ = ["PICTURES", "add_commands", "entry_options"]
+__all__ = ["PICTURES", "add_commands", "entry_options", "size"]
 
 
 def _index(text: str) -> tuple[int, ...]:
@@ -25,7 +25,8 @@ def _days(text: str) -> float:
     return days
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """Bytes, as people write them. Raises ArgumentTypeError for what is none."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in "KMG" else (text, "")
     if not number.isdecimal():
         raise argparse.ArgumentTypeError(f"expected bytes, such as 500M, found {text!r}")
@@ -69,10 +70,13 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     c.set_defaults(file="tilewright passes")
     c = command("doctor", "show versions, CPU features, threads and the cache, and try a kernel", [json_option])
     c.set_defaults(file="tilewright doctor")
+    c = command("calibrate", "measure this machine, or with --mpi the network between processes, for later plans", [json_option])
+    c.add_argument("--mpi", action="store_true", help="the network between the processes that mpiexec has started")
+    c.set_defaults(file="tilewright calibrate")
     c = command("cache", "show the kernel cache, prune it, or clear it", [json_option])
     c.add_argument("action", nargs="?", default="show", choices=["show", "prune", "clear"], help="what to do (default: show)")
     c.add_argument("--days", type=_days, default=30.0, metavar="N", help="prune: remove what is older (default: 30)")
-    c.add_argument("--max-bytes", type=_size, metavar="N", help="prune: remove the oldest until this many are left, such as 500M")
+    c.add_argument("--max-bytes", type=size, metavar="N", help="prune: remove the oldest until this many are left, such as 500M")
     c.set_defaults(file="tilewright cache")
     c = command("completion", "print a completion script: source <(tilewright completion bash)", [])
     c.add_argument("shell", choices=["bash", "zsh", "fish"])

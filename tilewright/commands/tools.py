@@ -12,6 +12,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,21 @@ def show_passes(args: argparse.Namespace) -> int:
         "\nkernels: typed statements, of which numba source and C are prints. To see what each pass makes: tilewright source"
         "\nFILE --stages; to leave optional ones out: TILEWRIGHT_SKIP=NAME,…"
     )
+    return 0
+
+
+# ---------------------------------------------------------------- calibrate
+
+
+def calibrate(args: argparse.Namespace) -> int:
+    """`tilewright calibrate`: measures the machine, and keeps what was found for later plans."""
+    from codegen.tune import calibrate as measuring
+
+    machine = measuring.calibrate()
+    if args.json:
+        _print_json({"schema": "tilewright.calibrate/1", "machine": str(machine), **asdict(machine)})
+    else:
+        print(report.printable(str(machine)))
     return 0
 
 
@@ -309,6 +325,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "picture": picture,
     "explore": explore,
     "doctor": doctor,
+    "calibrate": calibrate,
     "cache": cache,
     "completion": completion,
 }

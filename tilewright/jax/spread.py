@@ -15,6 +15,7 @@ import numpy as np
 import codegen
 from codegen.call.processes import Processes
 from codegen.mpi.mesh import Mesh
+from codegen.remembered.network import calibrated_network
 from hlo.module import Module
 from tilewright.jax.lowering import lower_all
 from tilewright.jax.signatures import array, foreign
@@ -53,7 +54,7 @@ class _Global:
     given: Mapping[int, Sharding]
 
     def partitioned(self, module: Module, entry: str) -> Partitioned:
-        return partition(module, entry, self.mesh, given=self.given)
+        return partition(module, entry, self.mesh, calibrated_network(), self.given)
 
     def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], is_partitioned: bool = False) -> Processes:
         return self.mesh.join(plan, compile, is_partitioned)

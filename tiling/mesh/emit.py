@@ -16,10 +16,15 @@ from hlo.types import ELEMENT_TYPES, TensorType
 from tiling.mesh.moves import Move
 from tiling.mesh.shardings import Digit, groups_along, shown
 
-__all__ = ["INDEX", "Communication", "Emitter", "resized"]
+__all__ = ["INDEX", "Communication", "Emitter", "named", "resized"]
 
 INDEX = TensorType((), ELEMENT_TYPES["i32"])
 _BOOLEAN = ELEMENT_TYPES["i1"]
+
+
+def named(v: Value) -> str:
+    """A value's name, or its type where it has none."""
+    return f"%{v.name}" if v.name else str(v.type)
 
 
 def resized(t: TensorType, dim: int, size: int) -> TensorType:
@@ -36,10 +41,13 @@ class Communication:
     sent_bytes: int
     value: str
     reason: str
+    alternative: str = ""  # what was dearer
 
     def __str__(self) -> str:
         along = ", ".join(shown(self.digits))
-        return f"{self.kind} of {self.value} along {along}: each process sends {self.sent_bytes} bytes; {self.reason}"
+        what = f"{self.kind} of {self.value} along {along}"
+        dearer = f"\n    {self.alternative}" if self.alternative else ""
+        return f"{what}: each process sends {self.sent_bytes} bytes; {self.reason}{dearer}"
 
 
 @dataclass
@@ -50,6 +58,7 @@ class Emitter:
     block: Block
     told: list[Communication]
     channels: Callable[[], int]
+    alternative: str = ""
     _numbers: dict[tuple[Digit, ...], Value] = field(default_factory=dict)
 
     def op(
@@ -97,8 +106,8 @@ class Emitter:
 
     def told_of(self, kind: str, digits: tuple[Digit, ...], sent_bytes: int, value: Value, reason: str) -> None:
         """Notes a collective."""
-        name = f"%{value.name}" if value.name else str(value.type)
-        self.told.append(Communication(kind, digits, sent_bytes, name, reason))
+        name = named(value)
+        self.told.append(Communication(kind, digits, sent_bytes, name, reason, self.alternative))
 
     # ------------------------------------------------------------ moves
 

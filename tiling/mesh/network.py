@@ -15,6 +15,9 @@ class Network:
     bytes_per_second: float = 1e9
     work_per_second: float = 4e9
 
+    def __str__(self) -> str:
+        return f"{self.latency_seconds * 1e6:.3g} us for a step, {self.bytes_per_second / 1e9:.3g} GB/s"
+
     def seconds(self, sent_bytes: float, members: int) -> float:
         """What a collective of so many members takes in which each sends so many bytes.
 

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 
 from hlo.attributes import TypedInteger
-from hlo.module import Block, Function, Module, Op
+from hlo.calls import callees
+from hlo.clone import captured_values
+from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.registry import definition
 from hlo.types import TensorType
 from hlo.verify import verify
+from tiling.mesh.annotations import AnnotationError
 from tiling.mesh.arrays import Exchange, ShardedArray, ShardingError
 from tiling.mesh.emit import Communication, Emitter
 from tiling.mesh.mesh import Mesh
@@ -54,6 +57,12 @@ class Partitioned:
         """The bytes of a process's tiles of arguments and results."""
         rows = [*zip(self.arguments, self.argument_types, strict=True), *zip(self.results, self.result_types, strict=True)]
         return sum(s.local_type(t).size_bytes for s, t in rows)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes of values that a process needs at a time, were every op a step of its own."""
+        body = self.module.entry.body
+        return _needed_bytes(body, sum(_size_bytes(a) for a in body.arguments))
 
     @property
     def sent_bytes(self) -> int:
@@ -106,13 +115,14 @@ class Partitioned:
 
 def partition(
     module: Module, entry: str = "main", mesh: Mesh | None = None, network: Network | None = None,
-    given: Mapping[int, Sharding] | None = None,
+    given: Mapping[int, Sharding] | None = None, memory_bytes: int | None = None,
 ) -> Partitioned:  # fmt: skip
     """What each process of the module's mesh runs. A mesh that is given takes the place of the module's, of the same axes.
 
-    `given` says how arguments come for which the module says nothing.
+    `given` says how arguments come for which the module says nothing. Of the ways that are tried the quickest is taken whose
+    values fit into `memory_bytes` of each process.
 
-    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh.
+    Raises AnnotationError (a TilewrightError) for shardings that mean nothing on the mesh, and where no way fits.
 
     >>> import hlo
     >>> text = '''module { sdy.mesh @m = <["x"=2]>
@@ -127,9 +137,14 @@ def partition(
     argument 1: tensor<8x2xf32> as [{x}, {}], tensor<4x2xf32> each
     result 0: tensor<4x2xf32> as [{}, {}], tensor<4x2xf32> each
     all_reduce of %c along x: each process sends 32 bytes; stablehlo.dot_general folds over a loop that is spread
+        dearer by 20.1 us: all_gather of %a, all_gather of %b
     """
     made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes, given or {})) for wishes in WISHES]
-    return min(made, key=lambda p: p.seconds)
+    fits = [p for p in made if memory_bytes is None or p.peak_bytes <= memory_bytes]
+    if not fits:
+        least = min(p.peak_bytes for p in made)
+        raise AnnotationError(f"expected at most {memory_bytes} bytes for each process, found {least} at least")
+    return min(fits, key=lambda p: p.seconds)
 
 
 WISHES = ("none", "moves", "all")
@@ -163,13 +178,50 @@ def _partitioned(whole: Written) -> Partitioned:
     block.ops.append(Op(definition("func.return"), results))
     entry = Function("main", block, result_types=tuple(v.type for v in results))
     attributes = {f"mhlo.num_{what}": TypedInteger(n, "i32") for what, n in (("partitions", whole.mesh.size), ("replicas", 1))}
-    made = Module({"main": entry}, whole.module.name, attributes)
+    made = Module({"main": entry, **_called(whole.module, block)}, whole.module.name, attributes)
     verify(made)
     return Partitioned(
         made, whole.mesh, tuple(given), tuple(shardings), tuple([a.tensor for a in program.arguments]),
         tuple([r.tensor for r in program.results]), tuple(whole.told), tuple(whole.kept_whole), _seconds(whole),
         whole.work_seconds,
     )  # fmt: skip
+
+
+def _size_bytes(v: Value) -> int:
+    return v.type.size_bytes if isinstance(v.type, TensorType) and v.type.is_static else 0
+
+
+def _needed_bytes(block: Block, held_bytes: int) -> int:
+    """The most bytes that are in use at a time; `held_bytes` are those that are there all the time."""
+    last: dict[Value, int] = {}
+    for k, op in enumerate(block.ops):
+        for v in (*op.operands, *(v for b in op.regions for v in captured_values(b))):
+            last[v] = k
+    ends: dict[int, list[Value]] = {}
+    for v, k in last.items():
+        ends.setdefault(k, []).append(v)
+    made: set[Value] = set()
+    most = now = held_bytes
+    for k, op in enumerate(block.ops):
+        made.update(op.results)
+        now += sum(map(_size_bytes, op.results))
+        inner = [_needed_bytes(b, now + sum(map(_size_bytes, b.arguments))) for b in op.regions if op.definition.is_control]
+        most = max([most, now, *inner])
+        now -= sum(_size_bytes(v) for v in {*ends.get(k, ()), *(r for r in op.results if r not in last)} if v in made)
+    return most
+
+
+def _called(module: Module, block: Block) -> dict[str, Function]:
+    """The functions that bodies for one process, which stay as they are, call."""
+    found: dict[str, Function] = {}
+    todo = [block]
+    while todo:
+        names = {name for op in walk(todo.pop()) for name in callees(op)} - found.keys()
+        if "main" in names:
+            raise AnnotationError("a body for one process calls @main, which is the name of what each process runs")
+        found |= {name: module.functions[name] for name in sorted(names)}
+        todo += [module.functions[name].body for name in sorted(names) if not module.functions[name].is_declaration]
+    return found
 
 
 def _seconds(whole: Written) -> float:

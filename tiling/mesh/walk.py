@@ -21,7 +21,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import TensorType
 from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
-from tiling.mesh.emit import Emitter, resized
+from tiling.mesh.emit import Emitter, named, resized
 from tiling.mesh.groups import COLLECTIVES
 from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import Move as MoveOfTiles
@@ -263,6 +263,30 @@ class Walk:
                         choices.append(choice)
         best = min(choices, key=lambda c: c.seconds, default=None)
         special = min(self._specials(op, hint), key=lambda s: s.seconds, default=None)
+        if best is not None and special is None:
+            self.emit.alternative = self._dearer(op, best, choices)
+        self._take(op, loops, best, special)
+        self.emit.alternative = ""
+
+    def _dearer(self, op: Op, best: _Choice, choices: Sequence[_Choice]) -> str:
+        """The cheapest of the other ways that send something else."""
+        own = self._exchanges(op, best)
+        others = [(c.seconds, told) for c in choices if (told := self._exchanges(op, c)) != own]
+        if not others:
+            return ""
+        seconds, told = min(others)
+        more = (seconds - best.seconds) * 1e6
+        return f"dearer by {more:.3g} us: {', '.join(told) or 'nothing is sent, all is computed everywhere'}"
+
+    def _exchanges(self, op: Op, c: _Choice) -> tuple[str, ...]:
+        """What a way to compute an op sends."""
+        rows = [(v, s) for v, s in zip(op.operands, c.operands, strict=True) if v in self.held and (v, s) not in self.known]
+        made = [f"{m.kind} of {named(v)}" for v, s in rows for m in _moves(self.sharding(v), s, v) if m.kind != "slice"]
+        made += [f"halo of {named(op.operands[k])}" for k, _ in c.windows]
+        return (*made, *(["all_reduce" if c.scattered is None else "reduce_scatter"] if c.partial else []))
+
+    def _take(self, op: Op, loops: Loops | Declined, best: _Choice | None, special: Special | None) -> None:
+        """Appends what was chosen."""
         if special is not None and (best is None or special.seconds < best.seconds):
             given = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, special.operands, strict=True)]
             made = special.build(self.emit, given)
