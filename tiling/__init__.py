@@ -2,7 +2,9 @@
 
 from tiling.choices.valid_tilings import Tiling, powers_of_two, valid_tilings
 from tiling.files.isl_schedule import isl_schedule
+from tiling.files.loops import LoopsError, loops_text
 from tiling.files.mlir import as_mlir
+from tiling.files.parse_loops import parse_loops
 from tiling.files.plan_file import PlanFileError, load_plan
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
@@ -37,6 +39,7 @@ __all__ = [
     "FoldStep",
     "Fusion",
     "Loop",
+    "LoopsError",
     "Machine",
     "Nest",
     "Obligation",
@@ -61,7 +64,9 @@ __all__ = [
     "exact_tile",
     "isl_schedule",
     "load_plan",
+    "loops_text",
     "operand_tiles",
+    "parse_loops",
     "plan",
     "powers_of_two",
     "prove",

@@ -11,7 +11,7 @@ from codegen.call.program.whole_loops import with_whole_loops
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from hlo import Module
-from tiling import Buffer, Machine, plan
+from tiling import Buffer, Machine, Plan, plan
 
 # Two machines that no setting, calibration or computer changes: vectors of AVX2 on two cores, of AVX-512 on sixteen.
 MACHINES = {
@@ -55,11 +55,16 @@ def digest(text: str) -> str:
 def printed(module: Module, machine: str = "avx2") -> Print:
     """What the compiler makes of the module's main function on a machine of `MACHINES`; nothing is compiled."""
     made = plan(module, "main", MACHINES[machine], supports)
+    sources = kernels(made)
+    counts = f"{len(sources)} kernels, {len(made.fallbacks)} evaluated"
+    return Print(str(module), "\n\n".join(p.explain() for p in made.nested()), "\n\n".join(sources), counts)
+
+
+def kernels(made: Plan) -> list[str]:
+    """The kernels of a plan, those of its loops' bodies too."""
     assembly = Assembly(made)
     computes = [n for n in below(with_whole_loops(assembly.nodes, assembly.sizes)) if isinstance(n, Compute)]
-    kernels = "\n\n".join(_kernel(n.name, n.source) for n in computes)
-    counts = f"{len(computes)} kernels, {len(made.fallbacks)} evaluated"
-    return Print(str(module), "\n\n".join(p.explain() for p in made.nested()), kernels, counts)
+    return [_kernel(n.name, n.source) for n in computes]
 
 
 def _kernel(name: str, source: PhaseSource) -> str:

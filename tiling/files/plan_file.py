@@ -4,9 +4,9 @@
     load_plan("plan.json")            an equal plan, made without a search
 
 A file is complete: the program's text, the machine, the pins of all kernels, the orders of loops that were chosen by hand, and
-every decision. The plan itself (tiles, loops, buffers, reuses, estimates, edges with reasons) is in it, too, for whoever compares
-plans or takes them elsewhere; what is read back is compared with it, word for word, so a file never stands for another plan than
-it shows.
+every decision; loops that a person edited are there as text (`tiling.files.loops`). The plan itself (tiles, loops, buffers,
+reuses, estimates, edges with reasons) is in it, too, for whoever compares plans or takes them elsewhere; what is read back is
+compared with it, word for word, so a file never stands for another plan than it shows.
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ import difflib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from hlo.errors import TilewrightError
+from hlo.module import Value
 from hlo.text import parse
+from tiling.files.loops import LoopsError, Table, loops_text
+from tiling.files.parse_loops import parse_loops
 from tiling.files.record import parsed_record, record_of
 from tiling.loops.ir import Nest
 from tiling.machine import Machine
 from tiling.passing import skipped
 from tiling.planning.cost import CostModel, has_own_model
-from tiling.planning.edit import with_loop_order
+from tiling.planning.edit import with_loop_order, with_schedules
 from tiling.planning.model import Plan, save_plan
 from tiling.planning.planner import all_ops, plan
 from tiling.program.expand import Supports
 
-__all__ = ["SCHEMA", "PlanFileError", "known_rules", "load_plan", "plan_from_text", "plan_text"]
+__all__ = ["SCHEMA", "PlanFileError", "all_loops", "known_rules", "load_plan", "plan_from_text", "plan_text", "with_loops"]
 
-SCHEMA = "tilewright.plan_file/1"
+SCHEMA = "tilewright.plan_file/2"
 
 known_rules: dict[str, Supports] = {"all": all_ops}
 """What may say which ops are planned, by the name that files have; `codegen` adds its own (`kernels`)."""
@@ -62,15 +65,19 @@ def plan_text(made: Plan) -> str:
         "skipped": sorted(skipped()),
         "record": record_of(made),
         "orders": [],
+        "loops": [],
         "plan": made.to_json(),
         "reuses": _reuses(made),
     }
-    orders = list(_orders(made))
-    for tried in ([], orders):  # most orders of loops are the planner's own
-        text = json.dumps({**document, "orders": tried}, indent=1)
+    reason: TilewrightError | None = None
+    attempts: tuple[dict[str, Callable[[Plan], list[Any]]], ...] = (
+        {}, {"orders": _orders}, {"loops": all_loops}
+    )
+    for edits in attempts:  # most loops are the planner's own
         try:
+            text = json.dumps({**document, **{k: find(made) for k, find in edits.items()}}, indent=1)
             plan_from_text(text, _model(made))
-        except PlanFileError as error:
+        except (PlanFileError, LoopsError) as error:
             reason = error
             continue
         return text
@@ -139,9 +146,9 @@ def plan_from_text(text: str, cost_model: CostModel | None = None) -> Plan:
         record = parsed_record(document["record"])
         module = parse(document["module"])
         made = plan(module, document["entry"], machine, rules, record.all_pins(), cost_model=cost_model)
-        made = record.applied_to(made)
         for value, order in document["orders"]:
             made = with_loop_order(made, value, order)
+        made = record.applied_to(with_loops(made, document["loops"]))
         expected = {"plan": document["plan"], "reuses": document["reuses"]}
     except TilewrightError as error:
         raise PlanFileError(f"no plan: {error}") from error
@@ -169,13 +176,41 @@ def _machine(row: dict[str, Any]) -> Machine:
     return Machine(**row)
 
 
-def _orders(made: Plan) -> Iterator[tuple[str, list[str]]]:
+def _orders(made: Plan) -> list[tuple[str, list[str]]]:
     """The nests whose loops stand in an order that a person chose: a value of each, and its loops."""
-    for f in made.fusions:
-        for phase in f.schedule.phases:
-            for step in phase.steps:
-                if isinstance(step, Nest) and step.order_is_fixed and step.values:
-                    yield made.names.of(next(iter(step.values))), [x.variable.name.partition("_")[0] for x in step.loops]
+    return [
+        (made.names.of(next(iter(step.values))), [x.variable.name.partition("_")[0] for x in step.loops])
+        for f in made.fusions for phase in f.schedule.phases for step in phase.steps
+        if isinstance(step, Nest) and step.order_is_fixed and step.values
+    ]  # fmt: skip
+
+
+Loops = tuple[dict[str, str], list[tuple[str, str]]]
+
+
+def all_loops(made: Plan) -> list[Loops]:
+    """(names of values, [(name of a fusion, text of its loops)]) of the plan and of those of its regions.
+
+    A value is written as `tiling.files.loops` writes it.
+    """
+    rows = []
+    for p in made.nested():
+        shown = Table(p).shown
+        names = {shown[v]: name for v, name in p.names.known.items() if v in shown}
+        rows.append((names, [(f.name, loops_text(p, f.name)) for f in p.fusions]))
+    return rows
+
+
+def with_loops(made: Plan, rows: Sequence[Loops]) -> Plan:
+    """The plan with these names and loops in the place of those that the planner found. Raises LoopsError."""
+    if not rows:
+        return made
+    found = {}
+    for p, (names, texts) in zip(made.nested(), rows, strict=True):
+        values = {text: v for v, text in Table(p).shown.items() if isinstance(v, Value)}
+        p.names.take({values[text]: name for text, name in names.items()})
+        found.update({(p, name): parse_loops(text, p) for name, text in texts})
+    return with_schedules(made, found)
 
 
 def _reuses(made: Plan) -> list[list[object]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tiling.loops.stage import Stage
+from tiling.planning.cost import Estimate
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 
 __all__ = ["Record", "parsed_record", "record_of"]
@@ -21,21 +23,24 @@ class Record:
     pins: tuple[Pin, ...]
     decisions: tuple[Decision, ...]
     looked_at: tuple[int, ...]
+    stages: tuple[tuple[str, ...], ...]  # of each fusion, in the order in which they came together
+    estimates: tuple[Estimate, ...]
     regions: tuple[tuple[Record, ...], ...]
 
     def all_pins(self) -> tuple[Pin, ...]:
         return (*self.pins, *(p for row in self.regions for r in row for p in r.all_pins()))
 
     def applied_to(self, made: Plan) -> Plan:
-        """The plan with its decisions and counts. Raises ValueError where it is another program's."""
+        """The plan with its decisions, counts, orders and estimates. Raises ValueError where it is another program's."""
         if len(made.fusions) != len(self.looked_at) or [len(c.regions) for c in made.controls] != [len(r) for r in self.regions]:
             raise ValueError("the record has other steps")
-        counts = dict(zip(made.fusions, self.looked_at, strict=True))
+        found = zip(made.fusions, self.looked_at, self.stages, self.estimates, strict=True)
+        own = {f: replace(f, candidates=n, stages=_ordered(made, f, names), estimate=e) for f, n, names, e in found}
         below = dict(zip(made.controls, self.regions, strict=True))
         steps: list[Fusion | EvaluatorStep | ControlStep] = []
         for s in made.steps:
             if isinstance(s, Fusion):
-                steps.append(replace(s, candidates=counts[s]))
+                steps.append(own[s])
             elif isinstance(s, ControlStep):
                 rows = zip(s.regions, below[s], strict=True)
                 steps.append(replace(s, regions=tuple(replace(r, plan=record.applied_to(r.plan)) for r, record in rows)))
@@ -51,10 +56,20 @@ def record_of(made: Plan, path: tuple[int, ...] = ()) -> dict[str, object]:
         "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path), list(p.strips)] for p in made.pins() if not p.region],
         "decisions": [asdict(d) for d in made.decisions],
         "looked_at": [f.candidates for f in made.fusions],
+        "stages": [[made.names.stage(s) for s in f.stages] for f in made.fusions],
+        "estimates": [asdict(f.estimate) for f in made.fusions],
         "regions": [
             [record_of(r.plan, (*path, number[c.op], k)) for k, r in enumerate(c.regions)] for c in made.controls
         ],
     }
+
+
+def _ordered(made: Plan, fusion: Fusion, names: tuple[str, ...]) -> tuple[Stage, ...]:
+    """The stages of a fusion in this order: pins say what is in a kernel, not how it came together, which its loops tell."""
+    found = {made.names.stage(s): s for s in fusion.stages}
+    if sorted(found) != sorted(names):
+        raise ValueError(f"{fusion.name}: the record has the stages {', '.join(names)}; there is {', '.join(found)}")
+    return tuple([found[n] for n in names])
 
 
 def parsed_record(document: dict[str, Any]) -> Record:
@@ -64,4 +79,6 @@ def parsed_record(document: dict[str, Any]) -> Record:
     looked_at = tuple(int(n) for n in document["looked_at"])
     if len(looked_at) != sum(not p.strips for p in pins):
         raise ValueError("as many counts as fusions")
-    return Record(pins, decisions, looked_at, tuple(tuple(map(parsed_record, row)) for row in document["regions"]))
+    stages = tuple(tuple(map(str, row)) for row in document["stages"])
+    estimates = tuple(Estimate(**row) for row in document["estimates"])
+    return Record(pins, decisions, looked_at, stages, estimates, tuple(tuple(map(parsed_record, r)) for r in document["regions"]))

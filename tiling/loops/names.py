@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from hlo.errors import Declined
@@ -63,6 +63,16 @@ class Names:
             name = self._unique((_harmless(v.op.definition.mnemonic) if v.op is not None else "arg") + "_1")
         self._names[v] = name
         return name
+
+    @property
+    def known(self) -> dict[Value, str]:
+        """The names that were asked for so far."""
+        return dict(self._names)
+
+    def take(self, names: Mapping[Value, str]) -> None:
+        """Has values be called so from now on: names depend on the order in which they are asked for."""
+        self._names.update(names)
+        self._taken.update(names.values())
 
     def _unique(self, wanted: str) -> str:
         name = wanted

@@ -6,23 +6,35 @@ with_schedule(plan, "k0_add_1", schedule)         ->   the same plan with anothe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tiling.loops.ir import Contract, LoopKind, Nest, Schedule
-from tiling.planning.model import Fusion, Plan
+from tiling.planning.cost import estimate
+from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Plan
 
-__all__ = ["with_loop_order", "with_schedule"]
+__all__ = ["with_loop_order", "with_schedule", "with_schedules"]
 
 
 def with_schedule(plan: Plan, fusion: str, schedule: Schedule) -> Plan:
-    """The plan with another schedule for the fusion of that name. Raises KeyError, naming what there is, for any other."""
+    """The plan with another schedule, weighed, for the fusion of that name. Raises KeyError, with what there is, for others."""
     if fusion not in {f.name for f in plan.fusions}:
         raise KeyError(f"no fusion {fusion!r}; there is {', '.join(f.name for f in plan.fusions)}")
-    steps = tuple(
-        replace(s, schedule=schedule) if isinstance(s, Fusion) and s.name == fusion else s for s in plan.steps
-    )
-    return replace(plan, steps=steps)
+    return with_schedules(plan, {(plan, fusion): schedule})
+
+
+def with_schedules(plan: Plan, schedules: Mapping[tuple[Plan, str], Schedule]) -> Plan:
+    """The plan with other schedules for fusions of it and of its regions, by their plan and their name."""
+    steps: list[Fusion | EvaluatorStep | ControlStep] = []
+    for s in plan.steps:
+        if isinstance(s, Fusion) and (plan, s.name) in schedules:
+            schedule = schedules[plan, s.name]
+            steps.append(replace(s, schedule=schedule, estimate=estimate(schedule, plan.machine)))
+        elif isinstance(s, ControlStep):
+            steps.append(replace(s, regions=tuple([replace(r, plan=with_schedules(r.plan, schedules)) for r in s.regions])))
+        else:
+            steps.append(s)
+    return replace(plan, steps=tuple(steps))
 
 
 def with_loop_order(plan: Plan, value: str, order: Sequence[str]) -> Plan:

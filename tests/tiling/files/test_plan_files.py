@@ -106,7 +106,7 @@ def test_other_files_are_refused_with_what_differs(tmp_path: pathlib.Path, monke
     for content, message in (
         ("", "no plan: Expecting value"),
         ("[]", "it has no schema"),
-        (changed(schema="tilewright.plan_file/2"), "its form is tilewright.plan_file/2, this version reads"),
+        (changed(schema="tilewright.plan_file/1"), "its form is tilewright.plan_file/1, this version reads"),
         (changed(rules="mine"), "made with the rules 'mine'; there is all, kernels"),
         (changed(machine={"cores": 1}), "a machine has the fields cores, vector_bytes"),
         (changed(machine={**document["machine"], "cores": "many"}), "the machine's cores: expected int, found 'many'"),
