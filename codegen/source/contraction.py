@@ -67,7 +67,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
 
 
 def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: int, k0: str) -> tuple[str, str, str]:
-    """How far ahead the next block of the right operand lies, the number of this call of those that multiply this one, and theirs.
+    """How far ahead the right operand's next block lies, the number of this call of those that multiply this one, and theirs.
 
     After a task's last block of k comes the first one of the panels after its own.
     """

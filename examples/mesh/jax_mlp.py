@@ -16,7 +16,7 @@ def main() -> None:
     devices = AbstractMesh((2, 2), ("x", "y"))
 
     def along(*axes: str | None) -> NamedSharding:
-        return NamedSharding(devices, P(*axes))
+        return NamedSharding(devices, P(*axes))  # type: ignore[no-untyped-call]
 
     @tilewright.jit(in_shardings=(along("x"), along(None, "y"), along("y")), out_shardings=along("x"))
     def mlp(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:

@@ -285,8 +285,8 @@ def _micro_kernel(
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
-            asking = _spread_turn if isinstance(ahead, _Spread) else _asking_turn
-            turn = asking(b, o, ahead, head, unroll, vectors * lanes, b_base)
+            where = (head, unroll, vectors * lanes, b_base)
+            turn = _spread_turn(b, o, ahead, *where) if isinstance(ahead, _Spread) else _asking_turn(b, o, ahead, *where)
             values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, turn(t), unroll, acc))
         if count is None or count % unroll:
             done = b.mul(head, _c(unroll))

@@ -121,7 +121,8 @@ def test_asking_for_what_comes_next_changes_no_sum(literal: bool, size: tuple[in
     panel = 2 * t.lanes(4)
     n = columns * panel - panel // 2
     text = "".join(
-        f"    for i in range({parts}):\n        gemm_ahead({rows}, {n}, {depth}, a, i * {m * 3 * k}, {3 * k}, 1, b, 0, {3 * k * panel},"
+        f"    for i in range({parts}):\n        gemm_ahead({rows}, {n}, {depth}, a, i * {m * 3 * k}, {3 * k}, 1, b, 0, "
+        f"{3 * k * panel},"
         f" {panel}, c, i * {m * n}, {n}, {again}, {panel}, {1 << 20}, i, {parts}, 3, {k}, {k * panel})\n"
         for parts, again in ((2, "False"), (1, "True"))
     )
