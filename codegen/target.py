@@ -70,8 +70,8 @@ class Target:
     def byte_products(self) -> int:
         """Products of two bytes that an instruction sums in each lane of 32 bits: 4 with AVX-512 VNNI or AVX-VNNI, else 1.
 
-        >>> Target.named("avx512").byte_products, Target.named("avx2").byte_products
-        (4, 1)
+        >>> Target.named("avx512").byte_products, Target.from_features("x86_64", "alderlake", "+avx2,+avxvnni").byte_products
+        (1, 4)
         """
         have = {item[1:] for item in self.features.split(",") if item.startswith("+")}
         wide = {"avx512vnni", "avx512vl"} <= have

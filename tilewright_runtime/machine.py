@@ -52,7 +52,7 @@ _MACOS_ARM = {
 def of_macos(ask: Callable[[str], bytes]) -> set[str]:
     """The features by what `sysctl` answers for a name: text, a number, or nothing.
 
-    >>> sorted(of_macos(lambda name: b"SSE3 AVX1.0\0" if name == "machdep.cpu.features" else b""))
+    >>> sorted(of_macos(lambda name: b"SSE3 AVX1.0\\0" if name == "machdep.cpu.features" else b""))
     ['avx', 'pni']
     """
     lists = ("machdep.cpu.features", "machdep.cpu.leaf7_features", "machdep.cpu.extfeatures")

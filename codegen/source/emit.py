@@ -194,8 +194,8 @@ class PhaseEmitter(PhaseWriter):
         self.uses(m.source, m.target)
         stop = f"{m.size}*{c} + {m.size}"
         out.line(f"most = {constant_source(m.source.element.dtype.type(0), m.source.element)}")
-        out.line(f"for i in range({m.size}*{c}, {stop if n % m.size == 0 else f'min({stop}, {n})'}):")
-        out.line(f"    most = reduce_maximum(most, absolute({m.source.name}[i]))")
+        out.line(f"for place in range({m.size}*{c}, {stop if n % m.size == 0 else f'min({stop}, {n})'}):")
+        out.line(f"    most = reduce_maximum(most, absolute({m.source.name}[place]))")
         out.line(f"{m.target.name}[{c}] = most")
 
     def _turn(self, t: Turn) -> None:

@@ -57,16 +57,16 @@ class _Matrices:
 
     def load(self) -> None:
         self.lines(f"""
-for i in range({self.rows}):
-    for j in range({self.columns}):
-        {self.kept('i', 'j')} = {self.at(self.a, 'i', 'j')}
+for row in range({self.rows}):
+    for column in range({self.columns}):
+        {self.kept('row', 'column')} = {self.at(self.a, 'row', 'column')}
 """)
 
     def store(self) -> None:
         self.lines(f"""
-for i in range({self.rows}):
-    for j in range({self.columns}):
-        {self.at(self.out, 'i', 'j')} = {self.kept('i', 'j')}
+for row in range({self.rows}):
+    for column in range({self.columns}):
+        {self.at(self.out, 'row', 'column')} = {self.kept('row', 'column')}
 """)
 
     # ------------------------------------------------------------ symmetric
@@ -74,38 +74,38 @@ for i in range({self.rows}):
     def cholesky(self) -> None:
         """Upper rows in scratch: U with U^T U = a. A pivot that is not positive makes the factor NaN."""
         n, kept, lower = self.rows, self.kept, "lower" in self.options
-        given = self.at(self.a, "j", "i") if lower else self.at(self.a, "i", "j")
+        given = self.at(self.a, "column", "row") if lower else self.at(self.a, "row", "column")
         self.lines(f"""
-for i in range({n}):
-    for j in range(i, {n}):
-        {kept('i', 'j')} = {given}
+for row in range({n}):
+    for column in range(row, {n}):
+        {kept('row', 'column')} = {given}
 failed = int64(0)
-for k in range({n}):
-    pivot = {kept('k', 'k')}
+for step in range({n}):
+    pivot = {kept('step', 'step')}
     if failed == 0 and not (pivot > {self.number(0)}):
-        failed = k + 1
+        failed = step + 1
     pivot = sqrt(pivot)
-    {kept('k', 'k')} = pivot
-    for j in range(k + 1, {n}):
-        {kept('k', 'j')} = {kept('k', 'j')} / pivot
-    for i in range(k + 1, {n}):
-        factor = {kept('k', 'i')}
-        for j in range(i, {n}):
-            {kept('i', 'j')} = {kept('i', 'j')} - factor*{kept('k', 'j')}
+    {kept('step', 'step')} = pivot
+    for column in range(step + 1, {n}):
+        {kept('step', 'column')} = {kept('step', 'column')} / pivot
+    for row in range(step + 1, {n}):
+        factor = {kept('step', 'row')}
+        for column in range(row, {n}):
+            {kept('row', 'column')} = {kept('row', 'column')} - factor*{kept('step', 'column')}
 """)
         # LAPACK leaves the other triangle as it was; StableHLO's is zero here.
         is_lapack = "lapack" in self.options
-        other = self.at(self.a, "i", "j") if is_lapack else self.number(0)
-        inside, factor = ("j <= i", kept("j", "i")) if lower else ("j >= i", kept("i", "j"))
+        other = self.at(self.a, "row", "column") if is_lapack else self.number(0)
+        inside, factor = ("column <= row", kept("column", "row")) if lower else ("column >= row", kept("row", "column"))
         self.lines(f"""
-for i in range({n}):
-    for j in range({n}):
+for row in range({n}):
+    for column in range({n}):
         value = {other}
         if {inside}:
             value = {factor}
             if failed != 0:
                 value = {self.number(np.nan)}
-        {self.at(self.out, 'i', 'j')} = value
+        {self.at(self.out, 'row', 'column')} = value
 """)
         if len(self.step.targets) > 1:
             self.lines(f"{self.at(self.step.targets[1], '0')} = to_int32(failed)")
@@ -119,26 +119,26 @@ for i in range({n}):
         forward = ("lower" in self.options) is not turned
         many = b.columns if left else b.rows
         self.columns = many
-        given, found = (self.at(m, "i", "j") if left else self.at(m, "j", "i") for m in (b, self.out))
+        given, found = (self.at(m, "row", "column") if left else self.at(m, "column", "row") for m in (b, self.out))
         kept = self.kept
-        factor = self.at(self.a, "i", "k") if not turned else self.at(self.a, "k", "i")
+        factor = self.at(self.a, "row", "step") if not turned else self.at(self.a, "step", "row")
         divide = "" if "unit" in self.options else f"""
-    pivot = {self.at(self.a, 'k', 'k')}
-    for j in range({many}):
-        {kept('k', 'j')} = {kept('k', 'j')} / pivot"""
+    pivot = {self.at(self.a, 'step', 'step')}
+    for column in range({many}):
+        {kept('step', 'column')} = {kept('step', 'column')} / pivot"""
         self.lines(f"""
-for i in range({n}):
-    for j in range({many}):
-        {kept('i', 'j')} = {given}
+for row in range({n}):
+    for column in range({many}):
+        {kept('row', 'column')} = {given}
 for turn in range({n}):
-    k = {'turn' if forward else f'{n - 1} - turn'}{divide}
-    for i in range({f'k + 1, {n}' if forward else 'k'}):
+    step = {'turn' if forward else f'{n - 1} - turn'}{divide}
+    for row in range({f'step + 1, {n}' if forward else 'step'}):
         factor = {factor}
-        for j in range({many}):
-            {kept('i', 'j')} = {kept('i', 'j')} - factor*{kept('k', 'j')}
-for i in range({n}):
-    for j in range({many}):
-        {found} = {kept('i', 'j')}
+        for column in range({many}):
+            {kept('row', 'column')} = {kept('row', 'column')} - factor*{kept('step', 'column')}
+for row in range({n}):
+    for column in range({many}):
+        {found} = {kept('row', 'column')}
 """)
 
     # ------------------------------------------------------------ general
@@ -153,37 +153,37 @@ for i in range({n}):
         order = None if is_lapack or len(targets) < 3 else targets[2]
         self.load()
         if order is not None:
-            self.lines(f"for i in range({m}):\n    {self.at(order, 'i')} = to_int32(i)")
-        told = f"\n    {self.at(targets[1], 'k')} = to_int32(chosen{' + 1' if is_lapack else ''})" if len(targets) > 1 else ""
+            self.lines(f"for row in range({m}):\n    {self.at(order, 'row')} = to_int32(row)")
+        told = f"\n    {self.at(targets[1], 'step')} = to_int32(chosen{' + 1' if is_lapack else ''})" if len(targets) > 1 else ""
         moved = "" if order is None else f"""
-        place = {self.at(order, 'k')}
-        {self.at(order, 'k')} = {self.at(order, 'chosen')}
+        place = {self.at(order, 'step')}
+        {self.at(order, 'step')} = {self.at(order, 'chosen')}
         {self.at(order, 'chosen')} = place"""
         self.lines(f"""
 failed = int64(0)
-for k in range({min(m, n)}):
-    chosen = to_int64(k)
-    most = absolute({kept('k', 'k')})
-    for i in range(k + 1, {m}):
-        size = absolute({kept('i', 'k')})
+for step in range({min(m, n)}):
+    chosen = to_int64(step)
+    most = absolute({kept('step', 'step')})
+    for row in range(step + 1, {m}):
+        size = absolute({kept('row', 'step')})
         if size > most:
             most = size
-            chosen = to_int64(i){told}
-    if chosen != k:
-        for j in range({n}):
-            spare = {kept('k', 'j')}
-            {kept('k', 'j')} = {kept('chosen', 'j')}
-            {kept('chosen', 'j')} = spare{moved}
-    pivot = {kept('k', 'k')}
+            chosen = to_int64(row){told}
+    if chosen != step:
+        for column in range({n}):
+            spare = {kept('step', 'column')}
+            {kept('step', 'column')} = {kept('chosen', 'column')}
+            {kept('chosen', 'column')} = spare{moved}
+    pivot = {kept('step', 'step')}
     if pivot == {self.number(0)}:
         if failed == 0:
-            failed = k + 1
+            failed = step + 1
         pivot = {self.number(1)}
-    for i in range(k + 1, {m}):
-        factor = {kept('i', 'k')} / pivot
-        {kept('i', 'k')} = factor
-        for j in range(k + 1, {n}):
-            {kept('i', 'j')} = {kept('i', 'j')} - factor*{kept('k', 'j')}
+    for row in range(step + 1, {m}):
+        factor = {kept('row', 'step')} / pivot
+        {kept('row', 'step')} = factor
+        for column in range(step + 1, {n}):
+            {kept('row', 'column')} = {kept('row', 'column')} - factor*{kept('step', 'column')}
 """)
         self.store()
         if is_lapack and len(targets) > 2:
@@ -194,11 +194,11 @@ for k in range({min(m, n)}):
         m, n, kept, taus = self.rows, self.columns, self.kept, self.step.targets[1]
         self.load()
         self.lines(f"""
-for k in range({min(m, n)}):
-    first = {kept('k', 'k')}
+for step in range({min(m, n)}):
+    first = {kept('step', 'step')}
     most = {self.number(0)}
-    for i in range(k + 1, {m}):
-        size = absolute({kept('i', 'k')})
+    for row in range(step + 1, {m}):
+        size = absolute({kept('row', 'step')})
         if not (size <= most):
             most = size
     factor = {self.number(0)}
@@ -206,39 +206,39 @@ for k in range({min(m, n)}):
         if absolute(first) > most:
             most = absolute(first)
         total = (first / most)*(first / most)
-        for i in range(k + 1, {m}):
-            size = {kept('i', 'k')} / most
+        for row in range(step + 1, {m}):
+            size = {kept('row', 'step')} / most
             total = total + size*size
         length = most*sqrt(total)
         if first >= {self.number(0)}:
             length = -length
         factor = (length - first) / length
         size = first - length
-        for i in range(k + 1, {m}):
-            {kept('i', 'k')} = {kept('i', 'k')} / size
-        {kept('k', 'k')} = length
-{self.reflected(kept('i', 'k'), f"k + 1, {n}", 2)}
-    {self.at(taus, 'k')} = factor
+        for row in range(step + 1, {m}):
+            {kept('row', 'step')} = {kept('row', 'step')} / size
+        {kept('step', 'step')} = length
+{self.reflected(kept('row', 'step'), f"step + 1, {n}", 2)}
+    {self.at(taus, 'step')} = factor
 """)
         self.store()
 
     def reflected(self, reflector: str, columns: str, depth: int) -> str:
-        """Lines that reflect columns of what is kept, from row k on, by the reflector below its 1 in row k, and its `factor`."""
+        """Lines that reflect columns of what is kept, from a step's row on, by the reflector below its 1 there, and its `factor`."""
         kept, sums = self.kept, self.step.scratch[1].name
         lines = f"""
-for j in range({columns}):
-    {sums}[j] = {kept('k', 'j')}
-for i in range(k + 1, {self.rows}):
+for column in range({columns}):
+    {sums}[column] = {kept('step', 'column')}
+for row in range(step + 1, {self.rows}):
     size = {reflector}
-    for j in range({columns}):
-        {sums}[j] = {sums}[j] + size*{kept('i', 'j')}
-for j in range({columns}):
-    {sums}[j] = {sums}[j]*factor
-    {kept('k', 'j')} = {kept('k', 'j')} - {sums}[j]
-for i in range(k + 1, {self.rows}):
+    for column in range({columns}):
+        {sums}[column] = {sums}[column] + size*{kept('row', 'column')}
+for column in range({columns}):
+    {sums}[column] = {sums}[column]*factor
+    {kept('step', 'column')} = {kept('step', 'column')} - {sums}[column]
+for row in range(step + 1, {self.rows}):
     size = {reflector}
-    for j in range({columns}):
-        {kept('i', 'j')} = {kept('i', 'j')} - size*{sums}[j]"""
+    for column in range({columns}):
+        {kept('row', 'column')} = {kept('row', 'column')} - size*{sums}[column]"""
         return textwrap.indent(lines, "    " * depth)
 
     def reflectors(self) -> None:
@@ -247,19 +247,19 @@ for i in range(k + 1, {self.rows}):
         count = min(taus.rows, n, m)
         self.load()
         self.lines(f"""
-for j in range({count}, {n}):
-    for i in range({m}):
-        {kept('i', 'j')} = {self.number(0)}
-    if j < {m}:
-        {kept('j', 'j')} = {self.number(1)}
+for column in range({count}, {n}):
+    for row in range({m}):
+        {kept('row', 'column')} = {self.number(0)}
+    if column < {m}:
+        {kept('column', 'column')} = {self.number(1)}
 for turn in range({count}):
-    k = {count - 1} - turn
-    factor = {self.at(taus, 'k')}
-{self.reflected(kept('i', 'k'), f"k + 1, {n}", 1)}
-        {kept('i', 'k')} = -size*factor
-    {kept('k', 'k')} = {self.number(1)} - factor
-    for i in range(k):
-        {kept('i', 'k')} = {self.number(0)}
+    step = {count - 1} - turn
+    factor = {self.at(taus, 'step')}
+{self.reflected(kept('row', 'step'), f"step + 1, {n}", 1)}
+        {kept('row', 'step')} = -size*factor
+    {kept('step', 'step')} = {self.number(1)} - factor
+    for row in range(step):
+        {kept('row', 'step')} = {self.number(0)}
 """)
         self.store()
 
@@ -269,17 +269,17 @@ for turn in range({count}):
         count, many = min(taus.rows, self.columns, m), c.columns if left else c.rows
         self.columns = many
         kept = self.kept
-        given, found = (self.at(x, "i", "j") if left else self.at(x, "j", "i") for x in (c, self.out))
+        given, found = (self.at(x, "row", "column") if left else self.at(x, "column", "row") for x in (c, self.out))
         backward = left != ("transposed" in self.options)
         self.lines(f"""
-for i in range({m}):
-    for j in range({many}):
-        {kept('i', 'j')} = {given}
+for row in range({m}):
+    for column in range({many}):
+        {kept('row', 'column')} = {given}
 for turn in range({count}):
-    k = {f'{count - 1} - turn' if backward else 'turn'}
-    factor = {self.at(taus, 'k')}
-{self.reflected(self.at(self.a, 'i', 'k'), str(many), 1)}
-for i in range({m}):
-    for j in range({many}):
-        {found} = {kept('i', 'j')}
+    step = {f'{count - 1} - turn' if backward else 'turn'}
+    factor = {self.at(taus, 'step')}
+{self.reflected(self.at(self.a, 'row', 'step'), str(many), 1)}
+for row in range({m}):
+    for column in range({many}):
+        {found} = {kept('row', 'column')}
 """)

@@ -33,6 +33,7 @@ UNCHANGED = {
     ("Scatter", "ahead"): "what is prefetched",
     ("Selection", "ahead"): "what is prefetched",
     ("MicroKernel", "routine"): "the name of code: that it does what is declared is for tests of that code",
+    ("MicroKernel", "asking"): "the same: what it computes is what `routine` does",
     ("MicroKernel", "arguments"): "the same: a test compares them with the routine's own",
 }
 """Fields that are not changed, each with the reason."""

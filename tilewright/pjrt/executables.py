@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from codegen.call.xla_call import Failures, XlaCall, expect_memory
 from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
+from hlo.lazy import cached_property
 from hlo.module import Module
 from hlo.text.bytecode import MAGIC, text_of
 from hlo.types import TensorType
@@ -97,7 +97,7 @@ class Program:
         )  # fmt: skip
         self.words = (ctypes.c_int64 * records.PROGRAM_WORDS)(*words)
 
-    @functools.cached_property
+    @cached_property
     def costs(self) -> Named:
         """What XLA counts of the program as it was given: numbers by name, such as `flops` and `bytes accessed`."""
         return Named({name: float(value) for name, value in costs(self.cut.code if self.cut is not None else self.code).items()})

@@ -54,7 +54,7 @@ class Names:
         if known is not None:
             return known
         # Words always get a number, so that none hides a function or type of the kernel library (`%float32`, `select`), or what
-        # a routine's source calls its own; so do the letters of its loops.
+        # a source calls its own (`codegen.source`: words, therefore, and no letters).
         if v.name and _HIDES_NOTHING.fullmatch(v.name):
             name = self._unique(v.name)
         elif v.name and not v.name[0].isdigit():
@@ -111,7 +111,7 @@ class Names:
         return known
 
 
-_HIDES_NOTHING = re.compile(r"[a-hl-z]|arg[0-9]{1,9}")
+_HIDES_NOTHING = re.compile(r"[a-z]|arg[0-9]{1,9}")
 
 
 def _harmless(name: str) -> str:
