@@ -91,7 +91,6 @@ class Executable:
                 self.whole = reason
             else:
                 self._assembly = assembly
-        self._literals: list[np.ndarray] = []
         self._quick: QuickCall | None = None
         self._short: Callable[..., tuple[np.ndarray, ...] | None] | None = None
         self._kernels: list[Kernel] = []
@@ -303,7 +302,7 @@ class Executable:
             return Declined("other processes take part")
         threads = self.threads or native_threads.default_threads()
         return call_by_xla(
-            self._launch, self._layout, self._need_bytes, threads, self._evaluate, done, failures, is_plain, self._literals
+            self._launch, self._layout, self._need_bytes, threads, self._evaluate, done, failures, is_plain
         )
 
     def packs_for_xla(

@@ -338,7 +338,8 @@ class XlaCall:
     `plan` runs over memories by number: `given` are those of the arguments (None: not read), `made` those of the results with the
     bytes to copy from there (0: written by the program) and the alignment of what is written there, `fixed` the addresses of
     constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
-    address of a word that is increased when a call has ended, as the last that it does with the record or this word.
+    address of a word that is increased when a call has ended, as the last that it does with the record or this word. `keep` is
+    what has to live as long as the record: memory of `fixed`.
 
     A record that `is_plain` is for callers of its body, with the address of [where the addresses are (at word `ARGUMENTS` those
     of the arguments' elements, at word `RESULTS` the results'), the record, `bytes` of memory from a cache line's start, status].
@@ -358,10 +359,11 @@ class XlaCall:
         done: int,
         failures: Failures,
         is_plain: bool = False,
+        keep: Sequence[Any] = (),
     ) -> None:
-        self._keep: list[Any] = [plan]
+        self._keep: list[Any] = [plan, *keep]
         self.plan, self.given = plan, tuple(given)
-        self._rest = (given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain)
+        self._rest = (given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep)
         self.has_host = any(isinstance(s, launch.Host) for s in plan.steps)
         self.threads = threads if plan.parallel else 1
         # Its end is waited for in the caller's thread: signals are heard there alone, and there a callback's error is raised.
@@ -399,10 +401,10 @@ class XlaCall:
 
     def without(self, plan: launch.Plan, numbers: Sequence[int], places: Mapping[int, int]) -> XlaCall:
         """The record of the steps with these numbers alone, which `plan` has; memories that others made are at `places`."""
-        given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain = self._rest
+        given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep = self._rest
         return XlaCall(
             plan, given, made, {**fixed, **places}, {k: at for k, at in offsets.items() if k not in places}, arena_bytes, threads,
-            lambda number, addresses: host(numbers[number], addresses), done, failures, is_plain,
+            lambda number, addresses: host(numbers[number], addresses), done, failures, is_plain, keep,
         )  # fmt: skip
 
     def keep(self, kept: tuple[XlaCall, Sequence[tuple[int, int]]] | None) -> Any:

@@ -223,7 +223,7 @@ for step in range({min(m, n)}):
         self.store()
 
     def reflected(self, reflector: str, columns: str, depth: int) -> str:
-        """Lines that reflect columns of what is kept, from a step's row on, by the reflector below its 1 there, and its `factor`."""
+        """Lines that reflect columns of what is kept, from a step's row on, by the reflector below its 1 and its `factor`."""
         kept, sums = self.kept, self.step.scratch[1].name
         lines = f"""
 for column in range({columns}):

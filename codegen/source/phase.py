@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from codegen.source.writer import Writer, index_source
 from indexing.expr import Expr, Var
@@ -26,7 +26,7 @@ class PhaseWriter:
         self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
         self.walked: set[Buffer] = set()
         self.views: dict[Buffer, str] = {}  # other names of buffers
-        self.variables = _short_names(phase)
+        self.variables = _short_names(phase, {b.name for b in schedule.buffers})
         self.out = Writer()
         self.counter = 0
 
@@ -79,8 +79,8 @@ def _stem(v: Var) -> str:
     return v.name.partition("_")[0]
 
 
-def _short_names(phase: Phase) -> dict[Var, str]:
-    """The names of tile numbers and loops: no two that have a value at one place have the same one."""
+def _short_names(phase: Phase, buffers: Collection[str]) -> dict[Var, str]:
+    """The names of tile numbers and loops: none is a buffer's, and no two that have a value at one place have the same one."""
     around = (*(v for v, _ in phase.tiles), *(f.variable for f in phase.flags))
     names: dict[Var, str] = {}
     numbered: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def _short_names(phase: Phase) -> dict[Var, str]:
         for scope in scopes:
             taken: dict[str, Var] = {}
             for v in scope:
-                if taken.setdefault(names.setdefault(v, _stem(v)), v) is not v:
+                if taken.setdefault(names.setdefault(v, _stem(v)), v) is not v or names[v] in buffers:
                     alike = v
         if alike is None:
             return names

@@ -68,7 +68,7 @@ def loops_text(plan: Plan, fusion: str) -> str:
     ...   %0 = stablehlo.tanh %x : tensor<4xf32>
     ...   return %0 : tensor<4xf32> }'''), machine=tiling.Machine())
     >>> text = loops_text(made, "k0_tanh_1")
-    >>> print(text.splitlines()[-4].strip())
+    >>> print(text.splitlines()[-3].strip())
     (Phase((), (Nest((Loop(i0_tanh_1, 0, 3, 4),), stores=(Store(result(0, 0), B0, (i0_tanh_1,), N1),)),)),),
     """
     found = {f.name: f.schedule for f in plan.fusions}

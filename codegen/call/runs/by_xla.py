@@ -28,12 +28,8 @@ def call_by_xla(
     done: int,
     failures: Failures,
     is_plain: bool,
-    literals: list[np.ndarray],
 ) -> XlaCall | Declined:
-    """The call, or why there is none. `need_bytes` is what a call takes beside its arguments.
-
-    Constants that no step reads are added to `literals`, which has to stay as long as the call.
-    """
+    """The call, or why there is none. `need_bytes` is what a call takes beside its arguments."""
     moved = need_bytes + sum(v.tensor.size_bytes for _, v in layout.given)
     if moved > XLA_MOST_BYTES:
         return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
@@ -41,6 +37,7 @@ def call_by_xla(
     kept = layout.kept_slots
     made: list[tuple[int, int, int]] = []
     written: set[int] = set()
+    literals: list[np.ndarray] = []
     for known, v in layout.made:
         size_bytes = v.tensor.size_bytes
         if known is None:  # a constant that no step reads
@@ -54,5 +51,5 @@ def call_by_xla(
         made.append((known, size_bytes, 1))
     given = [slot for slot, _ in layout.given]
     return XlaCall(
-        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain
+        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain, literals
     )

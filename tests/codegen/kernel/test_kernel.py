@@ -199,7 +199,7 @@ def test_loops_whose_variables_begin_alike_count_apart(monkeypatch: pytest.Monke
     monkeypatch.setenv("TILEWRIGHT_SKIP", "collapse_loops")  # it makes one loop of the two again
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "check")
     with monkeypatch.context() as patch:
-        patch.setattr(phase, "_short_names", lambda phase: {})  # as it was
+        patch.setattr(phase, "_short_names", lambda *_: {})  # as it was
         with pytest.raises(AssertionError, match="k0_reduce_1 breaks an invariant: counters are loops' own: for i0 in"):
             codegen.compile(changed)
     executable = codegen.compile(changed)
