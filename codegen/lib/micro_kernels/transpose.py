@@ -222,13 +222,7 @@ def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-def _is_written_out(kinds: Any) -> bool:
-    """True for transposes in registers alone: edges that go element by element have loops of their own."""
-    item_bytes = kinds[5].item_bytes
-    return kinds[5].dtype != "complex128" and block_lanes(item_bytes) >= 4 and _has_masks(item_bytes)
-
-
-register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, 2, _is_written_out))
+register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, extents=2))
 
 
 def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:
