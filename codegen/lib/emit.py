@@ -8,6 +8,7 @@ fast-math flag; Python numbers become constants (splatted for vectors).  Integer
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,6 +58,16 @@ def constant(kind: Any, number: float) -> Any:
     if isinstance(kind, ir.VectorType):
         return ir.Constant(kind, [ir.Constant(element, number)] * kind.count)
     return ir.Constant(kind, number)
+
+
+@functools.cache
+def order_of(lanes: tuple[int, ...]) -> Any:
+    """The constant that tells a shuffle which lane goes where: written once, used for thousands of them.
+
+    >>> order_of((1, 0)).get_reference()
+    '<i32 1, i32 0>'
+    """
+    return ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, k) for k in lanes])
 
 
 def suffix(kind: Any) -> str:

@@ -241,6 +241,9 @@ def remainder(ctx: Any, op: Op, x: Array, y: Array) -> Array:
 @rule("stablehlo.power", elementwise=True)
 def power(ctx: Any, op: Op, x: Array, y: Array) -> Array:
     if is_float(x.dtype):
+        if x.dtype.itemsize < 8 and y.size and not any(y.strides) and y.flat[0] == 2:  # the square is exact in float64
+            wide = widen(x).astype(np.float64)
+            return narrow(wide * wide, x.dtype)
         return narrow(np.power(widen(x).astype(np.float64), widen(y).astype(np.float64)), x.dtype)
     if is_complex(x.dtype):
         return complexes.power(x.astype(np.complex128), y.astype(np.complex128)).astype(x.dtype)

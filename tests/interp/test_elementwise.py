@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from hlo import parse
+from interp import evaluate
 from tests.interp.building import apply, tensor, type_of
 
 INTEGERS = [
@@ -205,3 +207,21 @@ def test_no_warning_leaks(recwarn: pytest.WarningsRecorder) -> None:
         apply(f"stablehlo.{name}", [x, x[::-1].copy()])
     apply("stablehlo.convert", [x], tensor((5,), "i8"))
     assert not recwarn.list
+
+
+SQUARED = parse(
+    "HloModule m\nENTRY e { x = f32[4096] parameter(0) c = f32[] parameter(1) b = f32[4096] broadcast(c), dimensions={} "
+    "ROOT r = f32[4096] power(x, b) }"
+)
+POWER = parse("HloModule m\nENTRY e { x = f32[4096] parameter(0) y = f32[4096] parameter(1) ROOT r = f32[4096] power(x, y) }")
+
+
+def test_squares_are_what_power_gives() -> None:
+    """An exponent that is 2 everywhere is a product, to the last bit, at the edges of f32 too."""
+    sizes = np.exp2(np.arange(-2048, 2048).clip(-149, 127)).astype(np.float32)
+    x = np.random.default_rng(0).uniform(-1, 1, 4096).astype(np.float32) * sizes
+    x[:6] = [np.inf, -np.inf, np.nan, -0.0, 3.4e38, 1e-45]
+    (quick,), (plain,) = evaluate(SQUARED, x, np.float32(2)), evaluate(POWER, x, np.full(4096, 2, np.float32))
+    np.testing.assert_array_equal(quick, plain)
+    (cubes,) = evaluate(SQUARED, x, np.float32(3))
+    assert not np.array_equal(cubes, quick)

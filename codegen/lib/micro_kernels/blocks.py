@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from codegen.kernel import types
-from codegen.lib.emit import I1, I32, I64, Value, counted
+from codegen.lib.emit import I1, I32, I64, Value, counted, order_of
 from codegen.target import current_target
 
 
@@ -107,8 +107,7 @@ def splat(value: Value, lanes: int) -> Value:
     vector = ir.VectorType(value.type, lanes)
     undefined = ir.Constant(vector, ir.Undefined)
     one = value.b.insert_element(undefined, value.v, ir.Constant(I32, 0))
-    zeros = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, 0)] * lanes)
-    return value.wrap(value.b.shuffle_vector(one, undefined, zeros))
+    return value.wrap(value.b.shuffle_vector(one, undefined, order_of((0,) * lanes)))
 
 
 def mask_of(b: Any, count: Any, lanes: int) -> Any:

@@ -23,7 +23,7 @@ from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib import convert
 from codegen.lib.buffer import Buf, tag, unknown_address
-from codegen.lib.emit import F32, F64, I1, I8, I32, Value, constant, intrinsic_function, is_float, like, suffix
+from codegen.lib.emit import F32, F64, I1, I8, I32, Value, constant, intrinsic_function, is_float, like, order_of, suffix
 from codegen.lib.micro_kernels.blocks import (
     _c,
     _counted_loop,
@@ -197,8 +197,7 @@ def _times_i(x: Value) -> Value:
     """i z for complex numbers z that lie in pairs of lanes: (re, im) -> (-im, re)."""
     lanes = x.type.count
     order = [k + 1 if k % 2 == 0 else lanes + k - 1 for k in range(lanes)]
-    mask = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, k) for k in order])
-    return x.wrap(x.b.shuffle_vector(x.b.fneg(x.v), x.v, mask))
+    return x.wrap(x.b.shuffle_vector(x.b.fneg(x.v), x.v, order_of(tuple(order))))
 
 
 @dataclass(frozen=True)

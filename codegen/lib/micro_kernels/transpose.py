@@ -16,7 +16,7 @@ from llvmlite import ir
 from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.emit import I32, I64, intrinsic_function, suffix
+from codegen.lib.emit import I32, I64, intrinsic_function, order_of, suffix
 from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, mask_of
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
@@ -32,7 +32,6 @@ def block_lanes(item_bytes: int) -> int:
 
 def _transposed(b: Any, rows: list[Any]) -> list[Any]:
     lanes = len(rows)
-    index = ir.VectorType(I32, lanes)
     level = 1
     while level < lanes:
         new = list(rows)
@@ -42,8 +41,7 @@ def _transposed(b: Any, rows: list[Any]) -> list[Any]:
             low = [c if not c & level else lanes + (c ^ level) for c in range(lanes)]
             high = [(c | level) if not c & level else lanes + c for c in range(lanes)]
             for target, order in ((i, low), (i | level, high)):
-                mask = ir.Constant(index, [ir.Constant(I32, c) for c in order])
-                new[target] = b.shuffle_vector(rows[i], rows[i | level], mask)
+                new[target] = b.shuffle_vector(rows[i], rows[i | level], order_of(tuple(order)))
         rows = new
         level *= 2
     return rows
@@ -224,13 +222,7 @@ def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-def _is_written_out(kinds: Any) -> bool:
-    """True for transposes in registers alone: edges that go element by element have loops of their own."""
-    item_bytes = kinds[5].item_bytes
-    return kinds[5].dtype != "complex128" and block_lanes(item_bytes) >= 4 and _has_masks(item_bytes)
-
-
-register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, 2, _is_written_out))
+register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, extents=2))
 
 
 def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:

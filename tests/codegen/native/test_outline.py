@@ -200,37 +200,6 @@ def test_a_short_pipeline_gives_the_same_bits(given: str, sizes: tuple[int, ...]
     assert not any(f.is_written_out for x in others for f in _functions(*x, target).values())
 
 
-def transposed(rows: int, columns: int) -> str:
-    return (
-        "def kernel(begin, end, x, y):\n    for t in range(begin, end):\n"
-        f"        transpose({rows}, {columns}, x, 0, {columns}, y, 0, {rows})\n"
-    )
-
-
-MOVE = KernelSignature((Param("x", "float32"), Param("y", "float32")))
-
-
-@pytest.mark.parametrize("target", ["avx2", "avx512", "baseline"])
-@pytest.mark.parametrize(("rows", "columns"), [(35, 150), (2050, 3)])
-def test_transposes_in_registers_take_the_short_pipeline_and_give_the_same_bits(
-    rows: int, columns: int, target: str, cache: Path
-) -> None:
-    """Not those of a target without masks: their edges go element by element."""
-    found = Target.named(target)
-    ((name, function),) = _functions(transposed(rows, columns), MOVE, found).items()
-    assert function.is_written_out == (target != "baseline")
-    if found.missing_features:
-        pytest.skip(f"this CPU lacks {found.missing_features[0]}")
-    x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
-    for short in (False, True):
-        y = np.zeros((columns, rows), np.float32)
-        made = LoadedObject(library_object(function.text(), found, short), found)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(made.address(name))(x.ctypes.data, y.ctypes.data)
-        np.testing.assert_array_equal(y, x.T)
-
-
-
-
 def _functions(source: str, signature: KernelSignature, target: Target) -> Functions:
     functions: Functions = {}
     lower(source, "<kernel>", signature, "entry", target, functions, parse(source))
