@@ -64,8 +64,8 @@ def rounded_bytes(count_bytes: int) -> int:
 def own_pages(size_bytes: int) -> mmap.mmap:
     """Fresh pages of this process alone.
 
-    Python's default are pages that a child of `fork` shares: what one of the two computes would change the other's arrays. And they
-    count as a file's, which the system gives no huge pages.
+    Python's default are pages that a child of `fork` shares: what one of the two computes would change the other's arrays. And
+    they count as a file's, which the system gives no huge pages.
     """
     if hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -108,8 +108,8 @@ def window_tile(
 ) -> Place | None:  # fmt: skip
     """A tile of thread scratch that holds each element that the local loops read once; None where they do not overlap.
 
-    The loops must begin at 0. `most_bytes` is the largest tile that is made. It lies as the memory does, but that `innermost` comes
-    last where one is given: what is read by a division of it is then there for each of its values.
+    The loops must begin at 0. `most_bytes` is the largest tile that is made. It lies as the memory does, but that `innermost`
+    comes last where one is given: what is read by a division of it is then there for each of its values.
     """
     moving = [x for x in local if x.extent > 1]
     groups = _groups(node, [x.variable for x in moving])

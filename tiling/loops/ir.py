@@ -81,8 +81,8 @@ class Contract:
     columns from `columns_lower` on, and k in [`depth_lower`, `depth_upper`], are computed.
     `levels` are (count, step in left, step in right) of loops around k, outermost first, that sum into the same block: a window's
     rows. The whole depth is `depth`. `left` steps by its column stride along k. Where `is_swapped`, `left` is the op's second
-    operand. `row_dimensions` and `column_dimension` are the result's dimensions that only the left, only the right operand has; columns
-    that are one group's have the dimension of all groups.
+    operand. `row_dimensions` and `column_dimension` are the result's dimensions that only the left, only the right operand has;
+    columns that are one group's have the dimension of all groups.
     Sums that are kept apart, at positions `places` of their buffer, are the elements `element` of the result.
     """
 
@@ -114,7 +114,7 @@ class Contract:
     accumulate: bool = False  # add to what is in `out`
     places: tuple[Var, ...] = ()
     element: tuple[Expr, ...] = ()
-    asks_ahead: bool = False  # for the block of the right operand that comes next, while one is multiplied
+    asks_ahead: bool = False  # of several blocks of k: for the right operand's next one, while one is multiplied
     shares_code: bool = False  # levels are passed at run time: contractions that differ in nothing else are one function
 
     @property

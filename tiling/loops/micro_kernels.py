@@ -16,7 +16,8 @@ class MicroKernel:
     reads k one after the other in both factors, each column as a panel, and stores the result in any layout. One that does not
     `add` sums all of k in one go, from zero: no blocks of k, no levels, no ends that a mask gives. `arguments` name what the
     routine takes, in order (`codegen.source.contraction`); one that adds takes the levels after them. `asking` is the function
-    that does the same and asks for the next block of panels meanwhile, if there is one. Raises ValueError for no steps side by side.
+    that does the same and asks for the next block of panels meanwhile, if there is one. Raises ValueError for no steps side by
+    side.
     """
 
     routine: str

@@ -1,4 +1,4 @@
-"""Convolutions of small images and of groups: which tasks, which register blocks, and that the next block of weights is asked for."""
+"""Convolutions of small images and of groups: which tasks and register blocks, and that the next block of weights is asked for."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_the_rows_of_a_small_image_are_one_register_block(size: int, block: tupl
     assert (step.rows, step.columns) == block and tiling.prove(made.fusions[0]).holds
 
 
-@pytest.mark.parametrize(("channels", "features", "asks"), [(128, 256, True), (32, 128, False)])
+@pytest.mark.parametrize(("channels", "features", "asks"), [(192, 128, True), (192, 32, False), (128, 256, False)])
 def test_weights_from_beyond_the_caches_are_asked_for(channels: int, features: int, asks: bool) -> None:
-    """A block of weights comes while the one before is multiplied; those that the second cache keeps are not asked for."""
+    """A block of weights comes while the one before is multiplied; not what the second cache keeps, nor what is one block."""
     made = tiling.plan(hlo.parse(_text(7, channels, features, 1)), machine=MACHINES["avx512"], supports=supports)
     assert _contraction(made)[0].asks_ahead == asks
     executable = codegen.compile(made)
