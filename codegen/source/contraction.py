@@ -67,7 +67,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
 
 
 def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: int, k0: str) -> tuple[str, str, str]:
-    """How far ahead the right operand's next block lies, the number of this call of those that multiply this one, and theirs.
+    """How far ahead the next block of the right operand lies, which call of those that multiply this one it is, and how many.
 
     After a task's last block of k comes the first one of the panels after its own.
     """
@@ -77,8 +77,6 @@ def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: in
         name = phase.name(x.variable)
         part = name if part == "0" else f"({part})*{x.extent} + {name}"
         parts *= x.extent
-    if blocks == 1:
-        return str(panels), part, str(parts)
     phase.out.line(f"if {k0} < {(blocks - 1) * c.k_block}:")
     phase.out.line(f"    ahead = {step}")
     phase.out.line("else:")

@@ -5,6 +5,9 @@
 No register block helps, since no factor is read twice: what counts is that columns are consecutive in all three, and that nothing
 asks where the window is outside. The kernel is put beside itself, window by window, before all tasks. Of a small image, whose
 edges many windows reach, a tile is made with its padding as zeros; a large one is read in place, and loops are cut at its edges.
+Of small groups, too narrow for a register block, the tile has each channel once for each column of its group:
+
+    out[i, n] = sum over k, r of image[i, k, n // size * size + r] * kernel[k, r, n]
 The products of an element are then written out (`tiling.passes.write_out_sums`).
 """
 
@@ -16,7 +19,7 @@ from math import prod
 
 from hlo.access import Condition
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify
+from indexing.expr import Const, Expr, FloorDiv, Interval, Var, as_expr, simplify
 from tiling.contract.operands import window_tile
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.loops.affine import step_along
@@ -44,8 +47,7 @@ class _Read:
 def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
     """The sum's steps where both factors move along the result's columns; None where plain loops do as well."""
     window = [x.extent for x in c.depth if x.extent > 1]
-    most = MOST_SIDE_BY_SIDE if len(window) <= 2 else MOST_OF_WINDOW  # the rows of three dimensions lie far apart
-    if has_runtimes(c.nodes) or len(c.nodes) != 2 or c.ends or not 1 < prod(window) <= most:
+    if has_runtimes(c.nodes) or len(c.nodes) != 2 or c.ends or not 1 < prod(window) <= MOST_SIDE_BY_SIDE:
         return None
     value = c.stage.values[0]
     target = c.buffers[value]
@@ -61,6 +63,8 @@ def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
     if len(kernels) != 1:
         return None
     (number,) = kernels
+    if prod(window) > MOST_OF_WINDOW and len(window) > 2 and not _is_spread(c.nodes[1 - number], columns):
+        return None  # the rows of three dimensions lie far apart
     kernel, image = _beside(c, c.nodes[number], columns), _inside(c, c.nodes[1 - number], columns)
     if kernel is None or image is None or not (kernel.buffers or image.buffers):
         return None
@@ -68,6 +72,12 @@ def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
     fold = FoldStep((value,), (target,), c.index, nodes, (), c.stage.op)
     steps: tuple[Step, ...] = (*image.fill, Nest((*c.loops, *c.depth), folds=(fold,)))
     return LoweredContraction(steps, (*kernel.buffers, *image.buffers), kernel.ahead)
+
+
+def _is_spread(node: Node, columns: Loop) -> bool:
+    """Whether an image's element is read for several columns that follow each other: those of a group."""
+    divided = [a for n in loads([node]) for e in n.index for a, _ in e.terms if isinstance(a, FloorDiv)]
+    return any(columns.variable in a.variables for a in divided)
 
 
 def _step(c: ContractionContext, load: Load, variable: Var) -> int | None:
@@ -128,11 +138,12 @@ def _reach(test: Condition, along: Var, window: Mapping[Var, int]) -> int:
 
 def _inside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     """The image as it lies, or in a window's tile with zeros around where many windows reach over its edges."""
-    if not any(isinstance(n, Choose) for n in all_nodes([node])):
+    spread = _is_spread(node, columns)
+    if not spread and not any(isinstance(n, Choose) for n in all_nodes([node])):
         plain = isinstance(node, Load) and _step(c, node, columns.variable) == 1
         return _Read(node) if plain else None
     read = next(iter(loads([node])), None)
-    if _share_inside(c, node) > MOST_INSIDE:
+    if not spread and _share_inside(c, node) > MOST_INSIDE:
         return _Read(node) if read is not None and _step(c, read, columns.variable) == 1 else None
     variables = node_variables(node, {})
     local = [x for x in (*c.loops, *c.depth) if x.variable in variables]
@@ -143,7 +154,7 @@ def _inside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     name = c.names.scratch(c.stage.values[0], "image" + c.suffix)
     place = window_tile(
         name, f"image_{tag}", element, node, local, c.buffers, c.ranges, c.machine.lanes(element.itemsize_bytes),
-        c.machine.l2_bytes // 2,
+        c.machine.l2_bytes // 2, columns.variable if spread else None,
     )  # fmt: skip
     if place is None or place.steps.get(columns.variable) != 1:
         return None

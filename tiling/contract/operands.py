@@ -104,11 +104,12 @@ def _groups(node: Node, local: Sequence[Var]) -> list[dict[Var, int]] | None:
 
 def window_tile(
     name: str, tag: str, element: ElementType, node: Node, local: Sequence[Loop], buffers: Mapping[Value, Buffer],
-    ranges: dict[Var, Interval], pad_elems: int, most_bytes: int,
+    ranges: dict[Var, Interval], pad_elems: int, most_bytes: int, innermost: Var | None = None,
 ) -> Place | None:  # fmt: skip
     """A tile of thread scratch that holds each element that the local loops read once; None where they do not overlap.
 
-    The loops must begin at 0. `most_bytes` is the largest tile that is made.
+    The loops must begin at 0. `most_bytes` is the largest tile that is made. It lies as the memory does, but that `innermost`
+    comes last where one is given: what is read by a division of it is then there for each of its values.
     """
     moving = [x for x in local if x.extent > 1]
     groups = _groups(node, [x.variable for x in moving])
@@ -123,7 +124,7 @@ def window_tile(
     memory = address(read.buffer or buffers[read.value], read.index, ranges)
     step_of = {v: abs(k) for v, k in memory.terms if isinstance(v, Var)}
     one_of = [next(v for v, k in g.items() if k == 1) for g in groups]
-    order = sorted(range(len(groups)), key=lambda i: -step_of.get(one_of[i], 1 << 62))
+    order = sorted(range(len(groups)), key=lambda i: (innermost in groups[i], -step_of.get(one_of[i], 1 << 62)))
     renaming: dict[Var, Expr] = {x.variable: Const(0) for x in local}
     loops: list[Loop] = []
     uppers = {x.variable: x.upper for x in moving}

@@ -108,7 +108,8 @@ class Contraction(Packing):
         The panels, which come from the second cache or from beyond it, then pass once for a run and not twice.
         """
         run, narrower = self.m.extent, columns // 2
-        if not self.kernel.adds or self.kernel.along or sum(x.extent > 1 for x in self.depth_loops) < 2:
+        in_window = self.kernel.adds and not self.kernel.along and sum(x.extent > 1 for x in self.depth_loops) > 1
+        if not in_window or run != self._whole_extent(self.m) or not self._packs_weights():
             return rows, columns
         if narrower < 2 * self.c.machine.lanes(self.sums.itemsize_bytes) or not rows < run:
             return rows, columns
@@ -117,6 +118,14 @@ class Contraction(Packing):
             vectors = narrower // self.c.machine.lanes(self.sums.itemsize_bytes)
             most = max(most, (self.c.machine.vector_registers - vectors - 2) // vectors)
         return (run, narrower) if run <= most else (rows, columns)
+
+    def _packs_weights(self) -> bool:
+        """Whether the right operand is put into panels before all tasks: it lies otherwise, and does not grow by that."""
+        if not isinstance(self.right, Load) or self._is_made_inside() or self.is_split or self.c.names.is_lean or self._expands():
+            return False
+        wanted = [self.n.variable, *self._depth_variables()]
+        place = in_place(self.right, self._buffer(self.right), wanted, self.c.ranges)
+        return place is not None and place.steps[self.n.variable] != 1
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""
@@ -142,7 +151,7 @@ class Contraction(Packing):
         rows = m * prod(x.extent for x in around if x.variable not in right.base.variables)
         far = right.buffer.scope is Scope.SHARED and right.buffer.size_bytes > c.machine.l2_bytes // 2
         in_runs = sum(x.extent > 1 for x in self.depth_loops) > 1  # what lies in one piece the processor asks for by itself
-        asks = bool(self.kernel.asking) and in_runs and not c.suffix
+        asks = bool(self.kernel.asking) and in_runs and self.blocks > 1 and not c.suffix
         return asks and far and row == self.nr and LEAST_ASKING <= rows <= MOST_ASKING
 
     # ------------------------------------------------------------ bounds

@@ -114,7 +114,7 @@ class Contract:
     accumulate: bool = False  # add to what is in `out`
     places: tuple[Var, ...] = ()
     element: tuple[Expr, ...] = ()
-    asks_ahead: bool = False  # for the block of the right operand that comes next, while one is multiplied
+    asks_ahead: bool = False  # of several blocks of k: for the right operand's next one, while one is multiplied
     shares_code: bool = False  # levels are passed at run time: contractions that differ in nothing else are one function
 
     @property

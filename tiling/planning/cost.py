@@ -55,6 +55,7 @@ CALL_SECONDS = 1e-6  # a step that one thread runs by itself
 NEST_SECONDS = 10e-9
 LONG_RUN_BYTES = 2048  # and from here on they are long
 ONE_CORE_SLOWER = 1.6
+NARROW = 1.3  # times as long as others take products of one vector of columns
 SEAMS = 1.1  # what blocks lose where one ends and the next begins
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
@@ -430,6 +431,8 @@ class _Phase:
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
         seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * 0.92 * fill * self._products(c))
+        if c.n <= m.lanes(item) and not c.kernel.along:
+            seconds *= NARROW  # each product loads its row's element: columns side by side would share it
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
         traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns

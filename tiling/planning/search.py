@@ -315,10 +315,11 @@ def _block_candidates(
     mr, nr = machine.micro_tile(item if item > 2 else 4, shape[column] if shape else 1)
     columns: list[int] = []
     if column in large:
-        n = shape[column]
+        n, times = shape[column], (1, 2, 4, 8, 16) if thorough else (4,)
         if same is not None and same.n < n and n % same.n == 0:
-            nr = same.n  # groups, whose products have nothing in common: a task of one reads the least
-        columns = sorted({min(n, nr * c) for c in ((1, 2, 4, 8, 16) if thorough else (4,))} | {n})
+            # Groups, whose products have nothing in common: a task of one reads the least.
+            nr, times = same.n, times if thorough else (1,)
+        columns = sorted({min(n, nr * c) for c in times} | {n})
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
     every = max(prod(shape[k] for k in rows), 1)
     beside = same is not None and same.k > same.k_block and every * same.k_block * item <= machine.l2_bytes

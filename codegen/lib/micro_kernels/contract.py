@@ -284,8 +284,10 @@ def _micro_kernel(
         head = b.udiv(o.k, _c(unroll)) if count is None else _c(count // unroll)
         values = start
         if count is None or count >= unroll:
-            where = (head, unroll, vectors * lanes, b_base)
-            turn = _spread_turn(b, o, ahead, *where) if isinstance(ahead, _Spread) else _asking_turn(b, o, ahead, *where)
+            if isinstance(ahead, _Spread):
+                turn = _spread_turn(b, o, ahead, head, unroll, vectors * lanes, b_base)
+            else:
+                turn = _asking_turn(b, o, ahead, head, unroll, vectors * lanes)
             values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, turn(t), unroll, acc))
         if count is None or count % unroll:
             done = b.mul(head, _c(unroll))
@@ -319,9 +321,7 @@ def _meet(o: _Operands, rows: int, steps: int) -> bool:
     return any(step * u % row == 0 and 0 < abs(step * u // row) < rows for u in range(1, steps))
 
 
-def _asking_turn(
-    b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll: int, columns: int, b_base: Any
-) -> Callable[[Any], Any]:
+def _asking_turn(b: Any, o: _Operands, ahead: _Ahead | None, turns: Any, unroll: int, columns: int) -> Callable[[Any], Any]:
     """What a turn of the unrolled loop does first: the first ``unroll`` blocks of rows ask for a part of the next panel each."""
     if ahead is None:
         return lambda t: t

@@ -120,10 +120,10 @@ def test_asking_for_what_comes_next_changes_no_sum(literal: bool, size: tuple[in
     rows, depth = (str(s) if literal else f"end + {s - 1}" for s in (m, k))
     panel = 2 * t.lanes(4)
     n = columns * panel - panel // 2
+    sides = f"a, i * {m * 3 * k}, {3 * k}, 1, b, 0, {3 * k * panel}, {panel}, c, i * {m * n}, {n}"
     text = "".join(
-        f"    for i in range({parts}):\n        gemm_ahead({rows}, {n}, {depth}, a, i * {m * 3 * k}, {3 * k}, 1, b, 0, "
-        f"{3 * k * panel},"
-        f" {panel}, c, i * {m * n}, {n}, {again}, {panel}, {1 << 20}, i, {parts}, 3, {k}, {k * panel})\n"
+        f"    for i in range({parts}):\n        gemm_ahead({rows}, {n}, {depth}, {sides},"
+        f" {again}, {panel}, {1 << 20}, i, {parts}, 3, {k}, {k * panel})\n"
         for parts, again in ((2, "False"), (1, "True"))
     )
     source = f"def kernel(begin, end, a, b, c):\n{text}"

@@ -1,4 +1,4 @@
-"""Convolutions of small images and of groups: which tasks, which register blocks, and when the next weights are asked for."""
+"""Convolutions of small images and of groups: which tasks and register blocks, and that the next block of weights is asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import hlo
 import tiling
 from codegen.supports import supports
 from tests.machines import MACHINES
-from tiling.loops.ir import Contract
+from tiling.loops.ir import Contract, Nest
 
 
 def _text(size: int, channels: int, features: int, groups: int) -> str:
@@ -62,9 +62,9 @@ def test_the_rows_of_a_small_image_are_one_register_block(size: int, block: tupl
     assert (step.rows, step.columns) == block and tiling.prove(made.fusions[0]).holds
 
 
-@pytest.mark.parametrize(("channels", "features", "asks"), [(128, 256, True), (32, 128, False)])
+@pytest.mark.parametrize(("channels", "features", "asks"), [(192, 128, True), (192, 32, False), (128, 256, False)])
 def test_weights_from_beyond_the_caches_are_asked_for(channels: int, features: int, asks: bool) -> None:
-    """A block of weights comes while the one before is multiplied; those that the second cache keeps are not asked for."""
+    """A block of weights comes while the one before is multiplied; not what the second cache keeps, nor what is one block."""
     made = tiling.plan(hlo.parse(_text(7, channels, features, 1)), machine=MACHINES["avx512"], supports=supports)
     assert _contraction(made)[0].asks_ahead == asks
     executable = codegen.compile(made)
@@ -72,3 +72,20 @@ def test_weights_from_beyond_the_caches_are_asked_for(channels: int, features: i
     rng = np.random.default_rng(2)
     x, w = (rng.integers(-3, 4, s).astype(np.float32) for s in ((1, 7, 7, channels), (features, channels, 3, 3)))
     np.testing.assert_array_equal(executable(x, w)[0], _expected(x, w, 1))
+
+
+@pytest.mark.parametrize(("channels", "features", "groups"), [(32, 32, 8), (16, 32, 16)])
+def test_groups_too_narrow_for_a_register_block_go_lane_by_lane(channels: int, features: int, groups: int) -> None:
+    """Found in ResNeXt: 56 x 56 x 128 in groups of 4 ran in plain loops, at 5 GFLOP/s; an infinite element stays in its group."""
+    made = tiling.plan(hlo.parse(_text(9, channels, features, groups)), machine=MACHINES["avx512"], supports=supports)
+    (fusion,) = made.fusions
+    nests = [s for s in fusion.schedule.main.steps if isinstance(s, Nest)]
+    assert len(nests) == len(fusion.schedule.main.steps) and nests[-1].folds[0].op is fusion.stages[0].op
+    assert tiling.prove(fusion).holds
+    rng = np.random.default_rng(3)
+    x, w = (rng.integers(1, 4, s).astype(np.float32) for s in ((1, 9, 9, channels), (features, channels // groups, 3, 3)))
+    executable = codegen.compile(made)
+    np.testing.assert_array_equal(executable(x, w)[0], _expected(x, w, groups))
+    x[0, 4, 4, 0] = np.inf
+    found = executable(x, w)[0]
+    assert np.isinf(found[0, 3:6, 3:6, : features // groups]).all() and np.isfinite(found[..., features // groups :]).all()
