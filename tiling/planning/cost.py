@@ -62,6 +62,7 @@ SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
 NEAR_ELEMS = 8  # of elements this far apart every line is fetched
 RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
 PAGE_BYTES = 4096
+OTHER_LINE_CYCLES = 2.0  # an access to another line than the one before
 OTHER_PAGE_SECONDS = 0.6e-9  # an access to another page than the one before
 SAME_SET_SECONDS = 3e-9  # and one that falls into the same set of the nearest cache
 NOTHING: Mapping[Var, int] = {}
@@ -363,8 +364,10 @@ class _Phase:
         size = stride * buffer.element.itemsize_bytes
         if stride in (0, 1):
             return 0.0
-        if size < PAGE_BYTES or buffer.size_bytes <= self.machine.l1_bytes // 2:
+        if size < LINE_BYTES or buffer.size_bytes <= self.machine.l1_bytes // 2:
             return 1.0 / self.machine.hertz
+        if size < PAGE_BYTES:
+            return OTHER_LINE_CYCLES / self.machine.hertz
         return SAME_SET_SECONDS if size % PAGE_BYTES == 0 else OTHER_PAGE_SECONDS
 
     def _is_evicted(

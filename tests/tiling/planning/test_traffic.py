@@ -8,6 +8,7 @@ import hlo
 import tiling
 from benchmarks.compiling.traffic import simulate
 from codegen.supports import supports
+from tiling.loops.ir import Turn
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 
@@ -91,3 +92,17 @@ def test_products_inside_a_task_each_read_their_own_operands() -> None:
         found.append(fusion.estimate)
     assert all(e.memory_bytes >= operands_bytes for e in found), "also where the left one is copied, a block of k at a time"
     assert found[2].seconds < min(e.seconds for e in found[:2]), "twelve rows are a part of a line: neighbours fetch it again"
+
+
+@pytest.mark.parametrize("order", [(1, 3, 0, 2), (0, 1, 3, 2), (1, 0, 3, 2)])
+def test_tiles_of_permutations_in_four_dimensions_are_turned(order: tuple[int, ...]) -> None:
+    """Each element from a line of its own took two to five times as long as tiles turned in registers."""
+    shape = (16, 64, 48, 32)
+    x, y = (f"tensor<{'x'.join(map(str, s))}xf32>" for s in (shape, [shape[k] for k in order]))
+    module = hlo.parse(f"""func.func @main(%x: {x}) -> {y} {{
+  %r = stablehlo.transpose %x, dims = {list(order)} : ({x}) -> {y}
+  return %r : {y}
+}}""")
+    machine = tiling.Machine(cores=1, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20)
+    (fusion,) = tiling.plan(module, machine=machine).fusions
+    assert any(isinstance(s, Turn) for s in fusion.schedule.main.steps)
