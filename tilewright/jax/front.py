@@ -72,8 +72,11 @@ def _registered() -> None:
     jax.ffi.register_ffi_target(TARGET, capsule, platform="cpu")
 
 
-_on_their_way: list[tuple[Callable[[], bool], Any]] = []
-"""(whether they have ended, what they run) of fronts that are gone while XLA still computes: its threads run their code."""
+_on_their_way: dict[object, tuple[Callable[[], bool], Any]] = {}
+"""(whether they have ended, what they run) of fronts that are gone while XLA still computes: its threads run their code.
+
+Any thread changes it, in single steps.
+"""
 
 
 class Front:
@@ -103,12 +106,14 @@ class Front:
         self._packs: dict[Any, XlaPacks] = {}
         self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
-        _on_their_way[:] = [(has_ended, what) for has_ended, what in _on_their_way if not has_ended()]
+        for key, (has_ended, _) in list(_on_their_way.items()):
+            if has_ended():
+                _on_their_way.pop(key, None)
 
-    def __del__(self, on_their_way: list[tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
+    def __del__(self, on_their_way: dict[object, tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
         done, begun = self._done, next(self._begun) - next(self._void)
         if self._programs and done.value != begun:
-            on_their_way.append((lambda: done.value == begun, (self._programs, self._packs)))
+            on_their_way[object()] = (lambda: done.value == begun, (self._programs, self._packs))
 
     def add(self, made: Any, leaves: Sequence[Any]) -> XlaCall | Declined:
         """Takes the program of a signature (`bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""

@@ -327,15 +327,17 @@ def _wait_for_room() -> None:
 # ---------------------------------------------------------------- what a program is
 
 
-_on_their_way: list[Program] = []
-"""Programs that nobody has any more, and that are still running."""
+_on_their_way: dict[int, Program] = {}
+"""Programs that nobody has any more, and that are still running, by their handles. Any thread changes it, in single steps."""
 
 
 def _destroy(a: Any) -> None:
     program = living.drop(a.executable)
     if program is not None:
-        _on_their_way.append(program)
-    _on_their_way[:] = [p for p in _on_their_way if p.words[records.CALLS]]
+        _on_their_way[a.executable] = program
+    for handle, gone in list(_on_their_way.items()):
+        if not gone.words[records.CALLS]:
+            _on_their_way.pop(handle, None)
 
 
 def _executable(a: Any) -> None:
