@@ -123,6 +123,15 @@ def check_errors_of_callbacks() -> None:
     assert text.count("Traceback") == 1 and text.strip().endswith("Expected: (3,), Actual: (4,)")
 
 
+def check_layouts_that_are_told() -> None:
+    """Row-major ones: XLA takes the results of transpositions for others, where it is not told."""
+    x = jnp.ones((2, 3, 4))
+    compiled = jax.jit(lambda x: (x.T + 1, x[0].T, x.sum(), x)).lower(x).compile()
+    told = [f.layout.major_to_minor for f in (*jax.tree.leaves(compiled.input_formats), *compiled.output_formats)]
+    assert told == [(0, 1, 2), (0, 1, 2), (0, 1), (), (0, 1, 2)]
+    assert [r.format.layout.major_to_minor for r in compiled(x)] == told[1:]
+
+
 def check_no_topology() -> None:
     """As on JAX's CPU; compiling for one that is no device's waited for ever."""
     with pytest.raises(NotImplementedError, match="topology not implemented for tilewright"):
