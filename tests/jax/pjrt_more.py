@@ -11,6 +11,7 @@ import pytest
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out
     import jax
+    import jax.export
     import jax.numpy as jnp
     from jax.experimental import buffer_callback, pallas, topologies
     from jax.experimental.sparse.linalg import spsolve
@@ -83,6 +84,23 @@ def check_rules_that_ask_for_the_platform() -> None:
     assert pallas.pallas_call(doubled, out_shape=shape, interpret=True)(jnp.ones(4)).tolist() == [2, 2, 2, 2]
     with pytest.raises(ValueError, match="Only interpret mode is supported on CPU backend"):
         pallas.pallas_call(doubled, out_shape=shape)(jnp.ones(4))
+
+
+def check_exports_for_the_cpu() -> None:
+    """They are called here, with LAPACK's routines and branches by platform; those for other platforms are refused by JAX."""
+
+    def f(x: Any) -> Any:
+        chosen = jax.lax.platform_dependent(x, cpu=lambda x: x + 1, default=lambda x: x - 1)
+        return jnp.linalg.eigh(chosen @ chosen.T)[0]
+
+    x = np.arange(9.0, dtype=np.float32).reshape(3, 3)
+    for platforms in (("cpu",), ("tpu", "cpu")):
+        made = jax.export.deserialize(jax.export.export(jax.jit(f), platforms=platforms)(x).serialize())
+        with jax.default_device(jax.devices("cpu")[0]):
+            expected = np.asarray(jax.jit(f)(x))
+        np.testing.assert_allclose(jax.jit(made.call)(x), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="was exported for platforms"):
+        jax.export.export(jax.jit(jnp.sin), platforms=("tpu",))(x).call(x)
 
 
 def check_callbacks_on_buffers() -> None:
