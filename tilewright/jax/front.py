@@ -104,6 +104,7 @@ class Front:
         self._programs: dict[Any, XlaCall] = {}
         self._long: set[XlaCall] = set()
         self._packs: dict[Any, XlaPacks] = {}
+        self.has_packs = False
         self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
         for key, (has_ended, _) in list(_on_their_way.items()):
@@ -129,6 +130,7 @@ class Front:
             packs = made.executable.packs_for_xla(call, _is_deleted, _idle(self._done, self._void, self._begun))
             if packs is not None:
                 self._packs[made] = packs
+                self.has_packs = True
             if not call.is_waited_for and _is_long(jax, made, leaves):
                 self._long.add(call)
             self._programs[made] = call
@@ -138,7 +140,7 @@ class Front:
 
     def is_due(self) -> bool:
         """Whether `look` is to be told of the call that was just made."""
-        if not self._packs:
+        if not self.has_packs:
             return False
         self._looks_in -= 1
         return self._looks_in <= 0
@@ -187,7 +189,7 @@ class Front:
                     value.block_until_ready()
                 else:
                     self._jax.block_until_ready(value)
-        if self._packs:
+        if self.has_packs:
             for packs in tuple(self._packs.values()):  # another thread may add one
                 packs.check()
         next(self._begun)
@@ -213,7 +215,7 @@ class Front:
                 next(self._void)
                 _log.info("not called through JAX's own call: %s", e)
             return MISSED
-        if self._raised.value:
+        if self._waits and self._raised.value:
             interrupts.raise_pending()
         return results
 
