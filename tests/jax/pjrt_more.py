@@ -11,6 +11,7 @@ import pytest
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out
     import jax
+    import jax.export
     import jax.numpy as jnp
     from jax.experimental import buffer_callback, pallas, topologies
     from jax.experimental.sparse.linalg import spsolve
@@ -85,6 +86,23 @@ def check_rules_that_ask_for_the_platform() -> None:
         pallas.pallas_call(doubled, out_shape=shape)(jnp.ones(4))
 
 
+def check_exports_for_the_cpu() -> None:
+    """They are called here, with LAPACK's routines and branches by platform; those for other platforms are refused by JAX."""
+
+    def f(x: Any) -> Any:
+        chosen = jax.lax.platform_dependent(x, cpu=lambda x: x + 1, default=lambda x: x - 1)
+        return jnp.linalg.eigh(chosen @ chosen.T)[0]
+
+    x = np.arange(9.0, dtype=np.float32).reshape(3, 3)
+    for platforms in (("cpu",), ("tpu", "cpu")):
+        made = jax.export.export(jax.jit(f), platforms=platforms)(x)
+        with jax.default_device(jax.devices("cpu")[0]):
+            expected = np.asarray(jax.jit(f)(x))
+        np.testing.assert_allclose(jax.jit(made.call)(x), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="was exported for platforms"):
+        jax.export.export(jax.jit(jnp.sin), platforms=("tpu",))(x).call(x)
+
+
 def check_callbacks_on_buffers() -> None:
     """In place, where they are to write; in a loop; with an operand's memory; with errors as other callbacks have them."""
     seen: list[Any] = []
@@ -121,6 +139,15 @@ def check_errors_of_callbacks() -> None:
     text = str(caught.value)
     assert text.startswith("INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n")
     assert text.count("Traceback") == 1 and text.strip().endswith("Expected: (3,), Actual: (4,)")
+
+
+def check_layouts_that_are_told() -> None:
+    """Row-major ones: XLA takes the results of transpositions for others, where it is not told."""
+    x = jnp.ones((2, 3, 4))
+    compiled = jax.jit(lambda x: (x.T + 1, x[0].T, x.sum(), x)).lower(x).compile()
+    told = [f.layout.major_to_minor for f in (*jax.tree.leaves(compiled.input_formats), *compiled.output_formats)]
+    assert told == [(0, 1, 2), (0, 1, 2), (0, 1), (), (0, 1, 2)]
+    assert [r.format.layout.major_to_minor for r in compiled(x)] == told[1:]
 
 
 def check_no_topology() -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tests.hostile.__main__ as hostile
+from hlo import parse
 from hlo.errors import TilewrightError
 from tests.jax import pjrt_devices, pjrt_foreign
 from tests.jax.pjrt_behaviour import SITUATIONS
 from tests.jax.pjrt_checks import CHECKS, SLOW
-from tilewright.pjrt import layout, registration
+from tilewright.pjrt import ffi, handles, layout, registration
 
 pytestmark = pytest.mark.jax
 
@@ -195,3 +201,77 @@ def test_sizes_of_the_interface() -> None:
         assert f"passes {size - 1} bytes" in str(layout.check_size(name, size - 1)), name
     assert (layout.FUNCTIONS[0], layout.FUNCTIONS[-1], len(set(layout.FUNCTIONS))) == ("Error_Destroy", "Event_Set", 128)
     assert layout.API_SIZE == 40 + 8 * 128
+
+
+def test_a_record_lives_until_it_is_dropped_as_often_as_it_was_given() -> None:
+    """Two threads that gave one at the same time counted once: the record was gone with one of them still there."""
+    living = handles.Handles()
+    owner = object()
+    assert living.give(64, owner) == 64
+
+    class Meanwhile(list[None]):
+        """Another thread's turn in the middle of this one's."""
+
+        def append(self, item: None) -> None:
+            if len(self) == 1:
+                super().append(None)
+                living.give(64, owner)
+            else:
+                super().append(item)
+
+    living._given[64] = Meanwhile([None])
+    living.give(64, owner)
+    assert [living.drop(64), living.drop(64), living.drop(64)] == [None, None, owner] and not len(living)
+
+
+def _stages(execute: Callable[[Any], int]) -> tuple[ffi._ForeignCall, Any]:
+    """A foreign call of one argument and one result, f32[2], whose stage `execute` gets the frame; and what must be kept."""
+    op = next(iter(parse(
+        'func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n  %y = "stablehlo.custom_call"(%x) {call_target_name = "f",'
+        ' api_version = 4 : i32, backend_config = {}} : (tensor<2xf32>) -> tensor<2xf32>\n  return %y : tensor<2xf32>\n}'
+    ).function().body.ops))  # fmt: skip
+    handler = ffi._HANDLER(lambda at: execute(ffi._FRAME.from_address(at)))
+    return ffi._ForeignCall(op, {"execute": ctypes.cast(handler, ctypes.c_void_p).value or 0}), handler
+
+
+def test_what_a_signal_raises_inside_a_foreign_function_is_raised_when_it_returns() -> None:
+    """It was printed, and the function that native code had called gave it no error: the results were what memory had been."""
+    interrupted = ffi._native("Interrupted", "x:p", lambda a: (_ for _ in ()).throw(KeyboardInterrupt))
+    arguments = (ctypes.c_int64 * 3)(24, 0, 0)
+    call, kept = _stages(lambda frame: interrupted(ctypes.addressof(arguments)))
+    before = dict(ffi._errors.made)
+    with pytest.raises(KeyboardInterrupt):
+        call([np.ones(2, np.float32)], 0)
+    assert ffi._errors.made == before and ffi._own.raised is None and kept
+
+
+def test_memory_stays_until_a_foreign_function_has_ended_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt ended the wait for a future, and the arrays were gone that native code was still to write."""
+    made: list[Any] = []
+
+    def execute(frame: Any) -> int:
+        future = next(ffi._future_numbers)
+        ffi._futures[future] = ffi._Future()
+        frame.future = future
+        made.append((future, np.ctypeslib.as_array(ctypes.cast(_result(frame), ctypes.POINTER(ctypes.c_float)), (2,))))
+        return 0
+
+    def interrupted(self: Any, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+    call, kept = _stages(execute)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            call([np.ones(2, np.float32)], 0)
+    ((future, array),) = made
+    _, _, (_, _, (result,)) = ffi._futures[future].kept
+    assert result.ctypes.data == array.ctypes.data and kept
+    ffi._set_future(ffi.structure("SetError", "future:p error:p")(32, None, future, ffi._errors.new("INTERNAL", b"late")))
+    assert future not in ffi._futures and "late" not in [text.value.decode() for _, text in ffi._errors.made.values()]
+
+
+def _result(frame: Any) -> int:
+    """Where the elements of a frame's first result are."""
+    row = ctypes.c_void_p.from_address(frame.results.values).value or 0
+    return int(ffi._Buffer.from_address(row).data)

@@ -205,6 +205,7 @@ class Jitted:
         self._evaluated = 0
         self._compiled_last: list[str] | None = None  # the arrays of the last signature
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
+        self._is_simple = not self._donates and self._shardings == [None, None]  # after JAX's own call nothing is left to do
         self._called: set[Any] = set()  # signatures
         self._front: Front | None = None
         self._thorough: set[Any] = set()  # signatures that JAX's own call does not take
@@ -362,7 +363,16 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if started_in:
             _refuse_to_wait()
-        if self._settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
+        front, settings = self._front, self._settings
+        is_checked = settings.disabled.value or settings.nans.value or settings.infs.value
+        if front is not None and self._is_simple and not (is_checked or self._thorough):
+            found = front.call(args, kwargs)
+            if found is ELSEWHERE or found is MISSED:
+                return self._thorough_call(args, kwargs, found is MISSED)
+            if front.has_packs and front.is_due():
+                self._look(front, args, kwargs)
+            return found
+        if settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
             return self._plain(*args, **kwargs)
         if self._spread is not None:
             return self._spread(_jax(), args, kwargs)
@@ -388,8 +398,7 @@ class Jitted:
         found = front.call(args, kwargs) if front is not None else ELSEWHERE
         if found is not ELSEWHERE and found is not MISSED:
             if front is not None and front.is_due():
-                leaves, key = self._signature(args, kwargs)
-                front.look(self._made.get(key), leaves)
+                self._look(front, args, kwargs)
             if self._donates:
                 leaves, key = self._signature(args, kwargs)
                 made = self._made.get(key)
@@ -397,6 +406,10 @@ class Jitted:
                     made.delete_donated(leaves)
             return found
         return self._thorough_call(args, kwargs, found is MISSED)
+
+    def _look(self, front: Front, args: Any, kwargs: Any) -> None:
+        leaves, key = self._signature(args, kwargs)
+        front.look(self._made.get(key), leaves)
 
     def _thorough_call(self, args: Any, kwargs: Any, is_missed: bool) -> Any:
         jax = _jax()

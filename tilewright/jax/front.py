@@ -72,8 +72,11 @@ def _registered() -> None:
     jax.ffi.register_ffi_target(TARGET, capsule, platform="cpu")
 
 
-_on_their_way: list[tuple[Callable[[], bool], Any]] = []
-"""(whether they have ended, what they run) of fronts that are gone while XLA still computes: its threads run their code."""
+_on_their_way: dict[object, tuple[Callable[[], bool], Any]] = {}
+"""(whether they have ended, what they run) of fronts that are gone while XLA still computes: its threads run their code.
+
+Any thread changes it, in single steps.
+"""
 
 
 class Front:
@@ -101,14 +104,17 @@ class Front:
         self._programs: dict[Any, XlaCall] = {}
         self._long: set[XlaCall] = set()
         self._packs: dict[Any, XlaPacks] = {}
+        self.has_packs = False
         self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
-        _on_their_way[:] = [(has_ended, what) for has_ended, what in _on_their_way if not has_ended()]
+        for key, (has_ended, _) in list(_on_their_way.items()):
+            if has_ended():
+                _on_their_way.pop(key, None)
 
-    def __del__(self, on_their_way: list[tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
+    def __del__(self, on_their_way: dict[object, tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
         done, begun = self._done, next(self._begun) - next(self._void)
         if self._programs and done.value != begun:
-            on_their_way.append((lambda: done.value == begun, (self._programs, self._packs)))
+            on_their_way[object()] = (lambda: done.value == begun, (self._programs, self._packs))
 
     def add(self, made: Any, leaves: Sequence[Any]) -> XlaCall | Declined:
         """Takes the program of a signature (`bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""
@@ -124,6 +130,7 @@ class Front:
             packs = made.executable.packs_for_xla(call, _is_deleted, _idle(self._done, self._void, self._begun))
             if packs is not None:
                 self._packs[made] = packs
+                self.has_packs = True
             if not call.is_waited_for and _is_long(jax, made, leaves):
                 self._long.add(call)
             self._programs[made] = call
@@ -133,7 +140,7 @@ class Front:
 
     def is_due(self) -> bool:
         """Whether `look` is to be told of the call that was just made."""
-        if not self._packs:
+        if not self.has_packs:
             return False
         self._looks_in -= 1
         return self._looks_in <= 0
@@ -182,7 +189,7 @@ class Front:
                     value.block_until_ready()
                 else:
                     self._jax.block_until_ready(value)
-        if self._packs:
+        if self.has_packs:
             for packs in tuple(self._packs.values()):  # another thread may add one
                 packs.check()
         next(self._begun)
@@ -208,7 +215,7 @@ class Front:
                 next(self._void)
                 _log.info("not called through JAX's own call: %s", e)
             return MISSED
-        if self._raised.value:
+        if self._waits and self._raised.value:
             interrupts.raise_pending()
         return results
 

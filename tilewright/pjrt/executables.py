@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from math import inf
@@ -23,7 +24,7 @@ from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
 from hlo.lazy import cached_property
-from hlo.module import Module
+from hlo.module import Module, walk
 from hlo.text.bytecode import MAGIC, text_of
 from hlo.types import TensorType
 from tilewright.jax.first_call import parsed
@@ -54,7 +55,9 @@ class Program:
     def __init__(self, code: bytes, options: bytes) -> None:
         self.placing = Placing(options)
         self.code, self.options = code, options
-        self.module = _parsed(code)
+        text = text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode()
+        self.module = parsed(text)
+        self.shown = self.code if self.placing.partitions > 1 else _with_layouts(code, text, self.module)
         is_given = donated(self.module)
         self.cut = self.placing.partitioned(code) if self.placing.partitions > 1 else None
         if self.cut is not None:
@@ -154,8 +157,29 @@ def _bytes_of(types: Any) -> int:
     return sum(t.size_bytes for t in types if isinstance(t, TensorType) and t.is_static)
 
 
-def _parsed(code: bytes) -> Module:
-    return parsed(text_of(code, "<jax>") if code.startswith(MAGIC) else code.decode())
+_LAYOUTS = "mhlo.xla_entry_computation_{}_layout{} = [{}]"
+_HEADER = re.compile(r"^module (@\S+ )?(attributes \{)?", re.MULTILINE)
+
+
+def _with_layouts(code: bytes, text: str, module: Module) -> bytes:
+    """A program as jaxlib is shown it, with the layouts of arguments and results, all of which are row-major.
+
+    Where XLA is not told so it takes transposed results for others, and JAX tells programs that.
+    """
+    main = module.function()
+    types = [v.type for v in main.arguments], list(main.result_types)
+    is_transposed = any(op.name == "stablehlo.transpose" for f in module.functions.values() for op in walk(f.body))
+    if not is_transposed or not all(isinstance(t, TensorType) for row in types for t in row):
+        return code
+    orders = [[f"dense<{list(range(t.rank))[::-1]}> : tensor<{t.rank}xindex>" for t in row] for row in types]
+    told = ", ".join(
+        _LAYOUTS.format(kind, s, ", ".join(row)) for kind, s, row in (("parameter", "s", orders[0]), ("result", "", orders[1]))
+    )
+
+    def header(match: re.Match[str]) -> str:
+        return f"module {match[1] or ''}attributes {{{told}" + (", " if match[2] else "} ")
+
+    return _HEADER.sub(header, text, count=1).encode()
 
 
 def _bytes(address: int | None, size: int) -> bytes:
@@ -327,15 +351,17 @@ def _wait_for_room() -> None:
 # ---------------------------------------------------------------- what a program is
 
 
-_on_their_way: list[Program] = []
-"""Programs that nobody has any more, and that are still running."""
+_on_their_way: dict[int, Program] = {}
+"""Programs that nobody has any more, and that are still running, by their handles. Any thread changes it, in single steps."""
 
 
 def _destroy(a: Any) -> None:
     program = living.drop(a.executable)
     if program is not None:
-        _on_their_way.append(program)
-    _on_their_way[:] = [p for p in _on_their_way if p.words[records.CALLS]]
+        _on_their_way[a.executable] = program
+    for handle, gone in list(_on_their_way.items()):
+        if not gone.words[records.CALLS]:
+            _on_their_way.pop(handle, None)
 
 
 def _executable(a: Any) -> None:
@@ -398,7 +424,7 @@ def _fingerprint(a: Any) -> None:
 
 def _optimized(a: Any) -> None:
     program: Program = living[a.executable]
-    given, code = GivenProgram.from_address(a.program), program.code
+    given, code = GivenProgram.from_address(a.program), program.shown
     if program.cut is not None:
         code = program.cut.code
     if not given.code:

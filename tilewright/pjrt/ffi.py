@@ -89,11 +89,21 @@ class _Errors:
 
 
 class _Future:
-    """What a handler will have done later."""
+    """What a handler will have done later; `kept` is what it still writes to when nobody waits any more."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
         self.error = 0
+        self.kept: Any = None
+
+
+class _Own(threading.local):
+    """What a signal's handler has raised in a function that native code called: it is raised when that has returned."""
+
+    raised: BaseException | None = None
+
+
+_own = _Own()
 
 
 _errors = _Errors()
@@ -138,6 +148,15 @@ def _set_future(a: Any) -> None:
     future = _futures[a.future]
     future.error = getattr(a, "error", None) or 0
     future.done.set()
+    if future.kept is not None:
+        _forget(a.future)
+
+
+def _forget(number: int) -> None:
+    """Of a future that nobody waits for: what it kept, and its error."""
+    future = _futures.pop(number, None)
+    if future is not None and future.error:
+        _errors.made.pop(future.error, None)
 
 
 def _ordinal(a: Any) -> None:
@@ -175,7 +194,9 @@ def _native(name: str, fields: str, function: Callable[[Any], int | None] | None
             if function is None:
                 return _errors.new("UNIMPLEMENTED", f"XLA_FFI_{name} is not implemented by Tilewright".encode())
             return function(arguments.from_address(at))
-        except Exception as e:  # noqa: BLE001 (native code goes on here)
+        except BaseException as e:  # noqa: BLE001 (native code goes on here)
+            if not isinstance(e, Exception):
+                _own.raised = e
             return _errors.new("INTERNAL", repr(e).encode())
 
     return _HANDLER(call)
@@ -289,7 +310,7 @@ class _ForeignCall:
             shape = t.static_shape if order is None else tuple(t.static_shape[d] for d in order)
             source = self._aliases.get(k)
             if source is not None:  # the handler finds the operand where it puts the result
-                given[source] = np.array(given[source])
+                given[source] = np.array(given[source], order="C")
             made.append(given[source] if source is not None else np.empty(shape, t.dtype))
         kept = _Kept()
         frame = _FRAME(_FRAME_BYTES, None, _table().address, 1 + device)
@@ -299,9 +320,9 @@ class _ForeignCall:
         with self._lock:  # the first call does what XLA does once for a program
             for stage in STAGES[:-1]:
                 if not self._has_begun and stage in self._stages:
-                    self._stage(frame, stage)
+                    self._stage(frame, stage, (kept, given, made))
             self._has_begun = True
-        self._stage(frame, "execute")
+        self._stage(frame, "execute", (kept, given, made))
         return tuple(
             a if order is None else np.ascontiguousarray(a.transpose(np.argsort(order)))
             for a, order in zip(made, self._made, strict=True)
@@ -315,19 +336,32 @@ class _ForeignCall:
         kinds = kept.row([_BUFFER] * len(rows), ctypes.c_int)
         return _Values(ctypes.sizeof(_Values), None, len(rows), kinds, kept.row(rows, ctypes.c_void_p))
 
-    def _stage(self, frame: Any, stage: str) -> None:
+    def _stage(self, frame: Any, stage: str, used: Any) -> None:
+        """Calls a stage and waits for its end. `used` is what native code may still write to when a signal ends the waiting."""
         frame.stage, frame.future = STAGES.index(stage), None
-        error = _HANDLER(self._stages[stage])(ctypes.addressof(frame))
-        future = _futures.pop(frame.future, None) if frame.future and not error else None
+        error = _HANDLER(self._stages[stage])(ctypes.addressof(frame)) or 0
+        number = frame.future or 0
+        future = _futures.get(number)
         if future is not None:
-            future.done.wait()
-            error = future.error
+            try:
+                if not error:
+                    future.done.wait()
+                    error, future.error = future.error, 0
+            finally:
+                future.kept = (self, frame, used)
+                if future.done.is_set():
+                    _forget(number)
+        raised, _own.raised = _own.raised, None
+        if raised is not None:
+            _errors.made.pop(error, None)
+            raise raised
         if error:
             raise _errors.take(error)
 
 
 def _in_order(x: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
-    return x if order is None else np.ascontiguousarray(x.transpose(order))
+    turned = x if order is None else x.transpose(order)
+    return np.ascontiguousarray(turned).reshape(turned.shape)
 
 
 _made_table: list[_Table] = []

@@ -63,7 +63,7 @@ class Handles:
         # Aligned like pointers, some of whose lower bits a caller may use
         self._numbers = itertools.count(1 << 12, 16)
         self._objects: dict[int, Any] = {}
-        self._given: dict[int, int] = {}  # how often a record's address was given
+        self._given: dict[int, list[None]] = {}  # one element for each time that a record's address was given
         self._kept: set[int] = set()
 
     def new(self, value: Any) -> int:
@@ -73,9 +73,12 @@ class Handles:
         return number
 
     def give(self, address: int, value: Any) -> int:
-        """The address of an object's record as its handle; it lives until that is dropped as often as it was given."""
-        self._given[address] = self._given.get(address, 0) + 1
+        """The address of an object's record as its handle; it lives until that is dropped as often as it was given.
+
+        Any thread may, at the same time: each change of the list is one step.
+        """
         self._objects[address] = value
+        self._given.setdefault(address, []).append(None)
         return address
 
     def keep(self, value: Any) -> int:
@@ -92,10 +95,13 @@ class Handles:
 
     def drop(self, number: int | None) -> Any:
         """The object whose handle this was; None where there is none, or there are more of it."""
-        left = self._given.pop(number or 0, 1) - 1
-        if left:
-            self._given[number or 0] = left
-        return None if left or number in self._kept else self._objects.pop(number or 0, None)
+        given = self._given.get(number or 0, [None])
+        if given:
+            given.pop()
+        if given or number in self._kept:
+            return None
+        self._given.pop(number or 0, None)
+        return self._objects.pop(number or 0, None)
 
     def __len__(self) -> int:
         return len(self._objects)

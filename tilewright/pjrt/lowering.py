@@ -6,7 +6,7 @@ the CPU's, whatever comes into that later: LAPACK's routines by their targets, s
 * linear algebra and random bits that the CPU's rules hide behind calls and loops stay ops or plain arithmetic (`_NEUTRAL`);
 * callbacks are lowered as for the CPU, but stay with the plugin: jaxlib does not hear of them (`tilewright.pjrt.callbacks`);
 * a choice by platform that does not name this one goes as on the CPU: of a program's branches, and of rules that a package
-  keeps for some platforms (`mlir.lower_per_platform`).
+  keeps for some platforms (`mlir.lower_per_platform`), and exports that were made for the CPU.
 
 It relies on these names of JAX's insides, which `install` looks up first and misses in words: `_platform_specific_lowerings`,
 `_lowerings`, `_platforms_with_donation`, `LoweringRuleEntry` and `lower_per_platform` of `jax._src.interpreters.mlir`,
@@ -15,6 +15,7 @@ It relies on these names of JAX's insides, which `install` looks up first and mi
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import ChainMap
 from typing import Any
@@ -32,8 +33,8 @@ _NEUTRAL_PLATFORM = "tpu"
 _CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
 _CHOICES = {"platform_index": "platforms", "cond": "branches_platforms"}
 """Primitives with branches by platform, and the parameter that names the platforms of each."""
-_LATER = ("buffer_callback",)
-"""Callbacks whose primitives are there only when a program asks for them."""
+_LATER = ("buffer_callback", "call_exported")
+"""Primitives that are there only when a program asks for them."""
 _NAMES = ("_platform_specific_lowerings", "_lowerings", "_platforms_with_donation", "LoweringRuleEntry", "lower_per_platform")
 
 _numbering = threading.RLock()
@@ -41,11 +42,13 @@ _numbering = threading.RLock()
 
 def install(platform: str) -> None:
     """Gives the platform its rules. Raises TilewrightError where this JAX keeps its rules otherwise."""
+    from jax._src import callback
     from jax._src.interpreters import mlir
 
-    missing = [name for name in _NAMES if not hasattr(mlir, name)]
+    missing = [f"mlir.{name}" for name in _NAMES if not hasattr(mlir, name)]
+    missing += [] if hasattr(callback, "emit_python_callback") else ["callback.emit_python_callback"]
     if missing:
-        raise TilewrightError(f"this version of JAX keeps its lowering rules otherwise: mlir.{missing[0]} is not there")
+        raise TilewrightError(f"this version of JAX keeps its lowering rules otherwise: {missing[0]} is not there")
     tables: Any = mlir._platform_specific_lowerings
     cpu, neutral, default = tables["cpu"], tables[_NEUTRAL_PLATFORM], mlir._lowerings
     primitives = {p.name: p for table in (cpu, default) for p in table}
@@ -60,7 +63,7 @@ def install(platform: str) -> None:
         entry = cpu.get(primitive) or default[primitive]
         rule = _as_on_cpu(entry.rule, platform, _CHOICES[name]) if name in _CHOICES else _callback(entry.rule)
         own[primitive] = mlir.LoweringRuleEntry(rule, entry.inline)
-    tables[platform] = _Rules(own, cpu)
+    tables[platform] = _Rules(platform, own, cpu)
     _follow_cpu(platform)
     if platform not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(platform)
@@ -68,6 +71,10 @@ def install(platform: str) -> None:
 
 class _Rules(ChainMap[Any, Any]):
     """The platform's own rules before the CPU's; those of `_LATER` are made when they are asked for."""
+
+    def __init__(self, platform: str, *tables: Any) -> None:
+        super().__init__(*tables)
+        self._platform = platform
 
     def __contains__(self, primitive: Any) -> bool:
         return super().__contains__(primitive) or primitive.name in _LATER
@@ -80,8 +87,11 @@ class _Rules(ChainMap[Any, Any]):
         from jax.errors import JaxRuntimeError
 
         entry = mlir._lowerings[primitive]
-        like = OnBuffers(ffi.Buffer, ffi.ExecutionContext, ffi.ExecutionStage.EXECUTE, JaxRuntimeError)
-        made = self.maps[0][primitive] = mlir.LoweringRuleEntry(_callback(entry.rule, like), entry.inline)
+        if primitive.name == "call_exported":
+            rule = _exported_for_cpu(entry.rule, self._platform)
+        else:
+            rule = _callback(entry.rule, OnBuffers(ffi.Buffer, ffi.ExecutionContext, ffi.ExecutionStage.EXECUTE, JaxRuntimeError))
+        made = self.maps[0][primitive] = mlir.LoweringRuleEntry(rule, entry.inline)
         return made
 
 
@@ -128,6 +138,18 @@ def _callback(rule: Any, on_buffers: OnBuffers | None = None) -> Any:
         if taken.last is not None:
             ctx.module_context.add_keepalive(taken.last)
         return results
+
+    return lower
+
+
+def _exported_for_cpu(rule: Any, platform: str) -> Any:
+    """The rule that calls an export: one that was made for the CPU, and not for this platform, is as good here."""
+
+    def lower(ctx: Any, *args: Any, exported: Any, **params: Any) -> Any:
+        if platform not in exported.platforms:
+            platforms = tuple(platform if p == "cpu" else p for p in exported.platforms)
+            exported = dataclasses.replace(exported, platforms=platforms)
+        return rule(ctx, *args, exported=exported, **params)
 
     return lower
 

@@ -101,11 +101,14 @@ def _check_overrides(overrides: Any) -> None:
 
 
 def costs(code: bytes) -> dict[str, float]:
-    """What XLA counts of a program."""
+    """What XLA counts of a program. Raises Problem for one that it does not read."""
     from jaxlib import _jax
 
-    module = _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module()
-    found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), module)
+    try:
+        module = _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module()
+        found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), module)
+    except _jax.JaxRuntimeError as e:
+        raise Problem("UNIMPLEMENTED", f"XLA does not count this program's operations: {e}") from None
     return found
 
 
