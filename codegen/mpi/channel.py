@@ -52,6 +52,7 @@ class Channel:
         self._told = False
         self._ended: set[int] = set()
         self._sending: list[MPI.Request] = []
+        self._begun: list[MPI.Request | Sequence[MPI.Request]] = []
         self._given_up: list[MPI.Request] = []  # MPI may still write into their buffers, which they keep
         atexit.register(self._end)
         self._hook = sys.excepthook
@@ -72,6 +73,14 @@ class Channel:
         return self._groups[ranks]
 
     # ------------------------------------------------------------ waiting
+
+    def hold(self, requests: MPI.Request | Sequence[MPI.Request]) -> None:
+        """Keeps what has been begun, and its buffers, until `release`, or for ever where that is not called."""
+        self._begun.append(requests)
+
+    def release(self, requests: MPI.Request | Sequence[MPI.Request]) -> None:
+        """What was begun has ended."""
+        self._begun = [r for r in self._begun if r is not requests]
 
     def wait(self, requests: MPI.Request | Sequence[MPI.Request], op: Op | None, partners: Iterable[int]) -> None:
         """Returns when all requests are done. Raises PeerError and MeshError as the module says."""

@@ -9,12 +9,14 @@ __all__ = ["Case", "cases"]
 
 @dataclass(frozen=True)
 class Case:
-    """A program on a grid of (replicas, partitions); `by_mpi` tells whether its collectives are steps of their own."""
+    """A program on a grid of (replicas, partitions); `by_mpi` tells whether its collectives are steps of their own,
+    `overlaps` whether kernels run beside them."""
 
     name: str
     text: str
     grid: tuple[int, int]
     by_mpi: bool = True
+    overlaps: bool = False
 
 
 def _body(ops: str, element: str) -> str:
@@ -161,6 +163,17 @@ def cases(n: int) -> list[Case]:
           %t = stablehlo.add %s, %b : tensor<4xf32>
           stablehlo.return %j, %b, %t : tensor<i32>, tensor<4xf32>, tensor<4xf32> }}
       return %r#2 : tensor<4xf32> }}""")
+
+    made.append(Case("a sum beside a product that has nothing to do with it", f"""func.func @main(%x: tensor<64xf32>, %y: tensor<64x64xf32>) -> tensor<64xf32> {{
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %s = "stablehlo.all_reduce"(%x) {_binary("add", "f32")} {{replica_groups = {groups}}} : (tensor<64xf32>) -> tensor<64xf32>
+      %g = "stablehlo.all_gather"(%x) {{all_gather_dim = 0 : i64, replica_groups = {groups}}} : (tensor<64xf32>) -> tensor<{64 * n}xf32>
+      %p = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+      %q = stablehlo.dot_general %p, %s, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64xf32>
+      %m = stablehlo.reduce(%g init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<{64 * n}xf32>, tensor<f32>) -> tensor<f32>
+      %b = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<64xf32>
+      %r = stablehlo.add %q, %b : tensor<64xf32>
+      return %r : tensor<64xf32> }}""", (n, 1), overlaps=True))  # noqa: E501
 
     # Tokens: the evaluator runs these programs, and its processes meet over MPI.
     pairs = f"source_target_pairs = {_dense([[0, 1], [1, 0]])}"

@@ -35,6 +35,8 @@ def faults(case: Case) -> list[str]:
     found = []
     if case.by_mpi and executable.fallbacks:
         found.append(f"runs in the evaluator: {executable.fallbacks}")
+    if case.overlaps and not any("beside kernels" in step for step in executable.library):
+        found.append(f"nothing runs beside its exchanges: {executable.library}")
     results = the_channel().gather([executable(*arrays[rank]) for _ in range(2)])
     if rank:
         return []
