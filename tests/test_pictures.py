@@ -18,8 +18,8 @@ from tilewright.drawing.arithmetic import operations
 from tilewright.drawing.graph import Graph
 from tilewright.drawing.mesh import tiles_of
 from tilewright.drawing.panels import Panel, panels
+from tiling.mesh.groups import bytes_between
 from tiling.mesh.partition import partition
-from tiling.mesh.traffic import bytes_between
 
 TEXT = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x5xf32> {
   %e = stablehlo.exponential %x : tensor<6x8xf32>

@@ -8,9 +8,9 @@ import numpy as np
 
 from hlo.types import TensorType
 from tilewright.drawing.figures import PictureError, bytes_label, figure
+from tiling.mesh.groups import bytes_between
 from tiling.mesh.partition import Partitioned
 from tiling.mesh.shardings import Sharding
-from tiling.mesh.traffic import bytes_between
 
 __all__ = ["mesh_picture", "tiles_of"]
 
