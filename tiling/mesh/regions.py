@@ -129,7 +129,7 @@ def _through(
     for outside, inside in region.outside:
         s = walk.sharding(outside)
         held[inside] = Held(walk.at(outside, s, "a region reads it"), s)
-    emit = Emitter(walk.emit.processes, block, walk.emit.told, walk.emit.channels)
+    emit = Emitter(walk.emit.processes, block, walk.emit.told, walk.emit.channels, outer=walk.emit)
     inner = walk.inside(emit, held, region.program, wanted)
     inner.ops(region.program.ops)
     return inner, block
