@@ -16,7 +16,10 @@ from tilewright import pictures
 from tilewright.cli import main
 from tilewright.drawing.arithmetic import operations
 from tilewright.drawing.graph import Graph
+from tilewright.drawing.mesh import tiles_of
 from tilewright.drawing.panels import Panel, panels
+from tiling.mesh.groups import bytes_between
+from tiling.mesh.partition import partition
 
 TEXT = """func.func @main(%x: tensor<6x8xf32>, %w: tensor<8x5xf32>) -> tensor<6x5xf32> {
   %e = stablehlo.exponential %x : tensor<6x8xf32>
@@ -52,6 +55,18 @@ def test_every_picture_is_drawn(tmp_path: pathlib.Path) -> None:
             out = tmp_path / f"{kind}.{suffix}"
             assert main(["picture", kind, str(path), "-o", str(out)]) == 0
             assert out.stat().st_size > 2000
+
+
+@notebook
+def test_who_holds_what_and_sends_to_whom_is_drawn(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "mesh.svg"
+    assert main(["picture", "mesh", str(EXAMPLES / "mesh" / "mlp.mlir"), "-o", str(out)]) == 0
+    assert out.stat().st_size > 2000
+    made = partition(hlo.load(EXAMPLES / "mesh" / "mlp.mlir"))
+    sent = bytes_between(made.module, 4)
+    assert sent.sum(1).tolist() == [made.sent_bytes] * 4  # what each sends is what the plan says
+    assert (sent > 0).tolist() == [[abs(a - b) == 1 and a // 2 == b // 2 for b in range(4)] for a in range(4)]  # along y alone
+    assert [holders for _, holders in tiles_of(made.arguments[0], made.argument_types[0], 4)] == [[0, 1], [2, 3]]
 
 
 @notebook

@@ -20,8 +20,10 @@ from indexing import IndexingMap, output_to_input
 from tilewright.drawing.arithmetic import operations
 from tilewright.drawing.figures import PictureError, figure
 from tilewright.drawing.graph import fusion_graph
+from tilewright.drawing.mesh import mesh_picture
 from tilewright.drawing.panels import Panel, panels
 from tiling import Fusion, Plan
+from tiling.mesh.partition import partition
 
 __all__ = [
     "PictureError",
@@ -29,6 +31,7 @@ __all__ = [
     "explore",
     "from_program",
     "fusion_graph",
+    "mesh_picture",
     "read_elements",
     "reads",
     "roofline",
@@ -311,11 +314,13 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
 
 
 def from_program(kind: str, module: Module, function: Function, op: str | None = None, at: Sequence[int] | None = None) -> Any:
-    """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines") of a program. Raises PictureError."""
-    kinds = ("reads", "tiles", "graph", "roofline", "lines")
+    """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines", "mesh") of a program. Raises PictureError."""
+    kinds = ("reads", "tiles", "graph", "roofline", "lines", "mesh")
     if kind not in kinds:
         raise PictureError(f"expected one of {', '.join(kinds)}, found {kind!r}")
     _expect("the program", module, Module)
+    if kind == "mesh":
+        return mesh_picture(partition(module, function.name))
     if kind in ("reads", "lines"):
         from tilewright.commands.programs import chosen_ops
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -35,7 +35,10 @@ class GridOfProcesses(Protocol):
         """What each process runs of a program in the global view; None for one that is each process's already."""
         ...
 
-    def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], is_partitioned: bool = False) -> Processes:
+    def join(
+        self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], is_partitioned: bool = False,
+        infeed: Sequence[str] = (),
+    ) -> Processes:  # fmt: skip
         """This process of the grid, once all have found that they run the same; `compile` makes the kernels of folds."""
         ...
 
@@ -49,6 +52,7 @@ def compile(
     excess_precision: bool | None = None,
     target: KernelTarget | None = None,
     mesh: GridOfProcesses | None = None,
+    infeed: Sequence[str] = (),
 ) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
@@ -59,11 +63,14 @@ def compile(
     `target` compiles the kernels (`codegen.c.compile.CCompiler` does so by the system's C compiler); by default LLVM does.
     A module is planned for the vectors and registers of its `target`, if it has one, else for this CPU's.
     With a `mesh` the program runs on all its processes, each of which calls this and then the
-    executable (docs/howto-mesh.md); one in the global view is partitioned first (`tiling.mesh.partition`).
+    executable (docs/howto-mesh.md); one in the global view is partitioned first (`tiling.mesh.partition`). `infeed` names the
+    functions of the module that its infeed ops call in turn, on this process; only programs on processes have them.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
-    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread, or
-    for `excess_precision` beside a plan.
+    Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread,
+    for `excess_precision` beside a plan, or for an `infeed` without a mesh.
     """
+    if infeed and mesh is None:
+        raise ValueError("infeed: programs on processes have one (mesh=…)")
     set_up_logs()
     began = time.perf_counter()
     spread = None if mesh is None or isinstance(module_or_plan, Plan) else mesh.partitioned(as_module(module_or_plan), entry)
@@ -90,7 +97,7 @@ def compile(
     print_stages(given, rules)
     planned = time.perf_counter()
     _log_plan(given, planned - began)
-    processes = None if mesh is None else mesh.join(given, compile, spread is not None)
+    processes = None if mesh is None else mesh.join(given, compile, spread is not None, tuple(infeed))
     if processes is not None and threads is None:
         threads = processes.threads
     with few_collections():

@@ -6,7 +6,7 @@ import ctypes
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from codegen.call import signatures
 from codegen.call.alignment import given_alignments, kept_alignments, misplaced
 from codegen.call.as_file import write_file
-from codegen.call.fallback import CustomCalls, PreparedOp, evaluate_program
+from codegen.call.fallback import BegunOp, CustomCalls, EndedOp, PreparedOp, evaluate_program
 from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
@@ -24,7 +24,8 @@ from codegen.call.processes import Processes, SpreadProgram
 from codegen.call.program.assembly import below
 from codegen.call.program.layout import LINE_BYTES, laid_out, literal
 from codegen.call.program.linearise import linearise
-from codegen.call.program.nodes import Compute
+from codegen.call.program.nodes import Compute, Evaluate
+from codegen.call.program.overlap import order_of, overlapped
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import QuickCall, address_of
 from codegen.call.runs.by_xla import call_by_xla
@@ -100,7 +101,7 @@ class Executable:
         self._gap_bytes = SCRATCH_GAP_BYTES if self._debug else 0
         self._uses: list[StepUse] = []  # of `_kernels`, for the guards
         self._told: dict[int, tuple[str, int]] = {}  # a memory's name and alignment in kernels
-        self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp]] = {}
+        self._evaluated: dict[int, tuple[EvaluatorStep, PreparedOp | BegunOp | EndedOp]] = {}
         if self.whole is None:
             before = (stats.compiled, stats.disk_hits + stats.memory_hits, stats.compile_seconds)
             self._build()
@@ -112,6 +113,10 @@ class Executable:
 
     def _build(self) -> None:
         nodes = with_whole_loops(self._assembly.nodes, self._assembly.sizes)
+        if self.processes is not None:
+            begin = self.processes.begin
+            nodes = overlapped(nodes, lambda n: begin(n.step.op) is not None)
+            self.processes.agree("order in which exchanges begin and end", order_of(nodes))
         computes = [n for n in below(nodes) if isinstance(n, Compute)]
         kept = self._kept_signatures(computes, {n for n in self._assembly.nodes if isinstance(n, Compute)})
         target = self.target or MachineCode()
@@ -119,8 +124,7 @@ class Executable:
             compiled = target.compile([(n.source.kernel, s) for n, s in zip(computes, kept, strict=True)])
         self._compiled = dict(zip(computes, compiled, strict=True))
         linear = linearise(nodes, self._kernel, self._assembly.exchanges)
-        given = self.custom_calls, self.processes
-        self._evaluated = {k: (s, PreparedOp(self.plan.module, s, *given)) for k, s in linear.evaluated.items()}
+        self._evaluated = self._prepared(linear.evaluated)
         instructions = linear.instructions
         for k, (step, prepared) in self._evaluated.items():
             if prepared.direct is not None and not self._debug:  # debug modes look at the memory around every step
@@ -132,6 +136,19 @@ class Executable:
         self._check_places(computes)
         self._packs = KeptPacks(self._found_packs(instructions))
         self._prepare(self.plan.machine.cores)
+
+    def _prepared(self, nodes: Mapping[int, Evaluate]) -> dict[int, tuple[EvaluatorStep, PreparedOp | BegunOp | EndedOp]]:
+        """What runs the evaluator's steps, by position."""
+        begun = {n: BegunOp(n.step, self.processes) for n in nodes.values() if n.begins and self.processes is not None}
+        made: dict[int, tuple[EvaluatorStep, PreparedOp | BegunOp | EndedOp]] = {}
+        for k, n in nodes.items():
+            if n in begun:
+                made[k] = n.step, begun[n]
+            elif n.ends is not None:
+                made[k] = n.step, EndedOp(begun[n.ends])
+            else:
+                made[k] = n.step, PreparedOp(self.plan.module, n.step, self.custom_calls, self.processes)
+        return made
 
     def _found_packs(self, instructions: Sequence[launch.Instruction]) -> tuple[Pack, ...]:
         numbers = dict(zip(self._launch.kernels, self._nodes, strict=True))
@@ -239,9 +256,9 @@ class Executable:
     def library(self) -> list[str]:
         """What a library runs, or a function that the caller gave."""
         return [
-            f"{s.op.name} (%{s.name}): {'MPI' if prepared.exchange else s.library or s.op.attr('call_target_name')}"
+            f"{s.op.name} (%{s.name}): {_runs(s, prepared)}"
             for s, prepared in self._evaluated.values()
-            if prepared.library
+            if prepared.library and not isinstance(prepared, EndedOp)
         ]
 
     @property
@@ -504,6 +521,13 @@ class Executable:
                 a = np.array(a, order="C")
             given.append(a)
         return given
+
+
+def _runs(step: EvaluatorStep, prepared: PreparedOp | BegunOp | EndedOp) -> str:
+    """What runs a step that the evaluator has no part in."""
+    if isinstance(prepared, BegunOp):
+        return "MPI, beside kernels"
+    return "MPI" if prepared.exchange else str(step.library or step.op.attr("call_target_name"))
 
 
 def _is_short(fusion: Fusion) -> bool:

@@ -22,7 +22,7 @@ from tiling import EvaluatorStep
 CustomCalls = Mapping[str, Callable[..., Any]]
 """Target name -> function(op, *operands) that returns an array or a tuple of them, as the evaluator takes it."""
 
-__all__ = ["CustomCalls", "PreparedOp", "evaluate_program", "op_reads"]
+__all__ = ["BegunOp", "CustomCalls", "EndedOp", "PreparedOp", "evaluate_program", "op_reads"]
 
 
 def op_reads(op: Op) -> list[Value]:
@@ -101,6 +101,51 @@ class PreparedOp:
                 target = self.op.attr("call_target_name")
                 return evaluate_program(self.module, arrays, self.name, {target: lambda op, *operands: found})
         return evaluate_program(self.module, arrays, self.name, self.custom_calls, self.processes)
+
+
+class BegunOp:
+    """The begin of a collective: `begun(arrays)` begins it and gives no results; `end` waits for them.
+
+    An object has one exchange on its way: calls of a program on several processes come one after the other.
+    """
+
+    library = True
+    direct = exchange = None
+
+    def __init__(self, step: EvaluatorStep, processes: Processes) -> None:
+        self.op = step.op
+        reads = op_reads(step.op)
+        self.views, self.count = [_view_of(v) for v in reads], len(reads)
+        self.places = [reads.index(v) for v in step.op.operands]
+        self._begin = processes.begin(step.op)
+        self._end: Callable[[], tuple[np.ndarray, ...]] | None = None
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        assert self._begin is not None
+        self._end = self._begin(self.op, *[arrays[k] for k in self.places])
+        return ()
+
+    def end(self) -> tuple[np.ndarray, ...]:
+        """The results."""
+        assert self._end is not None
+        waits, self._end = self._end, None
+        return waits()
+
+
+class EndedOp:
+    """The end of a collective that was begun: `ended([])` gives its results."""
+
+    library = True
+    direct = exchange = None
+    count = 0
+
+    def __init__(self, begun: BegunOp) -> None:
+        self._begun = begun
+        self.views = [_view_of(v) for v in begun.op.results]
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        with np.errstate(all="ignore"):
+            return self._begun.end()
 
 
 def _view_of(v: Value) -> Callable[[int], np.ndarray]:

@@ -58,6 +58,14 @@ class Processes(Protocol):
         """The function (op, *arrays) -> results that runs a collective; None for what is none, or goes by `meet`."""
         ...
 
+    def begin(self, op: Op) -> Callable[..., Callable[[], tuple[np.ndarray, ...]]] | None:
+        """The function (op, *arrays) that begins a collective, and returns what waits for its results; None for other ops."""
+        ...
+
+    def agree(self, what: str, text: str) -> None:
+        """Raises where other processes do not say the same; all of them call it."""
+        ...
+
     def failed(self, error: BaseException) -> None:
         """Tells the others, once, that this process goes no further."""
         ...

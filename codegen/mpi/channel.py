@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import pickle
 import sys
 import time
@@ -25,7 +26,7 @@ from hlo.settings import positive_setting
 __all__ = ["Channel", "the_channel"]
 
 PATIENCE_SECONDS = 120
-_SPINS = 200  # tests of a request before the processor is left to others
+_SPIN_SECONDS = 3e-4  # a wait that is longer sleeps between two looks
 _PAUSE_SECONDS = (2e-5, 1e-3)
 _GROUP_TAGS = 1 << 15  # MPI has at least so many
 _LAST_LOOKS = 1000  # at a request whose partner has ended: what it sent is on its way
@@ -52,6 +53,7 @@ class Channel:
         self._told = False
         self._ended: set[int] = set()
         self._sending: list[MPI.Request] = []
+        self._begun: list[MPI.Request | Sequence[MPI.Request]] = []
         self._given_up: list[MPI.Request] = []  # MPI may still write into their buffers, which they keep
         atexit.register(self._end)
         self._hook = sys.excepthook
@@ -73,6 +75,14 @@ class Channel:
 
     # ------------------------------------------------------------ waiting
 
+    def hold(self, requests: MPI.Request | Sequence[MPI.Request]) -> None:
+        """Keeps what has been begun, and its buffers, until `release`, or for ever where that is not called."""
+        self._begun.append(requests)
+
+    def release(self, requests: MPI.Request | Sequence[MPI.Request]) -> None:
+        """What was begun has ended."""
+        self._begun = [r for r in self._begun if r is not requests]
+
     def wait(self, requests: MPI.Request | Sequence[MPI.Request], op: Op | None, partners: Iterable[int]) -> None:
         """Returns when all requests are done. Raises PeerError and MeshError as the module says."""
         pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
@@ -84,11 +94,13 @@ class Channel:
 
     def until(self, is_done: Callable[[], bool], op: Op | None, partners: Iterable[int]) -> None:
         """Returns when `is_done()` says so, which may depend on what `partners` do."""
-        for _ in range(_SPINS):
+        began = time.monotonic()
+        while time.monotonic() - began < _SPIN_SECONDS:
             if is_done():
                 return
+            os.sched_yield()
         awaited = set(partners) - {self.rank}
-        began, looks = time.monotonic(), 0
+        looks = 0
         patience = positive_setting("TILEWRIGHT_MESH_SECONDS") or PATIENCE_SECONDS
         while not is_done():
             self._listen()

@@ -1,4 +1,7 @@
-"""Collectives by MPI, one function for each op: (grid, op, group of ranks, operands) -> results.
+"""Collectives by MPI, one generator for each op, which yields what it has begun and waits for, and returns the results.
+
+    run(around, op, operands)       waits at each yield
+    begin(around, op, operands)()   begins, and waits when it is called
 
 Elements travel as bytes, but where MPI combines them. What no function here takes goes by the evaluator's rule, whose processes
 meet over MPI (`Processes.meet`).
@@ -6,7 +9,7 @@ meet over MPI (`Processes.meet`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,12 +23,18 @@ from hlo.module import Module, Op
 from hlo.types import ElementType, TensorType
 from tiling.mesh.groups import groups_of, pairs_of
 
-__all__ = ["BY_MPI", "Step"]
+__all__ = ["BY_MPI", "Step", "begin", "run"]
 
 Array = np.ndarray[Any, Any]
-Step = Callable[["Around", Op, Sequence[Array]], tuple[Array, ...]]
+Waits = tuple[MPI.Request | Sequence[MPI.Request], Sequence[int]]
+"""What has been begun, and whom it takes."""
+Parts = Generator[Waits, None, tuple[Array, ...]]
+Step = Callable[["Around", Op, Sequence[Array]], Parts]
 
 _PERMUTE_TAG = 2
+
+
+Part = Generator[Waits, None, Array]
 
 
 class Around(Protocol):
@@ -65,14 +74,17 @@ def _group(around: Around, op: Op) -> tuple[tuple[int, ...], MPI.Intracomm]:
     return group, around.channel.group(group)
 
 
-def _all_gather(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+def _all_gather(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     group, comm = _group(around, op)
-    return tuple([_joined(_gathered(around, op, group, comm, x), op.attr("all_gather_dim")) for x in operands])
+    found = []
+    for x in operands:
+        found.append(_joined((yield from _gathered(group, comm, x)), op.attr("all_gather_dim")))
+    return tuple(found)
 
 
-def _gathered(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, x: Array) -> Array:
+def _gathered(group: tuple[int, ...], comm: MPI.Intracomm, x: Array) -> Part:
     found = np.empty((len(group), *x.shape), x.dtype)
-    around.channel.wait(comm.Iallgather(_bytes(np.ascontiguousarray(x)), _bytes(found)), op, group)
+    yield comm.Iallgather(_bytes(np.ascontiguousarray(x)), _bytes(found)), group
     return found
 
 
@@ -90,19 +102,22 @@ def _cut(x: Array, count: int, axis: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(x.reshape(shape), axis, 0))
 
 
-def _exchanged(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, parts: Array) -> Array:
+def _exchanged(group: tuple[int, ...], comm: MPI.Intracomm, parts: Array) -> Part:
     """What each process of the group has in its part for this one."""
     found = np.empty_like(parts)
-    around.channel.wait(comm.Ialltoall(_bytes(parts), _bytes(found)), op, group)
+    yield comm.Ialltoall(_bytes(parts), _bytes(found)), group
     return found
 
 
-def _all_to_all(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+def _all_to_all(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     group, comm = _group(around, op)
     count, axis, onto = op.attr("split_count"), op.attr("split_dimension"), op.attr("concat_dimension")
     if len(group) != count:
         raise MeshError(f"expected groups of split_count = {count} processes, found {len(group)}", op.location)
-    return tuple([_joined(_exchanged(around, op, group, comm, _cut(x, count, axis)), onto) for x in operands])
+    found = []
+    for x in operands:
+        found.append(_joined((yield from _exchanged(group, comm, _cut(x, count, axis))), onto))
+    return tuple(found)
 
 
 def _element(op: Op, k: int) -> ElementType | None:
@@ -110,25 +125,29 @@ def _element(op: Op, k: int) -> ElementType | None:
     return t.element if isinstance(t, TensorType) and isinstance(t.element, ElementType) else None
 
 
-def _all_reduce(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+def _all_reduce(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     group, comm = _group(around, op)
-    return tuple([_all_reduced(around, op, group, comm, k, x) for k, x in enumerate(operands)])
+    found = []
+    for k, x in enumerate(operands):
+        found.append((yield from _all_reduced(around, op, group, comm, k, x)))
+    return tuple(found)
 
 
-def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, k: int, x: Array) -> Array:
+def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, k: int, x: Array) -> Part:
     """By MPI's operator; or a piece of each process to each, folded there, and the pieces gathered."""
     element = _element(op, k)
     operator = mpi_operator(op.regions[0], element) if element is not None else None
     flat, n = np.ascontiguousarray(x).reshape(-1), len(group)
     if operator is not None:
         found = np.empty_like(flat)
-        around.channel.wait(comm.Iallreduce(flat, found, operator), op, group)
+        yield comm.Iallreduce(flat, found, operator), group
         return found.reshape(x.shape)
     piece = -(-flat.size // n)
     parts = np.zeros((n, piece), x.dtype)
     parts.reshape(-1)[: flat.size] = flat
-    mine = _folded(around, op, _exchanged(around, op, group, comm, parts))
-    return _gathered(around, op, group, comm, mine).reshape(-1)[: flat.size].reshape(x.shape)
+    mine = _folded(around, op, (yield from _exchanged(group, comm, parts)))
+    whole: Array = yield from _gathered(group, comm, mine)
+    return whole.reshape(-1)[: flat.size].reshape(x.shape)
 
 
 def _folded(around: Around, op: Op, parts: Array) -> Array:
@@ -146,19 +165,19 @@ def _folded(around: Around, op: Op, parts: Array) -> Array:
     return found.reshape(parts.shape[1:])
 
 
-def _reduce_scatter(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+def _reduce_scatter(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     group, comm = _group(around, op)
     parts = _cut(operands[0], len(group), op.attr("scatter_dimension"))
     element = _element(op, 0)
     operator = mpi_operator(op.regions[0], element) if element is not None else None
     if operator is None:
-        return (_folded(around, op, _exchanged(around, op, group, comm, parts)),)
+        return (_folded(around, op, (yield from _exchanged(group, comm, parts))),)
     found = np.empty(parts.shape[1:], parts.dtype)
-    around.channel.wait(comm.Ireduce_scatter_block(parts.reshape(-1), found.reshape(-1), operator), op, group)
+    yield comm.Ireduce_scatter_block(parts.reshape(-1), found.reshape(-1), operator), group
     return (found,)
 
 
-def _broadcast(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+def _broadcast(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     """Of the group's first process; with roots that are values, of the process that each process's own roots number."""
     group = own_group(around, op)
     data, roots = (operands[:-1], operands[-1]) if op.attr("has_dynamic_root") else (operands, None)
@@ -169,14 +188,17 @@ def _broadcast(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array
         wrong = [int(r) for r in roots if not 0 <= int(r) < len(group)]
         if wrong:
             raise MeshError(f"{op.name}: expected roots from 0 to {len(group) - 1}, found {wrong[0]}", op.location)
-        return tuple([_gathered(around, op, group, comm, x)[int(r)] for x, r in zip(data, roots, strict=True)])
+        chosen = []
+        for x, r in zip(data, roots, strict=True):
+            chosen.append((yield from _gathered(group, comm, x))[int(r)])
+        return tuple(chosen)
     found = [np.array(x, order="C") for x in data]
     for x in found:
-        around.channel.wait(comm.Ibcast(_bytes(x), 0), op, group)
+        yield comm.Ibcast(_bytes(x), 0), group
     return tuple(found)
 
 
-def _permute(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+def _permute(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     """Each source sends to its target; a process that is nobody's target gets zeros."""
     me, comm = around.channel.rank, around.channel.comm
     pairs = pairs_of(op, around.shape)
@@ -185,7 +207,7 @@ def _permute(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, 
     targets, sources = [t for s, t in pairs if s == me], [s for s, t in pairs if t == me]
     requests = [comm.Irecv(_bytes(found), s, _PERMUTE_TAG) for s in sources]
     requests += [comm.Isend(_bytes(x), t, _PERMUTE_TAG) for t in targets]
-    around.channel.wait(requests, op, [*targets, *sources])
+    yield requests, [*targets, *sources]
     return (found,)
 
 
@@ -197,4 +219,38 @@ BY_MPI: dict[str, Step] = {
     "stablehlo.collective_permute": _permute,
     "stablehlo.reduce_scatter": _reduce_scatter,
 }
-"""Op name -> its function. Where processes meet, all of a group's call it."""
+"""Op name -> its generator. Where processes meet, all of a group's run it."""
+
+
+def run(around: Around, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
+    """The results of a collective."""
+    return _finished(around, op, BY_MPI[op.name](around, op, operands))
+
+
+def begin(around: Around, op: Op, operands: Sequence[Array]) -> Callable[[], tuple[Array, ...]]:
+    """Begins a collective; what it returns waits and gives the results. The operands may be written to meanwhile."""
+    parts = BY_MPI[op.name](around, op, [np.array(x, order="C") for x in operands])
+    try:
+        first = next(parts)
+    except StopIteration as e:  # of this process nothing is wanted
+        results: tuple[Array, ...] = e.value
+        return lambda: results
+
+    around.channel.hold(first[0])
+
+    def end() -> tuple[Array, ...]:
+        around.channel.wait(first[0], op, first[1])
+        around.channel.release(first[0])
+        return _finished(around, op, parts)
+
+    return end
+
+
+def _finished(around: Around, op: Op, parts: Parts) -> tuple[Array, ...]:
+    while True:
+        try:
+            requests, partners = next(parts)
+        except StopIteration as e:
+            results: tuple[Array, ...] = e.value
+            return results
+        around.channel.wait(requests, op, partners)

@@ -10,7 +10,7 @@ import numpy as np
 
 from codegen.launcher.native_threads import default_threads
 from codegen.mpi.channel import Channel, the_channel
-from codegen.mpi.collectives import BY_MPI, own_group
+from codegen.mpi.collectives import BY_MPI, begin, own_group, run
 from codegen.mpi.errors import MeshError
 from codegen.mpi.folding import Compile
 from hlo.errors import Declined
@@ -66,12 +66,7 @@ class MpiProcesses:
         ops = list(_exchanging(plan))
         told = dict(self._names)
         told["order of the collectives"] = _digest("\n".join(f"{op.name} {op.attributes}" for op in ops))
-        everyone = self.channel.gather(told)
-        for what in told:
-            other = next((r for r, t in enumerate(everyone) if t.get(what) != everyone[0][what]), None)
-            if other is not None:
-                mine, theirs = everyone[0][what], everyone[other].get(what)
-                raise MeshError(f"the processes disagree on the {what}: process 0 has {mine}, process {other} has {theirs}")
+        self._agree(told)
         self._tags = _channel_tags(plan.module)
         for number, op in enumerate(ops):
             if op.name not in BY_MPI or self.step(op) is None:
@@ -88,6 +83,18 @@ class MpiProcesses:
             if group is not None:
                 self.channel.make_group(group, number)
 
+    def agree(self, what: str, text: str) -> None:
+        """Raises MeshError, the same on all processes, where they do not say the same; all of them call it."""
+        self._agree({what: _digest(text)})
+
+    def _agree(self, told: Mapping[str, str]) -> None:
+        everyone = self.channel.gather(dict(told))
+        for what in told:
+            other = next((r for r, t in enumerate(everyone) if t.get(what) != everyone[0].get(what)), None)
+            if other is not None:
+                mine, theirs = everyone[0].get(what), everyone[other].get(what)
+                raise MeshError(f"the processes disagree on the {what}: process 0 has {mine}, process {other} has {theirs}")
+
     # ------------------------------------------------------------ running
 
     def step(self, op: Op) -> Callable[..., Any] | None:
@@ -96,14 +103,7 @@ class MpiProcesses:
             return lambda op: np.array(self.process[0], np.uint32)
         if op.name == "stablehlo.partition_id":
             return lambda op: np.array(self.process[1], np.uint32)
-        run = BY_MPI.get(op.name)
-        plain = all(
-            isinstance(v.type, TensorType) and v.type.is_static and isinstance(v.type.element, ElementType)
-            for v in (*op.operands, *op.results, *(a for b in op.regions for a in b.arguments))
-        )
-        if run is None or not plain:
-            return None
-        if "replica_groups" in op.definition.known_attributes and isinstance(groups_of(op, self.grid), Declined):
+        if not self._is_by_mpi(op):
             return None
 
         @borrows
@@ -111,6 +111,19 @@ class MpiProcesses:
             return run(self, op, operands)
 
         return exchange
+
+    def begin(self, op: Op) -> Callable[..., Callable[[], tuple[np.ndarray, ...]]] | None:
+        """The function (op, *arrays) that begins a collective, and returns what waits for its results; None for other ops."""
+        return (lambda op, *operands: begin(self, op, operands)) if self._is_by_mpi(op) else None
+
+    def _is_by_mpi(self, op: Op) -> bool:
+        plain = all(
+            isinstance(v.type, TensorType) and v.type.is_static and isinstance(v.type.element, ElementType)
+            for v in (*op.operands, *op.results, *(a for b in op.regions for a in b.arguments))
+        )
+        if op.name not in BY_MPI or not plain:
+            return False
+        return "replica_groups" not in op.definition.known_attributes or not isinstance(groups_of(op, self.grid), Declined)
 
     def failed(self, error: BaseException) -> None:
         """Tells the others, once, that this process goes no further."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import tilewright
 
@@ -16,7 +17,8 @@ def main() -> None:
     devices = AbstractMesh((2, 2), ("x", "y"))
 
     def along(*axes: str | None) -> NamedSharding:
-        return NamedSharding(devices, P(*axes))  # type: ignore[no-untyped-call]
+        spec: Any = PartitionSpec
+        return NamedSharding(devices, spec(*axes))
 
     @tilewright.jit(in_shardings=(along("x"), along(None, "y"), along("y")), out_shardings=along("x"))
     def mlp(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:

@@ -77,6 +77,21 @@ _LOOP = """  %zero = stablehlo.constant dense<0> : tensor<i32>
       %t = stablehlo.tanh %p : tensor<8x16xf32>
       stablehlo.return %j, %t : tensor<i32>, tensor<8x16xf32> }
   return %r#1 : tensor<8x16xf32>"""
+_FROM_ZEROS = """  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %end = stablehlo.constant dense<3> : tensor<i32>
+  %z = stablehlo.constant dense<0.0> : tensor<8x16xf32>
+  %zs = stablehlo.constant dense<0.0> : tensor<3x8x16xf32>
+  %r:3 = stablehlo.while(%i = %zero, %x = %z, %kept = %zs) : tensor<i32>, tensor<8x16xf32>, tensor<3x8x16xf32>
+    cond { %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1> }
+    do { %j = stablehlo.add %i, %one : tensor<i32>
+      %p = stablehlo.dot_general %a0, %a1, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x16xf32>) -> tensor<8x16xf32>
+      %s = stablehlo.add %x, %p : tensor<8x16xf32>
+      %one_more = stablehlo.reshape %s : (tensor<8x16xf32>) -> tensor<1x8x16xf32>
+      %k = stablehlo.dynamic_update_slice %kept, %one_more, %i, %zero, %zero : (tensor<3x8x16xf32>, tensor<1x8x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x8x16xf32>
+      stablehlo.return %j, %s, %k : tensor<i32>, tensor<8x16xf32>, tensor<3x8x16xf32> }
+  return %r#1, %r#2 : tensor<8x16xf32>, tensor<3x8x16xf32>"""
 _MOVES = """  %t = stablehlo.transpose %a0, dims = [1, 0] : (tensor<8x16xf32>) -> tensor<16x8xf32>
   %s = stablehlo.reshape %t : (tensor<16x8xf32>) -> tensor<4x4x2x4xf32>
   %b = stablehlo.slice %s [0:4, 0:4, 0:2, 1:3] : (tensor<4x4x2x4xf32>) -> tensor<4x4x2x2xf32>
@@ -140,6 +155,9 @@ PROGRAMS = (
     ), ("all_reduce", "all_reduce"), 2 * (2 * 32 * 3 // 4)),
     GlobalProgram("layers in a loop", module_text(
         _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x16xf32", "[{}, {}]")], _LOOP, [("8x16xf32", '[{"x"}, {}]')]
+    ), (), 0),
+    GlobalProgram("a loop that begins with zeros", module_text(
+        _X4, [("8x16xf32", '[{"x"}, {}]'), ("16x16xf32", "[{}, {}]")], _FROM_ZEROS, [("8x16xf32", '[{"x"}, {}]'), ("3x8x16xf32", '[{}, {"x"}, {}]')]
     ), (), 0),
     # Windows, sorts.
     GlobalProgram("a stencil", module_text(_X4, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')], _STENCIL, [("1x8x4x1xf32", '[{}, {"x"}, {}, {}]')]),

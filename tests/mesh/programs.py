@@ -9,12 +9,16 @@ __all__ = ["Case", "cases"]
 
 @dataclass(frozen=True)
 class Case:
-    """A program on a grid of (replicas, partitions); `by_mpi` tells whether its collectives are steps of their own."""
+    """A program on a grid of (replicas, partitions); `by_mpi` tells whether its collectives are steps of their own,
+    `overlaps` whether kernels run beside them,
+    `infeed` names the functions that each process is fed by."""
 
     name: str
     text: str
     grid: tuple[int, int]
     by_mpi: bool = True
+    overlaps: bool = False
+    infeed: tuple[str, ...] = ()
 
 
 def _body(ops: str, element: str) -> str:
@@ -162,6 +166,17 @@ def cases(n: int) -> list[Case]:
           stablehlo.return %j, %b, %t : tensor<i32>, tensor<4xf32>, tensor<4xf32> }}
       return %r#2 : tensor<4xf32> }}""")
 
+    made.append(Case("a sum beside a product that has nothing to do with it", f"""func.func @main(%x: tensor<64xf32>, %y: tensor<64x64xf32>) -> tensor<64xf32> {{
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %s = "stablehlo.all_reduce"(%x) {_binary("add", "f32")} {{replica_groups = {groups}}} : (tensor<64xf32>) -> tensor<64xf32>
+      %g = "stablehlo.all_gather"(%x) {{all_gather_dim = 0 : i64, replica_groups = {groups}}} : (tensor<64xf32>) -> tensor<{64 * n}xf32>
+      %p = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+      %q = stablehlo.dot_general %p, %s, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64xf32>
+      %m = stablehlo.reduce(%g init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<{64 * n}xf32>, tensor<f32>) -> tensor<f32>
+      %b = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<64xf32>
+      %r = stablehlo.add %q, %b : tensor<64xf32>
+      return %r : tensor<64xf32> }}""", (n, 1), overlaps=True))  # noqa: E501
+
     # Tokens: the evaluator runs these programs, and its processes meet over MPI.
     pairs = f"source_target_pairs = {_dense([[0, 1], [1, 0]])}"
     add("messages in the order of tokens", f"""func.func @main(%x: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>) {{
@@ -181,6 +196,23 @@ def cases(n: int) -> list[Case]:
       %a:2 = "stablehlo.recv"(%t2) {{{far}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       %b:2 = "stablehlo.recv"(%a#1) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       return %a#0, %b#0 : tensor<3xf32>, tensor<3xf32> }}""", by_mpi=False)
+    made.append(Case("sums of what is fed in", f"""module {{
+      func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+        %t0 = stablehlo.create_token : !stablehlo.token
+        %a:2 = "stablehlo.infeed"(%t0) : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+        %b:2 = "stablehlo.infeed"(%a#1) : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+        %d = stablehlo.subtract %a#0, %b#0 : tensor<3xf32>
+        %t1 = "stablehlo.outfeed"(%d, %b#1) : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+        %m = stablehlo.multiply %d, %x : tensor<3xf32>
+        %r = "stablehlo.all_reduce"(%m) {_binary("add", "f32")} {{replica_groups = {groups}}} : (tensor<3xf32>) -> tensor<3xf32>
+        return %r : tensor<3xf32> }}
+      func.func @feed() -> tensor<3xf32> {{
+        %0 = stablehlo.constant dense<[1.0, 2.0, 3.0]> : tensor<3xf32>
+        return %0 : tensor<3xf32> }}
+      func.func @more() -> tensor<3xf32> {{
+        %0 = stablehlo.constant dense<[-2.0, 0.0, 5.0]> : tensor<3xf32>
+        return %0 : tensor<3xf32> }}
+      }}""", (n, 1), by_mpi=False, infeed=("feed", "more")))
     add("an asynchronous all_gather", f"""func.func @main(%x: tensor<4xf32>) -> tensor<{4 * n}xf32> {{
       %f = "stablehlo.async_start"(%x) ({{
         ^bb0(%a: tensor<4xf32>):

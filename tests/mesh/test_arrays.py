@@ -67,8 +67,9 @@ def test_a_sharded_array_is_saved_and_read_on_other_meshes(tmp_path: pathlib.Pat
 
 @pytest.mark.jax
 @pytest.mark.mpi
-def test_functions_of_jax_over_a_mesh(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_functions_of_jax_over_a_mesh(tmp_path: pathlib.Path, n: int) -> None:
     """`tilewright.jit` with shardings of an AbstractMesh; arrays that are spread, in and out; files."""
-    done = run(4, "-m", "tests.mesh.jax_jit", str(tmp_path), JAX_PLATFORMS="cpu")
+    done = run(n, "-m", "tests.mesh.jax_jit", str(tmp_path), JAX_PLATFORMS="cpu")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"

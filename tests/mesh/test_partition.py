@@ -109,9 +109,11 @@ def test_an_op_on_tiles_that_reads_something_else_is_refuted(dimensions: str, ex
     assert loops.proved(local, {loops.dims[0]: (Y,)}, (Sharding(((Y,), ())),), {}) is expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(40))
 def test_moves_lead_from_one_sharding_to_another(seed: int) -> None:
-    """Any two shardings over three axes, by a program of one identity that is wanted otherwise."""
+    """Any two shardings over three axes, by a program of one identity that is wanted otherwise; also of sizes that none divides."""
+    shape = (8, 8, 8) if seed < 20 else (5, 6, 3)
+    t = "x".join(map(str, shape)) + "xi32"
     chance = np.random.default_rng(seed)
     digits = [Digit(4, 2, "x"), Digit(2, 2, "y"), Digit(1, 2, "z")]
 
@@ -125,10 +127,10 @@ def test_moves_lead_from_one_sharding_to_another(seed: int) -> None:
 
     source, target = any_sharding(), any_sharding()
     text = f"""module {{ sdy.mesh @m = <["x"=2, "y"=2, "z"=2]>
-      func.func @main(%a: tensor<8x8x8xi32> {{sdy.sharding = #sdy.sharding<@m, {source}>}})
-        -> (tensor<8x8x8xi32> {{sdy.sharding = #sdy.sharding<@m, {target}>}}) {{ return %a : tensor<8x8x8xi32> }} }}"""
+      func.func @main(%a: tensor<{t}> {{sdy.sharding = #sdy.sharding<@m, {source}>}})
+        -> (tensor<{t}> {{sdy.sharding = #sdy.sharding<@m, {target}>}}) {{ return %a : tensor<{t}> }} }}"""
     made = partition(hlo.parse(text))
-    x = np.arange(512, dtype=np.int32).reshape(8, 8, 8)
+    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     (found,) = on_a_grid(made, (x,))
     assert np.array_equal(found, x)
 
@@ -158,6 +160,8 @@ def test_which_moves(source: tuple[tuple[Digit, ...], ...], target: tuple[tuple[
         ("{devices=[4,2]<=[8]}", "[{2:4}, {1:2}]"),
         ("{devices=[1,8]<=[2,4]T(1,0)}", "[{}, {1:4, 4:2}]"),
         ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "[{4:2}, {}]"),
+        ("{devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}", "[{4:2}, {}]"),
+        ("{devices=[1,8]0,4,1,5,2,6,3,7}", "[{}, {2:2, 1:2, 4:2}]"),
     ],
 )
 def test_shardings_as_they_are_written(text: str, expected: str) -> None:
@@ -169,7 +173,8 @@ def test_shardings_as_they_are_written(text: str, expected: str) -> None:
     [
         ('#sdy.sharding<@n, [{"x"}]>', "found no mesh @n"),
         ('#sdy.sharding<@m, [{"z"}]>', "the mesh has no axis 'z'; it has 'x', 'y'"),
-        ("{devices=[2]1,0}", "only tiles of consecutive devices are read"),
+        ("{devices=[2]1,0}", "only devices that digits of their tiles number are read"),
+        ("{devices=[4]0,1}", "expected 4 devices, found 2"),
     ],
 )
 def test_shardings_that_mean_nothing(text: str, message: str) -> None:
@@ -191,6 +196,12 @@ def test_shardings_that_do_not_go_with_the_mesh(sharding: str, message: str) -> 
     text = f"""module {{ sdy.mesh @m = <["x"=2]>
       func.func @main(%a: tensor<8x8xf32> {{{name} = {given}}}) -> tensor<8x8xf32> {{ return %a : tensor<8x8xf32> }} }}"""
     with pytest.raises(AnnotationError, match=message):
+        partition(hlo.parse(text))
+
+
+def test_devices_in_an_order_of_their_own_are_told() -> None:
+    text = "module { sdy.mesh @m = <[\"x\"=2], device_ids=[1, 0]> func.func @main() { return } }"
+    with pytest.raises(AnnotationError, match=r"sdy.mesh @m: expected devices in their order, found \[1, 0\]"):
         partition(hlo.parse(text))
 
 

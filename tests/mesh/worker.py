@@ -31,14 +31,17 @@ def faults(case: Case) -> list[str]:
     replicas, partitions = case.grid
     rank, n = the_channel().rank, replicas * partitions
     arrays = [random_arrays(module.entry, seed, module) for seed in range(n)]
-    executable = codegen.compile(module, mesh=Mesh({"replica": replicas, "partition": partitions}))
+    executable = codegen.compile(module, mesh=Mesh({"replica": replicas, "partition": partitions}), infeed=case.infeed)
     found = []
     if case.by_mpi and executable.fallbacks:
         found.append(f"runs in the evaluator: {executable.fallbacks}")
+    if case.overlaps and not any("beside kernels" in step for step in executable.library):
+        found.append(f"nothing runs beside its exchanges: {executable.library}")
     results = the_channel().gather([executable(*arrays[rank]) for _ in range(2)])
     if rank:
         return []
-    expected = interp.run_parallel(module, [["main"] * partitions] * replicas, *(a for process in arrays for a in process))
+    grid, feed = [["main"] * partitions] * replicas, case.infeed * n
+    expected = interp.run_parallel(module, grid, *(a for process in arrays for a in process), infeed=feed)
     for k in range(2):
         flat = [np.asarray(a) for process in results for a in process[k]]
         checks = [compare(a, np.asarray(b)) for a, b in zip(flat, expected, strict=True)]

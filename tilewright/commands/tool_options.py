@@ -33,7 +33,7 @@ def size(text: str) -> int:
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 
 
-PICTURES = ("reads", "tiles", "graph", "roofline", "lines")
+PICTURES = ("reads", "tiles", "graph", "roofline", "lines", "mesh")
 
 
 def entry_options() -> argparse.ArgumentParser:
@@ -57,7 +57,8 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     c.add_argument("kind", choices=PICTURES, metavar="KIND", help="; ".join(
         ["reads: the input elements of an output element", "tiles: the tiles of each kernel's result",
          "graph: kernels, and the traffic between them", "roofline: kernels under the machine's limits",
-         "lines: cache lines in the order of the loops"]))  # fmt: skip
+         "lines: cache lines in the order of the loops",
+         "mesh: who holds what of a program with shardings, and sends to whom"]))  # fmt: skip
     c.add_argument("file", metavar="FILE")
     c.add_argument("--op", metavar="OP", help="for reads and lines: an op's name, value or number (default: the root)")
     c.add_argument("--at", type=_index, metavar="I,J", help="for reads: the output index (default: the middle)")

@@ -6,7 +6,7 @@ given for a function that names its shardings inside. Devices are processes: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +56,11 @@ class _Global:
     def partitioned(self, module: Module, entry: str) -> Partitioned:
         return partition(module, entry, self.mesh, calibrated_network(), self.given)
 
-    def join(self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], is_partitioned: bool = False) -> Processes:
-        return self.mesh.join(plan, compile, is_partitioned)
+    def join(
+        self, plan: Plan, compile: Callable[[Module], Callable[..., Any]], is_partitioned: bool = False,
+        infeed: Sequence[str] = (),
+    ) -> Processes:  # fmt: skip
+        return self.mesh.join(plan, compile, is_partitioned, infeed)
 
 
 @dataclass(frozen=True, eq=False)

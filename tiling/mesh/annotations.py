@@ -25,7 +25,7 @@ _TOKEN = re.compile(r'"(?P<name>[^"]+)"(?::\((?P<before>\d+)\)(?P<size>\d+))?|(?
 
 
 def meshes_of(module: Module) -> dict[str, Mesh]:
-    """The meshes that a module declares, by name.
+    """The meshes that a module declares, by name. Raises AnnotationError for devices in an order of their own.
 
     >>> import hlo
     >>> text = 'module { sdy.mesh @m = <["x"=2, "y"=4]> func.func @main() { return } }'
@@ -38,6 +38,10 @@ def meshes_of(module: Module) -> dict[str, Mesh]:
         if "sdy.mesh" not in text or name is None:
             continue
         shape = text[: text.find("{stablehlo.mesh")] if "{stablehlo.mesh" in text else text
+        devices = re.search(r"device_ids\s*=\s*\[([\d,\s]*)\]", shape)
+        order = [int(n) for n in devices[1].split(",") if n.strip()] if devices else []
+        if order != sorted(order):
+            raise AnnotationError(f"sdy.mesh @{name[1] or name[2]}: expected devices in their order, found {order}")
         axes = _AXIS.findall(shape) or [(a or c, b or d) for a, b, c, d in _GENERIC_AXIS.findall(shape)]
         found[name[1] or name[2]] = Mesh({axis: int(size) for axis, size in axes})
     return found
@@ -114,6 +118,9 @@ def _xla(text: str) -> Sharding | Declined:
     """XLA's iota tiles: `{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}`, or `{replicated}`."""
     if text in ("{replicated}", "{maximal device=0}", "{manual}"):
         return Sharding(())  # of any rank
+    listed = re.match(r"\{devices=\[([\d,]+)\]([\d,]+)\s*(.*)\}$", text)
+    if listed is not None:
+        return _listed(_numbers(listed[1]), _numbers(listed[2]), listed[3])
     m = re.match(r"\{devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?\s*(.*)\}$", text)
     if m is None:
         return Declined("only tiles of consecutive devices are read (devices=[…]<=[…])")
@@ -139,11 +146,31 @@ def _xla(text: str) -> Sharding | Declined:
             else:
                 return Declined("tiles across the devices' digits")
         made.append(tuple([d for d in own if d.size > 1]))
-    if "last_tile_dim_replicate" in m[4]:
-        made.pop()
-    elif m[4] and "last_tile_dims" in m[4]:
-        made = made[: len(made) - m[4].count(",") - 1]
-    return Sharding(tuple(made))
+    return Sharding(_of_value(made, m[4]))
+
+
+def _of_value(dims: Sequence[tuple[Digit, ...]], rest: str) -> tuple[tuple[Digit, ...], ...]:
+    """Without the last tile dimensions, which number copies."""
+    copies = 1 if "last_tile_dim_replicate" in rest else rest.count(",") + 1 if "last_tile_dims" in rest else 0
+    return tuple(dims)[: len(dims) - copies]
+
+
+def _listed(tiles: Sequence[int], devices: Sequence[int], rest: str) -> Sharding | Declined:
+    """XLA's older form, `{devices=[2,2]0,2,1,3}`: the devices of all tiles, in order, where digits number them."""
+    if len(devices) != prod(tiles):
+        return Declined(f"expected {prod(tiles)} devices, found {len(devices)}")
+    dims, after = [], prod(tiles)
+    numbers = [0]  # of the devices, if digits number them
+    for n in tiles:
+        own: list[Digit] = []
+        for size in _primes(n):
+            after //= size
+            own.append(Digit(devices[after], size))
+            numbers = [at + k * devices[after] for at in numbers for k in range(size)]
+        dims.append(tuple(own))
+    if numbers != list(devices):
+        return Declined("only devices that digits of their tiles number are read, not any order of them")
+    return Sharding(_of_value(dims, rest))
 
 
 def _numbers(text: str) -> list[int]:

@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from hlo.attributes import GatherDimensions, ScatterDimensions
+from hlo.clone import captured_values
 from hlo.module import Op, Value
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType
 from tiling.elements.folds import combined_function
@@ -115,6 +116,8 @@ def scatters(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, net
     s: ScatterDimensions = op.attr("scatter_dimension_numbers")
     if s.input_batching_dims or not isinstance(op.operands[len(op.results)].tensor.element, ElementType):
         return
+    if any(captured_values(b) for b in op.regions):
+        return
     count = len(op.results)
     shape, updates = op.results[0].shape, op.operands[count + 1]
     free = [k for k in range(len(shape)) if k not in s.inserted_window_dims]
@@ -142,7 +145,10 @@ def _is_even(size: int, digits: tuple[Digit, ...]) -> bool:
 
 
 def _is_sum(op: Op) -> bool:
-    return len(op.results) == 1 and combined_function(op.regions[0]) == "add"
+    """Whether sums of parts combine to the op's sum: its body adds, in the type of the result."""
+    if len(op.results) != 1 or combined_function(op.regions[0]) != "add":
+        return False
+    return op.regions[0].arguments[0].tensor.element == op.results[0].tensor.element == op.operands[0].tensor.element
 
 
 def _may_be_spread(s: ScatterDimensions, k: int, shape: Sequence[int], updates: Sequence[int], window: dict[int, int]) -> bool:
@@ -179,7 +185,7 @@ def _scatter(
             t = inputs[0].tensor
             first = emit.spread(emit.compared(emit.number(partial), "EQ", 0), t)
             inputs = [emit.op("stablehlo.select", (first, inputs[0], emit.splat(0, t)), {}, [t])[0]]
-        types = [v.type for v in inputs]
+        types = [result.local_type(r.tensor) for r in op.results]
         made = emit.op("stablehlo.scatter", (*inputs, numbers, *new), dict(op.attributes), types, list(op.regions))
         if not partial:
             return made

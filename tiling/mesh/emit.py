@@ -59,6 +59,7 @@ class Emitter:
     told: list[Communication]
     channels: Callable[[], int]
     alternative: str = ""
+    outer: Emitter | None = None  # of the block that this one is a region in
     _numbers: dict[tuple[Digit, ...], Value] = field(default_factory=dict)
 
     def op(
@@ -80,7 +81,9 @@ class Emitter:
         return self.op("stablehlo.constant", (), {"value": value}, [INDEX])[0]
 
     def number(self, digits: tuple[Digit, ...]) -> Value:
-        """The number that digits of this process form."""
+        """The number that digits of this process form; of a loop's body, found out before the loop."""
+        if self.outer is not None:
+            return self.outer.number(digits)
         if digits not in self._numbers:
             if not digits:
                 self._numbers[digits] = self.index(0)

@@ -26,8 +26,9 @@ from tiling.mesh.arrays import Exchange, ShardedArray, ShardingError
 from tiling.mesh.emit import Communication, Emitter
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.network import Network
+from tiling.mesh.regions import Held
 from tiling.mesh.shardings import Sharding
-from tiling.mesh.walk import Held, Walk
+from tiling.mesh.walk import Walk
 from tiling.mesh.written import Written
 
 __all__ = ["Partitioned", "partition"]

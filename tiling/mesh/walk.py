@@ -16,8 +16,8 @@ import numpy as np
 
 from hlo.clone import captured_values, clone_block
 from hlo.errors import Declined
-from hlo.module import Block, DenseArray, Op, Value
-from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts, definition
+from hlo.module import DenseArray, Op, Value
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
@@ -26,29 +26,21 @@ from tiling.mesh.groups import COLLECTIVES
 from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import Move as MoveOfTiles
 from tiling.mesh.moves import moves_between, moves_cost
+from tiling.mesh.regions import Held, control, manual
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
 from tiling.mesh.shardings import Digit, Sharding
 from tiling.mesh.specials import Special, specials_of
 from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
 from tiling.mesh.windows import window_seconds, with_window
 from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
-from tiling.program.flatten import Program, flatten_region
+from tiling.program.flatten import Program
 
-__all__ = ["Held", "Walk"]
+__all__ = ["Walk"]
 
 _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
 """Ops that compute on a tile something else than on the whole, though they read the same."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _IDENTITIES = ("sdy.propagation_barrier",)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A value of the partitioned program and the sharding that it has; `is_manual`: a shard as the program itself cuts it."""
-
-    value: Value
-    sharding: Sharding
-    is_manual: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +74,12 @@ class Walk:
     hints: dict[Value, Sharding] = field(default_factory=dict)
     known: dict[tuple[Value, Sharding], Value] = field(default_factory=dict)
     loops: dict[Op, Loops | Declined] = field(default_factory=dict)
+
+    def inside(
+        self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]
+    ) -> Walk:
+        """The way through a block inside of this one."""
+        return Walk(self.whole, emit, held, program, wanted)
 
     def __post_init__(self) -> None:
         for v, s in zip(self.program.results, self.wanted, strict=True):
@@ -190,11 +188,11 @@ class Walk:
             elif op.name == "sdy.sharding_group":
                 continue
             elif op.name == "sdy.manual_computation":
-                self._manual(op)
+                manual(self, op)
             elif self._is_lazy(op):
                 self.lazy[op.results[0]] = op
             elif op.regions and op.definition.is_control:
-                self._control(op)
+                control(self, op)
             else:
                 self._one(op)
 
@@ -435,71 +433,3 @@ class Walk:
         if choice.scattered is not None:
             return [self.emit.scattered(made.results[0], choice.partial, choice.scattered, body, reason)]
         return [self.emit.reduced(v, choice.partial, body, reason) for v in made.results]
-
-    # ------------------------------------------------------------ regions
-
-    def _manual(self, op: Op) -> None:
-        """A body that the program itself has written for one process: its operands are brought to where it wants them."""
-        body = op.regions[0]
-        inner: dict[Value, Value] = {}
-        for v, a, s in zip(op.operands, body.arguments, self.whole.per_value(op, "in_shardings"), strict=True):
-            wanted = self._as_in_body(self.whole.atomic(s, v), v, a)
-            inner[a] = self.at(v, wanted, "the body of sdy.manual_computation takes it so")
-        for captured in captured_values(body):
-            if captured not in inner:
-                inner[captured] = self.at(captured, Sharding.whole(captured.rank), "a body reads all of it")
-        for part in body.ops[:-1]:
-            made = cloned(part, inner)
-            self.emit.block.ops.append(made)
-            inner.update(zip(part.results, made.results, strict=True))
-        for r, v, s in zip(op.results, body.ops[-1].operands, self.whole.per_value(op, "out_shardings"), strict=True):
-            self.held[r] = Held(inner[v], self._as_in_body(self.whole.atomic(s, r), r, v))
-
-    def _as_in_body(self, s: Sharding, v: Value, inside: Value) -> Sharding:
-        """A sharding without the digits that are not the body's own to see: its shards are larger by these."""
-        if s.local_shape(v.tensor.static_shape) == inside.shape:
-            return s
-        dims = []
-        for k, digits in enumerate(s.dims):
-            kept = digits
-            while kept and v.shape[k] // prod(d.size for d in kept) != inside.shape[k]:
-                kept = kept[:-1]
-            dims.append(kept)
-        made = Sharding(tuple(dims))
-        if made.local_shape(v.tensor.static_shape) != inside.shape:
-            raise AnnotationError(f"sdy.manual_computation: the sharding {s} of {v.type} gives no shard {inside.type}")
-        return made
-
-    def _control(self, op: Op) -> None:
-        """A loop or a branch: what goes round in a loop keeps its sharding; predicates are whole, so that processes agree."""
-        is_loop = op.name == "stablehlo.while"
-        names = [f"region{k}" for k in range(len(op.regions))]
-        regions = [flatten_region(self.whole.module, b, n) for b, n in zip(op.regions, names, strict=True)]
-        carried = [self.sharding(v) for v in op.operands] if is_loop else []
-        operands = (
-            [self.at(v, s, "a loop begins with it so") for v, s in zip(op.operands, carried, strict=True)]
-            if is_loop
-            else [self.at(op.operands[0], Sharding.whole(0), "it decides which branch runs")]
-        )
-        wanted = carried if is_loop else [self.hints.get(r, Sharding.whole(r.rank)) for r in op.results]
-        blocks = []
-        for k, region in enumerate(regions):
-            is_test = is_loop and k == 0
-            arguments = carried if is_loop else []
-            block = Block([s.local_type(a.tensor) for a, s in zip(region.arguments, arguments, strict=True)])
-            held = {a: Held(v, s) for a, v, s in zip(region.arguments, block.arguments, arguments, strict=True)}
-            for outside, inside in region.outside:
-                s = self.sharding(outside)
-                held[inside] = Held(self.at(outside, s, "a region reads it"), s)
-            finals = [Sharding.whole(0)] if is_test else wanted
-            emit = Emitter(self.emit.processes, block, self.emit.told, self.emit.channels)
-            walk = Walk(self.whole, emit, held, region.program, finals)
-            walk.ops(region.program.ops)
-            results = [walk.at(v, s, "it leaves the region so") for v, s in zip(region.program.results, finals, strict=True)]
-            block.ops.append(Op(definition("stablehlo.return"), results))
-            blocks.append(block)
-        types = [s.local_type(r.tensor) for r, s in zip(op.results, wanted, strict=True)]
-        made = Op(op.definition, operands, op.attributes, blocks, types, op.location, op.extra)
-        self.emit.block.ops.append(made)
-        for r, v, s in zip(op.results, made.results, wanted, strict=True):
-            self.held[r] = Held(v, s)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
 from codegen.launcher import launch
-from tiling import EvaluatorStep
 
 __all__ = ["Linear", "linearise"]
 
@@ -17,7 +16,7 @@ class Linear:
     """`instructions`, the evaluator's steps by position, and [first, last] position at which each slot is in use."""
 
     instructions: list[launch.Instruction] = field(default_factory=list)
-    evaluated: dict[int, EvaluatorStep] = field(default_factory=dict)
+    evaluated: dict[int, Evaluate] = field(default_factory=dict)
     lives: dict[int, list[int]] = field(default_factory=dict)
 
     def touch(self, slot: int, position: int | None = None) -> None:
@@ -62,7 +61,7 @@ def _write(nodes: Sequence[Node], made: Linear, kernel: Callable[[Compute], laun
         elif isinstance(n, Evaluate):
             for s in (*n.reads, *n.writes):
                 made.touch(s)
-            made.evaluated[len(out)] = n.step
+            made.evaluated[len(out)] = n
             out.append(launch.Host((*n.reads, *n.writes)))
         elif isinstance(n, Loop):
             _loop(n, made, kernel)

@@ -51,11 +51,16 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """An op that the evaluator runs."""
+    """An op that the evaluator runs, or a function of its own; of one in two `parts` the `begin`, or the `end` of that one.
+
+    The first reads and writes nothing, the second writes and reads nothing.
+    """
 
     step: EvaluatorStep
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    begins: bool = False
+    ends: Evaluate | None = None
 
 
 @dataclass(eq=False)
