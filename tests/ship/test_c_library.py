@@ -189,6 +189,41 @@ def test_another_cpu_runs_a_program(tmp_path: pathlib.Path) -> None:
         close(results_of(executable, [qemu, "./main"], tmp_path), executable)
 
 
+CALLER = """
+#include "model.h"
+int main(void) {
+    const void *arguments[MODEL_ARGUMENTS] = {0};
+    void *results[MODEL_RESULTS] = {0};
+    return model_run(arguments, results, 0, model_workspace_bytes(1), 0) == MODEL_ERROR_NULL ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.ship
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["x86-64-v3-windows", "aarch64-macos"])
+def test_zig_links_for_other_systems(target: str, tmp_path: pathlib.Path) -> None:
+    """A library with constants, and a program that calls it, are linked; here they do not run."""
+    executable = compiled(SCALED)
+    chosen = file_target(target)
+    library = {"Windows": "model.dll", "Darwin": "libmodel.dylib"}[chosen.system]
+    shared_library(executable, tmp_path / library, target)
+    begin = (tmp_path / library).read_bytes()[:4]
+    assert begin[:2] == b"MZ" if chosen.system == "Windows" else begin == b"\xcf\xfa\xed\xfe"
+    (tmp_path / "main.c").write_text(CALLER)
+    system = {"Windows": "windows-gnu", "Darwin": "macos"}[chosen.system]
+    zig = [*toolchain(chosen).command, "-target", f"{chosen.architecture}-{system}"]
+    run([*zig, *STRICT, "main.c", "-L", ".", "-lmodel", "-o", "main.exe"], tmp_path)
+    if chosen.system == "Windows":
+        with pytest.raises(ExportError, match=f"{target}: what loads files runs on Linux and macOS"):
+            executable.save(tmp_path / "model.tw", [target])
+    else:
+        executable.save(tmp_path / "model.tw", [target])
+        with pytest.raises(tilewright_runtime.FileError, match=r"is for Darwin, this is Linux|this machine is"):
+            tilewright_runtime.load(tmp_path / "model.tw")
+    assert (tmp_path / "main.exe").stat().st_size > 1000
+
+
 @pytest.mark.ship
 @pytest.mark.slow
 def test_zig_links_for_this_machine(tmp_path: pathlib.Path) -> None:
