@@ -263,10 +263,29 @@ class Jitted:
         Its results are NumPy's arrays in the function's own tree. Raises JaxError for static arguments, TreeOfFileError for trees
         of types that are not Python's own, and what `Executable.save` raises.
         """
+        self._save(path, [(args, kwargs)], ())
+
+    def save_for(
+        self, path: str | os.PathLike[str], calls: Sequence[tuple[Any, ...]], targets: Sequence[str] = ()
+    ) -> None:
+        """The same for several sets of shapes: `calls` are the arguments of one call each, and what is loaded chooses by its own.
+
+        `targets` are the CPUs, as those of `Executable.save`. Raises ValueError for no calls, and what `save` raises.
+        """
+        if not calls:
+            raise ValueError("calls: expected the arguments of at least one call")
+        self._save(path, [(tuple(args), {}) for args in calls], targets)
+
+    def _save(
+        self, path: str | os.PathLike[str], calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], targets: Sequence[str]
+    ) -> None:
         if self._numbers or self._names:
             raise JaxError("static arguments are not arrays, and a file takes arrays alone: bind them first (functools.partial)")
-        leaves, key = self._signature(args, kwargs)
-        save_with_trees(_jax(), self._compiled(leaves, key, args, kwargs), path, args, kwargs, ())
+        rows = []
+        for args, kwargs in calls:
+            leaves, key = self._signature(args, kwargs)
+            rows.append((self._compiled(leaves, key, args, kwargs), args, kwargs))
+        save_with_trees(_jax(), path, rows, targets)
 
     # ------------------------------------------------------------ signatures
 

@@ -53,7 +53,8 @@ CLASSES: dict[str, type] = {
     )
 }  # fmt: skip
 _WORDS = {
-    *CLASSES, "Scope", "LoopKind", "Var", "Const", "min", "max", "op", "fold", "result", "argument", "set", "None", "True", "False",
+    *CLASSES, "Scope", "LoopKind", "Var", "Const", "min", "max", "op", "fold", "result", "argument", "set", "None", "True",
+    "False",
 }  # fmt: skip
 
 
