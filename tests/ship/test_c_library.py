@@ -140,7 +140,7 @@ def test_c_and_cxx_programs_use_a_library_from_four_threads(tmp_path: pathlib.Pa
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["wide", "lstm_body"])
+@pytest.mark.parametrize("name", ["wide", *PROGRAMS])
 def test_a_memory_checker_has_nothing_to_say(name: str, tmp_path: pathlib.Path) -> None:
     """Valgrind, which knows no AVX-512; then the compiler's own checks of memory, behaviour and threads over the call's C."""
     executable = compiled(WIDE) if name == "wide" else codegen.compile(hlo.load(PROGRAMS[name]))
