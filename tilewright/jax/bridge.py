@@ -28,7 +28,7 @@ from hlo.logs import set_up_logs
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
-from tilewright.jax.again import described, tell
+from tilewright.jax.again import tell
 from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError, bound
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
@@ -202,7 +202,7 @@ class Jitted:
         self._made: dict[Any, _Compiled] = {}
         self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
-        self._compiled_last: list[str] | None = None  # the arrays of the last signature
+        self._compiled_last: Any = None  # the last signature
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._called: set[Any] = set()  # signatures
         self._front: Front | None = None
@@ -305,9 +305,8 @@ class Jitted:
                     found = self._begun(leaves, key, args, kwargs) if is_call else None
                 if found is None:
                     set_up_logs()
-                    types = described(leaves)
-                    tell(getattr(self, "__name__", "a function"), self._compiled_last, types)
-                    self._compiled_last = types
+                    tell(getattr(self, "__name__", "a function"), self._compiled_last, key)
+                    self._compiled_last = key
                     found = self._made[key] = self._compile(key, args, kwargs)
                     self._waiting.pop(key, None)
         return found
