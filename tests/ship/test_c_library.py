@@ -31,6 +31,9 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef TURNS
+#define TURNS 3
+#endif
 
 static const void *arguments[MODEL_ARGUMENTS];
 static model_threads *threads;
@@ -43,7 +46,7 @@ static void *call(void *given) {
     void *workspace = aligned_alloc(64, bytes);
     (void)given;
     for (int k = 0; k < count; ++k) made[k] = aligned_alloc(64, (results[k].size_bytes + 127) / 64 * 64);
-    for (int turn = 0; turn < 3; ++turn) {
+    for (int turn = 0; turn < TURNS; ++turn) {
         code = model_run(arguments, (void *const *)made, workspace, bytes, threads);
         if (code != MODEL_DONE) { fprintf(stderr, "%s\n", model_message(code)); exit(2); }
     }
@@ -140,7 +143,7 @@ def test_c_and_cxx_programs_use_a_library_from_four_threads(tmp_path: pathlib.Pa
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["wide", *PROGRAMS])
+@pytest.mark.parametrize("name", ["wide", *PROGRAMS])  # (some minutes each for the largest: valgrind takes one thread at a time)
 def test_a_memory_checker_has_nothing_to_say(name: str, tmp_path: pathlib.Path) -> None:
     """Valgrind, which knows no AVX-512; then the compiler's own checks of memory, behaviour and threads over the call's C."""
     executable = compiled(WIDE) if name == "wide" else codegen.compile(hlo.load(PROGRAMS[name]))
@@ -148,13 +151,14 @@ def test_a_memory_checker_has_nothing_to_say(name: str, tmp_path: pathlib.Path) 
     if shutil.which("valgrind"):
         shared_library(executable, tmp_path / "libmodel.so", "x86-64-v3")
         end = ["-I", ".", "-L", ".", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"]
-        run([c_compiler(), "-std=c11", "-g", "main.c", "-o", "main", *end], tmp_path)
+        run([c_compiler(), "-std=c11", "-DTURNS=1", "-g", "main.c", "-o", "main", *end], tmp_path)
         checked = ["valgrind", "--error-exitcode=9", "--leak-check=full", "-q", "./main"]
         close(results_of(executable, checked, tmp_path), executable)
     for checks in ("address,undefined", "thread"):
         c_sources(executable, tmp_path / "model")
         sources = sorted((tmp_path / "model").glob("*.c"))
-        command = [c_compiler(), "-std=gnu11", "-g", "-O1", f"-fsanitize={checks}", "-fno-sanitize=alignment", "-Imodel", "-w"]
+        own = [f"-fsanitize={checks}", "-fno-sanitize=alignment", "-DTURNS=1"]
+        command = [c_compiler(), "-std=gnu11", "-g", "-O1", *own, "-Imodel", "-w"]
         run([*command, "main.c", *sources, "-o", "checked", "-lm", "-pthread"], tmp_path)
         close(results_of(executable, ["./checked"], tmp_path), executable)
 

@@ -12,7 +12,7 @@ __all__ = ["changes", "tell"]
 
 
 def tell(function: str, before: Any, now: Any) -> None:
-    """Logs that a function is compiled, and what of its signature (the key of `signatures.signature`) is another than last time."""
+    """Logs that a function is compiled, and what of its signature (`signatures.signature`) is another than last time."""
     if before is None:
         log_of("compiles").info("%s: for the first time", function)
     else:
