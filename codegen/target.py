@@ -20,7 +20,7 @@ _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 
 # x86-64 targets that have names -> CPU and features. (LLVM fills half a register for most CPUs with AVX-512, by their name.)
-_NAMED = {
+NAMED_TARGETS = {
     "avx512": ("x86-64-v4", _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl,-prefer-256-bit"),
     "avx2": ("x86-64-v3", _AVX2_FEATURES),
     "baseline": ("x86-64", "+sse,+sse2"),
@@ -100,12 +100,12 @@ class Target:
         """
         if name == "host":
             return host_target()
-        if name not in _NAMED:
-            raise ValueError(f"unknown target {name!r}: expected host, {', '.join(_NAMED)}")
+        if name not in NAMED_TARGETS:
+            raise ValueError(f"unknown target {name!r}: expected host, {', '.join(NAMED_TARGETS)}")
         triple = host_target().triple
         if not triple.startswith("x86_64"):
             raise ValueError(f"target {name!r} needs an x86-64 machine, found {triple}")
-        return Target.from_features(triple, *_NAMED[name])
+        return Target.from_features(triple, *NAMED_TARGETS[name])
 
     @property
     def missing_features(self) -> list[str]:

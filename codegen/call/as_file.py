@@ -17,5 +17,8 @@ __all__ = ["write_file"]
 def write_file(
     executable: object, path: str | os.PathLike[str], targets: Sequence[str] = (), trees: Sequence[Any] | None = None
 ) -> None:
-    """Writes a compiled program's file, with the trees of its arguments and results. Raises TypeError for what is none."""
+    """Writes a compiled program's file, or that of a tuple of them, an entry each, with the trees of arguments and results.
+
+    Raises TypeError for what is neither.
+    """
     raise TypeError(f"no file of {type(executable).__name__}")

@@ -26,7 +26,7 @@ _HOW = ("direct", "again", "kept", "literal")
 _HEADER = """\
 /* {title}
 
-   How to call it, in C11 or C++11 and later, on POSIX systems:
+   How to call it, in C11 or C++11 and later (on Windows with `_aligned_malloc(bytes, 64)`):
 
      size_t bytes = {p}_workspace_bytes(1);
      void *workspace = aligned_alloc(64, bytes);
@@ -154,7 +154,8 @@ def call_source(data: CallData, name: str, own_constants: bool, is_alone: bool =
     lines = [
         f'#include "{name}.h"', "",
         f"#define TW(word) {name}_##word",
-        '#define TW_API __attribute__((visibility("default")))',
+        "#ifdef _WIN32", "#define TW_API __declspec(dllexport)", "#else",
+        '#define TW_API __attribute__((visibility("default")))', "#endif",
         f"#define TW_INTERRUPTED_LINKAGE {linkage}",
         "#define TW_DONE 0",
         *(f"#define TW_{c} {upper}_{c}" for c in ("ERROR_NULL", "ERROR_ALIGNMENT", "ERROR_WORKSPACE", "STOPPED")),
@@ -266,11 +267,13 @@ def constants_assembly(data: CallData, folder: Path, name: str) -> Path | None:
         return None
     (folder / "constants.bin").write_bytes(_blob(data))
     symbol = f"_{name}_constants" if data.target.system == "Darwin" else f"{name}_constants"
-    section = ".section __TEXT,__const" if data.target.system == "Darwin" else '.section .rodata,"a"'
-    hide = f".private_extern {symbol}" if data.target.system == "Darwin" else f".hidden {symbol}"
-    text = [section, ".balign 64", f".globl {symbol}", hide, f"{symbol}:", f'.incbin "{folder / "constants.bin"}"']
-    if data.target.system == "Linux":
-        text.append('.section .note.GNU-stack,"",%progbits')
+    section, hidden, end = {
+        "Darwin": (".section __TEXT,__const", [f".private_extern {symbol}"], []),
+        "Windows": ('.section .rdata,"dr"', [], []),
+        "Linux": ('.section .rodata,"a"', [f".hidden {symbol}"], ['.section .note.GNU-stack,"",%progbits']),
+    }[data.target.system]
+    where = str(folder / "constants.bin").replace("\\", "/")
+    text = [section, ".balign 64", f".globl {symbol}", *hidden, f"{symbol}:", f'.incbin "{where}"', *end]
     path = folder / "constants.S"
     path.write_text("\n".join([*text, ""]), "utf-8")
     return path

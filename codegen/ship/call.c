@@ -4,6 +4,14 @@
    TW_MOST_BUFFERS, tw_steps, tw_slots, tw_given, tw_made, tw_fixed, tw_places, tw_copies, TW_ARENA, TW_SCRATCH, TW_PARALLEL.
    A run keeps all that it changes in the caller's workspace and on the stack. */
 
+#ifdef _WIN32
+#include <malloc.h>
+#define TW_ALIGNED(bytes) _aligned_malloc(bytes, TW_LINE)
+#define TW_FREE_ALIGNED _aligned_free
+#else
+#define TW_ALIGNED(bytes) tw_aligned(bytes)
+#define TW_FREE_ALIGNED free
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,6 +25,13 @@
 #define TW_SPIN_NANOSECONDS 50000  /* waking a sleeper takes some 20 microseconds */
 #define TW_ASK_NANOSECONDS 50000000
 #define TW_TABLES TW_LINES(2 * (TW_MEMORIES + 1) * sizeof(void *))
+
+#ifndef _WIN32
+static void *tw_aligned(size_t bytes) {
+    void *memory = NULL;
+    return posix_memalign(&memory, TW_LINE, bytes) ? NULL : memory;
+}
+#endif
 
 static int64_t tw_clock(void) {
     struct timespec now;
@@ -59,7 +74,7 @@ TW_INTERRUPTED_LINKAGE int32_t tilewright_interrupted(void) { return tw_ask(tw_r
 /* ------------------------------------------------------------ workers */
 
 typedef struct {
-    _Alignas(TW_LINE) atomic_long next;  /* how many of the zone's tasks are taken */
+    _Alignas(TW_LINE) atomic_llong next;  /* how many of the zone's tasks are taken (a long is 32 bits on Windows) */
 } tw_zone;
 
 typedef struct {
@@ -95,7 +110,7 @@ static void tw_take(TW(threads) *pool, long number, char *scratch) {
         while (first < upper) {
             int64_t size = (upper - first) / share;
             if (size < step->chunk) size = step->chunk;
-            first = lower + atomic_fetch_add(&pool->zones[zone].next, (long)size);
+            first = lower + atomic_fetch_add(&pool->zones[zone].next, size);
             if (first < upper) {
                 int64_t end = first + size < upper ? first + size : upper;
                 step->entry(first, end, pool->buffers, scratch);
@@ -166,19 +181,19 @@ static void tw_share(TW(threads) *pool, const tw_step *step, void **buffers, cha
 }
 
 TW_API TW(threads) *TW(threads_start)(int threads) {
-    void *memory = NULL;
-    if (threads < 1 || posix_memalign(&memory, TW_LINE, sizeof(TW(threads)))) return NULL;
+    void *memory = threads < 1 ? NULL : TW_ALIGNED(sizeof(TW(threads)));
+    if (!memory) return NULL;
     TW(threads) *pool = memset(memory, 0, sizeof(TW(threads)));
     pool->workers = calloc((size_t)threads, sizeof(tw_worker));
     if (!pool->workers || pthread_mutex_init(&pool->lock, NULL)) {
         free(pool->workers);
-        free(pool);
+        TW_FREE_ALIGNED(pool);
         return NULL;
     }
     if (pthread_cond_init(&pool->wake, NULL)) {
         pthread_mutex_destroy(&pool->lock);
         free(pool->workers);
-        free(pool);
+        TW_FREE_ALIGNED(pool);
         return NULL;
     }
     while (pool->count < threads - 1) {  /* fewer where the system refuses */
@@ -203,7 +218,7 @@ TW_API void TW(threads_stop)(TW(threads) *pool) {
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
     free(pool->workers);
-    free(pool);
+    TW_FREE_ALIGNED(pool);
 }
 
 /* ------------------------------------------------------------ the run */

@@ -20,9 +20,23 @@ __all__: list[str] = []
 def _(
     executable: Executable, path: str | os.PathLike[str], targets: Sequence[str] = (), trees: Sequence[Any] | None = None
 ) -> None:
+    _write([executable], path, targets, trees)
+
+
+@write_file.register
+def _(
+    executables: tuple,  # type: ignore[type-arg]  # (of executables: what is dispatched on has no parameters)
+    path: str | os.PathLike[str],
+    targets: Sequence[str] = (),
+    trees: Sequence[Any] | None = None,
+) -> None:
+    _write(executables, path, targets, trees)
+
+
+def _write(executables: Sequence[Executable], path: str | os.PathLike[str], targets: Sequence[str], trees: Any) -> None:
     from codegen.ship.save import save
 
-    save(executable, path, targets, trees)
+    save(executables, path, targets, trees)
 
 
 def _reduced(executable: Executable) -> tuple[Any, tuple[bytes]]:

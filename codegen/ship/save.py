@@ -55,6 +55,8 @@ def save(
     if not programs:
         raise ExportError("a file of no program")
     chosen = [file_target(n) for n in dict.fromkeys(targets or [default_name()])]
+    if elsewhere := [t.name for t in chosen if t.system == "Windows"]:
+        raise ExportError(f"{', '.join(elsewhere)}: what loads files runs on Linux and macOS; a C library is for Windows, too")
     # The loader takes the first that runs: the one that needs most.
     chosen.sort(key=lambda t: (-t.target.vector_bytes, -len(t.features)))
     sections: list[bytes] = []

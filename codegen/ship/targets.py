@@ -2,6 +2,7 @@
 
     host          this CPU, with all that LLVM knows of it         x86-64-v2, -v3, -v4   the levels of the x86-64 psABI
     aarch64       64-bit Arm with its vectors (through C)          x86-64                every x86-64 CPU
+    …-macos, …-windows    the same CPUs on other systems than Linux (through C, which Zig compiles and links)
 
 Features are named as Linux names them in `/proc/cpuinfo`: whoever loads a file has no LLVM to ask.
 """
@@ -11,13 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.ship.errors import ExportError
-from codegen.target import Target, default_target, host_target, is_macos
+from codegen.target import NAMED_TARGETS, Target, default_target, host_target, is_macos
 
 __all__ = ["NAMES", "FileTarget", "default_name", "file_target"]
 
 _V2 = "+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _LEVELS = {"x86-64": "baseline", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
-NAMES = ("host", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
+_CPUS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
+_SYSTEMS = {"macos": "apple-macos11", "windows": "pc-windows-gnu"}
+NAMES = ("host", *_CPUS, *(f"{cpu}-{system}" for system in _SYSTEMS for cpu in _CPUS))
 
 # LLVM's name of what compilers use by themselves -> Linux's name. What is not here makes no code that is not asked for.
 _LINUX = {
@@ -54,7 +57,7 @@ class FileTarget:
     @property
     def system(self) -> str:
         """What `platform.system()` says there."""
-        return "Darwin" if is_macos(self.target.triple) else "Linux"
+        return "Darwin" if is_macos(self.target.triple) else "Windows" if "windows" in self.target.triple else "Linux"
 
 
 def default_name() -> str:
@@ -76,11 +79,23 @@ def file_target(name: str) -> FileTarget:
         target = Target.from_features("aarch64-unknown-linux-gnu", "generic", "+neon")
         return FileTarget(name, target, ("asimd",), through_c=not host.triple.startswith("aarch64"))
     if name not in NAMES:
-        raise ExportError(f"target {name!r}: expected one of {', '.join(NAMES)}")
+        raise ExportError(f"target {name!r}: expected one of host, {', '.join(_CPUS)}, and these with -macos or -windows")
+    cpu, _, system = name.rpartition("-")
+    if system in _SYSTEMS:
+        return _elsewhere(name, cpu, _SYSTEMS[system])
     if not host.triple.startswith("x86_64"):
         raise ExportError(f"target {name!r}: this machine ({host.triple.partition('-')[0]}) makes code for host and aarch64")
     made = Target.named(_LEVELS[name]) if name in _LEVELS else Target.from_features(host.triple, name, _V2)
     return FileTarget(name, made, _features(made))
+
+
+def _elsewhere(name: str, cpu: str, system: str) -> FileTarget:
+    """A CPU under another system."""
+    if cpu == "aarch64":
+        return FileTarget(name, Target.from_features(f"aarch64-{system}", "generic", "+neon"), ("asimd",), through_c=True)
+    level, features = NAMED_TARGETS[_LEVELS[cpu]] if cpu in _LEVELS else (cpu, _V2)
+    target = Target.from_features(f"x86_64-{system}", level, features)
+    return FileTarget(name, target, _features(target), through_c=True)
 
 
 def _features(target: Target) -> tuple[str, ...]:

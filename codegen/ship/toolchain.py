@@ -1,4 +1,4 @@
-"""The compiler and linker of files: Zig's, which pip brings for every system, or the system's own C compiler."""
+"""The compiler and linker of files: Zig's, which pip brings for every system and which links for others, or the system's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codegen.target import host_target
 __all__ = ["Toolchain", "toolchain"]
 
 _GLIBC = "2.17"  # what a file asks of the system's C library: any Linux since 2012
-_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden")
+_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-s")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Toolchain:
         own = [] if not self.crosses else ["-target", _zig_target(target), "-fno-sanitize=undefined"]
         # Kernels in C have the target's instructions; the call itself and object code need none.
         per_kernel = [f for f in flags(target.target) if f.startswith(("-m", "-f"))] if target.through_c else []
-        ends = [] if target.system == "Darwin" else ["-Wl,-z,defs", "-Wl,-z,noexecstack"]
+        ends = ["-Wl,-z,defs", "-Wl,-z,noexecstack"] if target.system == "Linux" else []
         command = [*self.command, *own, *_FLAGS, *per_kernel, "-shared", "-pthread", *map(str, inputs), "-o", str(output), *ends]
         command.append("-lm")
         try:
@@ -56,12 +56,18 @@ def toolchain(target: FileTarget, command: Sequence[str] | None = None) -> Toolc
     found = c_compiler()
     if found is None:
         raise ExportError("no linker: pip install 'tilewright[ship]' brings Zig's; neither it nor cc, gcc or clang is here")
-    if here != target.architecture:
-        raise ExportError(f"{found} links for {here}, not for {target.architecture}: pip install 'tilewright[ship]' brings Zig")
+    own = FileTarget("host", host_target(), ())
+    if (here, own.system) != (target.architecture, target.system):
+        wanted = target.architecture if here != target.architecture else target.system
+        raise ExportError(
+            f"{found} links for {here} ({own.system}), not for {wanted}: pip install 'tilewright[ship]' brings Zig"
+        )
     return Toolchain((found,), False)
 
 
 def _zig_target(target: FileTarget) -> str:
     if target.system == "Darwin":
         return f"{target.architecture}-macos"
+    if target.system == "Windows":
+        return f"{target.architecture}-windows-gnu"
     return f"{target.architecture}-linux-gnu.{_GLIBC}"

@@ -31,6 +31,9 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef TURNS
+#define TURNS 3
+#endif
 
 static const void *arguments[MODEL_ARGUMENTS];
 static model_threads *threads;
@@ -43,7 +46,7 @@ static void *call(void *given) {
     void *workspace = aligned_alloc(64, bytes);
     (void)given;
     for (int k = 0; k < count; ++k) made[k] = aligned_alloc(64, (results[k].size_bytes + 127) / 64 * 64);
-    for (int turn = 0; turn < 3; ++turn) {
+    for (int turn = 0; turn < TURNS; ++turn) {
         code = model_run(arguments, (void *const *)made, workspace, bytes, threads);
         if (code != MODEL_DONE) { fprintf(stderr, "%s\n", model_message(code)); exit(2); }
     }
@@ -140,7 +143,7 @@ def test_c_and_cxx_programs_use_a_library_from_four_threads(tmp_path: pathlib.Pa
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["wide", "lstm_body"])
+@pytest.mark.parametrize("name", ["wide", *PROGRAMS])  # (some minutes each for the largest: valgrind takes one thread at a time)
 def test_a_memory_checker_has_nothing_to_say(name: str, tmp_path: pathlib.Path) -> None:
     """Valgrind, which knows no AVX-512; then the compiler's own checks of memory, behaviour and threads over the call's C."""
     executable = compiled(WIDE) if name == "wide" else codegen.compile(hlo.load(PROGRAMS[name]))
@@ -148,13 +151,14 @@ def test_a_memory_checker_has_nothing_to_say(name: str, tmp_path: pathlib.Path) 
     if shutil.which("valgrind"):
         shared_library(executable, tmp_path / "libmodel.so", "x86-64-v3")
         end = ["-I", ".", "-L", ".", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"]
-        run([c_compiler(), "-std=c11", "-g", "main.c", "-o", "main", *end], tmp_path)
+        run([c_compiler(), "-std=c11", "-DTURNS=1", "-g", "main.c", "-o", "main", *end], tmp_path)
         checked = ["valgrind", "--error-exitcode=9", "--leak-check=full", "-q", "./main"]
         close(results_of(executable, checked, tmp_path), executable)
     for checks in ("address,undefined", "thread"):
         c_sources(executable, tmp_path / "model")
         sources = sorted((tmp_path / "model").glob("*.c"))
-        command = [c_compiler(), "-std=gnu11", "-g", "-O1", f"-fsanitize={checks}", "-fno-sanitize=alignment", "-Imodel", "-w"]
+        own = [f"-fsanitize={checks}", "-fno-sanitize=alignment", "-DTURNS=1"]
+        command = [c_compiler(), "-std=gnu11", "-g", "-O1", *own, "-Imodel", "-w"]
         run([*command, "main.c", *sources, "-o", "checked", "-lm", "-pthread"], tmp_path)
         close(results_of(executable, ["./checked"], tmp_path), executable)
 
@@ -187,6 +191,41 @@ def test_another_cpu_runs_a_program(tmp_path: pathlib.Path) -> None:
     qemu = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if qemu:
         close(results_of(executable, [qemu, "./main"], tmp_path), executable)
+
+
+CALLER = """
+#include "model.h"
+int main(void) {
+    const void *arguments[MODEL_ARGUMENTS] = {0};
+    void *results[MODEL_RESULTS] = {0};
+    return model_run(arguments, results, 0, model_workspace_bytes(1), 0) == MODEL_ERROR_NULL ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.ship
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["x86-64-v3-windows", "aarch64-macos"])
+def test_zig_links_for_other_systems(target: str, tmp_path: pathlib.Path) -> None:
+    """A library with constants, and a program that calls it, are linked; here they do not run."""
+    executable = compiled(SCALED)
+    chosen = file_target(target)
+    library = {"Windows": "model.dll", "Darwin": "libmodel.dylib"}[chosen.system]
+    shared_library(executable, tmp_path / library, target)
+    begin = (tmp_path / library).read_bytes()[:4]
+    assert begin[:2] == b"MZ" if chosen.system == "Windows" else begin == b"\xcf\xfa\xed\xfe"
+    (tmp_path / "main.c").write_text(CALLER)
+    system = {"Windows": "windows-gnu", "Darwin": "macos"}[chosen.system]
+    zig = [*toolchain(chosen).command, "-target", f"{chosen.architecture}-{system}"]
+    run([*zig, *STRICT, "main.c", "-L", ".", "-lmodel", "-o", "main.exe"], tmp_path)
+    if chosen.system == "Windows":
+        with pytest.raises(ExportError, match=f"{target}: what loads files runs on Linux and macOS"):
+            executable.save(tmp_path / "model.tw", [target])
+    else:
+        executable.save(tmp_path / "model.tw", [target])
+        with pytest.raises(tilewright_runtime.FileError, match=r"is for Darwin, this is Linux|this machine is"):
+            tilewright_runtime.load(tmp_path / "model.tw")
+    assert (tmp_path / "main.exe").stat().st_size > 1000
 
 
 @pytest.mark.ship

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright
+import tilewright_runtime
 from tests.ship.shipping import needs_linker
 from tilewright_runtime.trees import TreeError
 
@@ -38,6 +39,21 @@ def test_a_function_is_called_as_it_was(tmp_path: pathlib.Path) -> None:
         program({"w": params["w"]}, x, scale=scale)
     with pytest.raises(TreeError, match=r"arguments\[0\]: expected a tuple of 2, found tuple of 1"):
         program(params, scale=scale)
+
+
+def test_several_shapes_in_one_step(tmp_path: pathlib.Path) -> None:
+    """A function of any number of rows: one file, an entry for each number that it is asked for."""
+    function = tilewright.jit(lambda x, p: {"y": x @ p["w"]}, output="numpy")
+    p = {"w": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    rows = [np.random.default_rng(n).standard_normal((n, 4), np.float32) for n in (1, 3, 8)]
+    function.save_for(tmp_path / "rows.tw", [(x, p) for x in rows])
+    program: Any = tilewright.load(tmp_path / "rows.tw")
+    for x in rows:
+        assert program(x, p)["y"].tobytes() == np.asarray(function(x, p)["y"]).tobytes()
+    with pytest.raises(tilewright_runtime.ArrayError, match=r"no entry of .*rows.tw takes these arguments: .*f32.1, 4.*f32.8, 4"):
+        program(np.ones((2, 4), np.float32), p)
+    with pytest.raises(ValueError, match="at least one call"):
+        function.save_for(tmp_path / "none.tw", [])
 
 
 def test_what_a_file_cannot_say_is_refused(tmp_path: pathlib.Path) -> None:

@@ -28,7 +28,7 @@ from hlo.logs import set_up_logs
 from hlo.module import Module
 from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
-from tilewright.jax.again import described, tell
+from tilewright.jax.again import tell
 from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
@@ -203,7 +203,7 @@ class Jitted:
         self._made: dict[Any, _Compiled] = {}
         self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
-        self._compiled_last: list[str] | None = None  # the arrays of the last signature
+        self._compiled_last: Any = None  # the last signature
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._is_simple = not self._donates and self._shardings == [None, None]  # after JAX's own call nothing is left to do
         self._called: set[Any] = set()  # signatures
@@ -274,10 +274,29 @@ class Jitted:
         Its results are NumPy's arrays in the function's own tree. Raises JaxError for static arguments, TreeOfFileError for trees
         of types that are not Python's own, and what `Executable.save` raises.
         """
+        self._save(path, [(args, kwargs)], ())
+
+    def save_for(
+        self, path: str | os.PathLike[str], calls: Sequence[tuple[Any, ...]], targets: Sequence[str] = ()
+    ) -> None:
+        """The same for several sets of shapes: `calls` are the arguments of one call each, and what is loaded chooses by its own.
+
+        `targets` are the CPUs, as those of `Executable.save`. Raises ValueError for no calls, and what `save` raises.
+        """
+        if not calls:
+            raise ValueError("calls: expected the arguments of at least one call")
+        self._save(path, [(tuple(args), {}) for args in calls], targets)
+
+    def _save(
+        self, path: str | os.PathLike[str], calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], targets: Sequence[str]
+    ) -> None:
         if self._numbers or self._names:
             raise JaxError("static arguments are not arrays, and a file takes arrays alone: bind them first (functools.partial)")
-        leaves, key = self._signature(args, kwargs)
-        save_with_trees(_jax(), self._compiled(leaves, key, args, kwargs), path, args, kwargs, ())
+        rows = []
+        for args, kwargs in calls:
+            leaves, key = self._signature(args, kwargs)
+            rows.append((self._compiled(leaves, key, args, kwargs), args, kwargs))
+        save_with_trees(_jax(), path, rows, targets)
 
     # ------------------------------------------------------------ signatures
 
@@ -297,9 +316,8 @@ class Jitted:
                     found = self._begun(leaves, key, args, kwargs) if is_call else None
                 if found is None:
                     set_up_logs()
-                    types = described(leaves)
-                    tell(getattr(self, "__name__", "a function"), self._compiled_last, types)
-                    self._compiled_last = types
+                    tell(getattr(self, "__name__", "a function"), self._compiled_last, key)
+                    self._compiled_last = key
                     found = self._made[key] = self._compile(key, args, kwargs)
                     self._waiting.pop(key, None)
         return found

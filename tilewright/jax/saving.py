@@ -1,4 +1,4 @@
-"""JAX functions as files: the program of a signature, with the trees of its arguments and results."""
+"""JAX functions as files: the programs of some signatures, with the trees of their arguments and results."""
 
 from __future__ import annotations
 
@@ -17,15 +17,22 @@ class TreeOfFileError(TilewrightError):
 
 
 def save_with_trees(
-    jax: Any, made: Any, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any], targets: Sequence[str]
+    jax: Any,
+    path: str | os.PathLike[str],
+    calls: Sequence[tuple[Any, tuple[Any, ...], dict[str, Any]]],
+    targets: Sequence[str],
 ) -> None:
-    """Writes the program of a signature (`bridge._Compiled`). Raises TreeOfFileError for tokens, and for types of containers that
-    are not Python's own."""
-    if made.token_results or None in made.dtypes:
-        raise TreeOfFileError("a function with ordered effects passes tokens, which a file does not have")
-    arguments = tree_as_data(jax.tree_util.tree_structure((args, kwargs)), "arguments")
-    results = tree_as_data(made.lowered.out_tree, "results")
-    write_file(made.executable, path, targets, [[arguments, results]])
+    """Writes the programs (`bridge._Compiled`) of calls, each with its arguments, an entry of the file each.
+
+    Raises TreeOfFileError for tokens, and for types of containers that are not Python's own.
+    """
+    trees = []
+    for made, args, kwargs in calls:
+        if made.token_results or None in made.dtypes:
+            raise TreeOfFileError("a function with ordered effects passes tokens, which a file does not have")
+        arguments = tree_as_data(jax.tree_util.tree_structure((args, kwargs)), "arguments")
+        trees.append([arguments, tree_as_data(made.lowered.out_tree, "results")])
+    write_file(tuple([made.executable for made, _, _ in calls]), path, targets, trees)
 
 
 def tree_as_data(structure: Any, what: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["array", "foreign", "signature", "static_arguments"]
+__all__ = ["CONFIGURATION", "array", "foreign", "signature", "static_arguments"]
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ def static_arguments(f: Any, numbers: Any, names: Any) -> tuple[frozenset[int], 
     return frozenset(given_numbers), frozenset(given_names)
 
 
-_CONFIGURATION = (
+CONFIGURATION = (
     "jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable",
     "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion", "jax_explicit_x64_dtypes",
 )  # fmt: skip
@@ -76,7 +76,7 @@ def signature(
             types.append(_type(jax, leaf))
     if is_traced:
         return leaves, None
-    config = tuple(getattr(jax.config, name, None) for name in _CONFIGURATION)
+    config = tuple(getattr(jax.config, name, None) for name in CONFIGURATION)
     return leaves, (tree, tuple(types), len(args), static, config)
 
 

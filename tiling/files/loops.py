@@ -4,9 +4,9 @@
     parse_loops(text, plan)             ->  an equal schedule of that plan's program
 
 One line names the form, the function, the fusion and the program; then shared parts have a line each (buffers B0, …, nodes
-N0, …, values that indices are made of R0, …), and the schedule is the last. It is written as calls of the classes of
-`tiling.loops.ir`, with defaults left out. Nothing of a text is executed: it is read as a tree of such calls, each part is
-checked against the type that its field has, and ops and values are those of the program.
+N0, …, values that indices are made of R0, …, folds whose body a pass made O0, …), and the schedule is the last. It is written as
+calls of the classes of `tiling.loops.ir`, with defaults left out. Nothing of a text is executed: it is read as a tree of such
+calls, each part is checked against the type that its field has, and ops and values are those of the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import numpy as np
 
 from hlo.access import Condition
 from hlo.errors import TilewrightError
-from hlo.module import Op, Value
+from hlo.module import Block, Function, Module, Op, Value
+from hlo.registry import definition
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Mod, Product, Var
 from tiling.loops import element_ir, ir
@@ -51,7 +52,10 @@ CLASSES: dict[str, type] = {
         MicroKernel, Condition, Interval, *SHARED,
     )
 }  # fmt: skip
-_WORDS = {*CLASSES, "Scope", "LoopKind", "Var", "Const", "min", "max", "op", "result", "argument", "set", "None", "True", "False"}
+_WORDS = {
+    *CLASSES, "Scope", "LoopKind", "Var", "Const", "min", "max", "op", "fold", "result", "argument", "set", "None", "True",
+    "False",
+}  # fmt: skip
 
 
 class LoopsError(TilewrightError):
@@ -171,6 +175,20 @@ class _Printer:
                 self.names[top] = f"{letter}{number}"
         return self.names[x]
 
+    def fold(self, x: Op | Value) -> str:
+        """The name of an op of the program's that a pass gave another body, which puts the results of parts together."""
+        if x not in self.names:
+            if not isinstance(x, Op) or len(x.regions) != 1:
+                raise LoopsError(f"the loops have {x.name!r}, which is no part of the program")
+            whole = [y for y in self.table.parts if isinstance(y, Op) and y.definition is x.definition]
+            own = [y for y in whole if y.operands == x.operands and y.attributes == x.attributes]
+            if len(own) < 1:
+                raise LoopsError(f"the loops have another {x.name!r} than the program's")
+            number = self.counts["O"] = self.counts.get("O", -1) + 1
+            self.names[x] = f"O{number}"
+            self.lines.append(f"O{number} = fold({self.table.shown[own[0]]}, {_quoted(_body_text(x.regions[0]))})")
+        return self.names[x]
+
     def made(self, x: Any) -> _Doc:
         """A call of the class of a part."""
         if isinstance(x, element_ir.Scalar):
@@ -189,9 +207,7 @@ class _Printer:
 
     def shown(self, x: Any, hint: Any) -> _Doc:
         if isinstance(x, Op | Value):
-            if x not in self.table.shown:
-                raise LoopsError(f"the loops have {x.name!r}, which is no part of the program")
-            return self.table.shown[x]
+            return self.table.shown.get(x) or self.fold(x)
         if isinstance(x, Expr):
             return f"Const({x.constant})" if isinstance(x, Const) and int in members_of(hint) else _expression(x)
         if type(x) in SHARED:
@@ -215,6 +231,15 @@ class _Printer:
         if isinstance(x, Mapping):
             return "{", [(f"{_expression(k)}: ", self.shown(v, inner[1])) for k, v in x.items()], "}"
         raise LoopsError(f"the loops have a part of type {type(x).__name__}, of which there is no text")
+
+
+def _body_text(body: Block) -> str:
+    """A fold's body as the text of a function."""
+    whole = Block()
+    whole.arguments = body.arguments
+    whole.ops = [*body.ops[:-1], Op(definition("func.return"), body.results)]
+    types = tuple([v.type for v in body.results])
+    return str(Module({"body": Function("body", whole, result_types=types)}, entry_name="body"))
 
 
 def _parts(x: Any) -> Iterator[Any]:
@@ -276,7 +301,7 @@ def _atom(a: Expr) -> str:
         return shown if re.fullmatch(r"\w+", shown) else f"({shown})"
 
     if isinstance(a, Var):
-        plain = a.name.isidentifier() and a.name.isascii() and not re.fullmatch(r"[BNR]\d+", a.name) and a.name not in _WORDS
+        plain = a.name.isidentifier() and a.name.isascii() and not re.fullmatch(r"[BNOR]\d+", a.name) and a.name not in _WORDS
         return a.name if plain and not _is_keyword(a.name) else f"Var({_quoted(a.name)})"
     if isinstance(a, FloorDiv | Mod):
         return f"({inside(a.numerator)} {'//' if isinstance(a, FloorDiv) else '%'} {inside(a.divisor)})"

@@ -12,6 +12,10 @@ from typing import Any, get_origin
 
 import numpy as np
 
+from hlo.errors import TilewrightError
+from hlo.module import Block, Op
+from hlo.registry import definition
+from hlo.text import parse
 from hlo.types import ElementType, element_type, named_element
 from indexing.expr import Const, Expr, Var, maximum, minimum
 from tiling.files.loops import CLASSES, MISSING, SCHEMA, SHARED, LoopsError, Table, defaults_of, hints_of, inner_types, members_of
@@ -69,8 +73,9 @@ class _Reader:
                 raise self.error(s, "a name = a part")
             name = s.targets[0].id
             made = self.guarded(s.value)
-            if type(made) not in SHARED or not re.fullmatch(rf"{SHARED[type(made)]}\d+", name) or name in self.known:
-                raise self.error(s, "a new buffer B0, node N0 or value R0")
+            letter = "O" if isinstance(made, Op) else SHARED.get(type(made), "")
+            if not letter or not re.fullmatch(rf"{letter}\d+", name) or name in self.known:
+                raise self.error(s, "a new buffer B0, node N0, value R0 or fold O0")
             self.known[name] = made
         found = self.guarded(last.value) if isinstance(last, ast.Expr) else None
         if not isinstance(found, ir.Schedule):
@@ -96,7 +101,7 @@ class _Reader:
             a, b = self.number(node.left), self.number(node.right)
             return _OPERATORS[type(node.op)](a, b)
         if isinstance(node, ast.Name):
-            if re.fullmatch(r"[BNR]\d+", node.id):
+            if re.fullmatch(r"[BNOR]\d+", node.id):
                 if node.id not in self.known:
                     raise self.error(node, "a part of a line before")
                 return self.known[node.id]
@@ -136,6 +141,8 @@ class _Reader:
             if place not in self.table.by_place:
                 raise self.error(node, f"the place of an {name} of the program" if name[0] in "oa" else "the place of a result")
             return self.table.by_place[place]
+        if name == "fold" and len(given) == 2 and isinstance(given[0], Op) and type(given[1]) is str:
+            return self.fold(node, given[0], given[1])
         if name in ("min", "max") and len(given) > 1 and all(isinstance(x, Expr) or type(x) is int for x in given):
             return minimum(*given) if name == "min" else maximum(*given)
         if name == "Var" and len(given) == 1 and type(given[0]) is str:
@@ -147,6 +154,20 @@ class _Reader:
         if name == "set" and not given:
             return frozenset()
         raise self.error(node, "a class of loops")
+
+    def fold(self, node: ast.Call, op: Op, text: str) -> Op:
+        """An op with another body, the text of a function of the same types."""
+        try:
+            read = parse(text, "<body>").entry.body
+        except (TilewrightError, LookupError) as error:
+            raise self.error(node, f"a fold with a body ({error})") from error
+        types = [[v.type for v in b.arguments] for b in (read, *op.regions)]
+        returns = [[v.type for v in b.results] for b in (read, *op.regions)]
+        if len(types) != 2 or types[0] != types[1] or returns[0] != returns[1]:
+            raise self.error(node, "a body of the fold's types")
+        body = Block()
+        body.arguments, body.ops = read.arguments, [*read.ops[:-1], Op(definition("stablehlo.return"), read.results)]
+        return Op(op.definition, op.operands, op.attributes, (body,), [v.type for v in op.results], op.location, op.extra)
 
     def made(self, node: ast.Call, kind: type, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if kind is element_ir.Scalar:

@@ -7,6 +7,7 @@ import json
 import logging
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,34 @@ def test_why_a_function_is_compiled_again(caplog: pytest.LogCaptureFixture) -> N
             function(np.ones(n, np.float32), np.float32(1))
     said = [r.getMessage() for r in caplog.records if "array" in r.getMessage() or "first time" in r.getMessage()]
     assert said == ["<lambda>: for the first time", "<lambda> again: array 0 is float32[4], was float32[3]"]
+
+
+@pytest.mark.jax
+def test_what_else_of_a_signature_has_changed(caplog: pytest.LogCaptureFixture) -> None:
+    import jax
+
+    from tilewright.jax.bridge import jit
+
+    def scaled(x: Any, n: int, scale: int = 1) -> Any:
+        return jax.tree.leaves(x)[0] * n * scale
+
+    function = jit(scaled, static_argnums=1, static_argnames="scale", output="numpy")
+    x = np.ones(3, np.float32)
+    with caplog.at_level(logging.INFO, logger="tilewright.compiles"):
+        function(x, 2)
+        function(x, 3)
+        function(x, 3, scale=4)
+        function([x], 3, scale=4)
+        function([x, x], 3, scale=4)
+        with jax.numpy_dtype_promotion("strict"):
+            function([x, x], 3, scale=4)
+        function([2.0, x], 3, scale=4)
+    said = [r.getMessage().partition(" again: ")[2] for r in caplog.records if " again: " in r.getMessage()]
+    assert said[:2] == ["static argument 1 is 3, was 2", "static argument scale is 4, was not given"]
+    assert said[2].startswith("the arguments are PyTreeDef(") and "[*]" in said[2]
+    assert said[3].startswith("2 arrays, before 1; the arguments are ")
+    assert said[4] == "jax_numpy_dtype_promotion is strict, was standard"
+    assert said[5].startswith("array 0 is float32[] of weak type, was float32[3]")
 
 
 class Terminal(io.StringIO):

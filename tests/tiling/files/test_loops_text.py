@@ -9,6 +9,7 @@ import re
 import pytest
 
 import codegen
+import hlo
 import tiling
 from tests.goldens import prints, programs
 from tests.shipped_plans import MACHINE, planned
@@ -63,6 +64,39 @@ def test_parsed_loops_are_proved_and_run() -> None:
         assert a.tobytes() == b.tobytes()
 
 
+ARGMAX = """func.func @main(%x: tensor<64x512xf32>) -> (tensor<64xf32>, tensor<64xi32>) {
+  %i = stablehlo.iota dim = 1 : tensor<64x512xi32>
+  %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %n = stablehlo.constant dense<0> : tensor<i32>
+  %0:2 = stablehlo.reduce(%x init: %z), (%i init: %n) across dimensions = [1]
+       : (tensor<64x512xf32>, tensor<64x512xi32>, tensor<f32>, tensor<i32>) -> (tensor<64xf32>, tensor<64xi32>)
+   reducer(%a: tensor<f32>, %b: tensor<f32>) (%p: tensor<i32>, %q: tensor<i32>) {
+    %g = stablehlo.compare GT, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %u = stablehlo.compare NE, %a, %a, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %m = stablehlo.or %g, %u : tensor<i1>
+    %v = stablehlo.select %m, %a, %b : tensor<i1>, tensor<f32>
+    %e = stablehlo.compare EQ, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %l = stablehlo.compare LT, %p, %q, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %el = stablehlo.and %e, %l : tensor<i1>
+    %t = stablehlo.or %m, %el : tensor<i1>
+    %w = stablehlo.select %t, %p, %q : tensor<i1>, tensor<i32>
+    stablehlo.return %v, %w : tensor<f32>, tensor<i32>
+  }
+  return %0#0, %0#1 : tensor<64xf32>, tensor<64xi32>
+}"""
+
+
+def test_a_body_that_a_pass_made_is_in_the_text() -> None:
+    plan = tiling.plan(hlo.parse(ARGMAX), machine=MACHINE, supports=codegen.supports)
+    (fusion,) = plan.fusions
+    assert "O0 = fold(op(" in loops_text(plan, fusion.name)
+    assert check(plan) == 1
+    other = "func.func @body(%0: tensor<f32>) -> tensor<f32> {return %0 : tensor<f32>}"
+    text = re.sub(r"fold\((op\(\d+\)), .*", rf'fold(\1, "{other}")', loops_text(plan, fusion.name))
+    with pytest.raises(LoopsError, match="a body of the fold's types"):
+        parse_loops(text, plan)
+
+
 def test_a_person_edits_loops_as_text(tmp_path: pathlib.Path) -> None:
     """Loops of another machine's plan: saved with the plan, read, and an edit of the text that is wrong is found by the proof."""
     plan = planned(SOFTMAX)
@@ -96,7 +130,7 @@ DIGEST = "tilewright.loops/1, a function, a fusion and a program's digest"
         ("size_elems=", "size_elems=(", "line .*: no text of loops: "),
         (r"shape=\(4096", 'shape=("a"', "expected Buffer.shape of type int, found Buffer"),
         (r"op\(4\)", "op(400)", r"expected the place of an op of the program, found op\(400\)"),
-        (r"N2 = Load", "N0 = Load", "expected a new buffer B0, node N0 or value R0, found N0 = Load"),
+        (r"N2 = Load", "N0 = Load", "expected a new buffer B0, node N0, value R0 or fold O0, found N0 = Load"),
         (r"N0 = Load\(", "N0 = open(", "expected a class of loops, found open"),
         (r"B0 = Buffer\(", "B0 = hlo.Buffer(", "expected a part of a schedule, found hlo.Buffer"),
         (r'Scalar\(0.0, "f32"\)', 'Scalar(0.0, "f33")', "expected Scalar.element that is an element type, found"),
