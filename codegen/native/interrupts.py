@@ -19,7 +19,8 @@ from typing import Any
 from codegen.target import clock_number
 
 __all__ = [
-    "CELL", "PYTHONS", "SYMBOL", "are_loops_ended", "end_loops", "install", "is_installed", "raise_pending", "raised_word", "source",
+    "CELL", "PYTHONS", "SYMBOL", "are_loops_ended", "end_loops", "install", "is_installed", "raise_pending", "raised_word",
+    "source",
 ]  # fmt: skip
 
 SYMBOL = "tilewright_interrupted"
