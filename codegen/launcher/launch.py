@@ -32,6 +32,9 @@ class EndedError(TilewrightError):
     """A call whose loops were ended in the middle (`interrupts.end_loops`)."""
 
 
+_ENDED = "its loops were ended: closed before this was computed"
+
+
 @dataclass(frozen=True)
 class Step:
     """Run ``kernel`` over the tasks [0, tasks), ``chunk`` at a time.
@@ -261,10 +264,12 @@ class Plan:
             position = int(record[words.POSITION])
             if position < 0:
                 interrupts.raise_pending()
-                raise EndedError("its loops were ended: closed before this was computed")
+                raise EndedError(_ENDED)
             if watch is not None and not isinstance(self.steps[current], Host):
                 watch.after(current)
                 if position < len(self.steps):
+                    if interrupts.are_loops_ended():
+                        raise EndedError(_ENDED)
                     continue
             if position >= len(self.steps):
                 break

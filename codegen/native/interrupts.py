@@ -18,7 +18,10 @@ from typing import Any
 
 from codegen.target import clock_number
 
-__all__ = ["CELL", "PYTHONS", "SYMBOL", "end_loops", "install", "is_installed", "raise_pending", "raised_word", "source"]
+__all__ = [
+    "CELL", "PYTHONS", "SYMBOL", "are_loops_ended", "end_loops", "install", "is_installed", "raise_pending", "raised_word",
+    "source",
+]  # fmt: skip
 
 SYMBOL = "tilewright_interrupted"
 CELL = "tilewright_interrupts_cell"
@@ -125,6 +128,11 @@ def install(place: int, code: object) -> None:
 def end_loops(ending: bool) -> None:
     """Has loops in all threads but the main one return in the middle, or no longer."""
     _cell[_ENDING] = int(ending)
+
+
+def are_loops_ended() -> bool:
+    """Whether loops in the caller's thread are to return in the middle: for loops of which each turn is a call of its own."""
+    return bool(_cell[_ENDING]) and threading.get_ident() != _cell[_MAIN]
 
 
 def is_installed() -> bool:

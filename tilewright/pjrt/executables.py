@@ -169,9 +169,10 @@ def _with_layouts(code: bytes, text: str, module: Module) -> bytes:
     main = module.function()
     types = [v.type for v in main.arguments], list(main.result_types)
     is_transposed = any(op.name == "stablehlo.transpose" for f in module.functions.values() for op in walk(f.body))
-    if not is_transposed or not all(isinstance(t, TensorType) for row in types for t in row):
+    ranks = [[t.rank for t in row if isinstance(t, TensorType)] for row in types]
+    if not is_transposed or list(map(len, ranks)) != list(map(len, types)):
         return code
-    orders = [[f"dense<{list(range(t.rank))[::-1]}> : tensor<{t.rank}xindex>" for t in row] for row in types]
+    orders = [[f"dense<{list(range(n))[::-1]}> : tensor<{n}xindex>" for n in row] for row in ranks]
     told = ", ".join(
         _LAYOUTS.format(kind, s, ", ".join(row)) for kind, s, row in (("parameter", "s", orders[0]), ("result", "", orders[1]))
     )
