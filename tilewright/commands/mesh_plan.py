@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, axes: dict[str, int]) -> int:
             "communications": [
                 {
                     "kind": c.kind, "along": shown(c.digits), "value": c.value, "sent_bytes": c.sent_bytes,
-                    "reason": c.reason, "alternative": c.alternative,
+                    "reason": c.reason, "alternative": c.alternative, "times": c.times,
                 }
                 for c in made.communications
             ],

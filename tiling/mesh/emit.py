@@ -42,12 +42,14 @@ class Communication:
     value: str
     reason: str
     alternative: str = ""  # what was dearer
+    times: int = 1  # that it happens in a call, as far as is known
 
     def __str__(self) -> str:
         along = ", ".join(shown(self.digits))
         what = f"{self.kind} of {self.value} along {along}"
         dearer = f"\n    {self.alternative}" if self.alternative else ""
-        return f"{what}: each process sends {self.sent_bytes} bytes; {self.reason}{dearer}"
+        often = f", {self.times} times" if self.times > 1 else ""
+        return f"{what}: each process sends {self.sent_bytes} bytes{often}; {self.reason}{dearer}"
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Emitter:
     told: list[Communication]
     channels: Callable[[], int]
     alternative: str = ""
+    times: int = 1  # that the block runs in a call, as far as is known
     outer: Emitter | None = None  # of the block that this one is a region in
     _numbers: dict[tuple[Digit, ...], Value] = field(default_factory=dict)
 
@@ -110,7 +113,7 @@ class Emitter:
     def told_of(self, kind: str, digits: tuple[Digit, ...], sent_bytes: int, value: Value, reason: str) -> None:
         """Notes a collective."""
         name = named(value)
-        self.told.append(Communication(kind, digits, sent_bytes, name, reason, self.alternative))
+        self.told.append(Communication(kind, digits, sent_bytes, name, reason, self.alternative, self.times))
 
     # ------------------------------------------------------------ moves
 

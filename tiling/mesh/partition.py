@@ -39,7 +39,8 @@ class Partitioned:
     """What each process runs, how arguments and results are spread, and every communication with its reason.
 
     `kept_whole` names the ops that every process computes in whole though their operands were spread, with the reason.
-    `seconds` is what a call takes by the network's model, `work_seconds` of them computing; a loop's body counts once.
+    `seconds` is what a call takes by the network's model, `work_seconds` of them computing; a loop's body counts as
+    often as it is known to run.
     """
 
     module: Module
@@ -226,5 +227,5 @@ def _called(module: Module, block: Block) -> dict[str, Function]:
 
 
 def _seconds(whole: Written) -> float:
-    sent = [whole.network.seconds(c.sent_bytes, prod(d.size for d in c.digits)) for c in whole.told]
+    sent = [c.times * whole.network.seconds(c.sent_bytes, prod(d.size for d in c.digits)) for c in whole.told]
     return whole.work_seconds + sum(sent)

@@ -20,6 +20,7 @@ from tiling.mesh.local_ops import cloned
 from tiling.mesh.shardings import Sharding
 from tiling.mesh.written import Written
 from tiling.program.flatten import Program, Region, flatten_region
+from tiling.program.unroll_short_loops import trips
 
 __all__ = ["Held", "control", "manual"]
 
@@ -104,11 +105,12 @@ def control(walk: Around, op: Op) -> None:
         operands = [walk.at(v, s, "a loop begins with it so") for v, s in zip(op.operands, carried, strict=True)]
     else:
         operands = [walk.at(op.operands[0], Sharding.whole(0), "it decides which branch runs")]
+    times = walk.emit.times * (_trips(op, regions) if is_loop else 1)
     wanted = carried if is_loop else [walk.hints.get(r, Sharding.whole(r.rank)) for r in op.results]
     blocks = []
     for k, region in enumerate(regions):
         finals = [Sharding.whole(0)] if is_loop and k == 0 else wanted
-        inner, block = _through(walk, region, carried, finals)
+        inner, block = _through(walk, region, carried, finals, times)
         rows = zip(region.program.results, finals, strict=True)
         results = [inner.at(v, s, "it leaves the region so") for v, s in rows]
         block.ops.append(Op(definition("stablehlo.return"), results))
@@ -121,18 +123,24 @@ def control(walk: Around, op: Op) -> None:
 
 
 def _through(
-    walk: Around, region: Region, carried: Sequence[Sharding], wanted: Sequence[Sharding | None]
+    walk: Around, region: Region, carried: Sequence[Sharding], wanted: Sequence[Sharding | None], times: int = 1
 ) -> tuple[Around, Block]:
-    """The way through a region whose arguments are spread so, and the block that it has filled."""
+    """The way through a region whose arguments are spread so and that runs so often, and the block that it has filled."""
     block = Block([s.local_type(a.tensor) for a, s in zip(region.arguments, carried, strict=True)])
     held = {a: Held(v, s) for a, v, s in zip(region.arguments, block.arguments, carried, strict=True)}
     for outside, inside in region.outside:
         s = walk.sharding(outside)
         held[inside] = Held(walk.at(outside, s, "a region reads it"), s)
-    emit = Emitter(walk.emit.processes, block, walk.emit.told, walk.emit.channels, outer=walk.emit)
+    emit = Emitter(walk.emit.processes, block, walk.emit.told, walk.emit.channels, times=times, outer=walk.emit)
     inner = walk.inside(emit, held, region.program, wanted)
     inner.ops(region.program.ops)
     return inner, block
+
+
+def _trips(op: Op, regions: Sequence[Region]) -> int:
+    """How often a loop's body runs; 1 where that is not known."""
+    test, body = (r.program for r in regions)
+    return trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results)) or 1
 
 
 def _carried(walk: Around, op: Op, body: Region) -> list[Sharding]:

@@ -319,7 +319,7 @@ class Walk:
             self.whole.kept_whole.append(f"{op.name}: {reason}")
         operands = [self.at(v, Sharding.whole(v.rank), f"{op.name} reads all of it") for v in op.operands]
         sizes = [r.type.size_elems for r in op.results if isinstance(r.type, TensorType) and r.type.is_static]
-        self.whole.work_seconds += sum(sizes) / self.whole.network.work_per_second
+        self.whole.work_seconds += self.emit.times * sum(sizes) / self.whole.network.work_per_second
         captured = [v for b in op.regions for v in captured_values(b)]
         outside = {v: self.at(v, Sharding.whole(v.rank), f"{op.name} reads all of it") for v in captured}
         regions = [clone_block(b, outside) for b in op.regions]
@@ -422,7 +422,7 @@ class Walk:
                 operands[k] = with_window(self.emit, operands[k], size, dim, digits, window, fill, is_filled(op), reason)
         local = choice.local
         parts = prod([d.size for digits in choice.spread.values() for d in digits])
-        self.whole.work_seconds += self._work_seconds(self._must(op), parts)
+        self.whole.work_seconds += self.emit.times * self._work_seconds(self._must(op), parts)
         made = Op(op.definition, operands, local.attributes, local.regions, [r.type for r in local.results], op.location,
                   op.extra, [r.name for r in op.results])  # fmt: skip
         self.emit.block.ops.append(made)
