@@ -6,11 +6,13 @@ import pathlib
 import random
 import re
 
+import numpy as np
 import pytest
 
 import codegen
 import hlo
 import tiling
+from codegen.call.memory_safety import MemorySafetyWarning
 from tests.goldens import prints, programs
 from tests.shipped_plans import MACHINE, planned
 from tilewright.inputs import random_arrays
@@ -86,6 +88,12 @@ ARGMAX = """func.func @main(%x: tensor<64x512xf32>) -> (tensor<64xf32>, tensor<6
 }"""
 
 
+TANH = """func.func @main(%x: tensor<40xf32>) -> tensor<40xf32> {
+  %0 = stablehlo.tanh %x : tensor<40xf32>
+  return %0 : tensor<40xf32>
+}"""
+
+
 def test_a_body_that_a_pass_made_is_in_the_text() -> None:
     plan = tiling.plan(hlo.parse(ARGMAX), machine=MACHINE, supports=codegen.supports)
     (fusion,) = plan.fusions
@@ -149,6 +157,19 @@ def test_other_texts_are_refused(before: str, after: str, message: str) -> None:
     assert other != text
     with pytest.raises(LoopsError, match=message):
         parse_loops(other, plan)
+
+
+def test_loops_that_leave_their_arrays_do_not_run() -> None:
+    """One column more than there is: the kernel is refuted when it is compiled, and the evaluator runs the program."""
+    plan = tiling.plan(hlo.parse(TANH), machine=MACHINE, supports=codegen.supports)
+    name = plan.fusions[0].name
+    text = loops_text(plan, name)
+    wrong = re.sub(r"Loop\((\w+), 0, 39, 40", r"Loop(\1, 0, 40, 41", text)
+    assert wrong != text
+    with pytest.warns(MemorySafetyWarning, match="refuted"):
+        made = codegen.compile(tiling.with_schedule(plan, name, parse_loops(wrong, plan)))
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+    np.testing.assert_allclose(made(x)[0], np.tanh(x), rtol=1e-6)
 
 
 def test_names_in_a_plans_file_are_harmless() -> None:
