@@ -11,12 +11,12 @@ import numpy as np
 
 from codegen.call.alignment import own_alignment
 from codegen.call.executable import Executable
-from codegen.call.program.layout import LINE_BYTES
+from codegen.call.program.layout import LINE_BYTES, literal
 from codegen.launcher import launch
 from codegen.ship.errors import ExportError
 from codegen.ship.objects import CSources, ObjectCode
 from codegen.ship.targets import FileTarget
-from hlo.module import DenseArray, Value
+from hlo.module import Value
 from tilewright_runtime.container import interface_digest
 from tiling import Plan
 
@@ -139,15 +139,12 @@ def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources, t
         return numbers[data]
 
     fixed = [(slot, constant(a)) for slot, a in layout.fixed]
-    given_slots = {slot for slot, _ in layout.given if slot is not None}
-    kept = given_slots | {slot for slot, _ in layout.fixed}
+    kept = layout.kept_slots
     rows: list[tuple[str, int]] = []
     first: dict[int, int] = {}
     for k, (known, v) in enumerate(layout.made):
         if known is None:
-            assert v.op is not None
-            dense: DenseArray = v.op.attr("value")
-            rows.append(("literal", constant(np.asarray(dense.array))))
+            rows.append(("literal", constant(literal(v))))
         elif known in kept:
             rows.append(("kept", known))
         elif known in first:

@@ -75,20 +75,20 @@ def loops_text(plan: Plan, fusion: str) -> str:
     >>> print(text.splitlines()[-3].strip())
     (Phase((), (Nest((Loop(i0_tanh_1, 0, 3, 4),), stores=(Store(result(0, 0), B0, (i0_tanh_1,), N1),)),)),),
     """
-    found = {f.name: f.schedule for f in plan.fusions}
-    if fusion not in found:
-        raise KeyError(f"no fusion {fusion!r}; there is {', '.join(found)}")
-    table = Table(plan)
-    return f"{SCHEMA} {plan.program.name} {fusion} {table.digest}\n{_Printer(table).text(found[fusion])}"
+    return Table(plan).text(fusion)
 
 
 # ---------------------------------------------------------------- the program's parts
 
 
 class Table:
-    """The ops and the values of a plan's program, by number: `op(4)`, in its first region `op(4, 0, 2)`; `result(4, 0)`."""
+    """The ops and the values of a plan's program, by number: `op(4)`, in its first region `op(4, 0, 2)`; `result(4, 0)`.
+
+    One serves for all fusions of a plan: the digest is over the whole program's text.
+    """
 
     def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.parts: dict[Op | Value, tuple[str, tuple[int, ...]]] = {}
         for k, v in enumerate(plan.program.arguments):
             self.parts[v] = "argument", (k,)
@@ -99,6 +99,13 @@ class Table:
         for x, (kind, place) in self.parts.items():
             lines.append(f"{kind} {place} {x.name if isinstance(x, Op) else x.type}")
         self.digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def text(self, fusion: str) -> str:
+        """`loops_text` of a fusion of the plan."""
+        found = {f.name: f.schedule for f in self.plan.fusions}
+        if fusion not in found:
+            raise KeyError(f"no fusion {fusion!r}; there is {', '.join(found)}")
+        return f"{SCHEMA} {self.plan.program.name} {fusion} {self.digest}\n{_Printer(self).text(found[fusion])}"
 
     def _add(self, ops: Sequence[Op], path: tuple[int, ...]) -> None:
         for k, op in enumerate(ops):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import operator
 import re
@@ -20,11 +21,13 @@ from hlo.types import ElementType, element_type, named_element
 from indexing.expr import Const, Expr, Var, maximum, minimum
 from tiling.files.loops import CLASSES, MISSING, SCHEMA, SHARED, LoopsError, Table, defaults_of, hints_of, inner_types, members_of
 from tiling.loops import element_ir, ir
-from tiling.loops.buffers import Scope
+from tiling.loops.buffers import Buffer, Scope
+from tiling.loops.micro_kernels import MicroKernel
+from tiling.loops.names import is_harmless
 from tiling.loops.nest import LoopKind
 from tiling.planning.model import Plan
 
-__all__ = ["parse_loops"]
+__all__ = ["parse_loops", "schedule_of"]
 
 _MOST_CHARACTERS = 1 << 24
 _ENUMS: dict[str, type[enum.Enum]] = {"Scope": Scope, "LoopKind": LoopKind}
@@ -35,13 +38,18 @@ def parse_loops(text: str, plan: Plan) -> ir.Schedule:
 
     Raises LoopsError for what is no text of loops, and for one of another program than the plan's.
     """
+    return schedule_of(text, Table(plan))
+
+
+def schedule_of(text: str, table: Table) -> ir.Schedule:
+    """The same with the table of the plan's program."""
+    plan = table.plan
     head, _, body = text.partition("\n")
     words = head.split(" ")
     if words[0] != SCHEMA or len(words) != 4:
         raise LoopsError(f"line 1: expected {SCHEMA}, a function, a fusion and a program's digest, found {head[:80]!r}")
     if len(text) > _MOST_CHARACTERS:
         raise LoopsError(f"a text of {len(text)} characters: expected at most {_MOST_CHARACTERS}")
-    table = Table(plan)
     if words[1] != plan.program.name or words[3] != table.digest:
         raise LoopsError(f"line 1: expected @{plan.program.name} of the program {table.digest}, found @{words[1]} of {words[3]}")
     return _Reader(table).schedule(body)
@@ -105,7 +113,7 @@ class _Reader:
                 if node.id not in self.known:
                     raise self.error(node, "a part of a line before")
                 return self.known[node.id]
-            return Var(node.id)
+            return self.variable(node, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _ENUMS:
             members = _ENUMS[node.value.id].__members__
             if node.attr not in members:
@@ -120,6 +128,11 @@ class _Reader:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self.call(node, node.func.id)
         raise self.error(node, "a part of a schedule")
+
+    def variable(self, node: ast.expr, name: str) -> Var:
+        if not is_harmless(name):
+            raise self.error(node, "a variable's name of letters, digits and _")
+        return Var(name)
 
     def number(self, node: ast.expr) -> Any:
         found = self.read(node)
@@ -146,7 +159,7 @@ class _Reader:
         if name in ("min", "max") and len(given) > 1 and all(isinstance(x, Expr) or type(x) is int for x in given):
             return minimum(*given) if name == "min" else maximum(*given)
         if name == "Var" and len(given) == 1 and type(given[0]) is str:
-            return Var(given[0])
+            return self.variable(node, given[0])
         if name == "Const" and len(given) == 1 and type(given[0]) is int:
             return Const(given[0])
         if name == "float" and len(given) == 1 and given[0] in ("inf", "-inf", "nan"):
@@ -180,7 +193,12 @@ class _Reader:
         missing = [f for f in fields if f not in values and defaults[f] is MISSING]
         if missing:
             raise self.error(node, f"{kind.__name__} with {', '.join(missing)}")
-        return kind(**{f: self.fitted(node, f"{kind.__name__}.{f}", v, hints[f]) for f, v in values.items()})
+        made = {f: self.fitted(node, f"{kind.__name__}.{f}", v, hints[f]) for f, v in values.items()}
+        # Names go into the source of kernels as they are.
+        names = [made["name"]] if kind is Buffer else [made["routine"]] if kind is MicroKernel else []
+        if not all(is_harmless(n) and not hasattr(builtins, n) for n in names):
+            raise self.error(node, f"{kind.__name__} with a name of letters, digits and _ that is no function of Python's")
+        return kind(**made)
 
     def scalar(self, node: ast.Call, given: Sequence[Any], named: Mapping[str, Any]) -> element_ir.Scalar:
         if len(given) != 2 or named or type(given[1]) is not str:

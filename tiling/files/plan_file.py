@@ -24,8 +24,8 @@ from typing import Any
 from hlo.errors import TilewrightError
 from hlo.module import Value
 from hlo.text import parse
-from tiling.files.loops import LoopsError, Table, loops_text
-from tiling.files.parse_loops import parse_loops
+from tiling.files.loops import LoopsError, Table
+from tiling.files.parse_loops import schedule_of
 from tiling.files.record import parsed_record, record_of
 from tiling.loops.ir import Nest
 from tiling.machine import Machine
@@ -195,9 +195,9 @@ def all_loops(made: Plan) -> list[Loops]:
     """
     rows = []
     for p in made.nested():
-        shown = Table(p).shown
-        names = {shown[v]: name for v, name in p.names.known.items() if v in shown}
-        rows.append((names, [(f.name, loops_text(p, f.name)) for f in p.fusions]))
+        table = Table(p)
+        names = {table.shown[v]: name for v, name in p.names.known.items() if v in table.shown}
+        rows.append((names, [(f.name, table.text(f.name)) for f in p.fusions]))
     return rows
 
 
@@ -207,9 +207,10 @@ def with_loops(made: Plan, rows: Sequence[Loops]) -> Plan:
         return made
     found = {}
     for p, (names, texts) in zip(made.nested(), rows, strict=True):
-        values = {text: v for v, text in Table(p).shown.items() if isinstance(v, Value)}
+        table = Table(p)
+        values = {text: v for v, text in table.shown.items() if isinstance(v, Value)}
         p.names.take({values[text]: name for text, name in names.items()})
-        found.update({(p, name): parse_loops(text, p) for name, text in texts})
+        found.update({(p, name): schedule_of(text, table) for name, text in texts})
     return with_schedules(made, found)
 
 

@@ -6,14 +6,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hlo.module import Op
 from tiling.loops.stage import Stage
 from tiling.planning.cost import Estimate
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 
 __all__ = ["Record", "parsed_record", "record_of"]
+
+
+Number = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Record:
     pins: tuple[Pin, ...]
     decisions: tuple[Decision, ...]
     looked_at: tuple[int, ...]
-    stages: tuple[tuple[str, ...], ...]  # of each fusion, in the order in which they came together
+    stages: tuple[tuple[Number, ...], ...]  # of each fusion, in the order in which they came together
     estimates: tuple[Estimate, ...]
     regions: tuple[tuple[Record, ...], ...]
 
@@ -35,7 +40,8 @@ class Record:
         if len(made.fusions) != len(self.looked_at) or [len(c.regions) for c in made.controls] != [len(r) for r in self.regions]:
             raise ValueError("the record has other steps")
         found = zip(made.fusions, self.looked_at, self.stages, self.estimates, strict=True)
-        own = {f: replace(f, candidates=n, stages=_ordered(made, f, names), estimate=e) for f, n, names, e in found}
+        number = {op: k for k, op in enumerate(made.program.ops)}
+        own = {f: replace(f, candidates=n, stages=_ordered(f, numbers, number), estimate=e) for f, n, numbers, e in found}
         below = dict(zip(made.controls, self.regions, strict=True))
         steps: list[Fusion | EvaluatorStep | ControlStep] = []
         for s in made.steps:
@@ -56,7 +62,7 @@ def record_of(made: Plan, path: tuple[int, ...] = ()) -> dict[str, object]:
         "pins": [[list(p.ops), list(p.tile_sizes or ()), list(path), list(p.strips)] for p in made.pins() if not p.region],
         "decisions": [asdict(d) for d in made.decisions],
         "looked_at": [f.candidates for f in made.fusions],
-        "stages": [[made.names.stage(s) for s in f.stages] for f in made.fusions],
+        "stages": [[_number(s, number) for s in f.stages] for f in made.fusions],
         "estimates": [asdict(f.estimate) for f in made.fusions],
         "regions": [
             [record_of(r.plan, (*path, number[c.op], k)) for k, r in enumerate(c.regions)] for c in made.controls
@@ -64,12 +70,17 @@ def record_of(made: Plan, path: tuple[int, ...] = ()) -> dict[str, object]:
     }
 
 
-def _ordered(made: Plan, fusion: Fusion, names: tuple[str, ...]) -> tuple[Stage, ...]:
+def _number(stage: Stage, number: Mapping[Op, int]) -> Number:
+    """A stage by the number of its op and those of its results: programs that are alike may have other names."""
+    return (number[stage.op], *(stage.op.results.index(v) for v in stage.values))
+
+
+def _ordered(fusion: Fusion, numbers: tuple[Number, ...], number: Mapping[Op, int]) -> tuple[Stage, ...]:
     """The stages of a fusion in this order: pins say what is in a kernel, not how it came together, which its loops tell."""
-    found = {made.names.stage(s): s for s in fusion.stages}
-    if sorted(found) != sorted(names):
-        raise ValueError(f"{fusion.name}: the record has the stages {', '.join(names)}; there is {', '.join(found)}")
-    return tuple([found[n] for n in names])
+    found = {_number(s, number): s for s in fusion.stages}
+    if sorted(found) != sorted(numbers):
+        raise ValueError(f"{fusion.name}: the record has other stages, {numbers}; there is {tuple(found)}")
+    return tuple([found[n] for n in numbers])
 
 
 def parsed_record(document: dict[str, Any]) -> Record:
@@ -79,6 +90,6 @@ def parsed_record(document: dict[str, Any]) -> Record:
     looked_at = tuple(int(n) for n in document["looked_at"])
     if len(looked_at) != sum(not p.strips for p in pins):
         raise ValueError("as many counts as fusions")
-    stages = tuple(tuple(map(str, row)) for row in document["stages"])
+    stages = tuple(tuple(tuple(map(int, n)) for n in row) for row in document["stages"])
     estimates = tuple(Estimate(**row) for row in document["estimates"])
     return Record(pins, decisions, looked_at, stages, estimates, tuple(tuple(map(parsed_record, r)) for r in document["regions"]))

@@ -18,7 +18,7 @@ from tiling.loops.monoid import Monoid
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage
 
-__all__ = ["Names", "StageMaps"]
+__all__ = ["Names", "StageMaps", "is_harmless"]
 
 StageMaps = tuple[tuple[Value, IndexingMap], ...]
 """What a stage reads: (value, the map to its index from that of the stage's result)."""
@@ -70,7 +70,13 @@ class Names:
         return dict(self._names)
 
     def take(self, names: Mapping[Value, str]) -> None:
-        """Has values be called so from now on: names depend on the order in which they are asked for."""
+        """Has values be called so from now on: names depend on the order in which they are asked for.
+
+        Raises ValueError for a name that is no identifier: names go into the source of kernels.
+        """
+        for name in names.values():
+            if not is_harmless(name):
+                raise ValueError(f"expected a name of letters, digits and _, found {name!r}")
         self._names.update(names)
         self._taken.update(names.values())
 
@@ -112,6 +118,15 @@ class Names:
 
 
 _HIDES_NOTHING = re.compile(r"[a-z]|arg[0-9]{1,9}")
+
+
+def is_harmless(name: str) -> bool:
+    """Whether a name can stand in a kernel's source as it is: an identifier of ASCII that is no word of Python's.
+
+    >>> is_harmless("x_1"), is_harmless("x); import os"), is_harmless("lambda"), is_harmless("__import__")
+    (True, False, False, False)
+    """
+    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name) and not name.startswith("__")
 
 
 def _harmless(name: str) -> str:

@@ -6,11 +6,13 @@ import pathlib
 import random
 import re
 
+import numpy as np
 import pytest
 
 import codegen
 import hlo
 import tiling
+from codegen.call.memory_safety import MemorySafetyWarning
 from tests.goldens import prints, programs
 from tests.shipped_plans import MACHINE, planned
 from tilewright.inputs import random_arrays
@@ -86,6 +88,12 @@ ARGMAX = """func.func @main(%x: tensor<64x512xf32>) -> (tensor<64xf32>, tensor<6
 }"""
 
 
+TANH = """func.func @main(%x: tensor<40xf32>) -> tensor<40xf32> {
+  %0 = stablehlo.tanh %x : tensor<40xf32>
+  return %0 : tensor<40xf32>
+}"""
+
+
 def test_a_body_that_a_pass_made_is_in_the_text() -> None:
     plan = tiling.plan(hlo.parse(ARGMAX), machine=MACHINE, supports=codegen.supports)
     (fusion,) = plan.fusions
@@ -137,6 +145,8 @@ DIGEST = "tilewright.loops/1, a function, a fusion and a program's digest"
         (r"\(N2, N3\)", "(N2, N77)", "expected a part of a line before, found N77"),
         (r"Loop\((\w+), 0", r"Loop(\1, \1 // 0", "expected what fits together"),
         (r"Loop\((\w+), 0", r"Loop(N0, 0", "expected Loop.variable of type Var, found Loop"),
+        (r'Buffer\(\n  "divide_1"', r'Buffer("x);import os;(x"', "expected Buffer with a name of letters, digits and _"),
+        (r"t0, 256", r'Var("t0);exit(0"), 256', "expected a variable's name of letters, digits and _, found Var"),
         (r"\(B0, B1, B2, B3\), ", "", "expected Schedule with tile_sizes, found|expected Schedule.buffers of type"),
     ],
 )  # fmt: skip
@@ -147,6 +157,34 @@ def test_other_texts_are_refused(before: str, after: str, message: str) -> None:
     assert other != text
     with pytest.raises(LoopsError, match=message):
         parse_loops(other, plan)
+
+
+def test_loops_that_leave_their_arrays_do_not_run() -> None:
+    """One column more than there is: the kernel is refuted when it is compiled, and the evaluator runs the program."""
+    plan = tiling.plan(hlo.parse(TANH), machine=MACHINE, supports=codegen.supports)
+    name = plan.fusions[0].name
+    text = loops_text(plan, name)
+    wrong = re.sub(r"Loop\((\w+), 0, 39, 40", r"Loop(\1, 0, 40, 41", text)
+    assert wrong != text
+    with pytest.warns(MemorySafetyWarning, match="refuted"):
+        made = codegen.compile(tiling.with_schedule(plan, name, parse_loops(wrong, plan)))
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+    np.testing.assert_allclose(made(x)[0], np.tanh(x), rtol=1e-6)
+
+
+def test_names_in_a_plans_file_are_harmless() -> None:
+    """A file's names go into kernels: what is no identifier is refused."""
+    plan = planned(SOFTMAX)
+    names, texts = all_loops(plan)[0]
+    for wrong in ("x); import os", "lambda", "__import__", "a b", ""):
+        with pytest.raises(ValueError, match="expected a name of letters, digits and _, found"):
+            with_loops(plan, [({**names, "argument(0)": wrong}, texts)])
+    product = planned(programs.FILES["gelu_mlp"], MACHINE, kernels=True)
+    text = loops_text(product, product.fusions[0].name)
+    other = re.sub(r'MicroKernel\((\s*)"\w+"', r'MicroKernel(\1"breakpoint"', text)
+    assert other != text
+    with pytest.raises(LoopsError, match="expected MicroKernel with a name"):
+        parse_loops(other, product)
 
 
 def test_damaged_texts_are_refused_or_loops() -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import pathlib
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.shipped_plans import MACHINE, planned
 from tilewright.inputs import random_arrays
 from tiling import Machine, PlanFileError, load_plan
 from tiling.files.plan_file import plan_from_text, plan_text
+from tiling.files.record import parsed_record, record_of
 
 FAST = ("lstm_body", "layer_norm", "mlp_gradient")
 SOFTMAX = FILES["softmax"]
@@ -52,6 +54,18 @@ def test_a_plan_of_another_machine_compiles_here(tmp_path: pathlib.Path, monkeyp
     arrays = random_arrays(read.module.entry, 0)
     for a, b in zip(codegen.compile(read)(*arrays), codegen.compile(made)(*arrays), strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def test_records_are_of_programs_and_not_of_names() -> None:
+    """What one program leaves serves another one that is alike but for its values' names."""
+    text = SOFTMAX.read_text("utf-8")
+    module = hlo.parse(text)
+    other = hlo.parse(re.sub(r"%(\w+)", r"%other_\1", text))
+    made = tiling.plan(module, machine=MACHINE)
+    record = parsed_record(json.loads(json.dumps(record_of(made))))
+    again = record.applied_to(tiling.plan(other, machine=MACHINE, pins=record.all_pins()))
+    assert [f.estimate for f in again.fusions] == [f.estimate for f in made.fusions]
+    assert again.fusions[0].name != made.fusions[0].name
 
 
 def test_orders_that_a_person_chose_are_kept(tmp_path: pathlib.Path) -> None:
