@@ -45,6 +45,10 @@ def main(folder: pathlib.Path) -> None:
     sent = [[c.kind for c in layer.executable({"w": w, "b": b}, a).spread.communications] for a in (x, spread)]
     assert sent == [[], ["all_gather"]], sent
 
+    # Inside of JAX's own transformations it is the function.
+    tree = jax.eval_shape(lambda a: jax.grad(lambda q: layer({"w": q, "b": b}, x)["y"].sum())(a), jnp.asarray(w))
+    assert tree.shape == w.shape
+
     # A body for one process, with its own collectives.
     def total(a: Any) -> Any:
         def own(part: Any) -> Any:

@@ -38,7 +38,7 @@ from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
-from tilewright.jax.spread import SpreadFunction, mesh_of
+from tilewright.jax.spread import SpreadFunction, is_traced, mesh_of
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
 
@@ -393,6 +393,8 @@ class Jitted:
         if settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
             return self._plain(*args, **kwargs)
         if self._spread is not None:
+            if is_traced(_jax(), args, kwargs):  # inside another JAX transformation: JAX goes on tracing
+                return self._plain(*args, **kwargs)
             return self._spread(_jax(), args, kwargs)
         if self._shardings != [None, None]:
             return self._placed_call(args, kwargs)

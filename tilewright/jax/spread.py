@@ -25,7 +25,7 @@ from tiling.mesh.mesh import Mesh as Axes
 from tiling.mesh.partition import Partitioned, partition
 from tiling.mesh.shardings import Sharding
 
-__all__ = ["SpreadFunction", "mesh_of"]
+__all__ = ["SpreadFunction", "is_traced", "mesh_of"]
 
 
 def mesh_of(jax: Any, shardings: Any, given: Any = None) -> Mesh | None:
@@ -40,6 +40,11 @@ def mesh_of(jax: Any, shardings: Any, given: Any = None) -> Mesh | None:
     if any(list(axes.items()) != list(found[0].items()) for axes in found):
         raise ValueError(f"shardings: expected one mesh, found {' and '.join(str(Axes(a)) for a in found)}")
     return Mesh(found[0]) if found else None
+
+
+def is_traced(jax: Any, args: Any, kwargs: Any) -> bool:
+    """Whether JAX is tracing through a call with these arguments."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves((args, kwargs)))
 
 
 def _axes(mesh: Any) -> dict[str, int]:
