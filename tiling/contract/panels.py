@@ -24,8 +24,7 @@ from tiling.loops.ir import Block2D, Buffer, Contract, Loop, Nest, Scope, Store
 
 __all__ = ["Contraction"]
 
-FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
-SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
+SHALLOW = 16  # rows of a right operand that are so few that each can be a stream of its own, however far apart
 LINE_BYTES, PAGE_BYTES = 64, 4096
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
@@ -204,26 +203,6 @@ class Contraction(Packing):
         moved = {x.variable for x in self.around} & node_variables(self.left, {})
         once = self.blocks == 1 and not moved
         return (replace(left, fill=packs) if once else replace(left, fill_block=packs)), right
-
-    def _left_in_place(self) -> Place | None:
-        c, node = self.c, self.left
-        if not isinstance(node, Load):
-            return None
-        buffer = self._buffer(node)
-        place = in_place(node, buffer, [*(x.variable for x in self.row_loops), *self._depth_variables()], c.ranges)
-        if place is not None and self.kernel.needs_runs:
-            levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
-            return place if step == 1 and (self.kernel.adds or not levels) and self.depth == self.filled else None
-        if place is None or self._is_narrow(buffer.element):
-            return None
-        row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
-        last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
-        if last == 1:
-            # Rows a power of two apart share their cache sets: a register block of few rows still fits its set's ways.
-            keeps = self.mr <= FEW_ROWS or row * item % 2048 != 0 or buffer.scope is Scope.THREAD or self.depth * item <= 1024
-        else:
-            keeps = row == 1 and (buffer.scope is Scope.THREAD or self.m.extent <= 4 * self.mr)
-        return place if keeps else None
 
     def _tile(self, node: Node, role: str, other: Var) -> Place | None:
         """The operand as a window's tile, whose innermost dimension a right operand's columns must run along."""
