@@ -24,7 +24,7 @@ from tiling.loops.ir import Block2D, Buffer, Contract, Loop, Nest, Scope, Store
 
 __all__ = ["Contraction"]
 
-SHALLOW = 16  # unless it has so few of them that each can be a stream of its own
+SHALLOW = 16  # rows of a right operand that are so few that each can be a stream of its own, however far apart
 LINE_BYTES, PAGE_BYTES = 64, 4096
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
