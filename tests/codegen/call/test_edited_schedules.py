@@ -159,6 +159,20 @@ def test_panels_that_overlap_do_not_run() -> None:
         is_right(wrong)
 
 
+def test_panels_that_vectors_do_not_fill_do_not_run() -> None:
+    """One column more ended in a ValueError of the micro-kernel's."""
+    made = planned(programs.BYTES)
+    (f,) = made.fusions
+    phases = tuple(
+        replace(p, steps=tuple(replace(s, columns=s.columns + 1) if isinstance(s, Contract) else s for s in p.steps))
+        for p in f.schedule.phases
+    )
+    wrong = tiling.with_schedule(made, f.name, replace(f.schedule, phases=phases))
+    assert {o.name for o in tiling.prove(wrong).refuted} == {"formed"}
+    with pytest.warns(WrongScheduleWarning, match="formed"):
+        assert kernel_faults_told(wrong) == []
+
+
 def test_the_planners_own_loops_put_back_are_no_edit() -> None:
     made = planned(ROWS)
     (f,) = made.fusions
@@ -191,14 +205,18 @@ def wrong_kernels(name: str, most: int, share: float, fields: tuple[str, ...] = 
 
 
 def kernel_faults(made: Plan) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # replaced kernels are right ones
+        return kernel_faults_told(made)
+
+
+def kernel_faults_told(made: Plan) -> list[str]:
     rng = np.random.default_rng(3)
     arrays = [
         np.asarray(rng.integers(0, 4, v.shape) if v.tensor.dtype.kind in "iu" else rng.standard_normal(v.shape), v.tensor.dtype)
         for v in made.program.arguments
     ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # replaced kernels are right ones
-        found = codegen.compile(made)(*arrays)
+    found = codegen.compile(made)(*arrays)
     expected = interp.evaluate(made.module, *arrays)
     return [f"result {k}" for k, (a, b) in enumerate(zip(found, expected, strict=True)) if not same(np.asarray(a), np.asarray(b))]
 
