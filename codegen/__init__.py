@@ -3,7 +3,7 @@
 from codegen.call.compile import compile
 from codegen.call.executable import ArgumentError, Executable
 from codegen.call.kernels import Kernel, RunStats
-from codegen.call.memory_safety import MemorySafetyWarning
+from codegen.call.memory_safety import MemorySafetyWarning, WrongScheduleWarning
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import remembered_plan
 from codegen.ship import on_demand as _on_demand  # adds `Executable.save`
@@ -17,6 +17,7 @@ __all__ = [
     "MemorySafetyWarning",
     "RunStats",
     "Trial",
+    "WrongScheduleWarning",
     "autotune",
     "calibrated_machine",
     "compile",

@@ -77,6 +77,11 @@ def _nests(rewrite: Callable[[Nest, Around], list[Nest]]) -> Callable[[Schedule]
     return lambda schedule: each_nest(schedule, rewrite)
 
 
+def _rows_apart(rewrite: Callable[[Nest, Around], list[Nest]]) -> Callable[[Schedule], Schedule]:
+    """A pass that leaves nests as they are whose rows are written as one already: their loops stay in number and place."""
+    return _nests(lambda n, a: [n] if any(x.together != 1 for x in n.loops) else rewrite(n, a))
+
+
 def _prefetched(schedule: Schedule) -> Schedule:
     def update(step: Scatter | Selection, around: Around) -> Scatter | Selection:
         return prefetch_rows_of_updates(step, around.buffer_of)
@@ -197,7 +202,7 @@ PIPELINE = (
     ),
     # ---------------------------------------------------------------- loops -> loops, of what was chosen
     Pass(
-        "split_borders", LOOPS, LOOPS, _nests(lambda n, a: inside_and_edges(n, a.ranges)), True,
+        "split_borders", LOOPS, LOOPS, _rows_apart(lambda n, a: inside_and_edges(n, a.ranges)), True,
         "windows over an edge: an inside that asks nothing, and the edges around it",
     ),
     Pass(
@@ -205,11 +210,11 @@ PIPELINE = (
         "folded rows of less than a vector lie across it; before folds are written out and loops become one",
     ),
     Pass(
-        "write_out_sums", LOOPS, LOOPS, _nests(lambda n, a: [write_out_sums(n, a.ranges, a.buffer_of)]), True,
+        "write_out_sums", LOOPS, LOOPS, _rows_apart(lambda n, a: [write_out_sums(n, a.ranges, a.buffer_of)]), True,
         "sums of few products and folds of few steps have no loop; before loops are ordered, which looks at what is left",
     ),
     Pass(
-        "order_loops", LOOPS, LOOPS, _nests(lambda n, a: [order_loops(n, a.buffer_of)]), True,
+        "order_loops", LOOPS, LOOPS, _rows_apart(lambda n, a: [order_loops(n, a.buffer_of)]), True,
         "the innermost loop steps through memory one element at a time",
     ),
     Pass(
@@ -217,15 +222,15 @@ PIPELINE = (
         "what depends on inner loops alone is computed once, as the cost model counts it; after loops are in order",
     ),
     Pass(
-        "collapse_loops", LOOPS, LOOPS, _nests(lambda n, a: [collapse_loops(n, a.buffer_of, a.ranges)]), True,
+        "collapse_loops", LOOPS, LOOPS, _rows_apart(lambda n, a: [collapse_loops(n, a.buffer_of, a.ranges)]), True,
         "loops that walk on through memory become one; after they are in order",
     ),
     Pass(
-        "take_turns", LOOPS, LOOPS, _nests(lambda n, a: take_turns(n, a.buffer_of, a.ranges)), True,
+        "take_turns", LOOPS, LOOPS, _rows_apart(lambda n, a: take_turns(n, a.buffer_of, a.ranges)), True,
         "an iteration does a whole turn of residues, and nothing asks whose it is",
     ),
     Pass(
-        "group_rows", LOOPS, LOOPS, _nests(lambda n, a: group_rows(n, a.buffer_of, a.ranges)), True,
+        "group_rows", LOOPS, LOOPS, _rows_apart(lambda n, a: group_rows(n, a.buffer_of, a.ranges)), True,
         "folds across rows read and write their running results once for four rows",
     ),
     Pass(

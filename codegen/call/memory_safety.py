@@ -5,6 +5,9 @@
 What is proved is the final loops (`tiling.pipeline.finished`), which the source is a print of. A proof is remembered by
 what the source does and by the buffers' sizes, in this process and on disk: alike kernels and second processes pay nothing.
 A kernel that is refuted is replaced (other tiles, plain loops, its ops apart, at last the evaluator) and reported.
+
+Schedules that were put in the place of the planner's own (`tiling.with_schedule`, loops in a plan's file) are proved whole, since
+no test of ours has compared what they compute: where one is refuted the planner's own runs.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from tiling import Decision, Fusion, Obligation, Plan, Schedule
 from tiling.pipeline import finished
+from tiling.planning.cost import estimate
 from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step
-from tiling.proving.obligations import Verdict, prove_memory
+from tiling.proving.obligations import Verdict, prove, prove_memory
 
-__all__ = ["MemorySafetyWarning", "memory_fault", "safe_assembly"]
+__all__ = ["MemorySafetyWarning", "WrongScheduleWarning", "memory_fault", "safe_assembly"]
 
+PROOF_SECONDS = 60.0  # for one schedule that was edited; what is undecided then runs, its accesses to memory shown as always
 MOST_REPLACED = 32  # kernels of one plan; beyond, the evaluator runs the whole program
 
 _proved: set[str] = set()  # without a lock: a fork or a signal's handler could come while it is held, and each step is one
@@ -42,12 +47,22 @@ class MemorySafetyWarning(UserWarning):
     """
 
 
+class WrongScheduleWarning(UserWarning):
+    """A schedule that was put in the place of the planner's own was refuted: it does not run, the planner's own does.
+
+    `tiling.prove(plan)` has all that is refuted of it. Who edits schedules may want an error:
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", WrongScheduleWarning)
+    """
+
+
 def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
     """(the plan with nothing in it that is not proved, its assembly, ""); without an assembly the reason why no kernel runs."""
-    decisions: list[Decision] = []
+    plan, decisions, edits = _without_wrong_edits(plan)
     for _ in range(MOST_REPLACED):
         assembly = Assembly(plan)
-        faults = ((f, memory_fault(f, sources)) for f, sources in assembly.sources)
+        faults = ((f, memory_fault(f, sources) or edits.get(f)) for f, sources in assembly.sources)
         found = next(((f, fault) for f, fault in faults if fault is not None), None)
         if found is None:
             return (replace(plan, decisions=(*plan.decisions, *decisions)) if decisions else plan), assembly, ""
@@ -60,6 +75,28 @@ def safe_assembly(plan: Plan) -> tuple[Plan, Assembly | None, str]:
             break
         plan = made
     return replace(plan, decisions=(*plan.decisions, *decisions)), None, f"{fusion.name} has no kernel that is proved: {fault}"
+
+
+def _without_wrong_edits(plan: Plan) -> tuple[Plan, list[Decision], dict[Fusion, Obligation]]:
+    """(the plan with its planner's own loops in place of edited ones that are refuted, decisions, faults about memory left in).
+
+    Loops that would touch memory which is not theirs are replaced and reported as the planner's own would be.
+    """
+    decisions: list[Decision] = []
+    left: dict[Fusion, Obligation] = {}
+    for f in [f for p in plan.nested() for f in p.fusions if f.planned is not None]:
+        refuted = prove(f, seconds=PROOF_SECONDS).refuted
+        if not refuted or f.planned is None:
+            continue
+        fault, how = refuted[0], "the planner's own loops"
+        if fault.name != "formed" and prove_memory(f.schedule).refuted:
+            left[f] = fault
+            continue
+        own = replace(f, schedule=f.planned, estimate=estimate(f.planned, plan.machine), planned=None)
+        plan = with_step(plan, f, (own,))
+        decisions.append(Decision(f.name, how, False, str(fault)))
+        warnings.warn(f"{f.name} is refuted and replaced by {how}: {fault}", WrongScheduleWarning, stacklevel=6)
+    return plan, decisions, left
 
 
 def memory_fault(fusion: Fusion, sources: Sequence[PhaseSource]) -> Obligation | None:

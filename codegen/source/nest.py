@@ -165,7 +165,7 @@ class NestEmitter:
         return prod(x.extent for x in self.nest.loops if x.kind is LoopKind.REDUCTION) <= SHORT_FOLD
 
     def fold_source(self, f: FoldStep) -> FoldSource:
-        source = fold_source(f, self.in_registers, not self._is_short(), self.phase.excess)
+        source = fold_source(f, self.in_registers, f.looks_twice or not self._is_short(), self.phase.excess)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         self.looks_twice = f.looks_twice
@@ -185,6 +185,8 @@ class NestEmitter:
         if self.looks_twice:
             values.append(read_again(self, nodes[0]))
         if self.rows > 1:
+            if not source.word:
+                raise NotCompilable(f"nothing puts {self.rows} rows together before {f.op.name} folds them")
             lines, value = joined(source.word, values, self.phase.fresh)
             body += lines
             values = [value]

@@ -23,7 +23,8 @@ def joined(word: str, values: Sequence[str], fresh: Callable[[], str]) -> tuple[
     lines: list[str] = []
     names = list(values)
     while len(names) > 1:
-        made = [fresh() for _ in names[::2]]
-        lines += [f"{m} = {word}({a}, {b})" for m, a, b in zip(made, names[::2], names[1::2], strict=True)]
-        names = made
+        left, right = names[: len(names) // 2 * 2 : 2], names[1::2]
+        made = [fresh() for _ in right]
+        lines += [f"{m} = {word}({a}, {b})" for m, a, b in zip(made, left, right, strict=True)]
+        names = made + names[2 * len(made) :]
     return lines, names[0]

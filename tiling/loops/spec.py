@@ -39,6 +39,7 @@ from tiling.loops.ir import (
     Transform,
     Turn,
 )
+from tiling.loops.marks import looking_fault, rows_faults
 
 __all__ = ["RULES", "Rule", "faults", "malformed", "own_loops"]
 
@@ -55,8 +56,8 @@ class Rule:
 BOUNDS, NAMES, ONCE, LISTED, RANKS, ELEMENTS = (
     "bounds are closed", "names are bound", "bound once", "buffers are listed", "ranks agree", "elements fit",
 )  # fmt: skip
-PARTS, FOLDS = "parts fit", "folds stay in place"
-RANGES, KINDS, PRODUCTS, SEGMENTS = "ranges are known", "kinds of loops", "products are whole", "segments agree"
+PARTS, FOLDS, PRODUCTS, MARKS = "parts fit", "folds stay in place", "products are whole", "marks hold"
+RANGES, KINDS, SEGMENTS = "ranges are known", "kinds of loops", "segments agree"
 
 RULES = (
     Rule(BOUNDS, "a loop's bounds use only variables that have a value outside of it"),
@@ -67,9 +68,10 @@ RULES = (
     Rule(ELEMENTS, "a buffer's elements hold what is stored there"),
     Rule(PARTS, "what a step is made of are as many and such parts as its kind has"),
     Rule(FOLDS, "the results of a fold lie where its loops leave them, those of a scan one after the other"),
+    Rule(PRODUCTS, "a sum of written out products has whole groups of factors"),
+    Rule(MARKS, "what is written as one, or looked at twice, is what a kernel computes the same so (`tiling.loops.marks`)"),
     Rule(RANGES, "indices are simplified with the ranges of their variables", proofs=False),
     Rule(KINDS, "what is printed side by side stands where the printer looks for it", proofs=False),
-    Rule(PRODUCTS, "a sum of written out products has whole groups of factors", proofs=False),
     Rule(SEGMENTS, "the parts of an innermost loop do together what the nest says", proofs=False),
 )
 
@@ -273,14 +275,8 @@ class _Forms:
         for x in nest.loops:
             if x.variable not in self.schedule.ranges and not (x.upper is Const(0) and x.extent == 1):
                 yield RANGES, "", f"{x.variable} has no range"
-        for f in folds:
-            if f.products < 1 or len(f.nodes) % f.products:
-                yield PRODUCTS, "", f"{len(f.nodes)} factors make no {f.products} products"
         if nest.stores and any(x.kind is LoopKind.REDUCTION for x in nest.loops) and not nest.folds:
             yield KINDS, "", "a store inside a reduction that nothing is folded by"
-        for k, x in enumerate(nest.loops):
-            if x.together < 1 or (x.together > 1 and k != len(nest.loops) - 2):
-                yield KINDS, "", f"{x.together} iterations of {x.variable} are written as one"
         for part in nest.segments:
             if [s.buffer for s in part.stores] != [s.buffer for s in nest.stores]:
                 yield SEGMENTS, "", "a segment stores to other buffers"
@@ -301,8 +297,12 @@ class _Forms:
             yield from self._holds(s.buffer, element_name(s.node), "what is stored is")
             if s.value in self.given:
                 yield PARTS, "", f"{s.buffer.name} takes the place of a value that is given"
+        yield from ((MARKS, "", fault) for fault in rows_faults(nest, self.schedule.ranges))
         for f in nest.folds:
             yield from self._fold(f, known, reduced, scans)
+            fault = looking_fault(nest, f)
+            if fault is not None:
+                yield MARKS, "", f"{f.op.name} looks twice at what it folds: {fault}"
         if scans and (nest.stores or len(nest.folds) != 1 or len(scans) != 1 or nest.skip is not None):
             yield FOLDS, "", "a loop marked as a scan is around something other than one fold"
         for x in nest.segments:
@@ -333,6 +333,9 @@ class _Forms:
         yield from self._nodes((*f.nodes, *f.inits), known)
         is_fold, is_product = (isinstance(f.op.definition.semantics, x) for x in (Fold, SumOfProducts))
         count = len(f.values)
+        factors = len(f.op.operands) if is_product else count
+        if f.products < 1 or len(f.nodes) != f.products * factors:
+            yield PRODUCTS, "", f"{len(f.nodes)} nodes are no {f.products} times the {factors} that {f.op.name} takes"
         if not count or len(f.buffers) != count or not (is_fold or is_product):
             yield PARTS, "", f"{f.op.name} folds {count} values into {len(f.buffers)} buffers"
         elif is_fold and not (len(f.nodes) == count * f.products and len(f.inits) == len(f.op.results) == count):
@@ -398,6 +401,8 @@ class _Forms:
             yield PARTS, "", f"{kernel.routine} reads the right factor's steps of k in a row, and each column is a panel"
         if kernel.together > 1 and c.right.row_stride != kernel.together * c.columns:
             yield PARTS, "", f"{kernel.routine} reads rows of {kernel.together} steps of k without gaps"
+        if not kernel.along and c.columns & (c.columns - 1):
+            yield PARTS, "", f"{kernel.routine} reads panels of whole vectors: expected a power of two columns, found {c.columns}"
         if not kernel.along and c.out.column_stride != 1:
             yield PARTS, "", f"{kernel.routine} stores whole vectors of columns"
         if len(c.places) != (len(c.out.buffer.shape) if c.element else 0) or (c.element and len(c.element) != c.value.rank):

@@ -25,6 +25,7 @@ from tiling.loops.carry import going_on
 from tiling.loops.domains.split_domain import split_whole_groups
 from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
+from tiling.loops.marks import rows_faults
 
 __all__ = ["group_rows", "scan_rows_together"]
 
@@ -99,7 +100,8 @@ def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     width = next((w for w in SIDE_BY_SIDE if around.extent % w == 0 and _lines_in_a_set(steps, w) <= WAYS_FILLED), 1)
     if width == 1:
         return nest
-    return replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))
+    made = replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))
+    return nest if any(rows_faults(made, {})) else made
 
 
 def _is_brief(fold: FoldStep) -> bool:

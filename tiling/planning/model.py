@@ -45,6 +45,7 @@ class Fusion:
 
     `ops` are all ops computed in it (those computed where they are read included), `stages` those with loops of their own.
     `bytes_unfused` is what the ops would move one by one, `bytes_fused` what the kernel reads and writes once each.
+    `planned` is the planner's own schedule where another one was put in its place (`tiling.with_schedule`).
     """
 
     name: str
@@ -54,6 +55,7 @@ class Fusion:
     estimate: Estimate
     threads: int
     candidates: int
+    planned: Schedule | None = None
 
     def __repr__(self) -> str:
         return f"<Fusion {self.name}: {op_summary(self.ops)}; tiles {list(self.tile_sizes)}>"

@@ -42,7 +42,7 @@ def other_schedules(fusion: Fusion, machine: Machine, names: Names) -> Iterator[
             made = Lowering(FusionRequest(fusion.stages, stored, wanted, masks), machine, names).run()
         except LookupError:
             continue
-        yield replace(fusion, schedule=made, estimate=estimate(made, machine))
+        yield replace(fusion, schedule=made, estimate=estimate(made, machine), planned=None)
 
 
 def apart(made: Plan, path: tuple[int, ...], fusion: Fusion, supports: Supports) -> Plan | None:

@@ -163,8 +163,8 @@ def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, secon
 def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obligation]:
     """The obligations of a kernel: of its loops as they were lowered and, where those hold, of the final ones."""
     found = _prove(schedule, operations, deadline)
-    if finished(schedule) is schedule or not Proof(tuple(found)).holds:
-        return found  # passes need not make sense of loops that break a rule
+    if not Proof(tuple(found)).holds or finished(schedule) is schedule:
+        return found  # passes need not make sense of loops that break a rule: they do not see them
     final = _prove(finished(schedule), operations, deadline, _Prover.cut_loops)
     final += _prove(followed(schedule), operations, deadline, partial(_Prover.contents, lowered=schedule))
     return found + [replace(o, subject=f"final loops, {o.subject}") for o in final]

@@ -60,7 +60,7 @@ class Nests:
         for x in loops:
             n = count_of(points)
             lower, upper = (np.broadcast_to(evaluate(e, points), (n,)) for e in (x.lower, x.upper))
-            counts = np.maximum(upper - lower + 1, 0)
+            counts = -(-np.maximum(upper - lower + 1, 0) // x.together) * x.together  # whole groups, as they are written
             total = int(counts.sum())
             if total > MOST_POINTS:
                 raise LookupError(f"{x.variable} has {total} iterations")
@@ -129,6 +129,7 @@ class Nests:
     # ------------------------------------------------------------ nests
 
     def nest(self, nest: Nest, around: Points) -> None:
+        self._takes_groups(nest)
         if nest.segments:
             self.segments(nest, around)
             return
@@ -152,6 +153,16 @@ class Nests:
         for b, at in zeros:
             self.memory.store(b, at, np.zeros(at.size, b.element.dtype))
         self.folds(nest, taken, points, outer)
+
+    @staticmethod
+    def _takes_groups(nest: Nest) -> None:
+        """Several iterations are written as one where a fold takes them across rows, or scans along rows go side by side."""
+        for k, x in enumerate(nest.loops):
+            around = (x.kind, nest.loops[-1].kind)
+            is_scan = around == (LoopKind.PARALLEL, LoopKind.SCAN)
+            is_fold = around == (LoopKind.REDUCTION, LoopKind.PARALLEL) and all(len(f.nodes) == 1 for f in nest.folds)
+            if x.together != 1 and not (x.together > 1 and k == len(nest.loops) - 2 and not nest.stores and (is_scan or is_fold)):
+                raise Misuse(f"{x.together} iterations of {x.variable} are no step of a kernel")
 
     def folds(self, nest: Nest, taken: list[Array], points: Points, outer: Points) -> None:
         for f in nest.folds:
@@ -204,19 +215,23 @@ class Nests:
         where = np.searchsorted(places, at)
         if at.size and not np.array_equal(places[np.minimum(where, places.size - 1)], at):
             raise Misuse(f"{f.buffers[0].name}: a fold goes on where it did not start")
+        count = len(f.op.operands) if is_product else len(f.values)
+        if f.products < 1 or count * f.products != len(nodes):
+            raise Misuse(f"{len(nodes)} nodes are not what {f.products} steps of {f.op.name} take")
         if is_product:
-            terms = nodes[0].astype(totals[0].dtype)
-            for x in nodes[1:]:
-                terms = terms * x.astype(totals[0].dtype)
-            np.add.at(totals[0], where, terms)
+            for k in range(f.products):
+                left, right = (x.astype(totals[0].dtype) for x in nodes[k * count : (k + 1) * count])
+                np.add.at(totals[0], where, left * right)
         else:
             simple = _SIMPLE.get(combined_function(f.op.regions[0]) or "")
-            if simple is not None:
+            for chosen in in_order(where) if simple is None or f.products > 1 else ():
+                for k in range(f.products):
+                    step = nodes[k * count : (k + 1) * count]
+                    folded = self.block(f.op.regions[0], [*(t[where[chosen]] for t in totals), *(x[chosen] for x in step)])
+                    for t, x in zip(totals, folded, strict=True):
+                        t[where[chosen]] = x
+            if simple is not None and f.products == 1:
                 simple.at(totals[0], where, nodes[0].astype(totals[0].dtype))
-            for chosen in in_order(where) if simple is None else ():
-                folded = self.block(f.op.regions[0], [*(t[where[chosen]] for t in totals), *(x[chosen] for x in nodes)])
-                for t, x in zip(totals, folded, strict=True):
-                    t[where[chosen]] = x
         for b, t, addresses in zip(f.buffers, totals, targets, strict=True):
             self.memory.store(b, addresses, t[number])
 

@@ -22,7 +22,7 @@ from tests.tiling.passes.pass_programs import EXAMPLES, FILES, random
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
 from tiling import Buffer, FoldStep, Loop, Nest, Plan, Schedule
-from tiling.loops.ir import LoopKind
+from tiling.loops.ir import LoopKind, Store
 from tiling.loops.spec import RULES, faults
 from tiling.passing import Pass, recorded, without
 from tiling.pipeline import PIPELINE, finished, observed
@@ -333,6 +333,12 @@ def along(nest: Nest) -> Var:
     return next(x.variable for x in nest.loops if x.kind is LoopKind.REDUCTION)
 
 
+def stored_inside(nest: Nest) -> Nest:
+    """A store in place of a reduction's fold."""
+    (f,) = nest.folds
+    return replace(nest, folds=(), stores=(Store(f.values[0], f.buffers[0], f.index, f.nodes[0]),))
+
+
 UNKNOWN = Var("nobody")
 
 
@@ -348,7 +354,9 @@ UNKNOWN = Var("nobody")
         ("parts fit", lambda n: other_folds(n, lambda f: replace(f, nodes=f.nodes * 2))),
         ("folds stay in place", lambda n: other_folds(n, lambda f: replace(f, index=(along(n), *f.index[1:])))),
         ("products are whole", lambda n: other_folds(n, lambda f: replace(f, products=2))),
-        ("kinds of loops", lambda n: with_last(n, together=4)),
+        ("kinds of loops", stored_inside),
+        ("marks hold", lambda n: with_last(n, together=4)),
+        ("marks hold", lambda n: other_folds(n, lambda f: replace(f, looks_twice=True))),
         ("segments agree", lambda n: replace(n, segments=(replace(n.parts[0], folds=n.folds * 2),))),
     ],
 )
@@ -360,7 +368,7 @@ def test_what_breaks_a_rule_is_found(rule: str, change: Callable[[Nest], Nest]) 
 def test_every_rule_is_tried() -> None:
     tried = {"bounds are closed", "names are bound", "bound once", "ranges are known", "buffers are listed", "ranks agree",
              "elements fit", "parts fit", "folds stay in place", "kinds of loops", "products are whole",
-             "segments agree"}  # fmt: skip
+             "marks hold", "segments agree"}  # fmt: skip
     assert {r.name for r in RULES} == tried
 
 
