@@ -358,12 +358,8 @@ def plan(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(
             {
-                "schema": "tilewright.plan/1",
+                **made.to_json(),
                 "file": args.file,
-                "entry": function.name,
-                "fusions": report.fusions(made),
-                "explanation": str(made.explain()),
-                **{k: v for k, v in made.to_json().items() if k in ("machine", "steps", "edges", "decisions")},
             }
         )
     else:
