@@ -10,9 +10,10 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hlo.cpus import usable_cpus
 from hlo.errors import SettingError
@@ -59,14 +60,16 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
-            value, least = getattr(self, name), _LEAST.get(name, 1)
+            value: Any = getattr(self, name)
+            least = _LEAST.get(name, 1)
             if kind is bool:
                 fits, expected = isinstance(value, bool), "True or False"
             elif kind is int:
-                fits = isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+                fits = not isinstance(value, bool) and isinstance(value, (int, np.integer)) and bool(value >= least)
                 expected = f"a whole number from {least} on"
             else:
-                fits, expected = isinstance(value, Real) and 0 < value < math.inf, "a positive finite number"
+                fits = isinstance(value, (int, float, np.floating)) and bool(0 < value < math.inf)
+                expected = "a positive finite number"
             if fits and name == "vector_bytes":
                 fits, expected = value & (value - 1) == 0, "a power of two"
             if not fits:
