@@ -314,6 +314,11 @@ def picture(args: argparse.Namespace) -> int:
         raise pictures.PictureError(f"{args.output}: expected a name that ends in .png, .svg or .pdf")
     figure.savefig(args.output, dpi=120)
     print(report.printable(f"written  {args.output}"))
+    if args.kind in pictures.OF_ONE_OP:
+        number, op, count = pictures.picked_op(function, args.op)
+        others = "" if count == 1 else f", one of {count}: --op NUMBER or --op %NAME shows another"
+        name = f" %{op.results[0].name}" if op.results[0].name else ""
+        print(report.printable(f"shows    op {number}, {op.name}{name}{others}"))
     return 0
 
 

@@ -136,7 +136,7 @@ def plan_from_text(text: str, cost_model: CostModel | None = None) -> Plan:
         if document["schema"] != SCHEMA:
             raise ValueError(f"its form is {document['schema']}, this version reads {SCHEMA}")
         if document["cost_model"] and cost_model is None:
-            raise ValueError("it was weighed with a cost model of its own: give it as `cost_model`")
+            raise PlanFileError("it cannot be read without the cost model that it was weighed with: give it as `cost_model`")
         rules = known_rules.get(document["rules"])
         if rules is None:
             there = ", ".join(known_rules)
@@ -151,6 +151,8 @@ def plan_from_text(text: str, cost_model: CostModel | None = None) -> Plan:
             made = with_loop_order(made, value, order)
         made = record.applied_to(with_loops(made, document["loops"]))
         expected = {"plan": document["plan"], "reuses": document["reuses"]}
+    except PlanFileError:
+        raise
     except TilewrightError as error:
         raise PlanFileError(f"no plan: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
