@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from codegen.source.scalars import number_type, scalar_source
+from codegen.source.scalars import SCALAR_CODE, WITHOUT_CODE, number_type, scalar_source
 from hlo.errors import Declined
 from hlo.foreign import is_known
 from hlo.module import Op
-from hlo.registry import Elementwise, Fold, Move, definitions
+from hlo.registry import Elementwise, Fold, Move, definitions, is_added
 from hlo.types import ElementType, QuantizedType, TensorType
 from hlo.typesets import TypeSet
 from tiling.elements.folds import combined_function
@@ -57,11 +59,16 @@ _known: dict[tuple[object, ...], Declined | None] = {}
 def _no_function(op: Op, function: str) -> Declined | None:
     """Why the library has no such function of the operands' types, or None."""
     types = [v.tensor.element for v in op.operands]
-    key = (op.name, op.results[0].tensor.element, *types)
+    key = (op.name, function, SCALAR_CODE.get(function), op.results[0].tensor.element, *types)
     if not op.attributes and key in _known:
         return _known[key]
     reason: Declined | None = None
-    if not _takes(function, types[0]):
+    if function not in SCALAR_CODE and function not in WITHOUT_CODE and is_added(op.definition):
+        near = difflib.get_close_matches(function, SCALAR_CODE, 1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        reason = Declined(f"codegen.source.scalars.SCALAR_CODE has no row for the scalar function {function!r}{hint}")
+        warnings.warn(f"{op.name} runs in the evaluator: {reason.reason}", stacklevel=2)
+    elif not _takes(function, types[0]):
         reason = Declined(f"{function} of {types[0]} is no StableHLO op")
     else:
         text = scalar_source(op, function, ["x"] * len(types), [t for t in types if isinstance(t, ElementType)])

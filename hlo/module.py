@@ -246,7 +246,9 @@ class Module:
             public = [f for f in self.functions.values() if f.visibility != "private"] or list(self.functions.values())
             if len(public) == 1:
                 return public[0]
-        raise KeyError(f"no function @{wanted}; there is {', '.join('@' + n for n in self.functions) or 'none'}")
+        if not self.functions:
+            raise KeyError(f"no function @{wanted}: the program has no function")
+        raise KeyError(f"no function @{wanted}; there is {', '.join('@' + n for n in self.functions)}")
 
     @property
     def entry(self) -> Function:

@@ -1,12 +1,14 @@
 """The registry: what an op is, described once, as data.
 
 The verifier, the index analysis, the code generator and the documentation's op table all loop over the same definitions.
-Registering a name twice raises; asking for a name that is not there raises and names it.
+Registering a name that another module registered raises; asking for a name that is not there raises and names it.
 """
 
 from __future__ import annotations
 
+import difflib
 import enum
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +38,9 @@ __all__ = [
     "definition",
     "definitions",
     "is_added",
+    "operands_fault",
     "register",
+    "similar",
 ]
 
 # ---------------------------------------------------------------- how the reads become the output element
@@ -268,10 +272,16 @@ class OpDefinition:
 
 _REGISTRY: dict[str, OpDefinition] = {}
 _OWN: set[str] = set()
+_COUNTS: dict[str, set[int]] = {}  # scalar function -> the operands of own ops that have it
+_MODULES: dict[str, str] = {}  # name -> the module that registered it
 
 
 def register(op_definition: OpDefinition) -> OpDefinition:
-    """Adds a definition. Raises DefinitionError (a ValueError) for one whose parts do not fit, or whose name is taken.
+    """Adds a definition, or replaces one that the same module added: a notebook's cell runs again, a module is reloaded.
+
+    Programs that are parsed from then on have the new one; those that were parsed before keep theirs.
+
+    Raises DefinitionError (a ValueError) for one whose parts do not fit, or whose name is another module's.
 
     >>> try:
     ...     register(OpDefinition("my.roll", "", (), Declined("the text says it"), Declined("no map"), Declined("no kernel"),
@@ -283,11 +293,16 @@ def register(op_definition: OpDefinition) -> OpDefinition:
     fault = _fault(op_definition)
     if fault is not None:
         raise DefinitionError(f"op {op_definition.name}: {fault}")
-    for name in (op_definition.name, *op_definition.aliases):
-        if name in _REGISTRY:
-            raise DefinitionError(f"op {name} is registered twice")
-    for name in (op_definition.name, *op_definition.aliases):
-        _REGISTRY[name] = op_definition
+    module = str(sys._getframe(1).f_globals.get("__name__", ""))
+    names = (op_definition.name, *op_definition.aliases)
+    for name in names:
+        old = _REGISTRY.get(name)
+        if old is not None and (not _OWN or name in _OWN or _MODULES.get(name) != module or old.name != op_definition.name):
+            raise DefinitionError(f"op {name} is registered twice: by {_MODULES.get(name)} and by {module}")
+    for name in [n for n, d in _REGISTRY.items() if d.name == op_definition.name]:
+        del _REGISTRY[name]  # (an alias that the new one lacks)
+    _REGISTRY.update(dict.fromkeys(names, op_definition))
+    _MODULES.update(dict.fromkeys(names, module))
     return op_definition
 
 
@@ -312,6 +327,33 @@ def _fault(d: OpDefinition) -> str | None:
 def close_own() -> None:
     """Says that all of this project's own ops are registered; `hlo.ops` does so. What comes later is another package's."""
     _OWN.update(_REGISTRY)
+    for d in _REGISTRY.values():
+        if d.function:
+            _COUNTS.setdefault(d.function, set()).add(len(d.operands))
+
+
+def operands_fault(function: str, count: int) -> str | None:
+    """What is wrong with so many operands of a scalar function; None for as many as this project's own ops give it.
+
+    >>> operands_fault("clamp", 3), operands_fault("no_such", 9)
+    (None, None)
+    >>> operands_fault("add", 1)
+    "expected 2 operands of the scalar function 'add', found 1"
+    """
+    counts = _COUNTS.get(function, {count})
+    if count in counts:
+        return None
+    return f"expected {' or '.join(map(str, sorted(counts)))} operands of the scalar function {function!r}, found {count}"
+
+
+def similar(name: str) -> str:
+    """", did you mean …?" with the registered name that is spelled most like `name`; "" where none is.
+
+    >>> similar("stablehlo.exponentail"), similar("?")
+    (", did you mean 'stablehlo.exponential'?", '')
+    """
+    near = difflib.get_close_matches(name, sorted(_REGISTRY), 1, 0.8)
+    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def is_added(op_definition: OpDefinition) -> bool:

@@ -35,7 +35,9 @@ __all__ = [
 
 
 def touched(maps: Iterable[IndexingMap], region: Region | None = None) -> Region:
-    """The union of the maps' images of `region`. Raises ValueError for an unknown map and for no map at all."""
+    """The union of the maps' images of `region`. Raises ValueError for an unknown map, no map, maps into two tensors."""
+    maps = list(maps)
+    _into_one_tensor(maps)
     total: Region | None = None
     for m in maps:
         part = image(m, region)
@@ -43,6 +45,12 @@ def touched(maps: Iterable[IndexingMap], region: Region | None = None) -> Region
     if total is None:
         raise ValueError("no map: the operand is not read")
     return total
+
+
+def _into_one_tensor(maps: Sequence[IndexingMap]) -> None:
+    ranks = list(dict.fromkeys(len(m.results) for m in maps if m.unknown is None))
+    if len(ranks) > 1:
+        raise ValueError(f"expected maps into one tensor, found {' and '.join(map(str, ranks))} results")
 
 
 def point_count(m: IndexingMap, region: Region | None = None) -> int | Declined:
@@ -278,7 +286,8 @@ def is_injective(m: IndexingMap) -> bool | Declined:
 
 
 def overlap(a: IndexingMap, b: IndexingMap, tile_a: Region | None = None, tile_b: Region | None = None) -> Region:
-    """The elements of one tensor that both reads touch. Raises ValueError for an unknown map."""
+    """The elements of one tensor that both reads touch. Raises ValueError for an unknown map, and for maps into two tensors."""
+    _into_one_tensor((a, b))
     return image(a, tile_a) & image(b, tile_b)
 
 

@@ -172,8 +172,13 @@ class Region:
     def __hash__(self) -> int:
         return hash(self.rank)
 
+    def _meets(self, other: Region) -> None:
+        if self.rank != other.rank:
+            raise ValueError(f"expected regions of one tensor, found {self.rank} and {other.rank} dimensions")
+
     def __le__(self, other: Region) -> bool:
         """Subset."""
+        self._meets(other)
         if self.boxes is not None and other.boxes is not None:
             covered = all(any(all(x.covers(y) for x, y in zip(b, a, strict=True)) for b in other.boxes) for a in self.boxes)
             if covered or len(other.boxes) <= 1:
@@ -181,12 +186,14 @@ class Region:
         return _decided(lambda: bool(self.to_isl().is_subset(other.to_isl())))
 
     def __and__(self, other: Region) -> Region:
+        self._meets(other)
         if self.boxes is not None and other.boxes is not None and len(self.boxes) * len(other.boxes) <= BOXES_LIMIT:
             common = (box_intersection(a, b) for a in self.boxes for b in other.boxes)
             return Region(self.rank, tuple([b for b in common if b is not None]))
         return Region._of_question(lambda: self.to_isl().intersect(other.to_isl()))
 
     def __or__(self, other: Region) -> Region:
+        self._meets(other)
         if self.boxes is not None and other.boxes is not None:
             boxes: list[Box] | None = list(self.boxes)
             for b in other.boxes:
@@ -196,6 +203,7 @@ class Region:
         return Region._of_question(lambda: self.to_isl().union(other.to_isl()).coalesce())
 
     def __sub__(self, other: Region) -> Region:
+        self._meets(other)
         if self.boxes is not None and other.boxes is not None:
             left: list[Box] | None = list(self.boxes)
             for b in other.boxes:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo import Block, Module, Op, Value
+from hlo import Block, Module, Op, TilewrightError, Value
 from hlo.foreign import read_only
 from hlo.identity import IdentityDict
 from hlo.types import TensorType
@@ -289,6 +289,10 @@ class Machine:
             if found.calls_out:
                 raise
             raise self._misfit(op, inputs, e) from e
+        except Exception as e:
+            if found.calls_out or isinstance(e, TilewrightError):
+                raise
+            raise self._failed(op, e) from e
         if isinstance(outputs, Generator):
             self._stack.append(_Pending(found, op, inputs, frame, outputs))
         else:
@@ -307,6 +311,10 @@ class Machine:
             if pending.rule.calls_out:
                 raise
             raise self._misfit(pending.op, pending.inputs, e) from e
+        except Exception as e:
+            if pending.rule.calls_out or isinstance(e, TilewrightError):
+                raise
+            raise self._failed(pending.op, e) from e
         if isinstance(request, Wait):
             return request
         self._enter(request, pending.frame)
@@ -365,6 +373,10 @@ class Machine:
         """Sizes that only turn out at run time may not fit each other; NumPy says so in its own words."""
         shapes = ", ".join(str(list(x.shape)) if isinstance(x, np.ndarray) else type(x).__name__ for x in inputs)
         return self.context.error(op, f"operands of shapes {shapes or '(none)'} do not fit: {error}")
+
+    def _failed(self, op: Op, error: Exception) -> ExecutionError:
+        """A rule that is wrong: it may be of another package."""
+        return self.context.error(op, f"its evaluator rule failed: {type(error).__name__}: {error}")
 
     def _exhausted(self, op: Op, error: MemoryError) -> LimitError:
         types = ", ".join(str(r.type) for r in op.results)

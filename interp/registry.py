@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hlo import Declined
+from hlo import Declined, DefinitionError
+from hlo.registry import is_added, lookup, similar
 
 __all__ = ["Rule", "decline", "rule", "rule_for", "rule_names"]
 
@@ -48,16 +49,22 @@ def rule(
     dequantizes: bool | None = None,
     calls_out: bool = False,
 ) -> Callable[[F], F]:
-    """Decorator: registers a function as the rule of the ops `names`. Raises ValueError for a name that has one.
+    """Decorator: registers a function as the rule of the ops `names`, or replaces the one that the same module registered.
 
+    Raises DefinitionError (a ValueError) for a name that no definition has, and for one that has a rule of another module.
     Elementwise rules dequantize unless they say otherwise.
     """
     through = elementwise if dequantizes is None else dequantizes
 
     def add(function: F) -> F:
         for name in names:
-            if name in _RULES:
-                raise ValueError(f"interp.rules has two rules for {name}")
+            found = lookup(name)
+            if found is None:
+                raise DefinitionError(f"interp.rules: expected a rule of a registered op, found {name!r}{similar(name)}")
+            old = _RULES.get(name)
+            if old is not None and not (is_added(found) and old.function.__module__ == function.__module__):
+                both = f"of {old.function.__module__} and {function.__module__}"
+                raise DefinitionError(f"interp.rules has two rules for {name}: {both}")
             _RULES[name] = Rule(name, function, elementwise, view, transparent, through, calls_out=calls_out)
         return function
 

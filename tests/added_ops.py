@@ -35,9 +35,10 @@ def add_op(
         access=access,
         semantics=semantics or Elementwise("tanh"),
     )
+    register(made)
     if rule is not None:
         interp.registry.rule(name)(rule)
-    return register(made)
+    return made
 
 
 def program(name: str, operands: int = 1, by: int = 1) -> hlo.Module:

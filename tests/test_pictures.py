@@ -319,3 +319,12 @@ def test_wrong_arguments_are_named() -> None:
     for call, words in wrong:
         with pytest.raises(pictures.PictureError, match=words):
             call()
+
+
+@notebook
+def test_the_command_says_which_op_it_drew(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = str(EXAMPLES / "softmax.mlir"), str(tmp_path / "reads.png")
+    assert main(["picture", "reads", path, "--op", "divide", "-o", out]) == 0
+    assert "shows    op 10, stablehlo.divide" in capsys.readouterr().out
+    number, op, count = pictures.picked_op(hlo.load(path).entry, "reduce")
+    assert (op.name, count) == ("stablehlo.reduce", 2) and number < 10

@@ -102,7 +102,8 @@ def _box(shape: Sequence[int], at: Sequence[int] | None, tile: Sequence[int] | N
     tile = (1,) * len(shape) if tile is None else tuple(tile)
     fits = len(at) == len(tile) == len(shape) and all(t > 0 for t in tile)
     if not fits or any(not 0 <= a < n for a, n in zip(at, shape, strict=True)):
-        raise PictureError(f"expected an index into {list(shape)}, found {list(at)} with a tile of {list(tile)}")
+        size = "" if all(t == 1 for t in tile) and len(tile) == len(shape) else f" with a tile of {list(tile)}"
+        raise PictureError(f"expected an index into {list(shape)}, found {list(at)}{size}")
     return [range(a, min(a + t, n)) for a, t, n in zip(at, tile, shape, strict=True)]
 
 
@@ -313,6 +314,23 @@ def cache_lines(m: IndexingMap, shape: Sequence[int], itemsize_bytes: int, order
 # ---------------------------------------------------------------- from a program
 
 
+OF_ONE_OP = ("reads", "lines")
+"""The kinds of pictures that show an op and not a plan."""
+
+
+def picked_op(function: Function, op: str | None = None) -> tuple[int, Op, int]:
+    """(number, op, how many there are to choose from) of the op that a picture shows: the first that `op` names, else the last.
+
+    Raises PictureError where none reads through maps.
+    """
+    from tilewright.commands.programs import chosen_ops
+
+    found = [(k, o) for k, o in chosen_ops(function, op) if o.operands and not isinstance(o.definition.access, Declined)]
+    if not found:
+        raise PictureError("no op that reads operands through maps")
+    return *found[0 if op is not None else -1], len(found)
+
+
 def from_program(kind: str, module: Module, function: Function, op: str | None = None, at: Sequence[int] | None = None) -> Any:
     """The picture `kind` ("reads", "tiles", "graph", "roofline", "lines", "mesh") of a program. Raises PictureError."""
     kinds = ("reads", "tiles", "graph", "roofline", "lines", "mesh")
@@ -321,14 +339,8 @@ def from_program(kind: str, module: Module, function: Function, op: str | None =
     _expect("the program", module, Module)
     if kind == "mesh":
         return mesh_picture(partition(module, function.name))
-    if kind in ("reads", "lines"):
-        from tilewright.commands.programs import chosen_ops
-
-        chosen = [o for _, o in chosen_ops(function, op)]
-        tensors = [o for o in chosen if o.operands and not isinstance(o.definition.access, Declined)]
-        if not tensors:
-            raise PictureError("no op that reads operands through maps")
-        picked = tensors[0] if op is not None else tensors[-1]
+    if kind in OF_ONE_OP:
+        _, picked, _ = picked_op(function, op)
         if kind == "reads":
             return reads(picked, at)
         source = picked.operands[0].tensor

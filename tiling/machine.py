@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import re
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hlo.cpus import usable_cpus
 from hlo.errors import SettingError
@@ -30,6 +33,13 @@ class Machine:
     *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
     excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
+
+    Raises ValueError, which names the field, for a number that no machine has.
+
+    >>> Machine(cores=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: Machine: cores: expected a whole number from 1 on, found 0
     """
 
     cores: int = 2
@@ -47,6 +57,23 @@ class Machine:
     memory_bytes_per_second: float = 40e9
     launch_seconds: float = 5e-6
     excess_precision: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            value: Any = getattr(self, name)
+            least = _LEAST.get(name, 1)
+            if kind is bool:
+                fits, expected = isinstance(value, bool), "True or False"
+            elif kind is int:
+                fits = not isinstance(value, bool) and isinstance(value, (int, np.integer)) and bool(value >= least)
+                expected = f"a whole number from {least} on"
+            else:
+                fits = isinstance(value, (int, float, np.floating)) and bool(0 < value < math.inf)
+                expected = "a positive finite number"
+            if fits and name == "vector_bytes":
+                fits, expected = value & (value - 1) == 0, "a power of two"
+            if not fits:
+                raise ValueError(f"Machine: {name}: expected {expected}, found {value!r}")
 
     def lanes(self, itemsize_bytes: int) -> int:
         """How many elements a vector register holds."""
@@ -84,7 +111,12 @@ class Machine:
     def described(self) -> Machine:
         """This machine with the fields that TILEWRIGHT_MACHINE names. Raises SettingError for a description that is none."""
         text = os.environ.get("TILEWRIGHT_MACHINE", "").strip()
-        return replace(self, **_parsed(text)) if text else self
+        try:
+            return replace(self, **_parsed(text)) if text else self
+        except SettingError:
+            raise
+        except ValueError as error:
+            raise SettingError(f"TILEWRIGHT_MACHINE: {str(error).removeprefix('Machine: ')}") from None
 
     @property
     def description(self) -> str:
@@ -122,9 +154,14 @@ class Machine:
         )
 
 
+_KINDS: dict[str, type] = {f.name: type(f.default) for f in fields(Machine)}
+_LEAST = {"vector_registers": 5}
+"""Where 1 is too few. A register block's accumulators, operands and a broadcast value take five (`Machine.micro_tile`)."""
+
+
 def _parsed(text: str) -> dict[str, Any]:
     """The fields that a description names."""
-    kinds: dict[str, type] = {f.name: type(f.default) for f in fields(Machine)}
+    kinds = _KINDS
     found: dict[str, Any] = {}
     for item in text.split(","):
         name, _, value = (part.strip() for part in item.partition("="))

@@ -34,6 +34,7 @@ from codegen.kernel.ir import (
     Unary,
     While,
 )
+from hlo.display import as_text
 
 __all__ = ["expression_source", "print_numba", "statement_lines"]
 
@@ -73,6 +74,9 @@ def print_numba(kernel: Kernel) -> str:
         lines.append(f'    """{kernel.words}"""')
     lines += statement_lines(kernel.body, 1)
     return "\n".join([*lines, ""])
+
+
+as_text.register(Kernel, print_numba)
 
 
 def described(p: Parameter) -> str:

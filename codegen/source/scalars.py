@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hlo.errors import Declined
+from hlo.errors import Declined, DefinitionError, TilewrightError
 from hlo.module import Op
+from hlo.registry import operands_fault
 from hlo.types import ELEMENT_TYPES, ElementType, default_storage_range
 from indexing.expr import Interval
 
@@ -352,7 +353,14 @@ def scalar_source(
             return number
     if types and types[0].is_complex and not code.of_complex:
         return Declined(f"codegen.lib has no {function!r} of complex numbers")
-    text = code.source(op, args, types)
+    try:
+        text = code.source(op, args, types)
+    except TilewrightError:
+        raise
+    except Exception as e:
+        fault = operands_fault(function, len(args))
+        what = fault or f"its row of SCALAR_CODE for {function!r}, of {len(args)} operands: {type(e).__name__}: {e}"
+        raise DefinitionError(f"{op.name}: {what}", op.location) from e
     element = op.results[0].tensor.element
     if not isinstance(text, str) or not isinstance(element, ElementType):
         return text

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from hlo.builder import Builder
 from hlo.decompositions.expressions import Expression
-from hlo.errors import Declined
+from hlo.errors import Declined, DefinitionError
 from hlo.module import Block, Op, Value
+from hlo.registry import is_added, lookup
 
 __all__ = ["DECLINED", "Rewriter", "Rule", "decomposition", "function", "rule", "rules"]
 
@@ -32,11 +33,15 @@ DECLINED: dict[str, Declined] = {
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
-    """Decorator: the decomposition of the op `name`. Raises ValueError for one that has one."""
+    """Decorator: the decomposition of the op `name`; it replaces one of the same module. The op need not be registered yet.
+
+    Raises DefinitionError (a ValueError) for an op whose decomposition is another module's.
+    """
 
     def add(made: Rule) -> Rule:
-        if name in _RULES:
-            raise ValueError(f"{name} has two decompositions")
+        old, known = _RULES.get(name), lookup(name)
+        if old is not None and not (known is not None and is_added(known) and old.__module__ == made.__module__):
+            raise DefinitionError(f"{name} has two decompositions: of {old.__module__} and {made.__module__}")
         _RULES[name] = made
         return made
 

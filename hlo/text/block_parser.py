@@ -11,7 +11,7 @@ from typing import Any
 
 from hlo.attributes import TypedArray
 from hlo.module import Block, Op, Source, Value
-from hlo.registry import OpDefinition, definitions, lookup
+from hlo.registry import OpDefinition, definitions, lookup, similar
 from hlo.text.bytecode import vhlo_problem
 from hlo.text.formats import format_of
 from hlo.text.kinds import from_text
@@ -45,7 +45,7 @@ def run(first: Steps) -> Any:
 def _unknown(name: str) -> str:
     dialect, dot, _ = name.partition(".")
     if not dot or any(d.name.startswith(f"{dialect}.") for d in definitions()):
-        return f"unknown op {name!r}"
+        return f"unknown op {name!r}{similar(name)}"
     before = "a module that registers some has to be imported first (--import on the command line)"
     return f"unknown op {name!r}: none of {dialect} is defined; {before}"
 

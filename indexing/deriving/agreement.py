@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hlo import Op
-from hlo.registry import Elementwise, Fold, Generate, Literal, Move, OpDefinition, SumOfProducts
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move, OpDefinition, SumOfProducts, operands_fault
 from hlo.types import TensorType
 from indexing.expressions.bounds import Interval, interval
 from indexing.expressions.terms import Expr, Var
@@ -40,6 +40,9 @@ def disagreement(definition: OpDefinition, op: Op, reads: Sequence[Written], ran
             return f"expected an index of {len(t.shape)} numbers into operand {operand} of type {t}, found {_text(index)}"
     semantics, found = definition.semantics, [operand for operand, _, _ in reads]
     if isinstance(semantics, Elementwise):
+        fault = operands_fault(semantics.function, len(op.operands))
+        if fault is not None:
+            return fault
         if found != list(range(len(op.operands))):
             count = len(op.operands)
             return f"expected one read of each of {count} operands of an elementwise op, in order, found reads of {found}"

@@ -148,7 +148,7 @@ def edges_of(op: Op, output: int = 0, meant: OpDefinition | None = None) -> OpEd
     if isinstance(access, Declined):
         return access
     attributes = freeze_attributes(op.attributes) if op.operands else None  # of a constant, which reads nothing, its elements
-    key = (definition.name, output, attributes, _types(op.operands), _types(op.results))
+    key = (definition.name, access, definition.semantics, output, attributes, _types(op.operands), _types(op.results))
     known = _KNOWN.get(key)
     if known is None:
         made = _Writer(op.results[output].shape)

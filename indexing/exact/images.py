@@ -35,6 +35,8 @@ def image(m: IndexingMap, region: Region | None = None) -> Region:
     """
     if m.unknown is not None:
         raise ValueError(f"an unknown map has no image: {m.unknown.reason}")
+    if region is not None and region.rank != len(m.dims):
+        raise ValueError(f"expected a region of the map's {len(m.dims)} dimensions, found one of {region.rank}")
     if m.is_known_empty:
         return Region.empty(len(m.results))
     pieces = region.boxes if region is not None else (tuple([Span.of(*v.interval) for v in m.dims]),)

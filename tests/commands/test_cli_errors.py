@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.commands.command_line import TWO, called
+from tilewright.commands.report import show_check
 
 GOOD = """\
 func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -75,7 +76,7 @@ def test_bad_programs(
         if at is not None:
             assert source_line[int(column) - 1 :].startswith(at), message
     else:
-        assert head == f"{path}: error: no function @main; there is none"
+        assert head == f"{path}: error: no function @main: the program has no function"
 
 
 def test_a_constraint_names_the_op_what_was_expected_and_what_was_found(program: Callable[[str], str]) -> None:
@@ -288,3 +289,29 @@ def test_one_array_is_one_array(program: Callable[[str], str], tmp_path: pathlib
     path = program("func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n  return %a : tensor<2xf32>\n}")
     a = saved(tmp_path / "a.npy", np.zeros(2, np.float32))
     assert "expected 1 input array (one --input for each argument), found 2" in refused("run", path, "--input", a, "--input", a)
+
+
+def test_what_there_is_to_choose_from_is_said(program: Callable[[str], str]) -> None:
+    path = program(GOOD.replace("return %0", "%1 = stablehlo.negate %0 : tensor<4xf32>\n  return %1"))
+    assert "it has 2 ops, numbers 0 to 1; names: stablehlo.add, stablehlo.negate" in refused("maps", path, "--op", "99")
+    misspelled = refused("maps", program(GOOD.replace("stablehlo.add", "stablehlo.addd")))
+    assert "unknown op 'stablehlo.addd', did you mean 'stablehlo.add'?" in misspelled
+
+
+@pytest.mark.parametrize(
+    ("rel", "ulp", "passed", "said"),
+    [
+        (1e-6, 17, True, "within rel 1e-05"),
+        (1, 3, True, "within 4 ulp"),
+        (1, 5, False, "allowed for each element: rel 1e-05 or 4 ulp"),
+    ],
+)
+def test_errors_are_compared_with_the_bound_that_holds(
+    rel: float, ulp: float, passed: bool, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`17 ulp (allowed: rel 1e-05 or 4 ulp)` of what passed read as a failure."""
+    errors = {"passed": passed, "max_abs": rel, "max_rel": rel, "max_ulp": ulp, "allowed_rel": 1e-5, "allowed_ulp": 4.0}
+    worst = {"mismatched_elems": 1, "worst_index": [0], "worst_expected": 1, "worst_actual": 2}
+    row = {"shape": [4], "dtype": "float32", **errors, **worst}
+    show_check({"outputs": [row]}, [])
+    assert f"ulp ({said})" in capsys.readouterr().out

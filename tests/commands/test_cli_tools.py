@@ -11,6 +11,9 @@ import sys
 
 import pytest
 
+import codegen
+import hlo
+import tiling
 from tilewright.cli import main, parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -62,6 +65,16 @@ def test_diff_of_equal_and_different_plans(tmp_path: pathlib.Path, capsys: pytes
     before = tmp_path / "before.json"
     before.write_text(json.dumps({"schema": "tilewright.plan/1", "fusions": [], "explanation": "none"}))
     assert main(["diff", str(before), SOFTMAX]) == 1
+    plan = tiling.plan(hlo.load(SOFTMAX), supports=codegen.supports)
+    before.write_text(plan.explain("json"))
+    assert main(["diff", str(before), str(before)]) == 0  # it had no "fusions"
+    plan.save(kept := tmp_path / "kept.json")
+    assert main(["diff", str(before), str(kept)]) == 0
+    capsys.readouterr()
+    main(["plan", SOFTMAX, "--json"])
+    assert json.loads(capsys.readouterr().out).keys() == {*plan.to_json(), "file"}
+    before.write_text('{"schema": "tilewright.plan/1"}')
+    assert main(["diff", str(before), SOFTMAX]) == 2
     before.write_text("{}")
     assert main(["diff", str(before), SOFTMAX]) == 2
     assert "tilewright plan --json" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import hlo
 from hlo import TensorType, element_type
 from hlo.types import Layout
 from indexing import IndexingMap, Interval, Var, input_to_output, output_to_input, parse_map
+from indexing.exact.images import image
 from indexing.layout import bitcast_map, from_position, to_position
 from indexing.questions import (
     coalescing,
@@ -19,6 +20,7 @@ from indexing.questions import (
     overlap,
     point_count,
     reuse_distance,
+    touched,
 )
 from indexing.regions import Region
 from tests.indexing.index_helpers import op_of
@@ -116,6 +118,18 @@ def test_utilization() -> None:
     )
     use = operand_utilization(dot, 0)
     assert (use.elements_read, use.reads, use.reads_per_element) == (32, 160, 5.0)
+
+
+def test_maps_into_two_tensors_are_refused_in_words() -> None:
+    """A `zip()` said it."""
+    line, grid = parse_map("(d0) -> (d0), domain: d0 in [0, 9]"), parse_map("(d0) -> (d0, 0), domain: d0 in [0, 9]")
+    for ask in (lambda: overlap(line, grid), lambda: touched([line, grid])):
+        with pytest.raises(ValueError, match="expected maps into one tensor, found 1 and 2 results"):
+            ask()
+    with pytest.raises(ValueError, match="expected a region of the map's 1 dimensions, found one of 2"):
+        touched([line], image(grid))
+    with pytest.raises(ValueError, match="expected regions of one tensor, found 1 and 2 dimensions"):
+        _ = image(line) <= image(grid)
 
 
 def test_overlap_of_two_slices() -> None:

@@ -340,8 +340,11 @@ def chosen_ops(function: Function, wanted: str | None) -> Iterator[tuple[int, Op
         spellings = {wanted, wanted.replace("-", "_"), *names_of_opcode(wanted)}
         chosen = [(k, op) for k, op in ops if op.name in spellings or op.definition.mnemonic in spellings]
     if wanted is not None and not chosen:
+        if not ops:
+            raise InputError(f"--op {wanted}: @{function.name} has no op")
         names = ", ".join(sorted({op.name for _, op in ops}))
-        raise InputError(f"--op {wanted}: @{function.name} has no such op; it has {len(ops)}: {names}")
+        count = "1 op, number 0" if len(ops) == 1 else f"{len(ops)} ops, numbers {ops[0][0]} to {ops[-1][0]}"
+        raise InputError(f"--op {wanted}: @{function.name} has no such op; it has {count}; names: {names}")
     yield from chosen
 
 
@@ -358,12 +361,8 @@ def plan(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(
             {
-                "schema": "tilewright.plan/1",
+                **made.to_json(),
                 "file": args.file,
-                "entry": function.name,
-                "fusions": report.fusions(made),
-                "explanation": str(made.explain()),
-                **{k: v for k, v in made.to_json().items() if k in ("machine", "steps", "edges", "decisions")},
             }
         )
     else:

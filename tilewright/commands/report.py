@@ -229,8 +229,8 @@ def show_run(document: Mapping[str, Any]) -> None:
         f"{shares['evaluator']:.0%} in the evaluator" + (f", {shares['copy']:.0%} in copies" if shares["copy"] else "")
     )
     s = document["seconds"]
-    kernels = f"{document['compiled']} compiled, {document['cache_hits']} from the cache"
-    print(f"first result  {seconds_text(s['first_result'])} (plan, kernels: {kernels}, first run)")
+    code = f"{document['compiled']} compiled, {document['cache_hits']} from the cache"  # (a kernel, and what packs and launches)
+    print(f"first result  {seconds_text(s['first_result'])} (plan, pieces of machine code: {code}, first run)")
     print(f"warm run      {seconds_text(s['run_median'])} median of {document['repeat']}, {seconds_text(s['run_min'])} least")
     print(f"scratch       {bytes_text(document['scratch_bytes'])}")
     for step in document["library"]:
@@ -262,13 +262,20 @@ def show_check(check: Mapping[str, Any], fallbacks: Sequence[str], inputs: str =
         allowed = Tolerance(c["allowed_rel"], c["allowed_ulp"])
         where = f"{c['dtype']}[{', '.join(map(str, c['shape']))}]"
         errors = f"largest error abs {c['max_abs']:.2g}, rel {c['max_rel']:.2g}, {c['max_ulp']:.3g} ulp"
-        print(f"check         {inputs}output {k} {where}: {'ok' if c['passed'] else 'FAILED'}, {errors} (allowed: {allowed})")
+        print(f"check         {inputs}output {k} {where}: {'ok' if c['passed'] else 'FAILED'}, {errors} ({_bound(c, allowed)})")
         if not c["passed"]:
             at = "" if c["worst_index"] is None else f" at [{', '.join(map(str, c['worst_index']))}]"
             print(
                 f"              {c['mismatched_elems']} elements differ; the worst{at}: "
                 f"expected {c['worst_expected']}, found {c['worst_actual']}"
             )
+
+
+def _bound(c: Mapping[str, Any], allowed: Tolerance) -> str:
+    """What the errors are compared with. Where one of two bounds holds for all elements, it alone is named."""
+    if not c["passed"] or not allowed.relative or (c["max_rel"] > allowed.relative and c["max_ulp"] > allowed.ulps):
+        return f"allowed for each element: {allowed}"
+    return f"within rel {allowed.relative:.0e}" if c["max_rel"] <= allowed.relative else f"within {allowed.ulps:g} ulp"
 
 
 def show_kernel_checks(kernels: Sequence[KernelCheck], culprit: Culprit | None, right: bool) -> None:

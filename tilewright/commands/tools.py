@@ -227,7 +227,10 @@ def cache(args: argparse.Namespace) -> int:
 
 
 def _plan_text(path: str, entry: str | None) -> tuple[list[dict[str, Any]], str]:
-    """(fusions, explanation) of a program, or of what `tilewright plan --json` wrote. Raises InputError."""
+    """(fusions, explanation) of a program, of a document tilewright.plan/1, or of a file of `Plan.save`.
+
+    Raises InputError for a file that is none of these, PlanFileError for a saved plan that is not made again as it was.
+    """
     from tilewright.commands import programs
 
     if path.endswith(".json"):
@@ -235,11 +238,21 @@ def _plan_text(path: str, entry: str | None) -> tuple[list[dict[str, Any]], str]
             document = json.loads(Path(path).read_text("utf-8"))
         except ValueError as e:
             raise InputError(f"no JSON: {e}", Location(path)) from None
-        if not isinstance(document, dict) or document.get("schema") != "tilewright.plan/1":
-            raise InputError("expected the JSON of `tilewright plan --json` (tilewright.plan/1)", Location(path))
-        return document["fusions"], document["explanation"]
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema == "tilewright.plan/1" and {"fusions", "explanation"} <= document.keys():
+            return document["fusions"], document["explanation"]
+        if not str(schema).startswith("tilewright.plan_file/"):
+            raise InputError(
+                "expected the JSON of `tilewright plan --json` or `plan.explain(\"json\")` (tilewright.plan/1, with its fusions "
+                "and explanation), or a file of `plan.save`",
+                Location(path),
+            )
     import codegen
     import tiling
+
+    if path.endswith(".json"):
+        kept = tiling.load_plan(path)
+        return report.fusions(kept), str(kept.explain())
 
     module = programs.load(path)
     function = programs.entry_of(module, entry, path)
@@ -301,6 +314,11 @@ def picture(args: argparse.Namespace) -> int:
         raise pictures.PictureError(f"{args.output}: expected a name that ends in .png, .svg or .pdf")
     figure.savefig(args.output, dpi=120)
     print(report.printable(f"written  {args.output}"))
+    if args.kind in pictures.OF_ONE_OP:
+        number, op, count = pictures.picked_op(function, args.op)
+        others = "" if count == 1 else f", one of {count}: --op NUMBER or --op %NAME shows another"
+        name = f" %{op.results[0].name}" if op.results[0].name else ""
+        print(report.printable(f"shows    op {number}, {op.name}{name}{others}"))
     return 0
 
 

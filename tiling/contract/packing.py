@@ -25,7 +25,6 @@ FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set
 SHORT_RUN = 8  # steps of k that are no inner loop
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 LEAST_TURN = 8  # steps of k that are worth a transpose in registers
-FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set holds a line of each
 LINE_BYTES = 64
 LEAST_ROWS = 256  # for which a copy of what the program is given is made by its tasks: for fewer, one that is kept is worth more
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
@@ -184,26 +183,6 @@ class Packing(Roles):
         shape = self.value.shape
         moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
         return moved * self.depth > 2 * read
-
-    def _left_in_place(self) -> Place | None:
-        c, node = self.c, self.left
-        if not isinstance(node, Load):
-            return None
-        buffer = self._buffer(node)
-        place = in_place(node, buffer, [*(x.variable for x in self.row_loops), *self._depth_variables()], c.ranges)
-        if place is not None and self.kernel.needs_runs:
-            levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
-            return place if step == 1 and (self.kernel.adds or not levels) and self.depth == self.filled else None
-        if place is None or self._is_narrow(buffer.element):
-            return None
-        row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
-        last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
-        if last == 1:
-            # Rows a power of two apart share their cache sets: a register block of few rows still fits its set's ways.
-            keeps = self.mr <= FEW_ROWS or row * item % 2048 != 0 or buffer.scope is Scope.THREAD or self.depth * item <= 1024
-        else:
-            keeps = row == 1 and (buffer.scope is Scope.THREAD or self.m.extent <= 4 * self.mr)
-        return place if keeps else None
 
     def _is_packed_once(self) -> bool:
         """Whether tasks that copy what they read copy it once: each has all rows, so that no other one reads the same columns.

@@ -35,6 +35,7 @@ from tiling.planning.edit import with_loop_order, with_schedules
 from tiling.planning.model import Plan, save_plan
 from tiling.planning.planner import all_ops, plan
 from tiling.program.expand import Supports
+from tiling.show.text import plan_data
 
 __all__ = ["SCHEMA", "PlanFileError", "all_loops", "known_rules", "load_plan", "plan_from_text", "plan_text", "with_loops"]
 
@@ -66,7 +67,7 @@ def plan_text(made: Plan) -> str:
         "record": record_of(made),
         "orders": [],
         "loops": [],
-        "plan": made.to_json(),
+        "plan": plan_data(made),
         "reuses": _reuses(made),
     }
     reason: TilewrightError | None = None
@@ -135,7 +136,7 @@ def plan_from_text(text: str, cost_model: CostModel | None = None) -> Plan:
         if document["schema"] != SCHEMA:
             raise ValueError(f"its form is {document['schema']}, this version reads {SCHEMA}")
         if document["cost_model"] and cost_model is None:
-            raise ValueError("it was weighed with a cost model of its own: give it as `cost_model`")
+            raise PlanFileError("it cannot be read without the cost model that it was weighed with: give it as `cost_model`")
         rules = known_rules.get(document["rules"])
         if rules is None:
             there = ", ".join(known_rules)
@@ -150,11 +151,13 @@ def plan_from_text(text: str, cost_model: CostModel | None = None) -> Plan:
             made = with_loop_order(made, value, order)
         made = record.applied_to(with_loops(made, document["loops"]))
         expected = {"plan": document["plan"], "reuses": document["reuses"]}
+    except PlanFileError:
+        raise
     except TilewrightError as error:
         raise PlanFileError(f"no plan: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise PlanFileError(f"no plan: {error if isinstance(error, ValueError) else repr(error)}") from error
-    found = json.loads(json.dumps({"plan": made.to_json(), "reuses": _reuses(made)}))
+    found = json.loads(json.dumps({"plan": plan_data(made), "reuses": _reuses(made)}))
     difference = _difference(expected, found)
     if difference:
         raise PlanFileError(f"this version makes another plan of it; expected (-) and found (+):\n{difference}")

@@ -294,7 +294,7 @@ class Plan:
         return (*pins, *strips)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan for programs: kernels, evaluator steps and decisions as plain lists and dictionaries."""
+        """The plan for programs, as plain lists and dictionaries: the document tilewright.plan/1 of docs/cli.md."""
         return as_document(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:

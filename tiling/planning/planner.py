@@ -423,10 +423,9 @@ class Planner:
         apart = parts[0].seconds + parts[1].seconds
         cost = found.estimate.seconds
         bytes_apart = parts[0].memory_bytes + parts[1].memory_bytes
-        reason = (
-            f"{found.estimate.figure(cost)} together, {found.estimate.figure(apart)} apart; "
-            f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
-        )
+        reason = f"{found.estimate.figure(cost)} together, {found.estimate.figure(apart)} apart"
+        traffic = f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
+        reason += f"; {traffic}" if traffic != reason else ""  # (a model may count just these bytes)
         self.decisions.append(Decision(me, name, cost <= apart, reason, cost, apart))
         if cost > apart:
             return False

@@ -14,7 +14,7 @@ from tiling.mesh.groups import COLLECTIVES, traffic_of
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Plan, summary
 from tiling.words import amount, count, op_summary
 
-__all__ = ["amount", "count", "members", "op_summary", "plan_document", "show_plan", "show_schedule", "summary"]
+__all__ = ["amount", "count", "members", "op_summary", "plan_data", "plan_document", "show_plan", "show_schedule", "summary"]
 
 
 def members(f: Fusion, plan: Plan) -> tuple[list[str], str]:
@@ -110,12 +110,24 @@ def _control_document(step: ControlStep) -> dict[str, Any]:
     carried = [{"type": str(c.argument.type), "how": c.how, "takes_over": c.takes_over} for c in step.carries]
     return {
         "kind": "control", "name": step.name, "op": step.op.name, "trips": step.trips, "carried": carried,
-        "regions": [plan_document(r.plan) for r in step.regions],
+        "regions": [plan_data(r.plan) for r in step.regions],
     }  # fmt: skip
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON-ready data, with the same content as the text."""
+    """The document tilewright.plan/1, JSON-ready: the plan's data, a row for each kernel (also of regions), and the text."""
+    rows = [
+        {
+            "name": f.name, "ops": [op.name for op in f.ops], "tile_sizes": list(f.tile_sizes), "scratch_bytes": f.scratch_bytes,
+            "bytes_unfused": f.bytes_unfused, "bytes_fused": f.bytes_fused,
+        }
+        for p in plan.nested() for f in p.fusions
+    ]  # fmt: skip
+    return {**plan_data(plan), "entry": plan.program.name, "fusions": rows, "explanation": show_plan(plan)}
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-ready data, with the same content as the text: steps, edges, decisions."""
     steps: list[dict[str, Any]] = []
     for step in plan.steps:
         if isinstance(step, ControlStep):

@@ -71,7 +71,7 @@ def test_every_function_of_the_library_is_measured() -> None:
     functions = {name for name, f in vars(scalar).items() if getattr(f, "__code__", None) is scalar.exp.__code__}
     assert {"exp", "tan", "lgamma"} | EXACT <= functions
     lacking = functions - EXACT - set(TABLE)
-    assert not lacking, "each function has a row of TABLE in benchmarks/ulp.py, and a bound here"
+    assert not lacking, "each function has a row of TABLE in benchmarks/functions/ulp.py, and a bound here"
     assert {n.partition("(")[0] for n in TABLE} - functions == {"power", "atan2"}
     lacking = functions - EXACT - set(EDGES)
     assert not lacking, "each function has its values at infinities, zeros and poles in EDGES"

@@ -76,6 +76,7 @@ def test_what_is_counted_is_named() -> None:
     plan = tiling.plan(softmax, machine=MACHINES["avx2"], supports=codegen.supports, cost_model=Bytes())
     text, page = plan.explain(), plan.explain("html")
     assert "predicted 134217728 bytes (134217728 bytes of memory)" in text and "134217728 bytes together" in text
+    assert not any(d.reason.count("together") > 1 for d in plan.decisions), "the same bytes twice"
     assert plan.decisions and not any(" us " in d.reason for d in plan.decisions) and " us " not in text
     assert "134217728 bytes" in page and '"predicted_unit": "bytes"' in str(plan.explain("json"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,3 +57,17 @@ def test_descriptions_that_mean_nothing(text: str, message: str, monkeypatch: py
     monkeypatch.setenv("TILEWRIGHT_MACHINE", text)
     with pytest.raises(SettingError, match=f"TILEWRIGHT_MACHINE: {message}"):
         Machine.detect()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("cores", 0, "a whole number from 1 on"), ("cores", -2, "a whole number from 1 on"), ("cores", 1.5, "a whole number"),
+        ("vector_bytes", 3, "a power of two"), ("vector_registers", 0, "a whole number from 5 on"),
+        ("hertz", float("nan"), "a positive finite number"), ("excess_precision", 1, "True or False"),
+    ],
+)  # fmt: skip
+def test_a_machine_is_one(name: str, value: Any, expected: str) -> None:
+    """No cores ended in a ZeroDivisionError of the planner, the others were planned for."""
+    with pytest.raises(ValueError, match=f"Machine: {name}: expected {expected}.*, found {value}"):
+        Machine(**{name: value})
