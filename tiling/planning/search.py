@@ -313,17 +313,18 @@ def _block_candidates(
     others = [k for k in large if k != column and k not in rows]
     item = max(contractions[-1].values[0].tensor.dtype.itemsize, 1)
     mr, nr = machine.micro_tile(item if item > 2 else 4, shape[column] if shape else 1)
+    in_groups = same is not None and same.n < shape[column] and shape[column] % same.n == 0
     columns: list[int] = []
     if column in large:
         n, times = shape[column], (1, 2, 4, 8, 16) if thorough else (4,)
-        if same is not None and same.n < n and n % same.n == 0:
+        if in_groups and same is not None:
             # Groups, whose products have nothing in common: a task of one reads the least.
             nr, times = same.n, times if thorough else (1,)
         columns = sorted({min(n, nr * c) for c in times} | {n})
     row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
     every = max(prod(shape[k] for k in rows), 1)
     beside = same is not None and same.k > same.k_block and every * same.k_block * item <= machine.l2_bytes
-    if is_lean or (same is not None and every > row_sizes[-1] and (others or beside or same.n == nr)):
+    if is_lean or (same is not None and every > row_sizes[-1] and (others or beside or in_groups)):
         row_sizes.append(every)  # then no two tasks pack the same, and a window of the other factor is filled once
     few = (1, 2, 4, 8) if thorough else (1, 4)
     if others and few[-1] < shape[others[-1]] and shape[others[-1]] * shape[column] <= SMALL_IMAGE:

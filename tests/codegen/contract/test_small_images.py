@@ -1,4 +1,4 @@
-"""Convolutions of small images and of groups: tasks, register blocks, and when the next block of weights is asked for."""
+"""Convolutions of small images and of groups: which tasks and register blocks, and that the next weights are asked for."""
 
 from __future__ import annotations
 
