@@ -137,7 +137,6 @@ def _restored(
     )
     packs = [Pack(step, tuple(arguments), tuple(map(tuple, slots))) for step, arguments, slots in document["packs"]]
     made._packs = KeptPacks(packs)
-    made._literals = []
     made._prepare(document["cores"])
     return made
 
