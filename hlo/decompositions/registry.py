@@ -55,12 +55,14 @@ class NoFormulaError(Exception):
 def function(name: str, formula: Callable[..., Expression]) -> None:
     """The decomposition of an elementwise op by a formula on expressions."""
 
-    @rule(name)
     def apply(rewriter: Rewriter, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | Declined:
         try:
             return (formula(*(Expression(rewriter.builder, v) for v in operands)).value,)
         except NoFormulaError as e:
             return Declined(str(e))
+
+    apply.__module__ = formula.__module__  # whose decomposition it is
+    rule(name)(apply)
 
 
 def decomposition(name: str) -> Rule | Declined | None:
