@@ -401,6 +401,8 @@ class _Forms:
             yield PARTS, "", f"{kernel.routine} reads the right factor's steps of k in a row, and each column is a panel"
         if kernel.together > 1 and c.right.row_stride != kernel.together * c.columns:
             yield PARTS, "", f"{kernel.routine} reads rows of {kernel.together} steps of k without gaps"
+        if c.asks_ahead and not kernel.asking:
+            yield PARTS, "", f"{kernel.routine} asks for nothing ahead"
         if not kernel.along and c.columns & (c.columns - 1):
             yield PARTS, "", f"{kernel.routine} reads panels of whole vectors: expected a power of two columns, found {c.columns}"
         if not kernel.along and c.out.column_stride != 1:
