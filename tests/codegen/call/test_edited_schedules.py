@@ -174,6 +174,13 @@ def test_what_a_micro_kernel_does_not_do_is_refused_by_name(fields: dict[str, An
         assert kernel_faults_told(wrong) == []
 
 
+def test_a_result_without_a_value_is_refused_by_name() -> None:
+    (f,) = planned(ROWS).fusions
+    (result,) = f.schedule.buffers_in(tiling.Scope.RESULT)
+    buffers = tuple(replace(b, value=None) if b is result else b for b in f.schedule.buffers)
+    assert any("it is the memory of a value, and names none" in x for x in faults(replace(f.schedule, buffers=buffers)))
+
+
 def test_the_planners_own_loops_put_back_are_no_edit() -> None:
     made = planned(ROWS)
     (f,) = made.fusions
