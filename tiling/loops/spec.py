@@ -150,6 +150,8 @@ class _Forms:
                 yield PARTS, f"buffer {b.name}", "two buffers have this name"
             if not len(b.shape) == len(b.strides) == len(b.origin):
                 yield RANKS, f"buffer {b.name}", "its shape, strides and origin are not of one rank"
+            if b.value is None and b.scope in (Scope.ARGUMENT, Scope.RESULT):
+                yield PARTS, f"buffer {b.name}", "it is the memory of a value, and names none"
             if b.value is not None and b.scope in (Scope.ARGUMENT, Scope.RESULT):
                 if b.shape != b.value.shape or any(as_expr(o) is not Const(0) for o in b.origin):
                     yield PARTS, f"buffer {b.name}", f"it is not the whole of %{b.value.name or '?'}: {b.value.type}"
@@ -401,6 +403,8 @@ class _Forms:
             yield PARTS, "", f"{kernel.routine} reads the right factor's steps of k in a row, and each column is a panel"
         if kernel.together > 1 and c.right.row_stride != kernel.together * c.columns:
             yield PARTS, "", f"{kernel.routine} reads rows of {kernel.together} steps of k without gaps"
+        if c.asks_ahead and not kernel.asking:
+            yield PARTS, "", f"{kernel.routine} asks for nothing ahead"
         if not kernel.along and c.columns & (c.columns - 1):
             yield PARTS, "", f"{kernel.routine} reads panels of whole vectors: expected a power of two columns, found {c.columns}"
         if not kernel.along and c.out.column_stride != 1:

@@ -238,7 +238,8 @@ class Nests:
     def scan(self, nest: Nest, f: FoldStep, nodes: list[Array], points: Points) -> None:
         """Along the scan's loop each iteration's result starts from the one before; along a reduction's it does not."""
         (scan,) = [x.variable for x in nest.loops if x.kind is LoopKind.SCAN]
-        if any(x.kind is LoopKind.REDUCTION for x in nest.loops) or len(f.nodes) != 1 or f.carried or len(f.inits) != 1:
+        alone = not any(x.kind is LoopKind.REDUCTION for x in nest.loops) and not f.carried
+        if not alone or (len(f.nodes), len(f.inits), f.products) != (1, 1, 1):
             raise Misuse("a scan folds one value from its start, in no other reduction")
         lanes = [points[x.variable] for x in nest.loops if x.variable is not scan]
         where = numbered(lanes, count_of(points))

@@ -159,18 +159,26 @@ def test_panels_that_overlap_do_not_run() -> None:
         is_right(wrong)
 
 
-def test_panels_that_vectors_do_not_fill_do_not_run() -> None:
-    """One column more ended in a ValueError of the micro-kernel's."""
+@pytest.mark.parametrize("fields", [{"columns": 33}, {"asks_ahead": True}], ids=["part of a vector", "what is asked for ahead"])
+def test_what_a_micro_kernel_does_not_do_is_refused_by_name(fields: dict[str, Any]) -> None:
+    """Both ended in errors of the code's own: a ValueError of the micro-kernel's, a kernel that cannot be written."""
     made = planned(programs.BYTES)
     (f,) = made.fusions
     phases = tuple(
-        replace(p, steps=tuple(replace(s, columns=s.columns + 1) if isinstance(s, Contract) else s for s in p.steps))
+        replace(p, steps=tuple(replace(s, **fields) if isinstance(s, Contract) else s for s in p.steps))
         for p in f.schedule.phases
     )
     wrong = tiling.with_schedule(made, f.name, replace(f.schedule, phases=phases))
     assert {o.name for o in tiling.prove(wrong).refuted} == {"formed"}
     with pytest.warns(WrongScheduleWarning, match="formed"):
         assert kernel_faults_told(wrong) == []
+
+
+def test_a_result_without_a_value_is_refused_by_name() -> None:
+    (f,) = planned(ROWS).fusions
+    (result,) = f.schedule.buffers_in(tiling.Scope.RESULT)
+    buffers = tuple(replace(b, value=None) if b is result else b for b in f.schedule.buffers)
+    assert any("it is the memory of a value, and names none" in x for x in faults(replace(f.schedule, buffers=buffers)))
 
 
 def test_the_planners_own_loops_put_back_are_no_edit() -> None:
