@@ -203,7 +203,7 @@ class Group:
     def __init__(self, kind: str, count: int, names: list[str], grows: int = 1) -> None:
         self.kind, self.count = kind, count
         numbers = ["--count", str(count), "--grows", str(grows)]
-        command = [sys.executable, "-m", "benchmarks.mesh", "--worker", kind, *numbers, *names]
+        command = [sys.executable, "-P", "-m", "benchmarks.mesh", "--worker", kind, *numbers, *names]
         if kind == "mpi":
             mpiexec = str(pathlib.Path(sys.executable).parent / "mpiexec")
             command = [mpiexec, "-launcher", "fork", "-localhost", "127.0.0.1", "-n", str(count), *command]

@@ -28,11 +28,11 @@ class Machine:
 
     vector_bytes          bytes of a vector register
     fma_per_cycle         vector fused multiply-adds that start in a cycle
-    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI
     l1_bytes, l2_bytes    a core's own caches; `l3_bytes` is what all cores share
     *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
     excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
+    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI
 
     Raises ValueError, which names the field, for a number that no machine has.
 
@@ -46,7 +46,6 @@ class Machine:
     vector_bytes: int = 32
     vector_registers: int = 16
     fma_per_cycle: int = 2
-    byte_products: int = 1
     hertz: float = 3.0e9
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
@@ -57,6 +56,7 @@ class Machine:
     memory_bytes_per_second: float = 40e9
     launch_seconds: float = 5e-6
     excess_precision: bool = False
+    byte_products: int = 1
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():

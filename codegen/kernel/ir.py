@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hlo.display import as_text
-
 __all__ = [
     "Assign",
     "Augment",
@@ -239,10 +237,6 @@ class Kernel:
     words: str | None = None
     name: str = "kernel"
     bounds: tuple[str, ...] = ("begin", "end")
-
-    def __str__(self) -> str:
-        """The kernel as numba source."""
-        return as_text(self)
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:

@@ -34,7 +34,6 @@ from codegen.kernel.ir import (
     Unary,
     While,
 )
-from hlo.display import as_text
 
 __all__ = ["expression_source", "print_numba", "statement_lines"]
 
@@ -76,7 +75,7 @@ def print_numba(kernel: Kernel) -> str:
     return "\n".join([*lines, ""])
 
 
-as_text.register(Kernel, print_numba)
+Kernel.__str__ = print_numba  # type: ignore[method-assign, assignment]
 
 
 def described(p: Parameter) -> str:

@@ -51,6 +51,17 @@ def mesh_picture(made: Partitioned) -> Any:
     """The tiles of arguments and results with the processes that hold them, and a table of what each sends to each.
 
     Raises PictureError for more processes than can be told apart.
+
+    >>> import hlo
+    >>> from tiling.mesh.partition import partition
+    >>> made = partition(hlo.parse('''module { sdy.mesh @m = <["x"=2]>
+    ...   func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> tensor<f32> {
+    ...     %z = stablehlo.constant dense<0.0> : tensor<f32>
+    ...     %s = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0]
+    ...       : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    ...     return %s : tensor<f32> } }'''))
+    >>> bytes_between(made.module, 2).tolist()  # the table beside the tiles
+    [[0, 4], [4, 0]]
     """
     n = made.mesh.size
     if n > _MOST_PROCESSES:

@@ -43,6 +43,8 @@ from tiling.program.run_in_strips import is_strip_loop
 
 __all__ = ["Supports", "all_ops", "plan"]
 
+NEARLY = 1.01  # estimates as near as this are alike: then the plan that moves less memory is taken
+
 
 def all_ops(op: Op) -> Declined | None:
     """What `plan` asks by default: every op that has maps is planned."""
@@ -426,8 +428,9 @@ class Planner:
         reason = f"{found.estimate.figure(cost)} together, {found.estimate.figure(apart)} apart"
         traffic = f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
         reason += f"; {traffic}" if traffic != reason else ""  # (a model may count just these bytes)
-        self.decisions.append(Decision(me, name, cost <= apart, reason, cost, apart))
-        if cost > apart:
+        is_worth_it = cost <= apart * (NEARLY if found.estimate.memory_bytes < bytes_apart else 1.0)
+        self.decisions.append(Decision(me, name, is_worth_it, reason, cost, apart))
+        if not is_worth_it:
             return False
         self.replace(together, found)
         return True

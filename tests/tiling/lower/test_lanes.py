@@ -89,18 +89,3 @@ def test_channels_that_share_an_image_are_no_lanes() -> None:
     arrays = [rng.integers(-8, 9, v.shape).astype(np.float32) for v in module.entry.arguments]
     (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
     np.testing.assert_array_equal(found, expected)
-
-
-def test_groups_of_several_channels_are_no_lanes() -> None:
-    """Their columns read one channel several times: the gradient of such a layer took twice as long as by products."""
-    module = hlo.parse("""func.func @main(%x: tensor<4x14x14x128xf32>, %v: tensor<3x3x4x128xf32>) -> tensor<4x28x28x128xf32> {
-      %a = stablehlo.reshape %v : (tensor<3x3x4x128xf32>) -> tensor<3x3x4x32x4xf32>
-      %b = stablehlo.transpose %a, dims = [0, 1, 3, 2, 4] : (tensor<3x3x4x32x4xf32>) -> tensor<3x3x32x4x4xf32>
-      %c = stablehlo.reshape %b : (tensor<3x3x32x4x4xf32>) -> tensor<3x3x128x4xf32>
-      %w = stablehlo.reverse %c, dims = [0, 1] : tensor<3x3x128x4xf32>
-      %r = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, o, i]->[b, 0, 1, f],
-        window = {pad = [[2, 1], [2, 1]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 32 : i64}
-        : (tensor<4x14x14x128xf32>, tensor<3x3x128x4xf32>) -> tensor<4x28x28x128xf32>
-      return %r : tensor<4x28x28x128xf32> }""")
-    for machine in ("avx2", "avx512"):
-        assert not [b.name for b in schedule_of(module, machine).buffers if "kernel" in b.name]
