@@ -197,6 +197,10 @@ class _Forms:
             Measure: partial(self._measure, phase=phase), Sequential: partial(self._sequential, phase=phase),
             MatrixStep: self._matrices,
         }  # fmt: skip
+        for x in () if isinstance(step, Nest) else own_loops(step):
+            if x.together != 1:
+                found = f"{x.together} iterations of {x.variable} are written as one"
+                yield MARKS, "", f"{found}: expected a nest, found {type(step).__name__}"
         yield from forms[type(step)](step, known)
 
     # ------------------------------------------------------------ names

@@ -113,6 +113,29 @@ def test_a_mark_that_no_kernel_has_is_refused_by_name(name: str) -> None:
         is_right(bad)
 
 
+@pytest.mark.parametrize("together", [0, 2])
+def test_marks_stand_on_loops_of_nests_alone(together: int) -> None:
+    """A loop around a product was marked, and nothing asked: its blocks would have been left out."""
+    made = planned("""func.func @main(%a: tensor<6x32x48xf32>, %b: tensor<6x48x64xf32>) -> tensor<6x32x64xf32> {
+      %0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+        : (tensor<6x32x48xf32>, tensor<6x48x64xf32>) -> tensor<6x32x64xf32>
+      return %0 : tensor<6x32x64xf32> }""")
+    (f,) = made.fusions
+    marked = 0
+
+    def change(s: Any) -> Any:
+        nonlocal marked
+        if not isinstance(s, Contract) or not s.loops:
+            return s
+        marked += 1
+        return replace(s, loops=(replace(s.loops[0], together=together), *s.loops[1:]))
+
+    phases = tuple([replace(p, steps=tuple(map(change, p.steps))) for p in f.schedule.phases])
+    bad = replace(f.schedule, phases=phases)
+    assert marked and any(x.startswith("marks hold") for x in faults(bad))
+    assert {o.name for o in tiling.prove(tiling.with_schedule(made, f.name, bad)).refuted} == {"formed"}
+
+
 @pytest.mark.parametrize(("text", "change"), [
     (COLUMNS, across(2)), (COLUMNS, across(3)), (COLUMNS, across(5)), (LARGEST, looking),
 ], ids=["two rows", "three rows", "five rows", "two looks"])  # fmt: skip
