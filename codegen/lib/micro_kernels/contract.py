@@ -533,6 +533,8 @@ def is_written_out(kinds: Any) -> bool:
     elements = {k.dtype for k in kinds if isinstance(k, Buf)}
     steps = [k for at, k in enumerate(kinds) if at > 2 and k is not types.boolean and not isinstance(kinds[at - 1], Buf)]
     known = all(isinstance(k, types.Literal | Buf) for k in steps)
+    if not all(isinstance(k, types.IntegerLiteral) for k in kinds[:3]):  # few steps of k leave loops over rows to be seen through
+        known = known and (not isinstance(kinds[2], types.IntegerLiteral) or kinds[2].literal_value > SHORT)
     return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
 
 
