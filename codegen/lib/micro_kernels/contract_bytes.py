@@ -109,13 +109,10 @@ class ByteDots:
         return total
 
 
-def _has(*features: str) -> bool:
-    return set(features) <= {f[1:] for f in current_target().features.split(",") if f.startswith("+")}
-
-
 def dot_instruction(lanes: int) -> str | None:
     """LLVM's name of what sums the products of four bytes in each of so many lanes, where the target has it."""
-    if lanes not in (4, 8, 16) or not (_has("avx512vnni", *["avx512vl"][: lanes < 16]) or (lanes < 16 and _has("avxvnni"))):
+    target = current_target()
+    if lanes not in (4, 8, 16) or lanes > target.lanes(4) or target.byte_products != 4:
         return None
     return f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
 
@@ -124,7 +121,7 @@ def pair_instruction(lanes: int) -> str | None:
     """The same for two products of 16 bits."""
     names = {4: ("sse2", "sse2.pmadd.wd"), 8: ("avx2", "avx2.pmadd.wd"), 16: ("avx512bw", "avx512.pmaddw.d.512")}
     feature, name = names.get(lanes, ("", ""))
-    return f"llvm.x86.{name}" if name and _has(feature) else None
+    return f"llvm.x86.{name}" if name and f"+{feature}" in current_target().features.split(",") else None
 
 
 def _opaque(b: Any, vector: Any, pointer: Any) -> Any:
