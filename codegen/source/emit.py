@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from codegen.kernel.ir import Kernel, Parameter
 from codegen.kernel.parse import parse_lines
@@ -136,36 +138,16 @@ class PhaseEmitter(PhaseWriter):
             self._step(step_)
 
     def _step(self, step: Step) -> None:
-        if isinstance(step, Sequential):
-            self._sequential(step)
-        elif isinstance(step, Contract):
-            emit_contraction(self, step, self._nest)
-        elif isinstance(step, Nest):
-            self._nest(step)
-        elif isinstance(step, Turn):
-            self._turn(step)
-        elif isinstance(step, Measure):
-            self._measure(step)
-        elif isinstance(step, Transform):
-            emit_transform(self, step)
-        elif isinstance(step, MatrixStep):
-            emit_matrices(self, step)
-        elif isinstance(step, Ordering):
-            self.read.update(step.targets)
-            emit_ordering(self, step)
-        elif isinstance(step, Scatter):
-            self.read.update(step.targets)
-            scatter = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
-            # One update of one element has no loop.
-            span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
-            scatter.write([(Segment(*span, (), ()), scatter_body(scatter, step))])
-        elif isinstance(step, Selection):
-            self.read.update((step.target, step.operand))
-            windows = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
-            upper = step.loops[-1].upper if step.loops else Const(0)
-            windows.write([(Segment(Const(0), upper, (), ()), selection_body(windows, step))])
-        else:
-            raise TypeError(f"no step: {type(step).__name__}")
+        _STEPS[type(step)](self, step)
+
+    def _places(
+        self, step: Scatter | Selection, body: Callable[[NestEmitter, Any], list[str]], changed: Sequence[Buffer]
+    ) -> None:
+        """Updates at places that values name; one of a single element has no loop."""
+        self.read.update(changed)
+        updates = NestEmitter(self, Nest(step.loops, ahead=step.ahead))
+        span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
+        updates.write([(Segment(*span, (), ()), body(updates, step))])
 
     def _nest(self, nest: Nest) -> None:
         NestEmitter(self, nest).run()
@@ -205,3 +187,17 @@ class PhaseEmitter(PhaseWriter):
             f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
             f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
         )
+
+
+_STEPS: dict[type, Callable[[PhaseEmitter, Any], None]] = {
+    Sequential: PhaseEmitter._sequential,
+    Nest: PhaseEmitter._nest,
+    Turn: PhaseEmitter._turn,
+    Measure: PhaseEmitter._measure,
+    Contract: lambda phase, s: emit_contraction(phase, s, phase._nest),
+    Transform: emit_transform,
+    MatrixStep: emit_matrices,
+    Ordering: emit_ordering,
+    Scatter: lambda phase, s: phase._places(s, scatter_body, s.targets),
+    Selection: lambda phase, s: phase._places(s, selection_body, (s.target, s.operand)),
+}

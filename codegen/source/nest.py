@@ -17,7 +17,7 @@ from codegen.source.writer import NotCompilable, Writer
 from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
-from indexing.expr import EVERYTHING, Const, Expr, Var, interval
+from indexing.expr import EVERYTHING, Const, Expr, Var, interval, within
 from tiling.loops.affine import reads_long_runs
 from tiling.loops.element_ir import (
     Apply,
@@ -297,25 +297,16 @@ class NestEmitter:
         self.branches += 1
         branches = []
         for node in (n.then, n.otherwise):
-            self.lines = [[] for _ in outer_lines]
-            # Everything inside the branch stays inside the branch.
             lines: list[str] = []
-            self.lines = [lines for _ in outer_lines]
+            self.lines = [lines for _ in outer_lines]  # everything inside the branch stays inside the branch
             text = self.number(node, at)
             branches.append([*lines, f"{name} = {text}"])
             self.text = dict(outer_text)
             self.phase.variables = dict(outer_names)
         self.lines = outer_lines
         self.branches -= 1
-        block = Writer()
-        block.line(f"if {self._conditions(n.conditions)}:")
-        block.depth = 1
-        block.extend(branches[0])
-        block.depth = 0
-        block.line("else:")
-        block.depth = 1
-        block.extend(branches[1])
-        self.lines[at] += block.lines
+        then, otherwise = ([f"    {line}" for line in lines] for lines in branches)
+        self.lines[at] += [f"if {self._conditions(n.conditions)}:", *then, "else:", *otherwise]
         return name
 
     def _runtime(self, r: Runtime) -> bool:
@@ -334,21 +325,18 @@ class NestEmitter:
         return f"min(max({place_source(text, element_name(r.node))}, {r.lower}), {r.upper})"
 
     def _conditions(self, conditions: Sequence[Condition]) -> str:
-        tests = []
-        for c in conditions:
-            e = self.phase.expr(c.expression)
-            if c.lower == c.upper:
-                tests.append(f"{e} == {c.lower}")
-            elif c.upper >= EVERYTHING.upper:
-                tests.append(f"{e} >= {c.lower}")
-            elif c.lower <= EVERYTHING.lower:
-                tests.append(f"{e} <= {c.upper}")
-            else:
-                tests.append(f"{c.lower} <= {e} <= {c.upper}")
-        return " and ".join(tests)
+        return " and ".join(_test(self.phase.expr(c.expression), c.lower, c.upper) for c in conditions)
 
     def _number_type(self, element: ElementType) -> str:
         found = number_type(element)
         if isinstance(found, Declined):
             raise NotCompilable(found.reason)
         return found
+
+
+def _test(e: str, lower: int, upper: int) -> str:
+    """The source of lower <= e <= upper, without an end that is beyond every index."""
+    if lower == upper:
+        return f"{e} == {lower}"
+    is_open = lower <= EVERYTHING.lower or upper >= EVERYTHING.upper
+    return within(e, lower, upper) if is_open else f"{lower} <= {e} <= {upper}"

@@ -38,6 +38,7 @@ class Key:
 
 def emit_ordering(phase: PhaseWriter, o: Ordering) -> None:
     """Writes one row's ordering into the task's loop."""
+    phase.read.update(o.targets)
     writer = _Ordering(phase, o)
     key = _key_of(o.op) if o.op.regions else Key(0, None, None, True)
     if o.places is not None and (o.kept <= MOST_SELECTED or (o.kept <= 4 * MOST_SELECTED and o.count >= LONG * o.kept)):

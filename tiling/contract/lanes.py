@@ -19,13 +19,14 @@ from math import prod
 
 from hlo.access import Condition
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, FloorDiv, Interval, Var, as_expr, simplify
+from indexing.expr import Const, Expr, FloorDiv, Var, as_expr, simplify
 from tiling.contract.operands import window_tile
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.loops.affine import step_along
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
-from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Scope, Step
+from tiling.loops.ir import Buffer, FoldStep, Loop, Nest, Phase, Scope, Step
 from tiling.loops.staging import row_major, stage_into
+from tiling.loops.variables import counted
 from tiling.passes.write_out_sums import MOST_OF_WINDOW, MOST_SIDE_BY_SIDE
 
 __all__ = ["lower_lanes"]
@@ -96,23 +97,22 @@ def _beside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     dimension = next(k for k, x in enumerate(c.loops) if x is columns)
     whole, extent = c.index[dimension], c.stage.values[0].shape[dimension]
     tag = c.names.stage(c.stage) + c.suffix
-    j = Var(f"j_{tag}")
-    c.ranges[j] = Interval(0, extent - 1)
-    renaming: dict[Var, Expr] = {columns.variable: simplify(j - (whole - columns.variable), c.ranges)}
+    across = counted(f"j_{tag}", extent, c.ranges)
+    renaming: dict[Var, Expr] = {columns.variable: simplify(across.variable - (whole - columns.variable), c.ranges)}
     window: list[Loop] = []
     for number, x in enumerate(c.depth):
-        v = Var(f"kp{number}_{tag}")
-        c.ranges[v] = Interval(0, x.extent - 1)
-        renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
+        own = counted(f"kp{number}_{tag}", x.extent, c.ranges)
+        renaming[x.variable] = as_expr(own.variable) if x.extent > 1 else Const(0)
         if x.extent > 1:
-            window.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+            window.append(own)
     moved = Renamer(renaming, c.ranges, {}).node(node)
-    if node_variables(moved, {}) - {j, *(x.variable for x in window)}:
+    loops = (*window, across)
+    if not node_variables(moved, {}) <= {x.variable for x in loops}:
         return None  # of a tile: the index was divided by a tile's size
     source = node.buffer or c.buffers[node.value]
-    layout = row_major(source.element, [*((as_expr(x.variable), x.extent) for x in window), (as_expr(j), extent)])
+    layout = row_major(source.element, [(as_expr(x.variable), x.extent) for x in loops])
     buffer = layout.buffer(c.names.scratch(c.stage.values[0], "kernel" + c.suffix), Scope.SHARED)
-    nest = stage_into(buffer, layout, [Loop(j, Const(0), Const(extent - 1), extent, LoopKind.PARALLEL)], moved)
+    nest = stage_into(buffer, layout, [across], moved)
     ahead = Phase(tuple((x.variable, x.extent) for x in window), (nest,))
     index = (*(as_expr(x.variable) for x in c.depth if x.extent > 1), whole)
     return _Read(Load(node.value, index, buffer), (), (ahead,), (buffer,))

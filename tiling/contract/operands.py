@@ -20,6 +20,7 @@ from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
 from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Step
 from tiling.loops.staging import row_major, stage_into
+from tiling.loops.variables import counted
 
 __all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "window_tile"]
 
@@ -160,7 +161,4 @@ def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interva
     size = next(iter(sizes))
     if loop.extent % size or loop.extent == size:
         return None
-    count = loop.extent // size
-    g, j = Var(f"g{loop.variable.name}"), Var(f"j{loop.variable.name}")
-    ranges.update({g: Interval(0, count - 1), j: Interval(0, size - 1)})
-    return Loop(g, Const(0), Const(count - 1), count), Loop(j, Const(0), Const(size - 1), size)
+    return counted(f"g{loop.variable.name}", loop.extent // size, ranges), counted(f"j{loop.variable.name}", size, ranges)

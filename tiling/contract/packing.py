@@ -18,6 +18,7 @@ from tiling.loops.affine import address, linear, when
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, Scalar, all_nodes, loads, node_variables
 from tiling.loops.ir import Loop, LoopKind, Nest, Phase, Scope, Store
 from tiling.loops.staging import Along, Layout, blocks, panels, row_major, stage_into, turn_of
+from tiling.loops.variables import counted
 
 __all__ = ["Packing"]
 
@@ -132,10 +133,9 @@ class Packing(Roles):
     def _flat_depth(self, node: Node) -> tuple[tuple[Loop, ...], Along, Node]:
         """As `_block_of`, with one loop for all of k: zeros fill up the last group of steps."""
         c, filled = self.c, self.filled
-        k = Var(f"kf_{self.tag}_left")
-        c.ranges[k] = Interval(0, filled - 1)
-        moved = Renamer(self._depth_index(as_expr(k)), c.ranges, {}).node(node)
-        return (Loop(k, Const(0), Const(filled - 1), filled),), (as_expr(k), filled), self._or_zero(moved, as_expr(k))
+        loop = counted(f"kf_{self.tag}_left", filled, c.ranges)
+        k = as_expr(loop.variable)
+        return (loop,), (k, filled), self._or_zero(Renamer(self._depth_index(k), c.ranges, {}).node(node), k)
 
     def _block_of(self, node: Node) -> tuple[tuple[Loop, ...], Along, Node]:
         """(loops, place counted in rows of k, node) of an operand over one block of k."""
@@ -268,17 +268,15 @@ class Packing(Roles):
         c, together = self.c, self.kernel.together
         runs: list[Loop] = []
         if together > 1:
-            q, groups = Var(f"q_{self.tag}"), self.filled // together
-            c.ranges[q] = Interval(0, groups - 1)
-            places = [q * together + part for part in range(together)]
-            return [Loop(q, Const(0), Const(groups - 1), groups)], [(e, self._depth_index(e)) for e in places]
+            groups = counted(f"q_{self.tag}", self.filled // together, c.ranges)
+            places = [groups.variable * together + part for part in range(together)]
+            return [groups], [(e, self._depth_index(e)) for e in places]
         renaming: dict[Var, Expr] = {}
         for number, x in enumerate(self.depth_loops):
-            v = Var(f"kp{number}_{self.tag}")
-            c.ranges[v] = Interval(0, x.extent - 1)
-            renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
+            moved = counted(f"kp{number}_{self.tag}", x.extent, c.ranges)
+            renaming[x.variable] = as_expr(moved.variable) if x.extent > 1 else Const(0)
             if x.extent > 1:
-                runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+                runs.append(moved)
         return runs, [(substitute(self._flat(), renaming), renaming)]
 
     def _panels(self) -> _Panels:

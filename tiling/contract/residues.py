@@ -24,6 +24,7 @@ from tiling.loops.domains.split_domain import Part, Rewriting, residue_class
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
 from tiling.loops.staging import row_major, stage_into
+from tiling.loops.variables import counted
 
 __all__ = ["Residues", "alike", "holes_in", "residues_of"]
 
@@ -151,10 +152,8 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
     tag = c.names.stage(c.stage)
     around, index = [], []
     for k, (start, n) in enumerate(zip(lows, sizes, strict=True)):
-        v = Var(f"w{k}_{tag}")
-        c.ranges[v] = Interval(0, n - 1)
-        around.append(Loop(v, Const(0), Const(n - 1), n))
-        index.append(simplify(start + v, c.ranges))
+        around.append(counted(f"w{k}_{tag}", n, c.ranges))
+        index.append(simplify(start + around[-1].variable, c.ranges))
     layout = row_major(element, list(zip(index, sizes, strict=True)), lows)
     layout = layout.with_rows_apart(c.machine.lanes(element.itemsize_bytes))
     tile = layout.buffer(c.names.scratch(c.stage.values[0], "window"), Scope.THREAD)
@@ -190,19 +189,15 @@ def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residue
     renaming: dict[Var, Expr] = {}
     loops: list[Loop] = []
     for k in moving:
-        v = Var(f"n{k}_{tag}_copy")
-        c.ranges[v] = Interval(0, shape[k] - 1)
-        renaming[c.loops[k].variable] = simplify(v - (index[k] - c.loops[k].variable), c.ranges)
-        loops.append(Loop(v, Const(0), Const(shape[k] - 1), shape[k]))
+        loops.append(counted(f"n{k}_{tag}_copy", shape[k], c.ranges))
+        renaming[c.loops[k].variable] = simplify(loops[-1].variable - (index[k] - c.loops[k].variable), c.ranges)
     depth: list[Loop] = []
     # The window's loops outside of the channels': rows of a residue then lie as near each other as they can.
     split = {v for h in holes_in(c.nodes) for v in h.expression.variables}
     summed = sorted(c.depth, key=lambda x: x.variable not in split)
     for number, x in enumerate(summed):
-        v = Var(f"k{number}_{tag}_copy")
-        c.ranges[v] = Interval(0, x.extent - 1)
-        renaming[x.variable] = as_expr(v)
-        depth.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
+        depth.append(counted(f"k{number}_{tag}_copy", x.extent, c.ranges))
+        renaming[x.variable] = as_expr(depth[-1].variable)
     copied = Renamer(renaming, c.ranges, {}).node(node)
     own = {x.variable for x in (*depth, *loops)}
     if not own.issuperset(node_variables(copied, {})) or prod(x.extent for x in loops[-1:]) < c.machine.lanes(4):

@@ -20,6 +20,7 @@ from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Phase, Scope, Step
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
+from tiling.loops.variables import counted
 from tiling.machine import Machine
 
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
@@ -113,9 +114,8 @@ class Roles:
             goes_on = self.out_steps[x.variable] == steps[x.variable] == n.extent and steps[n.variable] == 1
             if not goes_on or abs(steps[depth[-1]]) * place.buffer.element.itemsize_bytes > DIRECT_ROW_BYTES:
                 continue
-            v = Var(f"m{n.variable.name}")
-            c.ranges[v] = Interval(0, x.extent * n.extent - 1)
-            both = Loop(v, Const(0), Const(x.extent * n.extent - 1), x.extent * n.extent)
+            both = counted(f"m{n.variable.name}", x.extent * n.extent, c.ranges)
+            v = both.variable
             rename = Renamer({x.variable: v // n.extent, n.variable: v % n.extent}, c.ranges, {})
             self.column_dimensions = self._dimensions(n)
             self.loops = tuple(both if y is n else y for y in self.loops if y is not x)
@@ -171,10 +171,9 @@ class Roles:
 
     def _single(self, role: str) -> Loop:
         """A loop of one iteration, for a side that has no loop of its own."""
-        v = Var(f"one_{role}_{self.tag}")
-        self.c.ranges[v] = Interval(0, 0)
-        self.out_steps[v] = 0
-        return Loop(v, Const(0), Const(0), 1)
+        loop = counted(f"one_{role}_{self.tag}", 1, self.c.ranges)
+        self.out_steps[loop.variable] = 0
+        return loop
 
     def _better_columns(self, alone: Sequence[Sequence[Loop]], columns: Sequence[Loop]) -> Loop | None:
         """The columns where the result is not consecutive along them, or along too few: its sums are put into place afterwards.
@@ -252,10 +251,8 @@ class Roles:
             steps.append([place.steps[v] for v in variables])
         if not steps or any(s[k] != s[k + 1] * loops[k + 1].extent for s in steps for k in range(len(loops) - 1)):
             return
-        v = Var(f"kf_{self.tag}")
-        c.ranges[v] = Interval(0, self.depth - 1)
-        self.flat = self._depth_index(as_expr(v))
-        self.depth_loops = (Loop(v, Const(0), Const(self.depth - 1), self.depth, LoopKind.REDUCTION),)
+        self.depth_loops = (counted(f"kf_{self.tag}", self.depth, c.ranges, LoopKind.REDUCTION),)
+        self.flat = self._depth_index(as_expr(self.depth_loops[0].variable))
         rename = Renamer(self.flat, c.ranges, {})
         self.left, self.right = rename.node(self.left), rename.node(self.right)
 

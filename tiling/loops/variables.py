@@ -1,10 +1,11 @@
-"""Variables that passes add to a schedule."""
+"""Variables that lowering and passes add to a schedule, and loops over them."""
 
 from __future__ import annotations
 
-from indexing.expr import Interval, Var
+from indexing.expr import Const, Expr, Interval, Var
+from tiling.loops.nest import Loop, LoopKind
 
-__all__ = ["new_variable"]
+__all__ = ["counted", "new_variable"]
 
 
 def new_variable(name: str, span: Interval, ranges: dict[Var, Interval]) -> Var:
@@ -19,3 +20,17 @@ def new_variable(name: str, span: Interval, ranges: dict[Var, Interval]) -> Var:
         count += 1
         v = Var(f"{name}_{count}")
     return v
+
+
+def counted(
+    name: str, extent: int, ranges: dict[Var, Interval], kind: LoopKind = LoopKind.PARALLEL, last: Expr | None = None
+) -> Loop:
+    """The loop over [0, extent - 1], or up to `last` below that, whose variable of that name is added to `ranges`.
+
+    >>> ranges: dict[Var, Interval] = {}
+    >>> print(counted("i", 8, ranges), *ranges.values())
+    for i in [0, 7] [0, 7]
+    """
+    v = Var(name)
+    ranges[v] = Interval(0, max(extent - 1, 0))
+    return Loop(v, Const(0), Const(extent - 1) if last is None else last, extent, kind)

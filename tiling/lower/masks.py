@@ -21,7 +21,7 @@ from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import SumOfProducts
 from hlo.types import ElementType
-from indexing.expr import Const, Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
+from indexing.expr import Expr, Interval, Var, evaluate, interval, maximum, minimum, simplify, substitute
 from tiling.elements.ranges import greatest_of
 from tiling.loops.affine import linear, never_empty, when
 from tiling.loops.buffers import make_buffer
@@ -29,6 +29,7 @@ from tiling.loops.domains.conditions import bounds_by, translated
 from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.loops.names import Names
+from tiling.loops.variables import counted
 from tiling.lower.member import Member
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, Sheet, inputs_of
 from tiling.passes.write_out_sums import is_window_over_an_edge
@@ -332,9 +333,7 @@ class Masks:
         self.is_used = True
         made: list[Step] = []
         for steps, last, name in ((tame, self.flag - 1, "once"), (otherwise, -1 * self.flag, "instead")):
-            v = Var(f"{name}_{self.flag}{tag}")
-            self.ranges[v] = Interval(0, 0)
-            once = Loop(v, Const(0), last, 1)
+            once = counted(f"{name}_{self.flag}{tag}", 1, self.ranges, last=last)
             made += [replace(s, loops=(once, *s.loops)) for s in steps if isinstance(s, (Nest, Contract))]
         return made
 

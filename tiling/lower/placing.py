@@ -21,6 +21,7 @@ from tiling.loops.ir import Loop, LoopKind
 from tiling.loops.names import Names, StageMaps
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage, is_inlinable
+from tiling.loops.variables import counted
 from tiling.lower.member import Member
 from tiling.machine import Machine
 
@@ -183,18 +184,15 @@ class Placing:
         tag = self.names.stage(plan.stage)
         loops, index = [], []
         for k, span in enumerate(box):
-            v = Var(f"i{k}_{tag}")
-            self.ranges[v] = Interval(0, max(span.size - 1, 0))
-            loops.append(Loop(v, Const(0), span.last_local(self.ranges), span.size))
-            index.append(simplify(span.lower + v, self.ranges))
+            loops.append(counted(f"i{k}_{tag}", span.size, self.ranges, last=span.last_local(self.ranges)))
+            index.append(simplify(span.lower + loops[-1].variable, self.ranges))
         plan.loops, plan.index = tuple(loops), tuple(index)
         reduction: list[Loop] = []
 
         def provide(size: int) -> Expr:
-            r, span = Var(f"r{len(reduction)}_{tag}"), self.reduction_span(plan, len(reduction), size)
-            self.ranges[r] = Interval(0, max(span.size - 1, 0))
-            reduction.append(Loop(r, Const(0), span.last_local(self.ranges), span.size, LoopKind.REDUCTION))
-            return span.lower + r
+            span, name = self.reduction_span(plan, len(reduction), size), f"r{len(reduction)}_{tag}"
+            reduction.append(counted(name, span.size, self.ranges, LoopKind.REDUCTION, span.last_local(self.ranges)))
+            return span.lower + reduction[-1].variable
 
         nodes = self._elements(plan.stage, plan.index, provide, builder)
         plan.reduction = tuple(reduction)

@@ -18,7 +18,7 @@ from typing import Protocol
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
-from indexing.expr import Const, Expr, Interval, Var, as_expr
+from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.monoids import monoid_of
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Box, Span, full_box, hull
@@ -27,6 +27,7 @@ from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Step
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names, StageMaps
 from tiling.loops.stage import Stage
+from tiling.loops.variables import counted
 from tiling.lower.member import Member
 from tiling.passes.rfactor import Factored, part_buffers, rfactor
 
@@ -253,10 +254,8 @@ def last_steps(lowering: Lowering, m: Member) -> list[Step]:
     if m.part is None or lowering.parts is None:
         return []
     pieces = lowering.parts.pieces
-    c = Var(f"c_{lowering.names.stage(m.stage)}")
-    lowering.ranges[c] = Interval(0, pieces - 1)
-    over = Loop(c, Const(0), Const(pieces - 1), pieces, LoopKind.REDUCTION)
-    whole = _factored(m, as_expr(c), (lowering.buffers[m.stage.values[0]],)).whole
+    over = counted(f"c_{lowering.names.stage(m.stage)}", pieces, lowering.ranges, LoopKind.REDUCTION)
+    whole = _factored(m, as_expr(over.variable), (lowering.buffers[m.stage.values[0]],)).whole
     return [Nest((*m.loops, over), folds=(whole,))]
 
 

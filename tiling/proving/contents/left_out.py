@@ -19,7 +19,7 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.exact.isl import to_isl
-from indexing.expr import Const, Expr, Interval, Var
+from indexing.expr import Expr, Interval, Var
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.elements.build import ElementBuilder
 from tiling.elements.factors import without_repeats
@@ -29,6 +29,7 @@ from tiling.loops.domains.guards import guarded_loads
 from tiling.loops.element_ir import has_runtimes, loads
 from tiling.loops.ir import Contract, Loop, LoopKind, Measure, Nest, Schedule, Scope
 from tiling.loops.stage import Stage
+from tiling.loops.variables import counted
 from tiling.lower.member import Member
 from tiling.lower.neutral import Analysis, Reading
 from tiling.proving.relations import guard_set
@@ -99,17 +100,13 @@ class LeftOut:
         name = f"{len(self.members)}_whole"
         loops = []
         for k, n in enumerate(v.shape):
-            x = Var(f"i{k}_{name}")
-            self.ranges[x] = Interval(0, max(n - 1, 0))
-            loops.append(Loop(x, Const(0), Const(n - 1), n))
+            loops.append(counted(f"i{k}_{name}", n, self.ranges))
         m.loops, m.index = tuple(loops), tuple(x.variable for x in loops)
         reduction: list[Loop] = []
 
         def provide(size: int) -> Expr:
-            r = Var(f"r{len(reduction)}_{name}")
-            self.ranges[r] = Interval(0, max(size - 1, 0))
-            reduction.append(Loop(r, Const(0), Const(size - 1), size, LoopKind.REDUCTION))
-            return r
+            reduction.append(counted(f"r{len(reduction)}_{name}", size, self.ranges, LoopKind.REDUCTION))
+            return reduction[-1].variable
 
         semantics = op.definition.semantics
         is_fold = isinstance(semantics, Fold)
