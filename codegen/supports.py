@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from codegen.source.scalars import SCALAR_CODE, WITHOUT_CODE, number_type, scalar_source
+from codegen.source.scalars import SCALAR_CODE, WITHOUT_CODE, scalar_source
 from hlo.errors import Declined
 from hlo.foreign import is_known
 from hlo.module import Op
@@ -35,9 +35,6 @@ def supports(op: Op) -> Declined | None:
                 return Declined(f"{v.type} is no tensor")
             if not isinstance(v.type.element, ElementType):
                 return Declined(f"{v.type} is quantized")
-            number = number_type(v.type.element)
-            if isinstance(number, Declined):
-                return number
         semantics = inner.definition.semantics
         if isinstance(semantics, Move):
             source, goal = inner.operands[0].tensor.element, inner.results[0].tensor.element

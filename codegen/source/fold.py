@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source, number_type, scalar_source
+from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source, scalar_source
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
@@ -70,9 +70,6 @@ def fold_source(
         element = v.tensor.element
         if not isinstance(element, ElementType):
             return Declined(f"a reduction of {v.type}")
-        number = number_type(element)
-        if isinstance(number, Declined):
-            return number
     simple = combined_function(body)
     if simple is not None and not is_rounded_each_step(simple, body.arguments[0].tensor.element):
         code, neutral = SCALAR_CODE[simple], _neutral_float(simple)
@@ -210,13 +207,6 @@ def _sum_of_products(f: FoldStep) -> FoldSource | Declined:
     if not isinstance(out, ElementType) or not all(isinstance(s, ElementType) for s in sources):
         return Declined("a contraction of quantized tensors")
     plain = [s for s in sources if isinstance(s, ElementType)]
-    kind = number_type(out)
-    for s in plain:
-        other = number_type(s)
-        if isinstance(other, Declined):
-            return other
-    if isinstance(kind, Declined):
-        return kind
 
     def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
         a, b = (convert_source(v, s, out) for v, s in zip(values, plain, strict=True))

@@ -9,7 +9,7 @@ from codegen.source.fold import FoldSource, fold_source
 from codegen.source.phase import PhaseWriter
 from codegen.source.prefetch import prefetch_lines
 from codegen.source.rows import joined, rows_of
-from codegen.source.scalars import constant_source, index_number, number_type, place_source, scalar_source
+from codegen.source.scalars import constant_source, index_number, place_source, scalar_source
 from codegen.source.scan import scan_body
 from codegen.source.two_looks import read_again, second_look
 from codegen.source.uses import unwritten, users_of
@@ -262,7 +262,6 @@ class NestEmitter:
                 self.phase.walked.add(buffer)
             return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
         if isinstance(n, Scalar):
-            self._number_type(n.element)
             return constant_source(n.value, n.element)
         if isinstance(n, IndexNode):
             bounds = interval(n.expression, self.phase.schedule.ranges)
@@ -326,12 +325,6 @@ class NestEmitter:
 
     def _conditions(self, conditions: Sequence[Condition]) -> str:
         return " and ".join(_test(self.phase.expr(c.expression), c.lower, c.upper) for c in conditions)
-
-    def _number_type(self, element: ElementType) -> str:
-        found = number_type(element)
-        if isinstance(found, Declined):
-            raise NotCompilable(found.reason)
-        return found
 
 
 def _test(e: str, lower: int, upper: int) -> str:

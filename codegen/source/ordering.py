@@ -146,7 +146,7 @@ class _Ordering:
             source = kind
         if source.is_float:
             element = f"to_int64({order_key_source(element, source)})"
-        elif source.is_integer and str(number_type(source)).startswith("uint32"):
+        elif source.is_integer and number_type(source) == "uint32":
             element = f"(to_int64({element}) - 2147483648)"
         else:
             element = f"to_int64({element})"
@@ -297,7 +297,7 @@ class _Ordering:
         element = self.at(source, "item")
         if source.element.is_float:
             return order_key_source(element, source.element)
-        if str(number_type(source.element)) == "uint32":
+        if number_type(source.element) == "uint32":
             return f"to_int32(to_int64({element}) - 2147483648)"
         return f"to_int32({element})"
 

@@ -44,7 +44,7 @@ _NUMBER_TYPES = {
 }
 
 
-def number_type(element: ElementType) -> str | Declined:
+def number_type(element: ElementType) -> str:
     """The type that generated code computes an element in, by its NumPy name."""
     return _NUMBER_TYPES[element.name]
 
@@ -347,10 +347,6 @@ def scalar_source(
     code = SCALAR_CODE.get(function)
     if code is None:
         return Declined(f"codegen.source.scalars has no rule for {function!r} ({op.name})")
-    for t in types:
-        number = number_type(t)
-        if isinstance(number, Declined):
-            return number
     if types and types[0].is_complex and not code.of_complex:
         return Declined(f"codegen.lib has no {function!r} of complex numbers")
     try:

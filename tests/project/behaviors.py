@@ -183,14 +183,15 @@ BEHAVIORS = (
         (
             "tiling/passes/prefetch_rows.py: -prefetch_rows_of_updates", "tiling/passes/read_rows_again.py",
             "tiling/passes/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
-            "tiling/passes/order_loops.py", "tiling/passes/merge_nests.py", "tiling/passes/each_nest.py",
+            "tiling/passes/order_loops.py: -LookedUp", "tiling/passes/merge_nests.py: -Skipping",
             "codegen/source/prefetch.py", "codegen/source/two_looks.py",
         ),
         (
             "tiling/loops/marks.py", "tiling/passes/prefetch_rows.py: prefetch_rows_of_updates",
-            "tiling/passes/write_out_sums.py: is_window_over_an_edge",
+            "tiling/passes/write_out_sums.py: is_window_over_an_edge", "tiling/passes/each_nest.py",
+            "tiling/passes/order_loops.py: LookedUp", "tiling/passes/merge_nests.py: Skipping",
         ),
-        "rules of marks; prefetches of updates; short folds written out over an edge",
+        "rewrites as passes that are printed, left out, proved and weighed from maps; rules of marks; prefetches of updates",
     ),
     Behavior(
         "from loops to LLVM's input: by text, now by data",
@@ -199,13 +200,23 @@ BEHAVIORS = (
             "codegen/emit.py", "codegen/nest.py",
         ),
         (
-            "codegen/kernel/ir.py", "codegen/kernel/parse.py", "codegen/kernel/rename.py", "codegen/kernel/straight.py",
-            "codegen/native/front_walk.py", "codegen/native/front_numba.py", "codegen/native/lower.py",
+            "codegen/kernel/ir.py: -printed", "codegen/kernel/parse.py: -_tree, -_buffers", "codegen/kernel/rename.py",
+            "codegen/native/front_walk.py",
+            "codegen/native/front_numba.py: -NumbaBuf, -_BufModel, -_to_numba, -_from_numba, -_tell_numba",
+            "codegen/native/lower.py: -_of_its_context, -plain_object, -library_module, -loaded_text, -_run_named, -_run_passes,"
+            " -of_this_thread, -_new_pass_builder, -_has_nothing_to_vectorise, -provide_interrupts, -prepare",
             "codegen/native/memory_hints.py", "codegen/source/writer.py", "codegen/call/program/whole_loops.py",
             "codegen/source/emit.py", "codegen/source/nest.py",
             "codegen/source/nest_view.py", "codegen/source/phase.py",
         ),
-        ("codegen/kernel/typed.py", "codegen/kernel/types.py", "codegen/kernel/spec.py", "codegen/kernel/print_numba.py"),
-        "types without numba, which C and LLVM share; invariants of kernels; text as one print",
+        (
+            "codegen/kernel/typed.py", "codegen/kernel/types.py", "codegen/kernel/spec.py", "codegen/kernel/print_numba.py",
+            "codegen/kernel/straight.py", "codegen/kernel/ir.py: printed", "codegen/kernel/parse.py: _tree, _buffers",
+            "codegen/native/front_numba.py: NumbaBuf, _BufModel, _to_numba, _from_numba, _tell_numba",
+            "codegen/native/lower.py: _of_its_context, plain_object, library_module, loaded_text, _run_named, _run_passes,"
+            " of_this_thread, _new_pass_builder, _has_nothing_to_vectorise, provide_interrupts, prepare",
+        ),
+        "types and a library without numba, which C and LLVM share; invariants; kernels read back; short pipelines; interrupts;"
+        " steps that are LLVM's text; no memory kept",
     ),
 )  # fmt: skip

@@ -156,7 +156,7 @@ def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interva
         for atom, _ in e.terms
         if isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and loop.variable in atom.variables
     }
-    if len(sizes) != 1 or loop.lower is not Const(0) or loop.upper is not Const(loop.extent - 1):
+    if len(sizes) != 1 or not loop.is_whole:
         return None
     size = next(iter(sizes))
     if loop.extent % size or loop.extent == size:

@@ -251,7 +251,7 @@ class Contraction(Packing):
         memo: dict[Node, frozenset[Var]] = {}
         inside = node_variables(node, memo)
         local = [x for x in (*self.loops, *self.depth_loops) if x.variable in inside]
-        if any(x.lower is not Const(0) or x.upper is not Const(x.extent - 1) for x in local):
+        if not all(x.is_whole for x in local):
             return None
         read = next(iter(loads([node])), None)
         if read is None or any(x.variable not in c.ranges for x in local):

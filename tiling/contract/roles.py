@@ -107,7 +107,7 @@ class Roles:
         depth = [x.variable for x in self.depth_loops if x.extent > 1]
         for x in self.around:
             place = in_place(self.right, self._buffer(self.right), [x.variable, n.variable, *depth], c.ranges)
-            whole = all(y.lower is Const(0) and y.upper is Const(y.extent - 1) for y in (x, n))
+            whole = x.is_whole and n.is_whole
             if place is None or not whole or not depth or x in self.row_loops:
                 continue
             steps = place.steps

@@ -20,7 +20,7 @@ from tiling.loops.ir import FoldStep, LoopKind, Nest
 
 __all__ = ["looking_fault", "rows_faults"]
 
-NATIVE = frozenset({"f32", "f64"})  # floats whose bits are looked at as they lie in memory
+NATIVE = frozenset({"f32", "f64"})  # others are converted, by instructions with one more user
 
 
 def rows_faults(nest: Nest, ranges: Mapping[Var, Interval]) -> Iterator[str]:

@@ -48,6 +48,11 @@ class Loop:
         """True for exactly one iteration. An extent of 1 does not say that: the loop may have none where a tile is cut."""
         return self.lower is self.upper and isinstance(self.lower, Const)
 
+    @property
+    def is_whole(self) -> bool:
+        """True where it runs from 0 through all of its extent, whatever the tile."""
+        return self.lower is ZERO and self.upper is Const(self.extent - 1)
+
     def __str__(self) -> str:
         kind = f" {self.kind.value}" if self.kind is not LoopKind.PARALLEL else ""
         return f"for {self.variable} in [{self.lower}, {self.upper}]{kind}" + (
@@ -173,6 +178,16 @@ class Nest:
             return self.segments
         lower, upper = (self.loops[-1].lower, self.loops[-1].upper) if self.loops else (ZERO, ZERO)
         return (Segment(lower, upper, self.stores, self.folds),)
+
+    @property
+    def reductions(self) -> list[Loop]:
+        """The loops that are folded over, outermost first."""
+        return [x for x in self.loops if x.kind is LoopKind.REDUCTION]
+
+    def rewritten(self, by: Rewriter, loops: tuple[Loop, ...]) -> Nest:
+        """Around what is stored and folded other loops, with indices and nodes as `by` has them."""
+        stores, folds = tuple(s.rewritten(by) for s in self.stores), tuple(f.rewritten(by) for f in self.folds)
+        return replace(self, loops=loops, stores=stores, folds=folds)
 
     @property
     def each(self) -> tuple[Node, ...]:

@@ -40,8 +40,7 @@ def _may(nest: Nest, outer: Loop, inner: Loop) -> bool:
         return False
     bounds = [e for x in nest.loops for e in (x.lower, x.upper)]
     used = any(v in e.variables for e in bounds for v in (outer.variable, inner.variable))
-    whole = inner.lower is Const(0) and inner.upper is Const(inner.extent - 1) and outer.lower is Const(0)
-    return whole and not used
+    return inner.is_whole and outer.lower is Const(0) and not used
 
 
 def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
@@ -65,5 +64,4 @@ def _joined(nest: Nest, k: int, ranges: dict[Var, Interval]) -> Nest:
     upper = simplify(outer.upper * n + (n - 1), ranges)
     loop = replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1)
     rename = Renamer({outer.variable: c // n, inner.variable: c % n}, ranges, {})
-    stores, folds = tuple(s.rewritten(rename) for s in nest.stores), tuple(f.rewritten(rename) for f in nest.folds)
-    return replace(nest, loops=(*nest.loops[:k], loop, *nest.loops[k + 2 :]), stores=stores, folds=folds)
+    return nest.rewritten(rename, (*nest.loops[:k], loop, *nest.loops[k + 2 :]))

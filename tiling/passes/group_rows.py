@@ -94,7 +94,7 @@ def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     if len(nest.loops) < 2 or nest.loops[-1].kind is not LoopKind.SCAN:
         return nest
     around = nest.loops[-2]
-    if around.kind is not LoopKind.PARALLEL or around.lower is not Const(0) or around.upper is not Const(around.extent - 1):
+    if around.kind is not LoopKind.PARALLEL or not around.is_whole:
         return nest
     steps = _row_steps(nest, around, buffer_of) if all(map(_is_brief, nest.folds)) else []
     width = next((w for w in SIDE_BY_SIDE if around.extent % w == 0 and _lines_in_a_set(steps, w) <= WAYS_FILLED), 1)

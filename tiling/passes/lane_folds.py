@@ -58,7 +58,7 @@ def _in_lanes(
         return [nest]
     (r,) = reductions
     lanes = min(MOST_LANES, r.extent // LEAST_STEPS // LEAST_LANES * LEAST_LANES)
-    if r.kind is not LoopKind.REDUCTION or lanes < LEAST_LANES or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
+    if r.kind is not LoopKind.REDUCTION or lanes < LEAST_LANES or not r.is_whole:
         return [nest]
     rest: list[FoldStep] = []
     steps: list[Step] = []

@@ -130,10 +130,10 @@ def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nes
             if at != stored[load.value].index:
                 return None
     renamer = Renamer(renaming, ranges, {v: s.node for v, s in stored.items()})
-    stores, folds = tuple(s.rewritten(renamer) for s in second.stores), tuple(f.rewritten(renamer) for f in second.folds)
+    moved = second.rewritten(renamer, ())
     loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
     fixed = first.order_is_fixed or second.order_is_fixed
-    return Nest(loops, (*first.stores, *stores), (*first.folds, *folds), fixed, skips[0])
+    return Nest(loops, (*first.stores, *moved.stores), (*first.folds, *moved.folds), fixed, skips[0])
 
 
 class Skipping(Protocol):

@@ -102,11 +102,7 @@ def moving_places(nest: Nest, load: Load) -> list[Runtime]:
 
 
 def _used(load: Load) -> list[Runtime]:
-    return [r for r in load.runtimes if r.variable in _variables(load.index)]
-
-
-def _variables(index: tuple[Expr, ...]) -> set[Var]:
-    return {v for e in index for v in e.variables}
+    return [r for r in load.runtimes if any(r.variable in e.variables for e in load.index)]
 
 
 def _size(node: Node) -> int:

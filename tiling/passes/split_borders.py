@@ -33,7 +33,7 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     """Nests that do the same as one, over parts of its domain: itself where nothing is gained."""
     if len(nest.folds) != 1 or nest.stores or nest.skip is not None or nest.order_is_fixed or has_runtimes(nest.folds[0].nodes):
         return [nest]
-    window = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    window = nest.reductions
     around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
     conditions = _conditions(nest, window)
     rows = _rows(nest)

@@ -48,7 +48,7 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
         return schedule
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
     r = _across_rows(first, reductions, buffer_of, schedule) or _along(first, reductions)
-    if r is None or r.lower is not Const(0) or r.upper is not Const(r.extent - 1):
+    if r is None or not r.is_whole:
         return schedule
     size = -(-r.extent // PIECES)
     count = -(-r.extent // size)

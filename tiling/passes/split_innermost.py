@@ -75,8 +75,8 @@ def _segments(nest: Nest, part: Part, ranges: Mapping[Var, Interval]) -> list[Se
     """What a nest does on a part of its innermost loop. Where its flag leaves that out it runs while the flag is 0; while it is 1
     zeros are stored, where they are wanted."""
     on, skip, (loop,) = Rewriting(part, ranges), nest.skip, part.loops
-    stores, folds = tuple(s.rewritten(on) for s in nest.stores), tuple(f.rewritten(on) for f in nest.folds)
-    piece = Segment(loop.lower, loop.upper, stores, folds)
+    moved = nest.rewritten(on, nest.loops)
+    piece = Segment(loop.lower, loop.upper, moved.stores, moved.folds)
     if skip is None or all(part.truth.get(c, True) for c in skip.conditions):
         return [piece]
     while_one = skip.flag * nest.loops[-1].extent

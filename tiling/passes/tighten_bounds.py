@@ -26,7 +26,7 @@ from tiling.loops.affine import step_along
 from tiling.loops.domains.conditions import bounds_by, settled
 from tiling.loops.domains.split_domain import Part, Rewriting, where_all_hold
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
-from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Store
+from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
 
 __all__ = ["MOST_WRITTEN_OUT", "sums_element", "tighten", "written_out"]
@@ -64,7 +64,7 @@ def _skippable(nest: Nest, ranges: Mapping[Var, Interval], known: Known) -> list
     function = combined_function(f.op.regions[0])
     if function is not None:
         return alike if is_neutral(function, start.value, start.element) else []
-    monoid = monoid_of(f, _reductions(nest), ranges, known)
+    monoid = monoid_of(f, nest.reductions, ranges, known)
     return alike if isinstance(monoid, Monoid) and monoid.is_neutral else []
 
 
@@ -77,13 +77,9 @@ def _is_finite_beside(f: FoldStep, chosen: Choose) -> bool:
     return all(isinstance(n, Scalar) and bool(np.isfinite(n.value)) for n in others)
 
 
-def _reductions(nest: Nest) -> list[Loop]:
-    return [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
-
-
 def _bounded(nest: Nest, chosen: Sequence[Choose], ranges: Mapping[Var, Interval]) -> Nest:
     (f,) = nest.folds
-    reductions = _reductions(nest)
+    reductions = nest.reductions
     asked = {c: [x for x in reductions if x.variable in c.expression.variables] for n in chosen for c in n.conditions}
     taken = [c for c, bounded in asked.items() if len(bounded) == 1 and bounds_by(c, bounded[0].variable) is not None]
     if not taken:
@@ -161,15 +157,14 @@ def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
     (f,) = nest.folds
     if f.carried:
         return None
-    reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    reductions = nest.reductions
     around = [x for x in nest.loops if x.kind is not LoopKind.REDUCTION]
     if prod(x.extent for x in reductions) > MOST_WRITTEN_OUT or prod(x.extent for x in around) < 16:
         return None
     if not isinstance(f.op.definition.semantics, Fold) or len(f.inits) != 1 or has_runtimes((*f.nodes, *f.inits)):
         return None
     function = combined_function(f.op.regions[0])
-    steady = all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in reductions)
-    if function is None or not steady or _steps_far(nest):
+    if function is None or not all(x.is_whole for x in reductions) or _steps_far(nest):
         return None
     inner = f.op.regions[0].ops[0]
     element = f.values[0].tensor.element

@@ -36,7 +36,7 @@ LEAST_ROW = 8
 
 def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> Nest:
     """The nest with its sums of few products written out: folds of several products each; the nest itself otherwise."""
-    loops = [x for x in nest.loops if x.kind is LoopKind.REDUCTION]
+    loops = nest.reductions
     if not loops or nest.skip is not None or nest.stores or nest.order_is_fixed:
         return nest
     is_body = all(has_own_body(f.op) for f in nest.folds)
@@ -53,7 +53,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         whole = loops if len(loops) > 1 and count <= MOST_SIDE_BY_SIDE else _inner(loops)
         loops = whole if _lies_side_by_side(nest, buffer_of) else []
     count = prod(x.extent for x in loops)
-    if not loops or not all(x.lower is Const(0) and x.upper is Const(x.extent - 1) for x in loops) or count < 1:
+    if not loops or not all(x.is_whole for x in loops) or count < 1:
         return nest
     points = list(product(*(range(x.extent) for x in loops)))
     folds = []

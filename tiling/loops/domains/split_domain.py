@@ -258,8 +258,7 @@ class Rewriting:
 
     def nest(self, nest: Nest) -> Nest:
         """The nest over the part."""
-        stores = tuple(s.rewritten(self) for s in nest.stores)
-        return replace(nest, loops=self.over(nest.loops), stores=stores, folds=tuple(f.rewritten(self) for f in nest.folds))
+        return nest.rewritten(self, self.over(nest.loops))
 
     def over(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:
         """Loops, some of which were cut, with the part's in their place; a new one that replaces none goes around them."""

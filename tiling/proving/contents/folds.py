@@ -257,7 +257,7 @@ class Folds(PartsOfLowered):
         for piece, nest, _, _ in self.folds[f.values[0]]:
             if self._are_parts(piece):
                 continue
-            over: list[tuple[Loop, ...]] = [(x,) for x in nest.loops if x.kind is LoopKind.REDUCTION] or [()]
+            over: list[tuple[Loop, ...]] = [(x,) for x in nest.reductions] or [()]
             found = [monoid_of(piece, x, self.schedule.ranges, self.monoids) for x in over]
             monoids = [m for m in found if isinstance(m, Monoid)]
             starting = [m for m in monoids if m.starts_parts and m.for_nan]
