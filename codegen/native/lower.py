@@ -23,7 +23,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
 from codegen.kernel.straight import has_program_loop, is_straight
-from codegen.native import interrupts, memory_hints, object_cache
+from codegen.native import interrupts, masked_stores, memory_hints, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.outlined import Functions
 from codegen.target import Target, default_target, use_target
@@ -291,12 +291,21 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
     machine = of_this_thread(f"{target.key} machine", lambda: target_machine(target))
-    return bytes(machine.emit_object(module))
+    return bytes(machine.emit_object(_ready(module)))
 
 
 def emit_assembly(module: Any, target: Target) -> str:
     """The same as assembly text."""
-    return str(target_machine(target).emit_assembly(module))
+    return str(target_machine(target).emit_assembly(_ready(module)))
+
+
+def _ready(module: Any) -> Any:
+    """An optimised module in a form of which LLVM makes right code (`masked_stores`)."""
+    if not masked_stores.has_masked_stores(module):
+        return module
+    text = str(module)
+    written = masked_stores.write_single_lanes(text)
+    return module if written == text else _parsed(written)
 
 
 def lower(
