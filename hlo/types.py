@@ -279,9 +279,6 @@ class TensorType:
     def dtype(self) -> np.dtype:
         return self.element.dtype
 
-    def with_shape(self, shape: tuple[int | None, ...]) -> TensorType:
-        return TensorType(shape, self.element)
-
     def _repr_html_(self) -> str:
         """Its dimensions, its element type, and its size where that is fixed."""
         facts: list[tuple[str, object]] = [("dimensions", list(self.shape)), ("element", self.element)]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hlo.display import as_text
+
 __all__ = [
     "Assign",
     "Augment",
@@ -242,3 +244,6 @@ class Kernel:
     def arguments(self) -> tuple[Parameter, ...]:
         """The parameters after `begin` and `end`, one for each memory."""
         return tuple(p for p in self.parameters if not p.also)
+
+    def __str__(self) -> str:
+        return as_text(self)

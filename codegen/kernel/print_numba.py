@@ -34,6 +34,7 @@ from codegen.kernel.ir import (
     Unary,
     While,
 )
+from hlo.display import as_text
 
 __all__ = ["expression_source", "print_numba", "statement_lines"]
 
@@ -75,7 +76,7 @@ def print_numba(kernel: Kernel) -> str:
     return "\n".join([*lines, ""])
 
 
-Kernel.__str__ = print_numba  # type: ignore[method-assign, assignment]
+as_text.register(Kernel, print_numba)
 
 
 def described(p: Parameter) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from codegen.kernel.ir import (
     Assign,
@@ -16,7 +16,6 @@ from codegen.kernel.ir import (
     Break,
     Call,
     Continue,
-    Do,
     Expression,
     For,
     If,
@@ -57,21 +56,12 @@ def faults(kernel: Kernel, functions: Collection[str] = ()) -> list[str]:
 
 def expressions(s: Statement) -> Iterator[Expression]:
     """Every expression of a statement itself, with those in it; not of the statements inside it."""
-    if isinstance(s, Assign):
-        roots: list[Expression | None] = [s.value]
-    elif isinstance(s, Store):
-        roots = [s.index, s.value, Load(s.buffer, s.index)]
-    elif isinstance(s, Augment):
-        roots = [s.target, s.value]
-    elif isinstance(s, Do):
-        roots = [s.call]
-    elif isinstance(s, For):
-        roots = [s.start, s.stop, s.step]
-    else:
-        roots = [s.test] if isinstance(s, If | While) else []
-    for e in roots:
-        if e is not None:
-            yield from below(e)
+    for f in fields(s):
+        part = getattr(s, f.name)
+        if isinstance(part, get_args(Expression)):
+            yield from below(part)
+    if isinstance(s, Store):
+        yield from below(Load(s.buffer, s.index))
 
 
 def below(e: Any) -> Iterator[Expression]:

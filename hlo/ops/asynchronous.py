@@ -83,7 +83,6 @@ register(
                 lambda op: future_of([r.type for r in op.results]) == op.operands[0].type,
                 "operand",
                 "results",
-                result=True,
             ),
         ),
         result_names=("results",),

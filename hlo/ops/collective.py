@@ -195,7 +195,6 @@ register(
                 ),
                 "operands",
                 "results",
-                result=True,
             ),
         ),
         module_constraints=_MESH,
@@ -237,14 +236,12 @@ _REDUCED = (
         ),
         "operands",
         "results",
-        result=True,
     ),
     law(
         "C7",
         "results have the element type that the computation returns",
         lambda op: all(result_type(op, k).element == _element_of_body(op) for k in range(len(op.results))),
         "results",
-        result=True,
     ),
 )
 register(
@@ -349,7 +346,6 @@ register(
                 _reduced_data,
                 "operands",
                 "results",
-                result=True,
             ),
         ),
         module_constraints=_MESH,
@@ -405,7 +401,6 @@ register(
                 "the result has the element type that the computation returns",
                 lambda op: result_type(op).element == _element_of_body(op),
                 "result",
-                result=True,
             ),
         ),
         module_constraints=_MESH,
@@ -428,7 +423,7 @@ register(
             law("C1", "ids in replica_groups are distinct", _unique, "replica_groups"),
             law("C2", "0 <= replica_groups", lambda op: all(m >= 0 for m in _members(op)), "replica_groups"),
             law("root", "a dynamic root comes after the data, one entry for each", _data_and_root),
-            law("C3", "the result has the operand's type", _same_as_data, "operand", "result", result=True),
+            law("C3", "the result has the operand's type", _same_as_data, "operand", "result"),
         ),
         module_constraints=_MESH,
     )
@@ -469,7 +464,6 @@ register(
                 lambda op: _unchanged(input_type(op, 0), result_type(op)),
                 "operand",
                 "result",
-                result=True,
             ),
         ),
     )

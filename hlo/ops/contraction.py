@@ -181,6 +181,7 @@ def _pairs_fit(kind: str) -> Callable[[Op], bool | str]:
 
 def dot_shape_rules() -> tuple[Constraint, ...]:
     """What dimension numbers have to be for two factors, whatever their elements."""
+
     def get(name: str) -> Callable[[Op], tuple[int, ...]]:
         return lambda op: getattr(_dims(op), name)
 
@@ -309,16 +310,9 @@ _DOT_RESULT = (
         "rhs",
         "dot_dimension_numbers",
         "result",
-        result=True,
     ),
     law(
-        "C14",
-        "lhs and result are both quantized or neither is, and rhs is where any is",
-        _dot_quantized,
-        "lhs",
-        "rhs",
-        "result",
-        result=True,
+        "C14", "lhs and result are both quantized or neither is, and rhs is where any is", _dot_quantized, "lhs", "rhs", "result"
     ),
     law(
         "C15",
@@ -336,7 +330,7 @@ _DOT_RESULT = (
         "rhs",
         result=True,
     ),
-    law("C18", "quantized operands and result have one expressed type", _dot_expressed, "lhs", "rhs", "result", result=True),
+    law("C18", "quantized operands and result have one expressed type", _dot_expressed, "lhs", "rhs", "result"),
     law(
         "C19",
         "the result is per-tensor quantized where rhs is",
@@ -345,9 +339,8 @@ _DOT_RESULT = (
         ),
         "rhs",
         "result",
-        result=True,
     ),
-    law("C20", "plain lhs and result have rhs's expressed type", _dot_hybrid, "lhs", "rhs", "result", result=True),
+    law("C20", "plain lhs and result have rhs's expressed type", _dot_hybrid, "lhs", "rhs", "result"),
     law(
         "C21",
         "precisions are DEFAULT where an algorithm is given",

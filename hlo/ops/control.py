@@ -190,7 +190,6 @@ register(
                 lambda op: types_of(op.results) == types_of(op.operands),
                 "operand",
                 "results",
-                result=True,
             ),
         ),
         result_names=("results",),
@@ -212,7 +211,6 @@ register(
                 "the result is the tuple of the operands' types",
                 lambda op: TupleType(tuple(types_of(op.operands))) == op.results[0].type,
                 "result",
-                result=True,
             ),
         ),
     )
@@ -256,7 +254,6 @@ register(
                 "operand",
                 "index",
                 "result",
-                result=True,
             ),
         ),
     )

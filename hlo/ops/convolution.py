@@ -112,10 +112,6 @@ def _per_window(label: str, name: str) -> Constraint:
     )
 
 
-def _conv_result(op: Op) -> TensorType:
-    return result_type(op)
-
-
 def _q(op: Op) -> tuple[TensorType, TensorType, TensorType]:
     return input_type(op, 0), input_type(op, 1), result_type(op)
 
@@ -262,14 +258,7 @@ def _conv_rules() -> tuple[Constraint, ...]:
 def _conv_result_rules(padding_rank: bool) -> tuple[Constraint, ...]:
     del padding_rank
     return (
-        law(
-            "C26",
-            "the result has the rank of lhs",
-            lambda op: result_type(op).rank == input_type(op, 0).rank,
-            "lhs",
-            "result",
-            result=True,
-        ),
+        law("C26", "the result has the rank of lhs", lambda op: result_type(op).rank == input_type(op, 0).rank, "lhs", "result"),
         law("C25", "the result's shape is batch, features and windows", _conv_shape, result=True),
         law(
             "C27",
@@ -295,7 +284,6 @@ def _conv_result_rules(padding_rank: bool) -> tuple[Constraint, ...]:
                 lambda op: _axis(result_type(op)) in (None, _numbers(op).output_feature),
                 "result",
                 "dimension_numbers",
-                result=True,
             ),
         ),
     )

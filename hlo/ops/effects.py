@@ -51,15 +51,8 @@ def _tensors_then_token(first: int) -> tuple[Constraint, ...]:
             "all results but the last are tensors",
             lambda op: all(TENSOR.has(r.type) for r in op.results[:-1]),
             "results",
-            result=True,
         ),
-        law(
-            f"C{first + 2}",
-            "the last result is a token",
-            lambda op: isinstance(op.results[-1].type, TokenType),
-            "results",
-            result=True,
-        ),
+        law(f"C{first + 2}", "the last result is a token", lambda op: isinstance(op.results[-1].type, TokenType), "results"),
     )
 
 
@@ -190,7 +183,7 @@ register(
                 "a",
                 "rng_distribution",
             ),
-            law("C1", "a, b and result have the same element type", _rng_elements, "a", "b", "result", result=True),
+            law("C1", "a, b and result have the same element type", _rng_elements, "a", "b", "result"),
             law("C3", "the result has the shape that is asked for", _rng_shape, result=True),
         ),
         is_pure=False,
@@ -229,7 +222,6 @@ register(
                 ),
                 "initial_state",
                 "result",
-                result=True,
             ),
         ),
         result_names=("output_state", "output"),

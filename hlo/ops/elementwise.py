@@ -187,7 +187,6 @@ _define(
             "lhs",
             "rhs",
             "result",
-            result=True,
         ),
         law(
             "C2",
@@ -196,7 +195,6 @@ _define(
             "lhs",
             "rhs",
             "result",
-            result=True,
         ),
         law(
             "C3",
@@ -205,7 +203,6 @@ _define(
             "lhs",
             "rhs",
             "result",
-            result=True,
         ),
         law(
             "C4",
@@ -214,25 +211,10 @@ _define(
             "lhs",
             "rhs",
             "result",
-            result=True,
         ),
-        law("C5", "the result is per-axis quantized where lhs or rhs is", _add_axes, "lhs", "rhs", "result", result=True),
-        law(
-            "C6",
-            "a per-axis quantized lhs has the result's quantization dimension",
-            _add_axis_of(0),
-            "lhs",
-            "result",
-            result=True,
-        ),
-        law(
-            "C7",
-            "a per-axis quantized rhs has the result's quantization dimension",
-            _add_axis_of(1),
-            "rhs",
-            "result",
-            result=True,
-        ),
+        law("C5", "the result is per-axis quantized where lhs or rhs is", _add_axes, "lhs", "rhs", "result"),
+        law("C6", "a per-axis quantized lhs has the result's quantization dimension", _add_axis_of(0), "lhs", "result"),
+        law("C7", "a per-axis quantized rhs has the result's quantization dimension", _add_axis_of(1), "rhs", "result"),
     ),
 )
 
@@ -245,7 +227,6 @@ SHAPE_OF_OPERAND = law(
     lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
     "operand",
     "result",
-    result=True,
 )
 
 
@@ -289,7 +270,6 @@ _REAL_ELEMENT = law(
     lambda op: baseline(result_type(op).element) == baseline(_real_part(input_type(op, 0).element)),
     "operand",
     "result",
-    result=True,
 )
 
 special(
@@ -323,7 +303,6 @@ special(
             lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
             "x",
             "result",
-            result=True,
         ),
     ),
 )
@@ -360,7 +339,6 @@ special(
             lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
             "lhs",
             "result",
-            result=True,
         ),
         law(
             "C3",
@@ -368,7 +346,6 @@ special(
             lambda op: result_type(op).element == ELEMENT_TYPES.get(f"complex<{input_type(op, 0).element}>"),
             "lhs",
             "result",
-            result=True,
         ),
     ),
 )
@@ -466,7 +443,6 @@ special(
             ),
             "operand",
             "result",
-            result=True,
         ),
     ),
 )

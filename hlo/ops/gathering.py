@@ -78,7 +78,6 @@ register(
                 lambda op: one_element(input_type(op, 0), result_type(op)),
                 "operand",
                 "result",
-                result=True,
             ),
             law(
                 "C5",
@@ -86,7 +85,6 @@ register(
                 lambda op: same_shapes(result_type(op).shape, op.attr("slice_sizes")),
                 "slice_sizes",
                 "result",
-                result=True,
             ),
         ),
     )
@@ -298,7 +296,6 @@ _GATHER_RESULT = (
         "operand",
         "start_indices",
         "result",
-        result=True,
     ),
     law(
         "C23",
@@ -306,7 +303,6 @@ _GATHER_RESULT = (
         lambda op: one_element(input_type(op, 0), result_type(op)),
         "operand",
         "result",
-        result=True,
     ),
 )
 

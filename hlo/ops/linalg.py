@@ -42,7 +42,6 @@ def _like(label: str, operand: int, what: str) -> Constraint:
         ),
         what,
         "result",
-        result=True,
     )
 
 
@@ -120,10 +119,6 @@ def _lengths(op: Op) -> tuple[int, ...]:
     return lengths
 
 
-def _is_real(op: Op) -> bool:
-    return op.attr("fft_type") in ("RFFT", "IRFFT")
-
-
 def _fft_element(op: Op) -> bool:
     e, kind = input_type(op, 0).element, op.attr("fft_type")
     return e in (ELEMENT_TYPES["f32"], ELEMENT_TYPES["f64"]) if kind == "RFFT" else getattr(e, "is_complex", False)
@@ -189,7 +184,6 @@ register(
                 "operand",
                 "fft_type",
                 "result",
-                result=True,
             ),
         ),
     )
@@ -357,7 +351,6 @@ register(
                 "lhs",
                 "rhs",
                 "result",
-                result=True,
             ),
         ),
     )

@@ -158,7 +158,6 @@ _MOVED_ELEMENT = law(
     same_element_type,
     "operand",
     "result",
-    result=True,
 )
 _VALUE = tensors(*ANY, quantized="per-tensor")
 _ANY_VALUE = tensors(*ANY, quantized="any")
@@ -230,7 +229,7 @@ register(
         constraints=(
             _MOVED_ELEMENT,
             _transpose_permutation,
-            law("C3", _TRANSPOSED, _transposed_shape, "operand", "permutation", "result", result=True),
+            law("C3", _TRANSPOSED, _transposed_shape, "operand", "permutation", "result"),
             law("C4", "the quantization dimension moves along", _transposed_axis, result=True),
         ),
     )
@@ -292,7 +291,7 @@ register(
         constraints=(
             _MOVED_ELEMENT,
             _reshape_size,
-            law("C3", "a per-axis quantized dimension keeps its place", axis_keeps_place, "operand", "result", result=True),
+            law("C3", "a per-axis quantized dimension keeps its place", axis_keeps_place, "operand", "result"),
         ),
     )
 )
@@ -451,7 +450,6 @@ register(
                 lambda op: one_element(tensor(op, 0), result_type(op)),
                 "inputs",
                 "result",
-                result=True,
             ),
             law("C6", _INFERRED_SHAPE, _shape_is_inferred(_infer_concatenate), result=True),
         ),

@@ -40,7 +40,6 @@ special(
             lambda op: isinstance(q := input_type(op, 0).element, QuantizedType) and q.expressed == result_type(op).element,
             "operand",
             "result",
-            result=True,
         ),
     ),
 )
@@ -63,7 +62,6 @@ special(
             lambda op: _expressed(input_type(op, 0).element) == _expressed(result_type(op).element),
             "operand",
             "result",
-            result=True,
         ),
     ),
 )
@@ -110,7 +108,6 @@ special(
             _bitcast_shape,
             "operand",
             "result",
-            result=True,
         ),
         law(
             "C2",
@@ -121,7 +118,6 @@ special(
             ),
             "operand",
             "result",
-            result=True,
         ),
     ),
     access=_bitcast_access,

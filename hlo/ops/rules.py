@@ -47,7 +47,8 @@ Verdict = bool | str | None
 def law(label: str, text: str, holds: Callable[[Op], Verdict], *show: str, result: bool = False) -> Constraint:
     """The constraint `text`, decided by `holds`: True or None when it does, False or a message when not.
 
-    `show` names the operands, attributes or "result" that the message shows.
+    `show` names the operands, attributes or "result" that the message shows. A law that shows the result looks at it; `result`
+    says so of others.
     """
 
     def check(op: Op) -> str | None:
@@ -56,7 +57,7 @@ def law(label: str, text: str, holds: Callable[[Op], Verdict], *show: str, resul
             return None
         return verdict if isinstance(verdict, str) else "found " + describe(op, show)
 
-    return Constraint(label, text, check, on_result=result)
+    return Constraint(label, text, check, on_result=result or not {"result", "results"}.isdisjoint(show))
 
 
 def describe(op: Op, names: Sequence[str]) -> str:
@@ -235,9 +236,7 @@ def at_least(label: str, name: str, least: int) -> Constraint:
 
 def precisions(label: str) -> Constraint:
     """size(precision_config) is 0 or 2 in the specification; the reference takes one, too, and MLIR's own forms leave it out."""
-    return law(
-        label, "at most two precisions", lambda op: len(op.attr("precision_config") or ()) <= 2, "precision_config"
-    )
+    return law(label, "at most two precisions", lambda op: len(op.attr("precision_config") or ()) <= 2, "precision_config")
 
 
 def attributes_size(label: str, what: str, size: Callable[[Op], int], of: str, get: str | Get | None = None) -> Constraint:
@@ -277,7 +276,6 @@ def result_is_operand(label: str, text: str) -> Constraint:
         ),
         "operand",
         "result",
-        result=True,
     )
 
 
@@ -291,7 +289,6 @@ def results_of_body(label: str) -> Constraint:
             == [getattr(t, "element", None) for t in returned(op.regions[0])]
         ),
         "results",
-        result=True,
     )
 
 

@@ -222,7 +222,6 @@ register(
                 ),
                 "inputs",
                 "results",
-                result=True,
             ),
             results_of_body("C25"),
         ),

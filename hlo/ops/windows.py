@@ -160,7 +160,6 @@ register(
                 "results have one shape",
                 lambda op: same_shapes(*(result_type(op, k).shape for k in range(len(op.results)))),
                 "results",
-                result=True,
             ),
             law(
                 "C15",
@@ -169,7 +168,6 @@ register(
                 "inputs",
                 "window_dimensions",
                 "result",
-                result=True,
             ),
             results_of_body("C16"),
         ),
@@ -264,14 +262,12 @@ register(
                 lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
                 "operand",
                 "result",
-                result=True,
             ),
             law(
                 "C12",
                 "the result has the element type that scatter returns",
                 lambda op: [result_type(op).element] == [getattr(t, "element", None) for t in returned(op.regions[1])],
                 "result",
-                result=True,
             ),
         ),
     )

@@ -97,15 +97,12 @@ class BlockParser:
         names: list[str] = []
         places: list[int] = []
         types: list[Type] = []
-        while lx.kind != closing:
+        for _ in lx.listed(closing):
             places.append(lx.start)
             names.append(lx.take("value", "an argument such as %arg0")[1:])
             lx.expect(":")
             types.append(self.values.type())
             self._trailing_location()
-            if not lx.accept(","):
-                break
-        lx.expect(closing)
         block = Block(types, names)
         for place, argument in zip(places, block.arguments, strict=True):
             self.define(argument.name or "", argument, place)
@@ -189,11 +186,8 @@ class BlockParser:
         parts = OpParts(d, at, sum(n for _, n, _ in results))
         operands: list[Value] = []
         lx.expect("(")
-        while lx.kind != ")":
+        for _ in lx.listed(")"):
             operands.append(self.use())
-            if not lx.accept(","):
-                break
-        lx.expect(")")
         if lx.kind == "[":
             raise lx.error("successor blocks are not part of the language")
         self.properties(parts)
@@ -339,11 +333,8 @@ class BlockParser:
         lx = self.lexer
         values: list[int] = []
         lx.expect("[")
-        while lx.kind != "]":
+        for _ in lx.listed("]"):
             values.append(lx.integer(64))
-            if not lx.accept(","):
-                break
-        lx.expect("]")
         return tuple(values)
 
     def _trailing_location(self, op: Op | None = None) -> None:

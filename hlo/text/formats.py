@@ -140,14 +140,11 @@ def _parse_ranges(p: OpParser, parts: OpParts) -> None:
     lx = p.lexer
     rows: list[tuple[int, int, int]] = []
     lx.expect("[")
-    while lx.kind != "]":
+    for _ in lx.listed("]"):
         start = lx.integer(64)
         lx.expect(":")
         limit = lx.integer(64)
         rows.append((start, limit, lx.integer(64) if lx.accept(":") else 1))
-        if not lx.accept(","):
-            break
-    lx.expect("]")
     for i, name in enumerate(("start_indices", "limit_indices", "strides")):
         parts.attributes[name] = tuple(r[i] for r in rows)
 
@@ -247,7 +244,7 @@ def _parse_window(p: OpParser, parts: OpParts) -> None:
     """`{stride = [1, 1], pad = [[0, 0], [0, 0]], lhs_dilate = …, rhs_dilate = …, reverse = [false, false]}`."""
     lx = p.lexer
     lx.expect("{")
-    while lx.kind != "}":
+    for _ in lx.listed("}"):
         at = lx.start
         word = lx.take("word", "a window attribute")
         name = _WINDOW.get(word)
@@ -261,9 +258,6 @@ def _parse_window(p: OpParser, parts: OpParts) -> None:
             bare = FORMS[attribute.kind].bare
             assert bare is not None
             parts.attributes[name] = bare(p.values, attribute)
-        if not lx.accept(","):
-            break
-    lx.expect("}")
 
 
 def _reversal(p: OpParser) -> tuple[bool, ...]:
@@ -271,7 +265,7 @@ def _reversal(p: OpParser) -> tuple[bool, ...]:
     lx = p.lexer
     lx.expect("[")
     flags: list[bool] = []
-    while lx.kind != "]":
+    for _ in lx.listed("]"):
         if lx.kind == "int":
             flags.append(lx.integer() != 0)
         elif lx.at_word("true") or lx.at_word("false"):
@@ -279,9 +273,6 @@ def _reversal(p: OpParser) -> tuple[bool, ...]:
             lx.advance()
         else:
             raise lx.expected("true or false")
-        if not lx.accept(","):
-            break
-    lx.expect("]")
     return tuple(flags)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from hlo.errors import Location, ParseError
 from hlo.module import Source
@@ -126,6 +127,19 @@ class Lexer:
         """Skips the word. Raises ParseError when the current token is another."""
         if not self.accept_word(word):
             raise self.expected(f"{word!r}")
+
+    def listed(self, closing: str) -> Iterator[None]:
+        """Once for each item of a list, up to and past the mark `closing`; the loop's body reads one, and no break leaves it.
+
+        >>> lexer = Lexer(Source("2, 3]", "<text>"))
+        >>> [lexer.integer() for _ in lexer.listed("]")]
+        [2, 3]
+        """
+        while self.kind != closing:
+            yield
+            if not self.accept(","):
+                break
+        self.expect(closing)
 
     def take(self, kind: str, what: str) -> str:
         """The current token's text, which must be of `kind`; moves on."""

@@ -125,7 +125,7 @@ class MlirParser(BlockParser):
         names: list[str] = []
         places: list[int] = []
         argument_attributes: list[Mapping[str, Any]] = []
-        while lx.kind != ")":
+        for _ in lx.listed(")"):
             if lx.kind == "value":
                 places.append(lx.start)
                 names.append(lx.token[1:])
@@ -136,9 +136,6 @@ class MlirParser(BlockParser):
             types.append(self.values.type())
             argument_attributes.append(self.values.dictionary() if lx.kind == "{" else {})
             self._trailing_location()
-            if not lx.accept(","):
-                break
-        lx.expect(")")
         result_types: tuple[Type, ...] = ()
         result_attributes: tuple[Mapping[str, Any], ...] = ()
         if lx.accept("->"):
@@ -176,12 +173,9 @@ class MlirParser(BlockParser):
         lx.advance()
         types: list[Type] = []
         attributes: list[Mapping[str, Any]] = []
-        while lx.kind != ")":
+        for _ in lx.listed(")"):
             types.append(self.values.type())
             attributes.append(self.values.dictionary() if lx.kind == "{" else {})
-            if not lx.accept(","):
-                break
-        lx.expect(")")
         return tuple(types), tuple(attributes)
 
     def _generic_item(self, module: Module) -> Steps:

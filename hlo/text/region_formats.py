@@ -165,14 +165,11 @@ def _parse_while(p: OpParser, parts: OpParts) -> Steps:
     names: list[tuple[str, int]] = []
     operands: list[Value] = []
     lx.expect("(")
-    while lx.kind != ")":
+    for _ in lx.listed(")"):
         here = lx.start
         names.append((lx.take("value", "an argument such as %iterArg")[1:], here))
         lx.expect("=")
         operands.append(p.use())
-        if not lx.accept(","):
-            break
-    lx.expect(")")
     parts.operands = {"operand": operands}
     types: list[Any] = []
     if lx.accept(":"):

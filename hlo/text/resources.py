@@ -76,12 +76,9 @@ class Resources:
         while lx.kind != "#-}" and lx.start < end - 3:
             group = self._key(lx)
             lx.expect("{")
-            while lx.kind != "}":
+            for _ in lx.listed("}"):
                 self._key(lx)
                 self._entries(lx, group == "dialect_resources")
-                if not lx.accept(","):
-                    break
-            lx.expect("}")
             if not lx.accept(","):
                 break
         if lx.start != end - 3:
@@ -89,7 +86,7 @@ class Resources:
 
     def _entries(self, lx: Lexer, is_blob: bool) -> None:
         lx.expect("{")
-        while lx.kind != "}":
+        for _ in lx.listed("}"):
             name, at = self._key(lx), lx.start
             if lx.kind == "string" and lx.text.startswith('"0x', at):
                 if is_blob:
@@ -101,9 +98,6 @@ class Resources:
                 lx.advance()  # a string or a flag, which no constant is made of
             else:
                 raise lx.expected('a blob such as "0x04000000"')
-            if not lx.accept(","):
-                break
-        lx.expect("}")
 
     def _digits(self, lx: Lexer, at: int) -> tuple[int, int]:
         begin, end = at + 3, lx.end - 1

@@ -359,7 +359,7 @@ class TypeParser(ABC):
         lx = self.lexer
         lx.expect("{")
         found: dict[int, int] = {}
-        while lx.kind != "}":
+        for _ in lx.listed("}"):
             at, dimension = lx.start, lx.integer()
             lx.expect(":")
             size_at, size = lx.start, lx.integer()
@@ -368,9 +368,6 @@ class TypeParser(ABC):
             if size <= 0:
                 raise lx.error(f"expected a block of 1 or more, found {size}", size_at)
             found[dimension] = size
-            if not lx.accept(","):
-                break
-        lx.expect("}")
         return tuple(found.items())
 
     def _scale_grid(self, pairs: list[tuple[float, int]]) -> tuple[int, ...]:

@@ -350,11 +350,8 @@ class ValueParser(TypeParser):
             lx.expect("[")
             closing = "]"
         values: list[Any] = []
-        while lx.kind != closing:
+        for _ in lx.listed(closing):
             values.append("?" if lx.accept("?") else lx.integer())
-            if not lx.accept(","):
-                break
-        lx.expect(closing)
         if closing == "]":
             lx.expect(">")
         return Struct("stablehlo.bounds", (("bounds", tuple(values)),))
@@ -381,7 +378,7 @@ class ValueParser(TypeParser):
                 lx.expect("->")
             lx.expect("[")
             slots: dict[str, int] = {}
-            while lx.kind != "]":
+            for _ in lx.listed("]"):
                 here = lx.start
                 key = "?" if lx.kind == "?" else lx.token
                 if key in slots and key != "?":
@@ -390,9 +387,6 @@ class ValueParser(TypeParser):
                     raise lx.error(f"unexpected {key!r} in the {name} dimensions", here)
                 slots[str(int(key)) if lx.kind == "int" and len(key) < 10 and "x" not in key else key] = len(slots)
                 lx.advance()
-                if not lx.accept(","):
-                    break
-            lx.expect("]")
             wanted = [*letters, *(str(i) for i in range(len(slots) - 2))]
             missing = [k for k in wanted if k not in slots]
             if missing or len(slots) < 2:
@@ -406,16 +400,13 @@ class ValueParser(TypeParser):
         """`name = value, …` up to the closing mark, which is skipped."""
         lx = self.lexer
         out: dict[str, Any] = {}
-        while lx.kind != closing:
+        for _ in lx.listed(closing):
             at = lx.start
             name = lx.take("word", "a field's name")
             if name in out:
                 raise lx.error(f"field {name!r} is there twice", at)
             lx.expect("=")
             out[name] = self.field_value()
-            if not lx.accept(","):
-                break
-        lx.expect(closing)
         return tuple(out.items())
 
     def field_value(self) -> Any:
@@ -426,11 +417,8 @@ class ValueParser(TypeParser):
             if lx.kind == "[":
                 lx.advance()
                 values: list[Any] = []
-                while lx.kind != "]":
+                for _ in lx.listed("]"):
                     values.append(self.field_value())
-                    if not lx.accept(","):
-                        break
-                lx.expect("]")
                 return tuple(values)
             if lx.kind == "<":
                 lx.advance()

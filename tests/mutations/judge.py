@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from hlo.module import Value
+from tests.interpreter.run import Misuse
 from tests.mutations.running import constant, given_values, outputs
 from tiling.loops.ir import Schedule
-from tiling.proving.run import Misuse
 
 Array = np.ndarray[Any, Any]
 

@@ -12,9 +12,9 @@ from hlo.module import DenseArray, Module, Op, Value
 from hlo.registry import Elementwise, Literal
 from interp.machine import Budget, Context, Limits
 from interp.registry import rule_for
+from tests.interpreter.run import run
 from tiling.loops.ir import Schedule
 from tiling.program.in_place_updates import is_update
-from tiling.proving.run import run
 
 Array = np.ndarray[Any, Any]
 CONTEXT = Context(Module({}), Budget(Limits()))

@@ -43,7 +43,7 @@ CHEAP = frozenset(
 )
 
 
-def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> list[Nest]:
+def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
     """The nest as one over whole groups of rows and one over the rest."""
     if not _goes_in_rows(nest, buffer_of, ranges):
         return [nest]

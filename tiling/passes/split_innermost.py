@@ -23,14 +23,14 @@ MOST_KNOWN_PARTS = 64  # of a loop where all conditions begin and end at known n
 LEAST_KNOWN_ELEMS = 8  # in such a part, on the average
 
 
-def cut_at_masks(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+def cut_at_masks(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     """The nest with its innermost loop cut where its flag leaves out what a mask covers."""
     if nest.skip is None or has_runtimes(nest.each):
         return nest
     return _cut(nest, [[c] for c in nest.skip.conditions], ranges)
 
 
-def split_innermost(nest: Nest, ranges: Mapping[Var, Interval]) -> Nest:
+def split_innermost(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     """The nest with its innermost loop cut where a mask begins and where a condition on its variable changes."""
     if not nest.loops or any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes(nest.each):
         return nest
@@ -65,7 +65,7 @@ def _mostly_hold(conditions: Sequence[Condition], loop: Loop, ranges: Mapping[Va
     return 2 * least.lower >= whole.upper
 
 
-def _cut(nest: Nest, cuts: Sequence[Sequence[Condition]], ranges: Mapping[Var, Interval]) -> Nest:
+def _cut(nest: Nest, cuts: Sequence[Sequence[Condition]], ranges: dict[Var, Interval]) -> Nest:
     parts = split_domain(nest.loops[-1:], cuts, ranges)
     assert parts is not None, "a condition bounds the innermost loop, which is all that is cut"
     return replace(nest, segments=tuple(x for p in parts for x in _segments(nest, p, ranges)))

@@ -275,7 +275,6 @@ register(
                 lambda op: _any_unranked(op) or getattr(op.attr("value"), "type", None) == str(result_type(op).element),
                 "value",
                 "result",
-                result=True,
             ),
         ),
     )

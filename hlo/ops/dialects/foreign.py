@@ -62,7 +62,6 @@ register(
                 ),
                 "operand",
                 "result",
-                result=True,
             ),
         ),
     )

@@ -80,7 +80,7 @@ register(
         infer=Declined("the result's shape, type and layout are the program's choice"),
         access=_bitcast_access,
         semantics=Move(),
-        constraints=(law("size", "operand and result have as many bits", _same_bytes, "operand", "result", result=True),),
+        constraints=(law("size", "operand and result have as many bits", _same_bytes, "operand", "result"),),
     )
 )
 register(
@@ -92,9 +92,7 @@ register(
         infer=lambda op: (op.operands[0].type,),
         access=identity_access,
         semantics=Move(),
-        constraints=(
-            result_is_operand("type", "operand and result have the same type, layouts aside"),
-        ),
+        constraints=(result_is_operand("type", "operand and result have the same type, layouts aside"),),
     )
 )
 
@@ -224,7 +222,6 @@ register(
                 "lhs",
                 "rhs",
                 "result",
-                result=True,
             ),
         ),
     )

@@ -19,9 +19,10 @@ from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
 from hlo.text.block_parser import run
 from hlo.text.lexer import Lexer
+from hlo.text.xla.fields import BadValue, Row, integer
 from hlo.text.xla.groups import MESH
 from hlo.text.xla.special import SPECIAL, Build, Instruction, SpecialForms, Tree, Unread
-from hlo.text.xla.table import OPCODES, BadValue, Row, integer
+from hlo.text.xla.table import OPCODES
 from hlo.text.xla.types import parse_literal, parse_type, skip
 from hlo.types import TensorType, TupleType, Type
 

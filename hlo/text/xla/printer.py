@@ -15,7 +15,8 @@ from typing import Any
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
 from hlo.text.block_parser import run
-from hlo.text.xla.table import ROWS, Row, plain_rows
+from hlo.text.xla.fields import Row, plain_rows
+from hlo.text.xla.table import ROWS
 from hlo.text.xla.types import literal_text, type_text
 from hlo.types import TensorType, TupleType
 

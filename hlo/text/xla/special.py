@@ -17,7 +17,7 @@ import numpy as np
 from hlo.attributes import ChannelHandle
 from hlo.errors import ParseError
 from hlo.module import Block, DenseArray, Op, Value
-from hlo.text.xla.table import BadValue, boolean, integer, integers, rows_of, string
+from hlo.text.xla.fields import BadValue, boolean, integer, integers, rows_of, string
 from hlo.types import ELEMENT_TYPES, TensorType, TokenType, TupleType, Type
 
 __all__ = ["SPECIAL", "Build", "Instruction", "SpecialForms", "Tree", "Unread"]

@@ -1,182 +1,41 @@
 """HLO opcodes as rows: which op each becomes, and how its attributes are written.
 
-A `Row` serves both directions. A `Field` is one HLO attribute with its reader and writer; rows whose attributes do not map
-one to one have a
-pair of functions instead (`read` gives attributes from the raw texts, `write` the texts from the op).
+A `Row` serves both directions. Rows whose attributes do not map one to one have a pair of functions beside their fields: `read`
+gives attributes from the raw texts, `write` the texts from the op.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
-
-import numpy as np
 
 from hlo.attributes import ChannelHandle, ConvDimensions, DotDimensions, GatherDimensions, ScatterDimensions
 from hlo.module import Op
 from hlo.text.attribute_text import quoted
-from hlo.text.xla.groups import mesh_rows
+from hlo.text.xla.fields import (
+    BadValue,
+    Field,
+    Row,
+    Texts,
+    boolean,
+    flag,
+    integer,
+    integers,
+    ints,
+    one,
+    only,
+    plain_bool,
+    plain_list,
+    plain_rows,
+    rows_of,
+    string,
+    words,
+)
 from hlo.types import TensorType
 
-__all__ = ["OPCODES", "ROWS", "BadValue", "Field", "Row"]
-
-
-class BadValue(Exception):
-    """An attribute's text is not what its reader expects."""
-
-
-Texts = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Field:
-    """HLO's attribute `hlo` is the op's attribute `name`."""
-
-    hlo: str
-    name: str
-    read: Callable[[str], Any]
-    write: Callable[[Any], str]
-    default: Any = None
-
-
-@dataclass(frozen=True)
-class Row:
-    """One opcode. `regions` are the attributes that name computations which become the op's regions, in order."""
-
-    opcode: str
-    op: str
-    fields: tuple[Field, ...] = ()
-    regions: tuple[str, ...] = ()
-    read: Callable[[Texts, list[TensorType]], dict[str, Any]] | None = None
-    write: Callable[[Op], dict[str, str]] | None = None
-    consumes: tuple[str, ...] = ()
-    prints: bool = True
-
-
-_INTS = re.compile(r"\s*\{([^{}]*)\}\s*\Z")
-
-
-def integer(text: str) -> int:
-    """One integer of at most 18 digits."""
-    if not re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII):
-        raise BadValue(f"expected an integer, found {text[:40]!r}")
-    return int(text)
-
-
-def integers(text: str) -> tuple[int, ...]:
-    """`{0,1}`."""
-    m = _INTS.match(text)
-    if m is None:
-        raise BadValue(f"expected a list such as {{0,1}}, found {text[:40]!r}")
-    return tuple(integer(p) for p in m.group(1).split(",") if p.strip())
-
-
-def boolean(text: str) -> bool:
-    """`true` or `false`."""
-    if text not in ("true", "false"):
-        raise BadValue(f"expected true or false, found {text[:40]!r}")
-    return text == "true"
-
-
-def plain_list(values: Any) -> str:
-    """`{0,1}`."""
-    return "{" + ",".join(map(str, values)) + "}"
-
-
-def plain_bool(value: Any) -> str:
-    """`true` or `false`."""
-    return "true" if value else "false"
-
-
-def rows_of(text: str) -> tuple[tuple[int, ...], ...]:
-    """`{{0,1},{2,3}}`, `[2,2]<=[4]` and its transposed forms, or axes of a mesh."""
-    body = text.strip()
-    if body.startswith("["):
-        return iota_rows(body)
-    if body.startswith("mesh["):
-        rows = mesh_rows(body)
-        if rows is None:
-            raise BadValue(f"expected groups such as mesh['x'=2,'y'=2] {{'x'}}, found {text[:60]!r}")
-        return rows
-    if not body.startswith("{"):
-        raise BadValue(f"expected {{{{…}}}}, found {text[:40]!r}")
-    inner = re.findall(r"\{([^{}]*)\}", body)
-    rows = tuple(tuple(integer(p) for p in r.split(",") if p.strip()) for r in inner)
-    return tuple(r for r in rows if r)
-
-
-_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?\Z", re.ASCII)
-
-
-def iota_rows(text: str) -> tuple[tuple[int, ...], ...]:
-    """`[2,2]<=[4]`: the numbers from 0 on, reshaped, transposed and cut into rows."""
-    m = _IOTA.match(text)
-    if m is None:
-        raise BadValue(f"expected groups such as [2,2]<=[4], found {text[:40]!r}")
-    to, source, order = (tuple(integer(p) for p in g.split(",")) if g else None for g in m.groups())
-    assert to is not None and source is not None
-    count = 1
-    for n in source:
-        count *= n
-    size = 1
-    for n in to:
-        size *= n
-    if count != size or count > 1 << 20 or (order is not None and sorted(order) != list(range(len(source)))):
-        raise BadValue(f"expected groups of one size, found {text[:40]!r}")
-    grid = np.arange(count).reshape(source)
-    if order is not None:
-        grid = grid.transpose(order)
-    return tuple(tuple(int(x) for x in row) for row in grid.reshape(to[0], -1))
-
-
-def plain_rows(rows: Any) -> str:
-    """`{{0,1},{2,3}}`."""
-    return "{" + ",".join(plain_list(x for x in r if x != -1) for r in rows) + "}"
-
-
-def string(text: str) -> str:
-    """A quoted or a bare word."""
-    return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text.startswith('"') else text
-
-
-def words(*allowed: str) -> Callable[[str], str]:
-    """A reader of one of these words."""
-
-    def read(text: str) -> str:
-        if text.upper() not in allowed:
-            raise BadValue(f"expected one of {', '.join(allowed)}, found {text[:40]!r}")
-        return text.upper()
-
-    return read
-
-
-def ints(hlo: str, name: str = "", default: Any = None) -> Field:
-    """A list of integers."""
-    return Field(hlo, name or hlo, integers, plain_list, default)
-
-
-def one(hlo: str, name: str = "", default: Any = None) -> Field:
-    """An integer."""
-    return Field(hlo, name or hlo, integer, str, default)
-
-
-def flag(hlo: str, name: str = "", default: Any = None) -> Field:
-    """A boolean."""
-    return Field(hlo, name or hlo, boolean, plain_bool, default)
-
-
-def only(hlo: str, name: str) -> Field:
-    """One integer in braces: `dimensions={1}`."""
-
-    def read(text: str) -> int:
-        values = integers(text)
-        if len(values) != 1:
-            raise BadValue(f"expected one integer, found {text[:40]!r}")
-        return values[0]
-
-    return Field(hlo, name, read, lambda v: f"{{{v}}}")
+__all__ = ["OPCODES", "ROWS", "names_of_opcode"]
 
 
 # ---------------------------------------------------------------- rows with their own forms
@@ -367,54 +226,29 @@ def _write_dot(op: Op) -> dict[str, str]:
     return texts
 
 
-_GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map")
+def _indexed(
+    attribute: str, kind: type, lists: tuple[str, ...], flags: tuple[str, ...]
+) -> tuple[Callable[[Texts, list[TensorType]], dict[str, Any]], Callable[[Op], dict[str, str]], tuple[str, ...]]:
+    """What reads and writes the dimension numbers of a gather or a scatter and what stands beside them, and all their names."""
+    names = [f.name for f in fields(kind) if f.name != "index_vector_dim"]
+
+    def read(texts: Texts, types: list[TensorType]) -> dict[str, Any]:
+        numbers = {n: integers(texts[n]) if n in texts else () for n in names}
+        found = {attribute: kind(**numbers, index_vector_dim=integer(texts.get("index_vector_dim", "0")))}
+        found |= {n: integers(texts.get(n, "{}")) for n in lists}
+        return found | {n: boolean(texts.get(n, "false")) for n in flags}
+
+    def write(op: Op) -> dict[str, str]:
+        d = op.attr(attribute)
+        texts = {n: plain_list(getattr(d, n)) for n in names if getattr(d, n) or not n.endswith("batching_dims")}
+        texts["index_vector_dim"] = str(d.index_vector_dim)
+        texts |= {n: plain_list(op.attr(n)) for n in lists}
+        return texts | {n: "true" for n in flags if op.attr(n)}
+
+    return read, write, (*names, "index_vector_dim", *lists, *flags)
 
 
-def _read_gather(texts: Texts, types: list[TensorType]) -> dict[str, Any]:
-    lists = {n: integers(texts[n]) if n in texts else () for n in _GATHER}
-    return {
-        "dimension_numbers": GatherDimensions(**lists, index_vector_dim=integer(texts.get("index_vector_dim", "0"))),
-        "slice_sizes": integers(texts.get("slice_sizes", "{}")),
-        "indices_are_sorted": boolean(texts.get("indices_are_sorted", "false")),
-    }
-
-
-def _write_gather(op: Op) -> dict[str, str]:
-    d: GatherDimensions = op.attr("dimension_numbers")
-    texts = {n: plain_list(getattr(d, n)) for n in _GATHER if getattr(d, n) or not n.endswith("batching_dims")}
-    texts["index_vector_dim"] = str(d.index_vector_dim)
-    texts["slice_sizes"] = plain_list(op.attr("slice_sizes"))
-    if op.attr("indices_are_sorted"):
-        texts["indices_are_sorted"] = "true"
-    return texts
-
-
-_SCATTER = (
-    "update_window_dims",
-    "inserted_window_dims",
-    "input_batching_dims",
-    "scatter_indices_batching_dims",
-    "scatter_dims_to_operand_dims",
-)
-
-
-def _read_scatter(texts: Texts, types: list[TensorType]) -> dict[str, Any]:
-    lists = {n: integers(texts[n]) if n in texts else () for n in _SCATTER}
-    return {
-        "scatter_dimension_numbers": ScatterDimensions(**lists, index_vector_dim=integer(texts.get("index_vector_dim", "0"))),
-        "indices_are_sorted": boolean(texts.get("indices_are_sorted", "false")),
-        "unique_indices": boolean(texts.get("unique_indices", "false")),
-    }
-
-
-def _write_scatter(op: Op) -> dict[str, str]:
-    d: ScatterDimensions = op.attr("scatter_dimension_numbers")
-    texts = {n: plain_list(getattr(d, n)) for n in _SCATTER if getattr(d, n) or not n.endswith("batching_dims")}
-    texts["index_vector_dim"] = str(d.index_vector_dim)
-    for name in ("indices_are_sorted", "unique_indices"):
-        if op.attr(name):
-            texts[name] = "true"
-    return texts
+_SORTED = ("indices_are_sorted",)
 
 
 def _stated_flag(name: str) -> Field:
@@ -502,23 +336,13 @@ ROWS: tuple[Row, ...] = (
         _write_conv,
         ("window", "dim_labels", "feature_group_count", "batch_group_count"),
     ),
-    Row(
-        "gather",
-        "stablehlo.gather",
-        (),
-        (),
-        _read_gather,
-        _write_gather,
-        (*_GATHER, "index_vector_dim", "slice_sizes", "indices_are_sorted"),
-    ),
+    Row("gather", "stablehlo.gather", (), (), *_indexed("dimension_numbers", GatherDimensions, ("slice_sizes",), _SORTED)),
     Row(
         "scatter",
         "stablehlo.scatter",
         (),
         ("to_apply",),
-        _read_scatter,
-        _write_scatter,
-        (*_SCATTER, "index_vector_dim", "indices_are_sorted", "unique_indices"),
+        *_indexed("scatter_dimension_numbers", ScatterDimensions, (), (*_SORTED, "unique_indices")),
     ),
     Row("sort", "stablehlo.sort", (only("dimensions", "dimension"), flag("is_stable")), ("to_apply",)),
     Row("map", "stablehlo.map", (ints("dimensions"),), ("to_apply",)),
@@ -612,4 +436,3 @@ def names_of_opcode(opcode: str) -> tuple[str, ...]:
         return (row.op,) if row is not None else _OTHERS[opcode]
     whole = next((opcode.removesuffix(h) for h in _HALVES if opcode.endswith(h)), None)
     return names_of_opcode("async-start" if whole == "async" else whole) if whole is not None else ()
-

@@ -19,7 +19,7 @@ from codegen.call.program.whole_loops import with_whole_loops
 from codegen.kernel.ir import Binary, Break, Call, For, Kernel, Load, Name, Number, Parameter, Store
 from codegen.kernel.parse import NotAKernel, parse
 from codegen.kernel.print_numba import print_numba, statement_lines
-from codegen.kernel.rename import in_one_memory, renamed, substituted
+from codegen.kernel.rename import in_one_memory, substituted
 from codegen.kernel.spec import INVARIANTS, faults
 from codegen.lib import NAMESPACE, threads
 from codegen.source import phase
@@ -155,7 +155,14 @@ def test_names_become_names_or_values() -> None:
     assert lines == ["for u in range(0, 8):", "    z[u] = x[u + 8]"]
     with pytest.raises(ValueError, match="'t' is assigned or is a buffer: expected a name"):
         substituted(kernel.body, {"t": Number(0)})
-    assert renamed(renamed(kernel, {"t": "u", "x": "a"}), {"u": "t", "a": "x"}) == kernel
+    body = kernel.body
+    for names in ({"t": "u", "x": "a"}, {"u": "t", "a": "x"}):
+        body = substituted(body, {old: Name(new) for old, new in names.items()})
+    assert body == kernel.body
+    (added,) = parse(source("a += x[0]")).body
+    assert statement_lines(substituted([added], {"a": Name("b"), "x": Name("y")})) == ["b += y[0]"]
+    with pytest.raises(ValueError, match="'a' is assigned or is a buffer: expected a name"):
+        substituted([added], {"a": Number(0)})
 
 
 def test_buffers_of_one_memory_are_one_argument() -> None:

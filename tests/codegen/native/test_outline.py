@@ -200,6 +200,17 @@ def test_a_short_pipeline_gives_the_same_bits(given: str, sizes: tuple[int, ...]
     assert not any(f.is_written_out for x in others for f in _functions(*x, target).values())
 
 
+@pytest.mark.parametrize(
+    ("given", "written_out"),
+    [("32, 40, 4", True), ("end, 40, 4", False), ("32, end, 4", False), ("end, 40, 16", True), ("end, 40, end", True)],
+)
+def test_few_steps_of_k_over_rows_that_are_counted_take_the_whole_pipeline(given: str, written_out: bool) -> None:
+    """All steps of k are written out in the loop over the rows, which the short pipeline would leave as it is."""
+    source, signature = product(40)
+    (function,) = _functions(source.replace("32, 40, 32", given), signature, Target.named("avx2")).values()
+    assert function.is_written_out is written_out
+
+
 def _functions(source: str, signature: KernelSignature, target: Target) -> Functions:
     functions: Functions = {}
     lower(source, "<kernel>", signature, "entry", target, functions, parse(source))

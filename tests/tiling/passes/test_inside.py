@@ -10,7 +10,9 @@ import pytest
 import codegen
 import hlo
 import interp
+import tiling
 from tests.pairs import fast_cover
+from tiling.loops.spec import faults
 
 INF, NAN = np.float32(np.inf), np.float32(np.nan)
 
@@ -75,6 +77,15 @@ def test_windows_of_three(size: tuple[int, int], pads: list[list[int]], stride: 
         agrees(depthwise(size, (3, 3), pads, stride, 1, 40), x, k)
     else:
         agrees(pool(size, (3, 3), pads, stride, kind, 40), x, exact=kind == "maximum")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_where_a_tile_alone_lies_over_the_edge_the_loops_keep_their_rules(stride: int) -> None:
+    """The first axis has a tile a row: what asks for it depends on no loop, and becomes a loop of one iteration or none."""
+    plan = tiling.plan(hlo.parse(depthwise((28, 28), (3, 3), [[1, 1], [1, 1]], stride, 1, 192)), machine=tiling.Machine(cores=2))
+    (schedule,) = (tiling.pipeline.finished(f.schedule) for f in plan.fusions)
+    assert "for whole in" in str(schedule)
+    assert faults(schedule) == []
 
 
 LARGER = [((5, 5), 1, 1), ((7, 7), 1, 2), ((3, 3), 2, 1), ((1, 9), 1, 1), ((2, 4), 3, 2)]

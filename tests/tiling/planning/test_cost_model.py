@@ -14,7 +14,7 @@ import hlo
 import tiling
 from tests.goldens.prints import MACHINES
 from tiling import CostModel, Estimate, Machine, Schedule, Scope
-from tiling.loops.ir import Nest
+from tiling.loops.ir import Contract, Nest
 
 TEXT = """func.func @main(%x: tensor<96x512xf32>, %y: tensor<96x512xf32>) -> (tensor<96x512xf32>, tensor<96x512xf32>) {
   %0 = stablehlo.tanh %x : tensor<96x512xf32>
@@ -132,3 +132,44 @@ def test_joins_that_go_without_saying_on_a_cpu_are_asked_of_another_model() -> N
     assert any(d.fused and d.together is None for d in cpu.decisions)
     assert apart.decisions and all(d.together is not None and not d.fused for d in apart.decisions)
     assert len(apart.fusions) > len(cpu.fusions)
+
+
+@dataclass(frozen=True)
+class Together:
+    """A kernel that stores both results: its time and its bytes for each byte of two kernels of one result each."""
+
+    seconds: float
+    bytes: float
+
+    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate:
+        both = sum(b.size_bytes for b in schedule.buffers_in(Scope.RESULT)) > 96 * 512 * 4
+        return Estimate(2 * self.seconds if both else 1.0, 0.0, 0.0, round(200 * self.bytes) if both else 100)
+
+
+@pytest.mark.parametrize(("seconds", "moved", "kernels"), [(1.005, 0.9, 1), (1.005, 1, 2), (1.02, 0.5, 2), (1, 1, 1)])
+def test_of_plans_that_take_nearly_as_long_the_one_that_moves_less_is_taken(seconds: float, moved: float, kernels: int) -> None:
+    text = """func.func @main(%x: tensor<96x512xf32>) -> (tensor<96x512xf32>, tensor<96x512xf32>) {
+      %0 = stablehlo.tanh %x : tensor<96x512xf32>
+      %1 = stablehlo.negate %0 : tensor<96x512xf32>
+      return %0, %1 : tensor<96x512xf32>, tensor<96x512xf32>
+    }"""
+    model = Together(seconds, moved)
+    plan = tiling.plan(hlo.parse(text), machine=MACHINES["avx2"], supports=codegen.supports, cost_model=model)
+    assert len(plan.fusions) == kernels
+
+
+def test_products_of_one_vector_of_columns_take_longer_than_half_of_those_of_two() -> None:
+    """Each product loads its row's element for itself; columns side by side share it."""
+
+    def arithmetic(columns: int) -> float:
+        x, y, z = (f"tensor<{a}x{b}xf32>" for a, b in ((512, 384), (512, columns), (384, columns)))
+        text = f"""func.func @main(%x: {x}, %y: {y}) -> {z} {{
+          %z = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : ({x}, {y}) -> {z}
+          return %z : {z}
+        }}"""
+        (fusion,) = tiling.plan(hlo.parse(text), machine=MACHINES["avx2"], supports=codegen.supports).fusions
+        (contract,) = (s for p in fusion.schedule.phases for s in p.steps if isinstance(s, Contract))
+        assert contract.n == columns and not contract.kernel.along
+        return fusion.estimate.arithmetic_seconds
+
+    assert 2 * arithmetic(8) > 1.2 * arithmetic(16)

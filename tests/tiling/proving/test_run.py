@@ -10,12 +10,12 @@ import pytest
 import hlo
 import interp
 import tiling
+from tests.interpreter.run import Misuse
 from tests.mutations.judge import inputs, same
 from tests.mutations.programs import MATMUL, SOFTMAX, TINY, TOP_K, parents
 from tests.mutations.running import outputs, run_plan
 from tests.random_programs import random_program
 from tiling.loops.ir import Nest, Scope
-from tiling.proving.run import Misuse
 
 
 def arrays_of(module: hlo.Module, seed: int) -> list[np.ndarray]:

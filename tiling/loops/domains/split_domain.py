@@ -63,12 +63,13 @@ class Part:
 # ---------------------------------------------------------------- cuts
 
 
-def split_domain(loops: Sequence[Loop], cuts: Sequence[Conjunction], ranges: Mapping[Var, Interval]) -> list[Part] | None:
+def split_domain(loops: Sequence[Loop], cuts: Sequence[Conjunction], ranges: dict[Var, Interval]) -> list[Part] | None:
     """The parts of a domain, cut at each conjunction of conditions; None where one of its conditions bounds two loops at once.
 
     Where a conjunction holds is one part. A single condition is known to fail on the others; of several nothing is known there.
     Parts that one loop was cut into are in ascending order; else those come first where a conjunction does not hold. A condition
-    on none of the loops becomes a loop around them, of one iteration or none. Parts that are always empty are left out.
+    on none of the loops becomes a loop around them, of one iteration or none; its variable's range is added to `ranges`. Parts
+    that are always empty are left out.
 
     >>> i = Var("i")
     >>> parts = split_domain([Loop(i, Const(0), Const(9), 10)], [[Condition(i - Var("t"), 0, 4)]], {Var("t"): Interval(0, 9)})
@@ -87,10 +88,12 @@ def split_domain(loops: Sequence[Loop], cuts: Sequence[Conjunction], ranges: Map
                 return None
             made += found
         parts = made
+    if any(x.variable is ONCE for p in parts for x in p.loops):
+        ranges[ONCE] = Interval(0, 0)
     return parts
 
 
-def split_whole_groups(loop: Loop, size: int, ranges: Mapping[Var, Interval]) -> tuple[Part | None, Part | None]:
+def split_whole_groups(loop: Loop, size: int, ranges: dict[Var, Interval]) -> tuple[Part | None, Part | None]:
     """A loop from 0 on, cut behind its last whole group of `size` iterations: the groups and the rest, where there are any.
 
     >>> [str(p.loops[0]) for p in split_whole_groups(Loop(Var("i"), Const(0), Const(9), 10), 4, {}) if p is not None]

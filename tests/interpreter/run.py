@@ -17,6 +17,20 @@ import numpy as np
 
 from hlo.module import Value
 from indexing.expr import Expr, evaluate
+from tests.interpreter.memory import (
+    Array,
+    Memory,
+    Misuse,
+    Points,
+    Scalars,
+    as_place,
+    count_of,
+    each_point,
+    in_order,
+    subset,
+    total_order,
+)
+from tests.interpreter.nests import Nests
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -35,20 +49,6 @@ from tiling.loops.ir import (
     Transform,
     Turn,
 )
-from tiling.proving.run_memory import (
-    Array,
-    Memory,
-    Misuse,
-    Points,
-    Scalars,
-    as_place,
-    count_of,
-    each_point,
-    in_order,
-    subset,
-    total_order,
-)
-from tiling.proving.run_nests import Nests
 
 __all__ = ["Misuse", "run"]
 

@@ -11,6 +11,18 @@ from hlo.access import Condition
 from hlo.module import Block, DenseArray, Value
 from hlo.registry import Literal, SumOfProducts
 from indexing.expr import Expr, Var, as_expr, evaluate
+from tests.interpreter.memory import (
+    Array,
+    Memory,
+    Misuse,
+    Points,
+    Scalars,
+    as_place,
+    count_of,
+    in_order,
+    numbered,
+    subset,
+)
 from tiling.elements.folds import combined_function
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.element_ir import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, runtimes_of
@@ -22,18 +34,6 @@ from tiling.loops.ir import (
     Nest,
     Phase,
     Schedule,
-)
-from tiling.proving.run_memory import (
-    Array,
-    Memory,
-    Misuse,
-    Points,
-    Scalars,
-    as_place,
-    count_of,
-    in_order,
-    numbered,
-    subset,
 )
 
 __all__ = ["Nests"]

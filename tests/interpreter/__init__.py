@@ -1,0 +1,1 @@
+"""A plain interpreter of schedules: what they mean, without the code generator."""

@@ -1,0 +1,211 @@
+"""Which code does what: the groups of special paths that general mechanisms took the place of, then and now.
+
+    python -m tests.project.counts 641c94c --by-behavior
+
+A place is `file` for a whole file, or `file: Name, Class.method, -Name` for some of its definitions, those with a minus left out.
+No definition stands in two groups. What a group does now and did not do then is counted by itself, and said in words.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["BEHAVIORS", "Behavior", "definitions", "statements"]
+
+
+@dataclass(frozen=True)
+class Behavior:
+    """A group: where what it does stood, where the same stands, where what has come since stands, and what that is."""
+
+    name: str
+    then: tuple[str, ...]
+    now: tuple[str, ...]
+    new: tuple[str, ...]
+    came: str
+
+
+def statements(text: str) -> int:
+    """The statements of a source without its docstrings; a compound one and each in its body count one.
+
+    >>> statements('"of a file"\\ndef f(x):\\n    "of f"\\n    if x:\\n        return 1\\n')
+    3
+    """
+    return _statements(ast.parse(text))
+
+
+def _statements(tree: ast.AST) -> int:
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
+    alone = [n.value for n in found if isinstance(n, ast.Expr)]
+    return len(found) - sum(isinstance(x, ast.Constant) and isinstance(x.value, str) for x in alone)
+
+
+def definitions(root: pathlib.Path, places: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The definitions of places and their statements; a file's own statements stand under its name. Raises KeyError for a name
+    that its file has not, OSError for a file that is not there."""
+    for place in places:
+        path, _, wanted = place.partition(":")
+        tree = ast.parse((root / path).read_text("utf-8"))
+        found: dict[str, int] = {}
+        for n in tree.body:
+            if isinstance(n, (ast.FunctionDef, ast.ClassDef)):
+                found[n.name] = _statements(n)
+                for m in n.body if isinstance(n, ast.ClassDef) else ():
+                    if isinstance(m, ast.FunctionDef):
+                        found[f"{n.name}.{m.name}"] = _statements(m)
+        names = [w.strip() for w in wanted.split(",") if w.strip()]
+        kept = [w for w in names if not w.startswith("-")]
+        if kept:
+            yield from ((f"{path}: {w}", found[w]) for w in kept)
+            continue
+        yield path, _statements(tree) - sum(found[w[1:]] for w in names)
+        yield from ((f"{path}: {w}", 0) for w in found if not any(w == x[1:] or w.startswith(f"{x[1:]}.") for x in names))
+
+
+BEHAVIORS = (
+    Behavior(
+        "cutting a loop at a condition",
+        (
+            "codegen/split.py", "tiling/inside.py", "tiling/residues.py", "tiling/linear.py: when",
+            "tiling/windows.py: _bounded, settled, reduced, _is_cut_along_rows", "tiling/neutral.py: bounds_by, is_hole",
+            "tiling/contract_residues.py: _points, _Part", "tiling/positions.py: _stays_inside",
+        ),
+        (
+            "tiling/loops/domains/split_domain.py", "tiling/loops/domains/conditions.py: -translated",
+            "tiling/passes/split_innermost.py: -_makes_few_parts", "tiling/passes/split_borders.py: -_steps_over",
+            "tiling/passes/split_residues.py: -_side_by_side", "tiling/loops/nest.py: Segment", "tiling/loops/affine.py: when",
+            "tiling/passes/tighten_bounds.py: _bounded, _is_cut_along_rows", "tiling/contract/residues.py: _points, _Part",
+            "tiling/loops/domains/positions.py: _stays_inside",
+        ),
+        (
+            "tiling/loops/domains/inside.py", "tiling/passes/split_innermost.py: _makes_few_parts",
+            "tiling/passes/split_borders.py: _steps_over", "tiling/passes/split_residues.py: _side_by_side",
+        ),
+        "proofs of bounds under conditions; operands side by side, a loop each; windows whose rows an edge cuts",
+    ),
+    Behavior(
+        "may a fold be split",
+        (
+            "tiling/growing.py", "tiling/monoids.py", "tiling/windows.py: combined_function, is_neutral, _is_monoid",
+            "codegen/fold.py: _is_rounded_each_time",
+        ),
+        (
+            "tiling/elements/monoids.py: -_groups, -_part", "tiling/elements/monoids_by_cases.py", "tiling/loops/monoid.py",
+            "tiling/elements/folds.py",
+        ),
+        ("tiling/elements/monoids_by_algebra.py", "tiling/elements/monoids.py: _groups, _part"),
+        "proofs by algebra (then: samples of numbers); bodies of several values",
+    ),
+    Behavior(
+        "taking a fold apart, and state that goes on",
+        (
+            "tiling/split_fold.py", "tiling/split_product.py", "tiling/lane_folds.py", "tiling/windows.py: _scanned",
+            "tiling/siblings.py: _parts, _splits_in_parts, start_steps, carried_fold, last_steps, _piece",
+            "tiling/lower_online.py", "tiling/online.py", "codegen/rows.py", "codegen/scan.py", "tiling/contract.py: accumulates",
+        ),
+        (
+            "tiling/passes/rfactor.py", "tiling/passes/split_fold.py", "tiling/passes/lane_folds.py",
+            "tiling/passes/tighten_bounds.py: _scanned", "tiling/lower/online.py", "tiling/lower/rescaling.py",
+            "tiling/lower/siblings.py: _parts, _monoid, _fold, _factored, start_steps, carried_fold, last_steps, _piece",
+            "tiling/loops/carry.py: -taken_on", "tiling/passes/group_rows.py: -scan_rows_together, -_is_brief, -_lines_in_a_set",
+            "codegen/source/rows.py", "codegen/source/scan.py",
+        ),
+        (
+            "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set",
+            "tiling/loops/carry.py: taken_on",
+        ),
+        "scans of several rows at a time; rows by what they take of a cache; what a block takes on, for proofs",
+    ),
+    Behavior(
+        "copies into another layout",
+        (
+            "tiling/operands.py: window_tile", "tiling/contract_residues.py: _with_one_tile, _with_one_copy, _padded_read",
+            "tiling/contract.py: Contraction._tile, Contraction._left_packed, Contraction._block_of,"
+            " Contraction._walks_along_rows, Contraction._is_made_inside, Contraction._expands,"
+            " Contraction._pack_in_task, Contraction._kept_element,"
+            " Contraction._pack_ahead, Contraction._panels, Contraction._at, Contraction._turned, _computes, _Panels",
+            "tiling/contract_bytes.py: ByteContraction.quads, ByteContraction._bytes_in_place, ByteContraction._bytes_copied,"
+            " ByteContraction._or_zero, ByteContraction._quads",
+            "tiling/turn.py",
+        ),
+        (
+            "tiling/loops/staging.py", "tiling/contract/operands.py: window_tile", "tiling/contract/panels.py: Contraction._tile",
+            "tiling/contract/residues.py: _with_one_tile, _with_one_copy, _padded_read",
+            "tiling/contract/packing.py: -Packing._is_packed_once", "tiling/passes/turn_tiles.py",
+        ),
+        ("tiling/contract/packing.py: Packing._is_packed_once",),
+        "columns packed block by block inside of a task",
+    ),
+    Behavior(
+        "contraction matchers",
+        (
+            "tiling/contract.py: Right, lower_contraction, Contraction.run, Contraction._find_bounds, Contraction._while_flag,"
+            " Contraction._out, Contraction._apart, Contraction._rows, Contraction._placed, Contraction._depth_variables,"
+            " Contraction._is_narrow, Contraction._left_in_place, Contraction._right, Contraction._is_read_once",
+            "tiling/contract_bytes.py: ByteContraction.run", "tiling/contract_dots.py", "tiling/roles.py",
+            "tiling/operands.py: -window_tile",
+        ),
+        (
+            "tiling/contract/panels.py: -Contraction._tile, -Contraction._for_few_rows, -Contraction._packs_weights,"
+            " -Contraction._rows_of_task, -Contraction._from_first_row, -Contraction._asks_ahead, -Contraction._stays_cached",
+            "tiling/contract/dots.py", "tiling/contract/table.py: -_cost_of_block, -_cost_of_bytes, -_cost_of_dots",
+            "tiling/contract/micro_kernels.py", "tiling/contract/roles.py: -Roles._addressed", "tiling/loops/micro_kernels.py",
+            "tiling/contract/operands.py: -window_tile",
+        ),
+        (
+            "tiling/contract/panels.py: Contraction._for_few_rows, Contraction._packs_weights, Contraction._rows_of_task,"
+            " Contraction._from_first_row, Contraction._asks_ahead, Contraction._stays_cached",
+            "tiling/contract/register_blocks.py", "tiling/contract/table.py: _cost_of_block, _cost_of_bytes, _cost_of_dots",
+            "tiling/contract/roles.py: Roles._addressed",
+        ),
+        "blocks for few rows, tasks of whole groups, the next block of weights asked for; micro-kernels weighed",
+    ),
+    Behavior(
+        "facts about scalar functions",
+        (
+            "tiling/values.py", "tiling/stages.py: _is_placed", "codegen/scalars.py", "tiling/sizes.py: weight_nodes",
+        ),
+        (
+            "tiling/elements/scalar_functions.py", "tiling/elements/span.py", "tiling/elements/ranges.py: -Order",
+            "codegen/source/scalars.py", "tiling/planning/sizes.py: weight_nodes",
+        ),
+        ("tiling/elements/ranges.py: Order",),
+        "what is known of two elements beside each other",
+    ),
+    Behavior(
+        "late rewrites",
+        (
+            "codegen/ahead.py", "codegen/unroll.py", "codegen/two_looks.py", "tiling/collapse.py", "tiling/order.py",
+            "tiling/merge.py",
+        ),
+        (
+            "tiling/passes/prefetch_rows.py: -prefetch_rows_of_updates", "tiling/passes/read_rows_again.py",
+            "tiling/passes/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
+            "tiling/passes/order_loops.py", "tiling/passes/merge_nests.py", "tiling/passes/each_nest.py",
+            "codegen/source/prefetch.py", "codegen/source/two_looks.py",
+        ),
+        (
+            "tiling/loops/marks.py", "tiling/passes/prefetch_rows.py: prefetch_rows_of_updates",
+            "tiling/passes/write_out_sums.py: is_window_over_an_edge",
+        ),
+        "rules of marks; prefetches of updates; short folds written out over an edge",
+    ),
+    Behavior(
+        "from loops to LLVM's input: by text, now by data",
+        (
+            "codegen/structured.py", "codegen/native.py", "codegen/scope.py", "codegen/front.py", "codegen/whole_loops.py",
+            "codegen/emit.py", "codegen/nest.py",
+        ),
+        (
+            "codegen/kernel/ir.py", "codegen/kernel/parse.py", "codegen/kernel/rename.py", "codegen/kernel/straight.py",
+            "codegen/native/front_walk.py", "codegen/native/front_numba.py", "codegen/native/lower.py",
+            "codegen/native/memory_hints.py", "codegen/source/writer.py", "codegen/call/program/whole_loops.py",
+            "codegen/source/emit.py", "codegen/source/nest.py",
+            "codegen/source/nest_view.py", "codegen/source/phase.py",
+        ),
+        ("codegen/kernel/typed.py", "codegen/kernel/types.py", "codegen/kernel/spec.py", "codegen/kernel/print_numba.py"),
+        "types without numba, which C and LLVM share; invariants of kernels; text as one print",
+    ),
+)  # fmt: skip
