@@ -12,16 +12,20 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.forks import compiling
 
 _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 
-# x86-64 targets that have names -> CPU and features. (LLVM fills half a register for most CPUs with AVX-512, by their name.)
+_WHOLE_REGISTERS = "-prefer-256-bit"
+"""LLVM fills half a register in the loops that it vectorizes for every Intel CPU with AVX-512, by its name: the first of them
+lowered their clock for whole ones. Later ones do not, and the micro-kernels fill whole ones on all."""
+
+# x86-64 targets that have names -> CPU and features.
 NAMED_TARGETS = {
-    "avx512": ("x86-64-v4", _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl,-prefer-256-bit"),
+    "avx512": ("x86-64-v4", _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl," + _WHOLE_REGISTERS),
     "avx2": ("x86-64-v3", _AVX2_FEATURES),
     "baseline": ("x86-64", "+sse,+sse2"),
 }
@@ -139,8 +143,18 @@ def host_target() -> Target:
         import llvmlite.binding as llvm
 
         triple = llvm.get_process_triple()
-        features = llvm.get_host_cpu_features().flatten()
-        return Target.from_features(triple, llvm.get_host_cpu_name(), features)
+        return _host(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def _host(triple: str, cpu: str, features: str) -> Target:
+    """The target of a CPU that LLVM calls `cpu`: vectors as wide as its registers, whatever LLVM prefers for that name.
+
+    >>> wide = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl"
+    >>> _host("x86_64-unknown-linux-gnu", "sapphirerapids", wide).features.split(",")[-1]
+    '-prefer-256-bit'
+    """
+    target = Target.from_features(triple, cpu, features)
+    return replace(target, features=f"{features},{_WHOLE_REGISTERS}") if target.vector_bytes == 64 else target
 
 
 def default_target() -> Target:

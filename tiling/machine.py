@@ -144,7 +144,7 @@ class Machine:
             byte_products=4 if vnni in features else 1,
             l1_bytes=caches.get(1, found.l1_bytes),
             l2_bytes=caches.get(2, found.l2_bytes),
-            l3_bytes=caches.get(3, found.l3_bytes),
+            l3_bytes=_share(caches.get(3, found.l3_bytes), os.cpu_count() or 1),
         )
 
     def __str__(self) -> str:
@@ -179,6 +179,21 @@ def _parsed(text: str) -> dict[str, Any]:
         if not 0 < found[name] < float("inf"):
             raise SettingError(f"TILEWRIGHT_MACHINE: {name}: expected a positive {kinds[name].__name__}, found {value!r}")
     return found
+
+
+MOST_SHARED_BYTES = 16 << 20
+"""The most of a shared cache that there is for one CPU, but for a few models with more."""
+
+
+def _share(shared_bytes: int, cpus: int) -> int:
+    """What `cpus` CPUs, all that the system has, may expect of a shared cache of `shared_bytes`.
+
+    A virtual machine with two CPUs is told of the cache of the whole socket, whose other CPUs fill it with data of their own.
+
+    >>> _share(32 << 20, 8) >> 20, _share(480 << 20, 2) >> 20
+    (32, 32)
+    """
+    return min(shared_bytes, cpus * MOST_SHARED_BYTES)
 
 
 def _cores() -> int:
