@@ -12,11 +12,11 @@ from tests.mesh.global_programs import GlobalProgram, module_text
 from tests.mesh.test_partition import BYTES_ALONE, on_a_grid
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
+from tiling.mesh.halo.windows import rounds_of
 from tiling.mesh.network import Network
 from tiling.mesh.partition import Partitioned, partition
 from tiling.mesh.relations import Window
 from tiling.mesh.shardings import Digit
-from tiling.mesh.windows import rounds_of
 
 X, ROWS, COLUMNS = '[{"x"}]', '[{"x"}, {}]', '[{}, {"x"}]'
 _IMAGE = '[{}, {"x"}, {}, {}]'

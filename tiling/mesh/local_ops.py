@@ -68,10 +68,18 @@ def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Wi
         for k, digits in enumerate(operands[0].dims):
             lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
         attributes["limit_indices"] = tuple(lengths)
+    if op.name == "stablehlo.convolution":
+        groups = _groups(op, operands)
+        if groups is None:
+            return None
+        attributes |= groups
     lengths_name = _LENGTHS.get(op.name)
     if lengths_name is not None:
         lengths = list(op.attr(lengths_name))
+        batches = op.attr("dimension_numbers").operand_batching_dims if op.name == "stablehlo.gather" else ()
         for k, digits in enumerate(operands[0].dims):
+            if digits and k in batches:
+                continue
             if digits and lengths[k] != op.operands[0].shape[k]:
                 return None
             lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
@@ -82,6 +90,19 @@ def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Wi
         check_op(made)
     except VerificationError:
         return None
+    return made
+
+
+def _groups(op: Op, operands: Sequence[Sharding]) -> dict[str, int] | None:
+    """The numbers of groups of a convolution on tiles: groups are shared out like the features, or the batch, that they cut."""
+    numbers = op.attr("dimension_numbers")
+    made = {}
+    for name, dim in (("feature_group_count", numbers.input_feature), ("batch_group_count", numbers.input_batch)):
+        count, parts = op.attr(name), operands[0].parts(dim)
+        if count > 1 and parts > 1:
+            if count % parts:
+                return None
+            made[name] = count // parts
     return made
 
 

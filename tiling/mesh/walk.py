@@ -23,15 +23,15 @@ from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
 from tiling.mesh.emit import Emitter, named, resized
 from tiling.mesh.groups import COLLECTIVES
+from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import Move as MoveOfTiles
 from tiling.mesh.moves import moves_between, moves_cost
 from tiling.mesh.regions import Held, control, manual
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
 from tiling.mesh.shardings import Digit, Sharding
-from tiling.mesh.specials import Special, specials_of
+from tiling.mesh.special.ways import Special, specials_of
 from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
-from tiling.mesh.windows import window_seconds, with_window
 from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
 from tiling.program.flatten import Program
 
@@ -40,7 +40,7 @@ __all__ = ["Walk"]
 _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
 """Ops that compute on a tile something else than on the whole, though they read the same."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
-_IDENTITIES = ("sdy.propagation_barrier",)
+_IDENTITIES = ("sdy.propagation_barrier", "stablehlo.optimization_barrier")
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,7 @@ class Walk:
     known: dict[tuple[Value, Sharding], Value] = field(default_factory=dict)
     loops: dict[Op, Loops | Declined] = field(default_factory=dict)
 
-    def inside(
-        self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]
-    ) -> Walk:
+    def inside(self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]) -> Walk:
         """The way through a block inside of this one."""
         return Walk(self.whole, emit, held, program, wanted)
 
@@ -107,6 +105,11 @@ class Walk:
         constraint = self._constraint(op)
         if constraint is not None:
             self.hints.setdefault(op.operands[0], constraint)
+            return
+        if op.name in _IDENTITIES:
+            for v, r in zip(op.operands, op.results, strict=True):
+                if r in self.hints:
+                    self.hints.setdefault(v, self.hints[r])
             return
         hint = self.hints.get(op.results[0]) if op.results else None
         folds = isinstance(op.definition.semantics, (Fold, SumOfProducts))
@@ -224,9 +227,13 @@ class Walk:
             self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0), True)
 
     def _same(self, op: Op) -> None:
-        v = op.operands[0]
-        s = self.sharding(v)
-        self.held[op.results[0]] = Held(self.at(v, s, ""), s)
+        """Every operand as it is spread; a barrier of the program itself stays one."""
+        spread = [self.sharding(v) for v in op.operands]
+        given = tuple([self.at(v, s, "") for v, s in zip(op.operands, spread, strict=True)])
+        if op.name == "stablehlo.optimization_barrier":
+            given = self.emit.op(op.name, given, dict(op.attributes), [v.type for v in given])
+        for r, v, s in zip(op.results, given, spread, strict=True):
+            self.held[r] = Held(v, s)
 
     def _is_lazy(self, op: Op) -> bool:
         """Whether an op costs nothing to compute wherever its result is read: of constants, iotas and scalars."""
