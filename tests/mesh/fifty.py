@@ -95,9 +95,7 @@ def more() -> Iterator[Program]:
 
     def tokens(x: Any, w: Any) -> Any:
         n = w.shape[0]
-        return jnp.concatenate([jnp.tanh(x.reshape(n, n, -1, x.shape[-1])[:, e] @ w[e]) for e in range(n)], 1).reshape(
-            x.shape[0], -1
-        )
+        return jnp.concatenate([jnp.tanh(x.reshape(n, n, -1, x.shape[-1])[:, e] @ w[e]) for e in range(n)], 1).reshape(x.shape[0], -1)
 
     ORACLES.update({"experts by all-to-all": tokens, "attention in a ring": attention})
     yield "a stencil of 100 steps, cut both ways", plain(stencil), (both,), both, ((16, 16),)
@@ -143,12 +141,7 @@ def _mesh(n: int, specs: Any, shapes: list[tuple[int, ...]]) -> AbstractMesh:
     two = any("y" in str(s) for s in specs)
     y = 2 if two and n > 1 else 1
     x = n // y
-    while any(
-        size % (x * y)
-        for spec, shape in zip(specs, shapes, strict=False)
-        for names, size in zip(spec, shape, strict=False)
-        if names
-    ):
+    while any(size % (x * y) for spec, shape in zip(specs, shapes, strict=False) for names, size in zip(spec, shape, strict=False) if names):
         x //= 2
     return AbstractMesh((x, y, n // (x * y)), ("x", "y", "copies"))
 

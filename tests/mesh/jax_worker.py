@@ -33,19 +33,14 @@ Program = tuple[str, Callable[..., Any], Mesh, tuple[Any, ...], Any, tuple[Any, 
 """Name, function, mesh, shardings of arguments and results, shapes of arguments."""
 
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "c64": 8}
-_COLLECTIVE = re.compile(
-    r"= (\([^)]*\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\((.*)"
-)
+_COLLECTIVE = re.compile(r"= (\([^)]*\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\((.*)")
 
 
 def sent_by_jax(text: str, devices: int) -> tuple[int, list[str]]:
     """The bytes that a process sends in optimised HLO, and its collectives."""
     total, kinds = 0, []
     for result, kind, rest in _COLLECTIVE.findall(text):
-        size = sum(
-            BYTES[e] * int(np.prod([int(n) for n in dims.split(",") if n]))
-            for e, dims in re.findall(r"(\w+)\[([\d,]*)\]", result)
-        )
+        size = sum(BYTES[e] * int(np.prod([int(n) for n in dims.split(",") if n])) for e, dims in re.findall(r"(\w+)\[([\d,]*)\]", result))
         groups = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])", rest)
         n = devices if groups is None else len(groups[1].split(",")) if groups[1] else int(groups[2])
         factor = {"all-reduce": 2 * (n - 1) / n, "all-gather": (n - 1) / n, "reduce-scatter": n - 1, "all-to-all": (n - 1) / n,
@@ -152,22 +147,8 @@ def others() -> Iterator[Program]:
     yield "embedding, batch", lambda t, i: t[i], d4, (P(), P("x")), rows, ((16, 8), jax.ShapeDtypeStruct((4,), jnp.int32))
     yield "embedding, rows", lambda t, i: t[i], d4, (rows, P()), P(), ((64, 8), jax.ShapeDtypeStruct((4,), jnp.int32))
     yield "convolution, batch", convolution, d4, (rows, P()), rows, ((4, 8, 8, 3), (3, 3, 3, 4))
-    yield (
-        "convolution, features",
-        convolution,
-        d4,
-        (P(), P(None, None, None, "x")),
-        P(None, None, None, "x"),
-        ((2, 8, 8, 3), (3, 3, 3, 4)),
-    )
-    yield (
-        "convolution, channels",
-        convolution,
-        d4,
-        (P(None, None, None, "x"), P(None, None, "x")),
-        P(),
-        ((2, 8, 8, 4), (3, 3, 4, 4)),
-    )
+    yield "convolution, features", convolution, d4, (P(), P(None, None, None, "x")), P(None, None, None, "x"), ((2, 8, 8, 3), (3, 3, 3, 4))
+    yield "convolution, channels", convolution, d4, (P(None, None, None, "x"), P(None, None, "x")), P(), ((2, 8, 8, 4), (3, 3, 4, 4))
     yield "convolution, image rows", convolution, d4, (P(None, "x"), P()), P(None, "x"), ((2, 16, 8, 3), (3, 3, 3, 4))
     yield "diffusion, 100 steps", diffusion, d4, (P(None, "x"),), P(None, "x"), ((1, 16, 16, 1),)
     yield "mixture of experts", experts, d4, (P(), P(None, "x"), P("x")), P(), ((8, 16), (16, 4), (4, 16, 8))
@@ -196,14 +177,7 @@ def compared(program: Program) -> dict[str, Any]:
     assert text is not None
     theirs, kinds = sent_by_jax(text, n)
     ours = [c.kind for c in part.communications]
-    return {
-        "ours": part.sent_bytes,
-        "jax": theirs,
-        "ours_by": ours,
-        "jax_by": kinds,
-        "error": worst,
-        "whole": list(part.kept_whole),
-    }
+    return {"ours": part.sent_bytes, "jax": theirs, "ours_by": ours, "jax_by": kinds, "error": worst, "whole": list(part.kept_whole)}
 
 
 def main() -> None:

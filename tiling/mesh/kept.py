@@ -62,7 +62,9 @@ def save(array: ShardedArray, folder: str | os.PathLike[str]) -> None:
     array.exchange(np.zeros(0, np.uint8))  # nobody goes on before the index is there
 
 
-def load(folder: str | os.PathLike[str], sharding: Sharding | None, mesh: Mesh, process: int, exchange: Exchange) -> ShardedArray:
+def load(
+    folder: str | os.PathLike[str], sharding: Sharding | None, mesh: Mesh, process: int, exchange: Exchange
+) -> ShardedArray:
     """This process's tile of an array that was saved, from the files that it meets; None for all of it.
 
     Raises ShardingError for what is no such array, or is damaged, and OSError for files that are not there.
