@@ -46,6 +46,32 @@ _DEPTHWISE = """  %r = stablehlo.convolution(%a0, %a1) dim_numbers = [b, 0, f]x[
 _BARRIER = """  %b:2 = stablehlo.optimization_barrier %a0, %a1 : tensor<8x16xf32>, tensor<4xf32>
   %n = stablehlo.negate %b#0 : tensor<8x16xf32>
   return %n, %b#1 : tensor<8x16xf32>, tensor<4xf32>"""
+_TRANSPOSED = """  %r = stablehlo.convolution(%a0, %a1) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {pad = [[PAD]], lhs_dilate = [2]}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x16x3xf32>, tensor<3x3x2xf32>) -> tensor<1xOUTx2xf32>
+  return %r : tensor<1xOUTx2xf32>"""
+_HOLES = """  %z = stablehlo.constant dense<5.0> : tensor<f32>
+  %r = stablehlo.pad %a0, %z, low = [1, 0], high = [2, 0], interior = [2, 0] : (tensor<16x3xf32>, tensor<f32>) -> tensor<49x3xf32>
+  %s = stablehlo.slice %r [0:48, 0:3] : (tensor<49x3xf32>) -> tensor<48x3xf32>
+  return %s : tensor<48x3xf32>"""
+_POOL_BACK = """  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = "stablehlo.select_and_scatter"(%a0, %a1, %z) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+    %s = stablehlo.compare GE, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %s : tensor<i1> }, { ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+    stablehlo.return %s : tensor<f32> }) {window_dimensions = array<i64: 2, 3>, window_strides = array<i64: 2, 1>,
+    padding = dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>} : (tensor<16x6xf32>, tensor<8x6xf32>, tensor<f32>) -> tensor<16x6xf32>
+  return %r : tensor<16x6xf32>"""
+_SCAN = """  %z = stablehlo.constant dense<START> : tensor<f32>
+  %r = "stablehlo.reduce_window"(%a0, %z) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.FOLD %p, %q : tensor<f32>
+    stablehlo.return %s : tensor<f32> }) {window_dimensions = array<i64: N, 1>, padding = dense<[[ENDS], [0, 0]]> : tensor<2x2xi64>}
+    : (tensor<Nx3xf32>, tensor<f32>) -> tensor<Nx3xf32>
+  return %r : tensor<Nx3xf32>"""
+
+
+def _scan(n: int, fold: str, start: str, from_end: bool = False) -> GlobalProgram:
+    ends = f"0, {n - 1}" if from_end else f"{n - 1}, 0"
+    body = _SCAN.replace("ENDS", ends).replace("N", str(n)).replace("FOLD", fold).replace("START", start)
+    text = module_text(_X4, [(f"{n}x3xf32", '[{"x"}, {}]')], body, [(f"{n}x3xf32", '[{"x"}, {}]')])
+    return GlobalProgram(f"{fold} of {n} rows before{' from the end' * from_end}", text, ("all_gather",), 3 * 12)
 
 
 def _put(rows: int) -> GlobalProgram:
@@ -91,6 +117,21 @@ PLACE_PROGRAMS = (
     GlobalProgram("the inside put into a border", module_text(
         _X4, [("16x8xf32", '[{"x"}, {}]'), ("14x6xf32", '[{"x"}, {}]')], _PUT_INSIDE, [("16x8xf32", '[{"x"}, {}]')]
     ), ("halo",), 24),
+    _scan(16, "add", "0.0"), _scan(18, "add", "0.0"), _scan(18, "add", "0.0", True), _scan(18, "maximum", "0.25", True),
+    _scan(16, "multiply", "1.0"), _scan(18, "minimum", "0.25"),
+    *[GlobalProgram(f"a transposed convolution, {ends}", module_text(
+        _X4, [("1x16x3xf32", '[{}, {"x"}, {}]'), ("3x3x2xf32", "[{}, {}, {}]")], _TRANSPOSED.replace("PAD", ends).replace("OUT", "32"),
+        [("1x32x2xf32", '[{}, {"x"}, {}]')]
+    ), kinds, sent) for ends, kinds, sent in (("2, 1", ("halo",), 12), ("1, 2", ("halo", "halo"), 24), ("3, 0", ("halo", "halo"), 24))],
+    GlobalProgram("holes between rows", module_text(
+        _X4, [("16x3xf32", '[{"x"}, {}]')], _HOLES, [("48x3xf32", '[{"x"}, {}]')]
+    ), ("all_to_all", "all_to_all"), 48 + 36 * 4),
+    GlobalProgram("the gradient of pooling", module_text(
+        _X4, [("16x6xf32", '[{"x"}, {}]'), ("8x6xf32", '[{"x"}, {}]')], _POOL_BACK, [("16x6xf32", '[{"x"}, {}]')]
+    ), (), 0),
+    GlobalProgram("the gradient of pooling, windows over each other", module_text(
+        _X4, [("16x6xf32", '[{}, {"x"}]'), ("8x6xf32", '[{}, {"x"}]')], _POOL_BACK, [("16x6xf32", '[{"x"}, {}]')]
+    ), ("all_to_all", "all_to_all"), 96 + 48),
     GlobalProgram("features in groups", module_text(
         '"x"=2', [("2x16x8xf32", '[{}, {}, {"x"}]'), ("3x2x4xf32", '[{}, {}, {"x"}]')], _DEPTHWISE, [("2x16x4xf32", '[{}, {}, {"x"}]')]
     ), (), 0),

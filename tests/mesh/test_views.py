@@ -27,7 +27,8 @@ class Text:
     """Lines of a program, with the shape of each value."""
 
     def __init__(self, shape: Sequence[int]) -> None:
-        self.lines = [f"  %{name} = stablehlo.constant dense<{n}> : tensor<f32>" for name, n in (("zero", "0.0"), ("seven", "7.0"))]
+        numbers = (("zero", "0.0"), ("seven", "7.0"))
+        self.lines = [f"  %{name} = stablehlo.constant dense<{n}> : tensor<f32>" for name, n in numbers]
         self.shapes: dict[str, tuple[int, ...]] = {"%a0": tuple(shape)}
 
     def _add(self, line: str, shape: Sequence[int]) -> str:

@@ -295,12 +295,21 @@ class Walk:
                     choice = self._choice(op, spread, hint)
                     if choice is not None:
                         choices.append(choice)
+        specials = self._specials(op, hint)
+        if not self.whole.exchanges:
+            choices = [c for c in choices if self._stay(op, c.operands)] or choices
+            specials = [s for s in specials if self._stay(op, s.operands)] or specials
         best = min(choices, key=lambda c: c.seconds, default=None)
-        special = min(self._specials(op, hint), key=lambda s: s.seconds, default=None)
+        special = min(specials, key=lambda s: s.seconds, default=None)
         if best is not None and special is None:
             self.emit.alternative = self._dearer(op, best, choices)
         self._take(op, loops, best, special)
         self.emit.alternative = ""
+
+    def _stay(self, op: Op, operands: Sequence[Sharding]) -> bool:
+        """Whether nothing is spread along other dimensions for it."""
+        rows = [(v, s) for v, s in zip(op.operands, operands, strict=True) if self.is_placed(v) and (v, s) not in self.known]
+        return not any(m.kind in ("all_to_all", "permute") for v, s in rows for m in _moves(self.sharding(v), s, v))
 
     def _dearer(self, op: Op, best: _Choice, choices: Sequence[_Choice]) -> str:
         """The cheapest of the other ways that send something else."""
