@@ -25,6 +25,7 @@ FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set
 SHORT_RUN = 8  # steps of k that are no inner loop
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 LEAST_TURN = 8  # steps of k that are worth a transpose in registers
+BAND_GROUPS = 16  # groups of steps of k that are packed for all columns before the next ones
 LINE_BYTES = 64
 LEAST_ROWS = 256  # for which a copy of what the program is given is made by its tasks: for fewer, one that is kept is worth more
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
@@ -237,7 +238,8 @@ class Packing(Roles):
     def _pack_ahead(self) -> Place | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c, found = self.c, self._panels()
-        runs, steps = self._steps_ahead()
+        bands, runs, steps = self._steps_ahead()
+        found = replace(found, tiles=(*bands, *found.tiles))
         stores: list[Store] = []
         nest: Nest | None = None
         for flat, renaming in steps:
@@ -263,15 +265,27 @@ class Packing(Roles):
         first = (*found.first, *(Const(0) for _ in buffer.shape[len(found.first) :]))
         return self._in_panels(nest, address(buffer, first, c.ranges), self._row_major(self.nr))
 
-    def _steps_ahead(self) -> tuple[list[Loop], list[tuple[Expr, Mapping[Var, Expr]]]]:
-        """(loops over k for packing before all tasks, the steps of k of one iteration: place, and the depth loops' values)."""
+    def _steps_ahead(self) -> tuple[list[tuple[Var, int]], list[Loop], list[tuple[Expr, Mapping[Var, Expr]]]]:
+        """How k is walked through for packing before all tasks: tiles, loops, the steps of k of one iteration.
+
+        A step is its place, and the depth loops' values. Groups of narrow elements are packed band by band, in each of which all
+        panels are: a panel's part of a row is half a line, and its rows are one more page each.
+        """
         c, together = self.c, self.kernel.together
         runs: list[Loop] = []
         if together > 1:
             q, groups = Var(f"q_{self.tag}"), self.filled // together
-            c.ranges[q] = Interval(0, groups - 1)
-            places = [q * together + part for part in range(together)]
-            return [Loop(q, Const(0), Const(groups - 1), groups)], [(e, self._depth_index(e)) for e in places]
+            size = min(groups, BAND_GROUPS)
+            c.ranges[q] = Interval(0, size - 1)
+            group, bands = as_expr(q), []
+            last: Expr = Const(size - 1)
+            if size < groups:
+                band, count = Var(f"qb_{self.tag}"), -(-groups // size)
+                c.ranges[band] = Interval(0, count - 1)
+                bands, group = [(band, count)], band * size + q
+                last = simplify(minimum(last, groups - 1 - band * size), c.ranges)
+            places = [group * together + part for part in range(together)]
+            return bands, [Loop(q, Const(0), last, size)], [(e, self._depth_index(e)) for e in places]
         renaming: dict[Var, Expr] = {}
         for number, x in enumerate(self.depth_loops):
             v = Var(f"kp{number}_{self.tag}")
@@ -279,7 +293,7 @@ class Packing(Roles):
             renaming[x.variable] = as_expr(v) if x.extent > 1 else Const(0)
             if x.extent > 1:
                 runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
-        return runs, [(substitute(self._flat(), renaming), renaming)]
+        return [], runs, [(substitute(self._flat(), renaming), renaming)]
 
     def _panels(self) -> _Panels:
         """The right operand in panels of `nr` columns, for each value of the other indices that move it."""

@@ -106,6 +106,11 @@ def _cost_of_bytes(p: Problem) -> float:
     return inf if p.depth < 2 else 1.0 / _products(p.types) + packed / p.rows
 
 
+def _block_of_bytes(machine: Machine, item_bytes: int, columns: int) -> tuple[int, int]:
+    """Two tiles by two where there are tiles, else twelve rows of two vectors."""
+    return (32 if machine.tile_products > 1 else 12), 2 * machine.lanes(item_bytes)
+
+
 def _cost_of_dots(p: Problem) -> float:
     """Each column is a sum of its own, where `gemm_block` takes a vector of them at once: as measured, worth it for few.
 
@@ -129,7 +134,7 @@ MICRO_KERNELS = (
     ),
     Row(
         MicroKernel("gemm_bytes", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=4, adds=False),
-        _sums_of_bytes, lambda machine, item_bytes, columns: (12, 2 * machine.lanes(item_bytes)), _cost_of_bytes,
+        _sums_of_bytes, _block_of_bytes, _cost_of_bytes,
     ),
     Row(
         MicroKernel(
