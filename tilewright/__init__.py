@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
     from interp import evaluate, refined
     from tilewright.explorer.front import explore
-    from tilewright.jax.bridge import from_jax, jit
+    from tilewright.jax.bridge import from_jax
+    from tilewright.jax.jit import jit
     from tilewright.loading import load
     from tilewright.stepping import passes, stages
     from tilewright.torch.export import from_torch
@@ -85,7 +86,7 @@ _HOME = {
     "from_jax": "tilewright.jax.bridge",
     "from_torch": "tilewright.torch.export",
     "input_to_output": "indexing",
-    "jit": "tilewright.jax.bridge",
+    "jit": "tilewright.jax.jit",
     "load": "tilewright.loading",
     "memory_pool": "codegen.launcher.memory:pool",
     "output_to_input": "indexing",

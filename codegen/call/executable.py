@@ -28,6 +28,7 @@ from codegen.call.program.nodes import Compute, Evaluate
 from codegen.call.program.overlap import order_of, overlapped
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import QuickCall, address_of
+from codegen.call.runs.arguments import ArgumentError, taken, without_arrays
 from codegen.call.runs.by_xla import call_by_xla
 from codegen.call.runs.guarded import GuardedRun
 from codegen.call.tracing import Trace
@@ -37,11 +38,10 @@ from codegen.launcher import launch, memory, native_threads
 from codegen.launcher.guard import SCRATCH_GAP_BYTES, ScratchUse, StepUse
 from codegen.native.jit import KernelTarget, MachineCode, stats
 from codegen.native.signature import KernelSignature
-from hlo.errors import Declined, TilewrightError
+from hlo.errors import Declined
 from hlo.limits import check_ranks, no_memory
 from hlo.module import Value
 from hlo.settings import debug_modes
-from hlo.types import TensorType
 from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
@@ -52,10 +52,6 @@ __all__ = ["ArgumentError", "Executable"]
 
 SHORT_SECONDS = 4e-6
 BRIEF_SECONDS = 1e-5  # of a kernel that no loop repeats: less than a thousandth of what compiling it takes
-
-
-class ArgumentError(TilewrightError):
-    """An array that does not fit the program's argument."""
 
 
 @dataclass(eq=False)
@@ -83,7 +79,7 @@ class Executable:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads: expected a positive number, found {self.threads}")
         check_ranks(self.plan.module)
-        self.whole = _whole_program_reason(self.plan)
+        self.whole = without_arrays(self.plan)
         if self.whole is None:
             began = time.perf_counter()
             self.plan, assembly, reason = safe_assembly(self.plan)
@@ -500,29 +496,7 @@ class Executable:
                     break
             else:
                 return list(arrays)
-        wanted = self.plan.program.arguments
-        if len(arrays) != len(wanted):
-            raise ArgumentError(f"expected {len(wanted)} array{'s' * (len(wanted) != 1)}, found {len(arrays)}")
-        given = []
-        for k, (v, a) in enumerate(zip(wanted, arrays, strict=True)):
-            t = v.type
-            if not isinstance(t, TensorType):
-                given.append(a)  # a token or a tuple: the evaluator runs such a program whole, and checks it
-                continue
-            if isinstance(a, np.ma.MaskedArray):
-                raise ArgumentError(
-                    f"argument {k}{f' (%{v.name})' if v.name else ''}: expected an array, found a masked one, whose mask would be"
-                    " lost; give its `filled()` values, or the mask as an argument of its own"
-                )
-            a = np.asarray(a)
-            same = len(t.shape) == a.ndim and all(n is None or n == m for n, m in zip(t.shape, a.shape, strict=True))
-            if not same or a.dtype != t.dtype:
-                name = f" (%{v.name})" if v.name else ""
-                raise ArgumentError(f"argument {k}{name}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}")
-            if not a.flags.c_contiguous or not a.flags.aligned:
-                a = np.array(a, order="C")
-            given.append(a)
-        return given
+        return taken(self.plan.program.arguments, arrays)
 
 
 def _runs(step: EvaluatorStep, prepared: PreparedOp | BegunOp | EndedOp) -> str:
@@ -546,17 +520,3 @@ def _seconds(fusion: Fusion) -> float:
 def _chunk(tasks: int, threads: int) -> int:
     """Tasks taken at a time: enough pieces that threads finish together, few enough that taking them costs nothing."""
     return max(1, tasks // (threads * 32))
-
-
-def _whole_program_reason(made: Plan) -> str | None:
-    """Why the evaluator must run the whole program, or None: values that are no arrays of a fixed shape pass between its ops."""
-    for op in made.program.ops:
-        for v in (*op.operands, *op.results):
-            if not isinstance(v.type, TensorType):
-                return f"{op.name} has a value of type {v.type}"
-            if not v.type.is_static:
-                return f"{op.name} has a value whose shape is known only at run time, {v.type}"
-    for v in made.program.arguments:
-        if not isinstance(v.type, TensorType) or not v.type.is_static:
-            return f"an argument of type {v.type}"
-    return None

@@ -8,9 +8,8 @@ on the buffers that it is given.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import TypeAlias
-
-from hlo.display import as_text
 
 __all__ = [
     "Assign",
@@ -37,6 +36,7 @@ __all__ = [
     "Store",
     "Unary",
     "While",
+    "printed",
 ]
 
 # ---------------------------------------------------------------- expressions
@@ -246,4 +246,10 @@ class Kernel:
         return tuple(p for p in self.parameters if not p.also)
 
     def __str__(self) -> str:
-        return as_text(self)
+        return printed(self)
+
+
+@singledispatch
+def printed(kernel: object) -> str:
+    """The text of a kernel: the print that says it is one for people registers itself (`codegen.kernel.print_numba`)."""
+    raise TypeError(f"no print of {type(kernel).__name__}")

@@ -33,8 +33,8 @@ from codegen.kernel.ir import (
     Store,
     Unary,
     While,
+    printed,
 )
-from hlo.display import as_text
 
 __all__ = ["expression_source", "print_numba", "statement_lines"]
 
@@ -76,7 +76,7 @@ def print_numba(kernel: Kernel) -> str:
     return "\n".join([*lines, ""])
 
 
-as_text.register(Kernel, print_numba)
+printed.register(Kernel, print_numba)
 
 
 def described(p: Parameter) -> str:

@@ -8,7 +8,7 @@ from math import prod
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import fail
-from hlo.ops.rules import eq, input_type, law, one_element, result_type, within
+from hlo.ops.rules import entry_each, eq, input_type, law, one_element, result_type, within
 from hlo.registry import Attribute, Constraint, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, DIMENSIONS, C, F, S, TypeSet, U, tensors
@@ -127,13 +127,7 @@ register(
             within("C9", _KNOWN[0], "the operand's dimensions", lambda op: input_type(op, 0).rank),
             within("C10", _KNOWN[1], "the operand's dimensions", lambda op: input_type(op, 0).rank),
             law("C1", "the result has the operand's element type", same_element_type, "operand", "result"),
-            law(
-                "C7",
-                "as many output_dimensions as dimensions of the result",
-                lambda op: eq(input_type(op, 1).shape[0], result_type(op).rank),
-                "output_dimensions",
-                "result",
-            ),
+            law("C7", "as many output_dimensions as dimensions of the result", entry_each, "output_dimensions", "result"),
             within("C3", "broadcast_dimensions", "the result's dimensions", lambda op: result_type(op).rank, result=True),
             law("C5", "an operand dimension is 1 or the result's at its place", _sizes_fit, result=True),
             axis_rules("C6"),
@@ -183,13 +177,7 @@ register(
             law("C1", "the result has the operand's element type", same_element_type, "operand", "result"),
             law("C2", "operand and result have as many elements", elements_agree, "operand", "result"),
             law("C3", "a per-axis quantized dimension keeps its place", axis_keeps_place, "operand", "result"),
-            law(
-                "C4",
-                "as many entries of output_shape as dimensions of the result",
-                lambda op: eq(input_type(op, 1).shape[0], result_type(op).rank),
-                "output_shape",
-                "result",
-            ),
+            law("C4", "as many entries of output_shape as dimensions of the result", entry_each, "output_shape", "result"),
             law("output_shape", "a constant shape is the result's", _stated_shape(1), result=True),
             law("output_shape", "a constant shape has as many elements as the operand", _stated_count, "operand"),
         ),

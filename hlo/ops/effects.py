@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.dynamic import constant_of
-from hlo.ops.rules import eq, input_type, law, result_type, same_shapes
+from hlo.ops.rules import eq, input_type, law, result_type, same_shapes, type_stays
 from hlo.registry import Attribute, Constraint, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, ElementType, TokenType
 from hlo.typesets import DIMENSIONS, TENSOR, TOKEN, B, F, S, TypeSet, U, tensors
@@ -213,16 +213,7 @@ register(
         semantics=_RANDOM,
         constraints=(
             law("C2", "the state has the size that the algorithm asks for", _state_size),
-            law(
-                "C1",
-                "initial_state and output_state have the same type",
-                lambda op: (
-                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
-                    and input_type(op, 0).element == result_type(op).element
-                ),
-                "initial_state",
-                "result",
-            ),
+            law("C1", "initial_state and output_state have the same type", type_stays, "initial_state", "result"),
         ),
         result_names=("output_state", "output"),
     )

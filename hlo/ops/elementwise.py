@@ -8,7 +8,7 @@ from hlo.access import AccessFunction
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.ops.common import broadcast_shapes, fail, identity_access, rule, same_shape, tensor
-from hlo.ops.rules import baseline, input_type, is_quantized, law, result_type, same_shapes
+from hlo.ops.rules import baseline, input_type, is_quantized, law, result_type, same_shapes, shape_stays
 from hlo.registry import Attribute, Constraint, Elementwise, InferFunction, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, ElementKind, ElementType, QuantizedType, TensorType, Type
 from hlo.typesets import ANY, B, C, F, S, TypeSet, U, tensors
@@ -221,13 +221,7 @@ _define(
 
 # ---------------------------------------------------------------- those whose result type differs
 
-SHAPE_OF_OPERAND = law(
-    "C1",
-    "the result has the operand's shape",
-    lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
-    "operand",
-    "result",
-)
+SHAPE_OF_OPERAND = law("C1", "the result has the operand's shape", shape_stays, "operand", "result")
 
 
 def special(
@@ -296,15 +290,7 @@ special(
     (Operand("x", tensors(F, quantized="per-tensor")),),
     tensors(B),
     _infer_boolean,
-    (
-        law(
-            "C1",
-            "x and y have the same shape",
-            lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
-            "x",
-            "result",
-        ),
-    ),
+    (law("C1", "x and y have the same shape", shape_stays, "x", "result"),),
 )
 
 
@@ -333,13 +319,7 @@ special(
             "lhs",
             "rhs",
         ),
-        law(
-            "C2",
-            "the result has the shape of lhs",
-            lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
-            "lhs",
-            "result",
-        ),
+        law("C2", "the result has the shape of lhs", shape_stays, "lhs", "result"),
         law(
             "C3",
             "the result's element type is complex of that of lhs",

@@ -132,6 +132,21 @@ def same_shapes(*shapes: Sequence[int | None]) -> bool:
     return all(len({n for n in column if n is not None}) <= 1 for column in zip(*shapes, strict=True))
 
 
+def shape_stays(op: Op) -> bool:
+    """Whether the result may have the first operand's shape."""
+    return same_shapes(input_type(op, 0).shape, result_type(op).shape)
+
+
+def type_stays(op: Op) -> bool:
+    """Whether the result may have the first operand's type."""
+    return shape_stays(op) and input_type(op, 0).element == result_type(op).element
+
+
+def entry_each(op: Op) -> bool:
+    """Whether the second operand, a row of numbers, has one for each dimension of the result."""
+    return eq(input_type(op, 1).shape[0], result_type(op).rank)
+
+
 def within_bounds(a: TensorType, b: TensorType) -> bool:
     """Do the known dimensions of each lie within the bounds of the other?"""
     for x, y in ((a, b), (b, a)):
@@ -271,9 +286,7 @@ def result_is_operand(label: str, text: str) -> Constraint:
     return law(
         label,
         text,
-        lambda op: (
-            same_shapes(input_type(op, 0).shape, result_type(op).shape) and one_element(input_type(op, 0), result_type(op))
-        ),
+        lambda op: shape_stays(op) and one_element(input_type(op, 0), result_type(op)),
         "operand",
         "result",
     )

@@ -23,6 +23,7 @@ from hlo.ops.rules import (
     results_of_body,
     returned,
     same_shapes,
+    shape_stays,
 )
 from hlo.registry import Attribute, Constraint, Fold, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, TensorType, Type
@@ -256,13 +257,7 @@ register(
                 "scatter takes two scalars and returns one, of a type that the operand's is promotable to",
                 lambda op: reducer_problem(op.regions[1], [input_type(op, 1)], [input_type(op, 2)]) or True,
             ),
-            law(
-                "C11",
-                "operand and result have the same shape",
-                lambda op: same_shapes(input_type(op, 0).shape, result_type(op).shape),
-                "operand",
-                "result",
-            ),
+            law("C11", "operand and result have the same shape", shape_stays, "operand", "result"),
             law(
                 "C12",
                 "the result has the element type that scatter returns",

@@ -56,31 +56,19 @@ def from_text(attribute: Attribute, value: Any, parser: ValueParser, at: int) ->
 # ---------------------------------------------------------------- reading
 
 
-def _integer(kind: str) -> Callable[[Any, Attribute], int]:
-    def read(value: Any, attribute: Attribute) -> int:
-        if not isinstance(value, TypedInteger) or value.type != kind:
-            raise WrongForm(f"expected an integer of type {kind}, found {show(value)}")
-        return value.value
+def _one(kind: Any, expected: str, take: Callable[[Any], Any] = lambda v: v, of: str = "") -> Callable[[Any, Attribute], Any]:
+    """What `take` makes of a value of a class; of a number of the type `of` where that is named."""
+
+    def read(value: Any, attribute: Attribute) -> Any:
+        if not isinstance(value, kind) or (of and getattr(value, "type", of) != of):
+            raise WrongForm(f"expected {expected}, found {show(value)}")
+        return take(value)
 
     return read
 
 
-def _real(value: Any, attribute: Attribute) -> float:
-    if not isinstance(value, TypedFloat) or value.type != "f32":
-        raise WrongForm(f"expected a number of type f32, found {show(value)}")
-    return value.value
-
-
-def _bool(value: Any, attribute: Attribute) -> bool:
-    if not isinstance(value, bool):
-        raise WrongForm(f"expected true or false, found {show(value)}")
-    return value
-
-
-def _unit(value: Any, attribute: Attribute) -> bool:
-    if not isinstance(value, Unit):
-        raise WrongForm(f"expected no value, found {show(value)}")
-    return True
+def _number(kind: type, of: str, word: str) -> Callable[[Any, Attribute], Any]:
+    return _one(kind, f"{word} of type {of}", lambda v: v.value, of)
 
 
 def _numbers(element: str) -> Callable[[Any, Attribute], tuple[Any, ...]]:
@@ -100,18 +88,6 @@ def _numbers(element: str) -> Callable[[Any, Attribute], tuple[Any, ...]]:
     return read
 
 
-def _string(value: Any, attribute: Attribute) -> str:
-    if not isinstance(value, str):
-        raise WrongForm(f"expected a string, found {show(value)}")
-    return value
-
-
-def _symbol(value: Any, attribute: Attribute) -> str:
-    if not isinstance(value, SymbolPath):
-        raise WrongForm(f"expected a symbol such as @f, found {show(value)}")
-    return "::".join(value.path)
-
-
 def _symbol_bare(parser: ValueParser, attribute: Attribute) -> str:
     path = [parser.lexer.symbol()]
     while parser.lexer.accept("::"):
@@ -121,18 +97,6 @@ def _symbol_bare(parser: ValueParser, attribute: Attribute) -> str:
 
 def _symbol_plain(value: str) -> str:
     return "::".join(map(symbol_text, value.split("::"))) if value else symbol_text(value)
-
-
-def _dense(value: Any, attribute: Attribute) -> DenseArray:
-    if not isinstance(value, DenseArray):
-        raise WrongForm(f"expected dense<…>, found {show(value)}")
-    return value
-
-
-def _type(value: Any, attribute: Attribute) -> Type:
-    if not isinstance(value, Type):
-        raise WrongForm(f"expected a type, found {show(value)}")
-    return value
 
 
 def words_of(attribute: Attribute) -> tuple[str, ...]:
@@ -250,12 +214,6 @@ def _symbols(value: Any, attribute: Attribute) -> tuple[str, ...]:
     return tuple("::".join(v.path) for v in value)
 
 
-def _dictionary(value: Any, attribute: Attribute) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise WrongForm(f"expected a dictionary, found {show(value)}")
-    return value
-
-
 def _struct_form(kind: str) -> Form:
     read, write = read_struct[kind], write_struct[kind]
     return Form(
@@ -283,34 +241,35 @@ def _same(value: Any, attribute: Attribute) -> Any:
     return value
 
 
-def _any_bare(parser: ValueParser, attribute: Attribute) -> Any:
-    return parser.attribute()
-
-
 def _enum_write(value: str, attribute: Attribute) -> Enumerated:
     return Enumerated(attribute.words, value, attribute.domain.partition(".")[0] if "." in attribute.domain else "stablehlo")
 
 
 FORMS: dict[str, Form] = {
-    "i64": Form(_integer("i64"), lambda v, a: TypedInteger(v, "i64"), _integer_bare, str),
-    "i32": Form(_integer("i32"), lambda v, a: TypedInteger(v, "i32"), _integer_bare, str),
-    "f32": Form(_real, lambda v, a: TypedFloat(v, "f32")),
-    "bool": Form(_bool, _same, _bool_bare, _plain_item),
-    "unit": Form(_unit, lambda v, a: UNIT),
+    "i64": Form(_number(TypedInteger, "i64", "an integer"), lambda v, a: TypedInteger(v, "i64"), _integer_bare, str),
+    "i32": Form(_number(TypedInteger, "i32", "an integer"), lambda v, a: TypedInteger(v, "i32"), _integer_bare, str),
+    "f32": Form(_number(TypedFloat, "f32", "a number"), lambda v, a: TypedFloat(v, "f32")),
+    "bool": Form(_one(bool, "true or false"), _same, _bool_bare, _plain_item),
+    "unit": Form(_one(Unit, "no value", lambda v: True), lambda v, a: UNIT),
     "i64s": Form(_numbers("i64"), lambda v, a: TypedArray("i64", v), _list_of(_integer_bare), _plain_list),
     "bools": Form(_numbers("i1"), lambda v, a: TypedArray("i1", v), _list_of(_bool_bare), _plain_list),
-    "string": Form(_string, _same, lambda p, a: p.lexer.string(), quoted),
-    "symbol": Form(_symbol, lambda v, a: SymbolPath(tuple(v.split("::"))), _symbol_bare, _symbol_plain),
-    "dense": Form(_dense, _same, _any_bare, attribute_text),
-    "type": Form(_type, _same, lambda p, a: p.type(), str),
+    "string": Form(_one(str, "a string"), _same, lambda p, a: p.lexer.string(), quoted),
+    "symbol": Form(
+        _one(SymbolPath, "a symbol such as @f", lambda v: "::".join(v.path)),
+        lambda v, a: SymbolPath(tuple(v.split("::"))),
+        _symbol_bare,
+        _symbol_plain,
+    ),
+    "dense": Form(_one(DenseArray, "dense<…>"), _same, lambda p, a: p.attribute(), attribute_text),
+    "type": Form(_one(Type, "a type"), _same, lambda p, a: p.type(), str),
     "enum": Form(_word, _enum_write, _word_bare, str),
     "enums": Form(_words, lambda v, a: tuple(_enum_write(w, a) for w in v), _list_of(_word_bare), _plain_list),
     "pairs": Form(_pairs, lambda v, a: grid_constant(v), _list_of(_list_of(_integer_bare)), lambda v: str([list(r) for r in v])),
     "groups": Form(_groups, _groups_write),
     "aliases": Form(_aliases, lambda v, a: tuple(write_struct["alias"](x) for x in v)),
     "symbols": Form(_symbols, lambda v, a: tuple(SymbolPath(tuple(x.split("::"))) for x in v)),
-    "dictionary": Form(_dictionary, _same),
+    "dictionary": Form(_one(dict, "a dictionary"), _same),
     **{k: _struct_form(k) for k in read_struct if k != "alias"},
-    "any": Form(_same, _same, _any_bare, attribute_text),
+    "any": Form(_same, _same, lambda p, a: p.attribute(), attribute_text),
 }
 """kind -> its form."""

@@ -16,7 +16,7 @@ import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from tilewright.jax.spread import SpreadFunction, is_traced, mesh_of
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
 
-__all__ = ["JaxError", "Jitted", "from_jax", "jit"]
+__all__ = ["JaxError", "Jitted", "from_jax"]
 
 
 _log = logging.getLogger("tilewright")
@@ -515,97 +515,3 @@ class Jitted:
             return front.bound(made, leaves)
 
         return Front(jax, bind, self._numbers, self._names)
-
-
-@overload
-def jit(
-    f: Any,
-    /,
-    *,
-    static_argnums: Any = None,
-    static_argnames: Any = None,
-    donate_argnums: Any = None,
-    donate_argnames: Any = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    keep_unused: bool = False,
-    inline: bool = False,
-    output: str = "jax",
-    threads: int | None = None,
-    mesh: Any = None,
-    custom_calls: Mapping[str, Callable[..., Any]] | None = None,
-) -> Jitted: ...
-
-
-@overload
-def jit(
-    *,
-    static_argnums: Any = None,
-    static_argnames: Any = None,
-    donate_argnums: Any = None,
-    donate_argnames: Any = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    keep_unused: bool = False,
-    inline: bool = False,
-    output: str = "jax",
-    threads: int | None = None,
-    mesh: Any = None,
-    custom_calls: Mapping[str, Callable[..., Any]] | None = None,
-) -> Callable[[Any], Jitted]: ...
-
-
-def jit(
-    f: Any = None,
-    /,
-    *,
-    static_argnums: Any = None,
-    static_argnames: Any = None,
-    donate_argnums: Any = None,
-    donate_argnames: Any = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    keep_unused: bool = False,
-    inline: bool = False,
-    output: str = "jax",
-    threads: int | None = None,
-    mesh: Any = None,
-    custom_calls: Mapping[str, Callable[..., Any]] | None = None,
-) -> Jitted | Callable[[Any], Jitted]:
-    """f, compiled by Tilewright: the same arguments and results as `jax.jit(f)`, for every tree of arrays.
-
-    Compiled once for each signature: tree, shapes, types, static arguments, and JAX's settings for 64-bit types, precision and
-    random numbers. Arrays of JAX, NumPy and anything with DLPack come in without a copy where they are contiguous. Results are
-    JAX arrays, or NumPy's with output="numpy". Donated JAX arrays are deleted after the call where JAX could have reused them.
-    Inside another JAX transformation (`jax.grad(tilewright.jit(f))`) JAX traces through f. f may be a `jax.export.Exported`:
-    symbolic dimensions are specialised for the shapes of each call. Without f, a decorator with these options.
-
-    Shardings are of the one device that there is, or over a mesh of JAX's (an AbstractMesh, too), whose devices are the processes
-    that `mpiexec` has started; a function that names its shardings inside is given its `mesh`. Each process calls such a function
-    alike, with whole arrays or `ShardedArray`s, and the results are `ShardedArray`s (docs/howto-mesh.md).
-    Unused arguments are taken and not looked at, whatever `keep_unused` says; `inline` matters inside another transformation. On
-    JAX's platform `tilewright` (`tilewright.pjrt`) this is `jax.jit`.
-
-    `custom_calls` maps targets of `jax.ffi.ffi_call` to functions (op, *arrays) that return an array or a tuple of them; the
-    arrays are copies, as those that callbacks get.
-
-    Calls are JAX's calls, so a child of a fork that was made after JAX had started makes none: it may call Executables on NumPy
-    arrays (`jit(f).executable(*args)`, made before the fork), or be spawned.
-
-    Raises JaxError without JAX, in such a child, or for static arguments that cannot be hashed, ValueError for fewer than one
-    thread, and what JAX raises while tracing.
-    """
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads: expected a positive number, found {threads}")
-    options = {
-        name: value
-        for name, value in (
-            ("static_argnums", static_argnums), ("static_argnames", static_argnames),
-            ("donate_argnums", donate_argnums), ("donate_argnames", donate_argnames), ("in_shardings", in_shardings),
-            ("out_shardings", out_shardings), ("keep_unused", keep_unused or None), ("inline", inline or None),
-        )
-        if value is not None
-    }  # fmt: skip
-    if f is None:
-        return lambda g: Jitted(g, output, threads, options, custom_calls, mesh)
-    return Jitted(f, output, threads, options, custom_calls, mesh)

@@ -8,7 +8,7 @@ from hlo.access import AccessBuilder, Index
 from hlo.errors import Declined
 from hlo.module import DenseArray, Op
 from hlo.ops.common import fail, identity_access
-from hlo.ops.rules import input_type, law, result_type, same_shapes
+from hlo.ops.rules import input_type, law, type_stays
 from hlo.registry import Attribute, Literal, Move, OpDefinition, Operand, register
 from hlo.types import ELEMENT_TYPES, OpaqueType, TensorType, Type
 from hlo.typesets import ANY, ANY_TYPE, tensors
@@ -52,18 +52,7 @@ register(
         infer=Declined("the result's type is the program's choice"),
         access=identity_access,
         semantics=Move(),
-        constraints=(
-            law(
-                "C1",
-                "the shapes can be the same, and the element types are",
-                lambda op: (
-                    same_shapes(input_type(op, 0).shape, result_type(op).shape)
-                    and input_type(op, 0).element == result_type(op).element
-                ),
-                "operand",
-                "result",
-            ),
-        ),
+        constraints=(law("C1", "the shapes can be the same, and the element types are", type_stays, "operand", "result"),),
     )
 )
 register(

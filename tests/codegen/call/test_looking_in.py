@@ -86,7 +86,7 @@ def test_logs_say_what_is_compiled(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 @pytest.mark.jax
 def test_why_a_function_is_compiled_again(caplog: pytest.LogCaptureFixture) -> None:
-    from tilewright.jax.bridge import jit
+    from tilewright.jax.jit import jit
 
     function = jit(lambda x, y: x + y, output="numpy")
     with caplog.at_level(logging.INFO, logger="tilewright.compiles"):
@@ -100,7 +100,7 @@ def test_why_a_function_is_compiled_again(caplog: pytest.LogCaptureFixture) -> N
 def test_what_else_of_a_signature_has_changed(caplog: pytest.LogCaptureFixture) -> None:
     import jax
 
-    from tilewright.jax.bridge import jit
+    from tilewright.jax.jit import jit
 
     def scaled(x: Any, n: int, scale: int = 1) -> Any:
         return jax.tree.leaves(x)[0] * n * scale
