@@ -122,10 +122,10 @@ PLACE_PROGRAMS = (
     *[GlobalProgram(f"a transposed convolution, {ends}", module_text(
         _X4, [("1x16x3xf32", '[{}, {"x"}, {}]'), ("3x3x2xf32", "[{}, {}, {}]")], _TRANSPOSED.replace("PAD", ends).replace("OUT", "32"),
         [("1x32x2xf32", '[{}, {"x"}, {}]')]
-    ), kinds, sent) for ends, kinds, sent in (("2, 1", ("halo",), 12), ("1, 2", ("halo", "halo"), 24), ("3, 0", ("halo", "halo"), 24))],
+    ), kinds, sent) for ends, kinds, sent in (("2, 1", ("halo",), 12), ("1, 2", ("halo", "halo"), 24), ("3, 0", ("halo",), 24))],
     GlobalProgram("holes between rows", module_text(
         _X4, [("16x3xf32", '[{"x"}, {}]')], _HOLES, [("48x3xf32", '[{"x"}, {}]')]
-    ), ("all_to_all", "all_to_all"), 48 + 36 * 4),
+    ), ("all_gather",), 3 * 48),
     GlobalProgram("the gradient of pooling", module_text(
         _X4, [("16x6xf32", '[{"x"}, {}]'), ("8x6xf32", '[{"x"}, {}]')], _POOL_BACK, [("16x6xf32", '[{"x"}, {}]')]
     ), (), 0),

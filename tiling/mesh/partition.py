@@ -150,10 +150,11 @@ def partition(
     return min(fits, key=lambda p: p.seconds)
 
 
-WAYS = tuple([(wishes, exchanges) for exchanges in (True, False) for wishes in ("none", "moves", "all")])
+WAYS = tuple([(wishes, exchanges) for exchanges in (True, False) for wishes in ("none", "moves", "all", "beside")])
 """The whole programs that are weighed against each other.
 
-How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all. And whether an op may have
+How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all,
+or as the arguments are spread that it is combined with. And whether an op may have
 operands spread along other dimensions where that is the cheapest for it: what follows may then have to send more.
 """
 

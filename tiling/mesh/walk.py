@@ -118,14 +118,21 @@ class Walk:
         folds = isinstance(op.definition.semantics, (Fold, SumOfProducts))
         if self.whole.wishes == "none" or (folds and self.whole.wishes == "moves"):
             return
-        loops = self._loops(op) if hint is not None else None
-        if hint is None or not isinstance(loops, Loops):
+        spread = {k: self.held[v].sharding for k, v in enumerate(op.operands) if v in self.held}
+        beside = [k for k, s in spread.items() if not s.is_whole] if self.whole.wishes == "beside" and folds else []
+        loops = self._loops(op) if hint is not None or beside else None
+        if not isinstance(loops, Loops):
             return
-        found = loops.operand_shardings(dict(zip(loops.dims, hint.dims, strict=True)))
+        if beside:  # as an argument is spread that it is multiplied by
+            found = loops.operand_shardings(loops.follow(beside[0], spread[beside[0]], {}))
+        else:
+            assert hint is not None
+            found = loops.operand_shardings(dict(zip(loops.dims, hint.dims, strict=True)))
         if isinstance(found, tuple):
             for v, s in zip(op.operands, found, strict=True):
                 if not s.is_whole:  # nobody wants all of it: it would only be no loss
                     self.hints.setdefault(v, s)
+
 
     def _constraint(self, op: Op) -> Sharding | None:
         if op.name in _CONSTRAINTS:
