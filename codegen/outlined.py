@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Function", "Functions"]
+__all__ = ["CALLED", "PREFIX", "Function", "Functions"]
+
+PREFIX = "tilewright_lib_"
+"""What library functions' names begin with."""
+CALLED = f'call void @"{PREFIX}'
+"""What calls of them begin with, as llvmlite writes them."""
 
 
 class Function(NamedTuple):

@@ -12,16 +12,25 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.forks import compiling
 
 _AVX2_FEATURES = "+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2"
 _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 
-# x86-64 targets that have names -> CPU and features. (LLVM fills half a register for most CPUs with AVX-512, by their name.)
+_WHOLE_REGISTERS = "-prefer-256-bit"
+"""LLVM fills half a register in the loops that it vectorizes for every Intel CPU with AVX-512, by its name: the first of them
+lowered their clock for whole ones. Later ones do not, and the micro-kernels fill whole ones on all."""
+
+# x86-64 targets that have names -> CPU and features.
+_AVX512_FEATURES = _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl," + _WHOLE_REGISTERS
+_VNNI_FEATURES = _AVX512_FEATURES + ",+avx512vnni"
+
 NAMED_TARGETS = {
-    "avx512": ("x86-64-v4", _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl,-prefer-256-bit"),
+    "amx": ("x86-64-v4", _VNNI_FEATURES + ",+avx512bf16,+amx-tile,+amx-int8,+amx-bf16"),
+    "avx512vnni": ("x86-64-v4", _VNNI_FEATURES),
+    "avx512": ("x86-64-v4", _AVX512_FEATURES),
     "avx2": ("x86-64-v3", _AVX2_FEATURES),
     "baseline": ("x86-64", "+sse,+sse2"),
 }
@@ -78,6 +87,23 @@ class Target:
         return 4 if wide or (self.vector_bytes <= 32 and "avxvnni" in have) else 1
 
     @property
+    def tile_features(self) -> frozenset[str]:
+        """What tile registers multiply: ``amx-int8``, ``amx-bf16``, or nothing. Code for them asks Linux first.
+
+        >>> sorted(Target.named("amx").tile_features), Target.named("avx512").tile_features
+        (['amx-bf16', 'amx-int8'], frozenset())
+        """
+        have = {item[1:] for item in self.features.split(",") if item.startswith("+")}
+        if "amx-tile" not in have or self.vector_bytes != 64 or "linux" not in self.triple:
+            return frozenset()
+        return frozenset(have & {"amx-int8", "amx-bf16"})
+
+    @property
+    def tile_products(self) -> int:
+        """Products of two bytes that tiles sum in a cycle: 1024 with AMX (16 x 16 sums of 64 products in 16 cycles), else 1."""
+        return 1024 if "amx-int8" in self.tile_features else 1
+
+    @property
     def key(self) -> str:
         """A short digest of every field, for cache keys."""
         return _key(self)
@@ -94,8 +120,9 @@ class Target:
 
     @staticmethod
     def named(name: str) -> Target:
-        """``host``, ``avx512``, ``avx2`` or ``baseline`` (x86-64 with SSE2 only), whether or not this CPU can run it.
+        """``host``, ``amx`` (AVX-512 with VNNI and tiles), ``avx512vnni``, ``avx512``, ``avx2`` or ``baseline`` (SSE2 only).
 
+        Whether or not this CPU can run it.
         Raises ValueError for another name, and for an x86 name on another architecture.
         """
         if name == "host":
@@ -139,12 +166,22 @@ def host_target() -> Target:
         import llvmlite.binding as llvm
 
         triple = llvm.get_process_triple()
-        features = llvm.get_host_cpu_features().flatten()
-        return Target.from_features(triple, llvm.get_host_cpu_name(), features)
+        return _host(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def _host(triple: str, cpu: str, features: str) -> Target:
+    """The target of a CPU that LLVM calls `cpu`: vectors as wide as its registers, whatever LLVM prefers for that name.
+
+    >>> wide = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl"
+    >>> _host("x86_64-unknown-linux-gnu", "sapphirerapids", wide).features.split(",")[-1]
+    '-prefer-256-bit'
+    """
+    target = Target.from_features(triple, cpu, features)
+    return replace(target, features=f"{features},{_WHOLE_REGISTERS}") if target.vector_bytes == 64 else target
 
 
 def default_target() -> Target:
-    """The target of compiles that do not name one: ``TILEWRIGHT_TARGET`` (host, avx512, avx2, baseline), else the host.
+    """The target of compiles that do not name one: ``TILEWRIGHT_TARGET`` (a name of `Target.named`), else the host.
 
     Raises SettingError for another name, and for a target whose instructions this CPU does not have.
     """

@@ -6,6 +6,7 @@ It shares the program model with the rest and none of its index analysis.
 from interp import rules as _rules  # fills the table of rules
 from interp.errors import DeadlockError, ExecutionError, InputError, LimitError, UnknownTargetError
 from interp.machine import Limits, TraceEvent
+from interp.refine import refined
 from interp.run import Transport, evaluate, run_parallel, run_process
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Transport",
     "UnknownTargetError",
     "evaluate",
+    "refined",
     "run_parallel",
     "run_process",
 ]

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from codegen.mpi.mesh import Mesh
     from hlo import Declined, Module, ParseError, TilewrightError, VerificationError, parse, verify
     from indexing import IndexingMap, compose, input_to_output, output_to_input, parse_map
-    from interp import evaluate
+    from interp import evaluate, refined
     from tilewright.explorer.front import explore
     from tilewright.jax.bridge import from_jax
     from tilewright.jax.jit import jit
@@ -94,6 +94,7 @@ _HOME = {
     "parse_map": "indexing",
     "passes": "tilewright.stepping",
     "plan": "tiling",
+    "refined": "interp",
     "stages": "tilewright.stepping",
     "verify": "hlo",
 }
@@ -124,6 +125,7 @@ __all__ = [
     "parse_map",
     "passes",
     "plan",
+    "refined",
     "stages",
     "verify",
 ]

@@ -43,7 +43,8 @@ _EXAMPLES = {
         "source": ("source examples/softmax.mlir", "source examples/softmax.mlir --stages",
                    "source examples/softmax.mlir --kind c"),
         "export": ("export model.mlir -o model.tw --target x86-64-v3 --target x86-64-v4",
-                   "export model.mlir -o libmodel.so --kind shared --header", "export model.mlir -o model --kind c"),
+                   "export model.mlir -o libmodel.so --kind shared --header", "export model.mlir -o model --kind c",
+                   "export rows.mlir -o rows.tw --shapes 1x64 --shapes 32x64"),
         "passes": ("passes", "passes --json"),
         "diff": ("diff before.json model.mlir", "diff examples/softmax.mlir examples/layer_norm.mlir"),
         "picture": ("picture reads examples/softmax.mlir --op reduce --at 3 -o reads.png",
@@ -140,6 +141,8 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--header", action="store_true", help="with --kind shared: also the header, beside the library")
     c.add_argument("--also", action="append", default=[], metavar="FILE",
                    help="the same program for other shapes, into the same file; may be given several times")  # fmt: skip
+    c.add_argument("--shapes", action="append", default=[], type=tool_options.shapes, metavar="4x8,8",
+                   help="what a ? of the program is: a shape for each argument; may be given several times")  # fmt: skip
     c.add_argument("--threads", type=_at_least_one, metavar="N", help="threads to plan for (default: all cores)")
     tool_options.add_commands(command)
     p.set_defaults(parser=p)  # `completion` writes what it has

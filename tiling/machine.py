@@ -33,6 +33,7 @@ class Machine:
     excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
     byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI
+    tile_products         products of two bytes that tile registers sum in a cycle: 1024 with AMX; 1 where there are none
 
     Raises ValueError, which names the field, for a number that no machine has.
 
@@ -57,6 +58,7 @@ class Machine:
     launch_seconds: float = 5e-6
     excess_precision: bool = False
     byte_products: int = 1
+    tile_products: int = 1
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -86,6 +88,20 @@ class Machine:
         256.0
         """
         return 2.0 * self.lanes(itemsize_bytes) * self.fma_per_cycle * self.hertz
+
+    def products_per_lane(self, factor_bytes: int) -> float:
+        """Products of such factors that a core sums in the time of one in each lane of 32 bits of its multiply-adds.
+
+        >>> Machine(vector_bytes=64, byte_products=4, tile_products=1024).products_per_lane(1)
+        32.0
+        """
+        by_tiles = self.tile_products / factor_bytes / (self.lanes(4) * self.fma_per_cycle)
+        return max(1.0, by_tiles, self.byte_products if factor_bytes == 1 else 1)
+
+    @property
+    def pairs_per_lane(self) -> float:
+        """The same of factors of two bytes: 1 where there are no tiles."""
+        return self.products_per_lane(2)
 
     def micro_tile(self, itemsize_bytes: int, columns: int) -> tuple[int, int]:
         """Rows and columns of the register block of a contraction whose result has `columns` columns.
@@ -142,9 +158,10 @@ class Machine:
         return replace(
             found,
             byte_products=4 if vnni in features else 1,
+            tile_products=_TILE_PRODUCTS if "amx_int8" in features and found.vector_bytes == 64 else 1,
             l1_bytes=caches.get(1, found.l1_bytes),
             l2_bytes=caches.get(2, found.l2_bytes),
-            l3_bytes=caches.get(3, found.l3_bytes),
+            l3_bytes=_share(caches.get(3, found.l3_bytes), os.cpu_count() or 1),
         )
 
     def __str__(self) -> str:
@@ -153,6 +170,9 @@ class Machine:
             f"L2 {self.l2_bytes >> 10} KiB, L3 {self.l3_bytes >> 20} MiB{', excess precision' if self.excess_precision else ''}"
         )
 
+
+_TILE_PRODUCTS = 1024
+"""16 x 16 sums of 64 products in 16 cycles."""
 
 _KINDS: dict[str, type] = {f.name: type(f.default) for f in fields(Machine)}
 _LEAST = {"vector_registers": 5}
@@ -179,6 +199,21 @@ def _parsed(text: str) -> dict[str, Any]:
         if not 0 < found[name] < float("inf"):
             raise SettingError(f"TILEWRIGHT_MACHINE: {name}: expected a positive {kinds[name].__name__}, found {value!r}")
     return found
+
+
+MOST_SHARED_BYTES = 16 << 20
+"""The most of a shared cache that there is for one CPU, but for a few models with more."""
+
+
+def _share(shared_bytes: int, cpus: int) -> int:
+    """What `cpus` CPUs, all that the system has, may expect of a shared cache of `shared_bytes`.
+
+    A virtual machine with two CPUs is told of the cache of the whole socket, whose other CPUs fill it with data of their own.
+
+    >>> _share(32 << 20, 8) >> 20, _share(480 << 20, 2) >> 20
+    (32, 32)
+    """
+    return min(shared_bytes, cpus * MOST_SHARED_BYTES)
 
 
 def _cores() -> int:

@@ -131,7 +131,7 @@ class Executable:
         self._layout = laid_out(self.plan, self._assembly, linear.lives, computes)
         self._check_places(computes)
         self._packs = KeptPacks(self._found_packs(instructions))
-        self._prepare(self.plan.machine.cores)
+        self._prepare(self.plan.machine.cores, sum(_seconds(n.fusion) for n in computes))
 
     def _prepared(self, nodes: Mapping[int, Evaluate]) -> dict[int, tuple[EvaluatorStep, PreparedOp | BegunOp | EndedOp]]:
         """What runs the evaluator's steps, by position."""
@@ -153,10 +153,11 @@ class Executable:
             [slot for slot, _ in self._layout.given], self._layout.offsets.keys(), self._assembly.sizes,
         )  # fmt: skip
 
-    def _prepare(self, cores: int) -> None:
-        """All that a call would find out of the layout again and again."""
+    def _prepare(self, cores: int, seconds: float) -> None:
+        """All that a call would find out of the layout again and again. `seconds`: what one thread takes for all kernels."""
         layout = self._layout
         threads = self.threads or cores
+        self._seconds = seconds
         self.stats.scratch_bytes = layout.arena_bytes + threads * self._launch.scratch_stride
         self._addresses = np.zeros(layout.count, np.int64)
         for slot, address in layout.fixed_addresses.items():
@@ -169,7 +170,8 @@ class Executable:
         inner = [max(layout.arena_bytes, 64), threads * self._launch.scratch_stride]
         self._need_bytes = sum(map(memory.rounded_bytes, [*inner, *(v.tensor.size_bytes for _, v in layout.made)]))
         is_alone = not self._debug and self.whole is None and self.processes is None
-        self._quick = layout.quick_call(self._launch) if is_alone else None
+        usable = self.threads or native_threads.default_threads()
+        self._quick = layout.quick_call(self._launch, seconds, usable) if is_alone else None
         self._short = self._quick.call if self._quick is not None else None
 
     def _slot(self, v: Value) -> int | None:

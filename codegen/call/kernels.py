@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+
 from codegen.kernel import ir as kernel_ir
 from codegen.native.jit import CompiledKernel
 from tiling import Buffer, Fusion
@@ -42,8 +45,26 @@ class Kernel:
 
     @property
     def function(self) -> Any:
-        """The source as a plain Python function of (begin, end, *flat arrays)."""
+        """The source as a plain Python function of (begin, end, *flat arrays), which are `buffers`, then `scratch`."""
         return self.compiled.python
+
+    def scratch(self) -> list[np.ndarray]:
+        """Flat arrays for what `function` takes behind its buffers: one thread's scratch, laid out as the machine code's.
+
+        >>> import codegen, hlo
+        >>> kernel = codegen.compile(hlo.load("tests/programs/rotary.mlir")).kernels[1]
+        >>> [a.dtype.name for a in kernel.scratch()]
+        ['float32', 'float32']
+        >>> arrays = [np.ones(b.size_elems, b.element.dtype) for b in kernel.buffers]
+        >>> kernel.function(0, 1, *arrays, *kernel.scratch())
+        """
+        memory = np.zeros(self.scratch_bytes, np.uint8)
+        made = []
+        for s in self.compiled.signature.scratch:
+            dtype = np.dtype(getattr(ml_dtypes, s.dtype, None) or s.dtype)
+            piece = np.zeros(s.stack_bytes, np.uint8) if s.stack_bytes else memory[s.offset_bytes :]
+            made.append(piece[: piece.size // dtype.itemsize * dtype.itemsize].view(dtype))
+        return made
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Calls of programs that are over sooner than their call is made: every table is prepared, results come from NumPy.
 
-A program qualifies when one thread runs all its kernels anyway and all that it moves fits a small cache. Anything unusual about
-an argument (another type, not contiguous, a list) is left to the thorough call.
+A program qualifies when all that it moves fits a small cache and one thread runs all its kernels: where no task is worth sharing,
+a call may use no other thread, or what others would save is less than what the thorough call costs. Anything unusual about an
+argument (another type, not contiguous, a list) is left to the thorough call.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ __all__ = ["SMALL_BYTES", "QuickCall", "address_of"]
 
 SMALL_BYTES = 1 << 16
 """The most that a short call moves. Results up to this size are aligned as NumPy aligns them, larger ones to cache lines."""
+CALL_SECONDS = 1e-5  # what the thorough call takes for itself
+SMALL_SECONDS = 1e-4  # what a short call may take, as it may hold the interpreter's lock meanwhile
 
 _word_at = ctypes.c_int64.from_address
 # An array object starts with its reference count and its type; then comes the address of its data.
@@ -91,11 +94,16 @@ class QuickCall:
         return self.direct.call if self.direct is not None else lambda *arrays: self(arrays)
 
     @staticmethod
-    def takes(plan: launch.Plan, moved_bytes: int) -> bool:
-        """True for a program that gains from it: one thread's, and small."""
+    def takes(plan: launch.Plan, moved_bytes: int, seconds: float, threads: int) -> bool:
+        """True for a program that gains from it: one that is small, and that `threads` would not end sooner.
+
+        `seconds` is what one thread takes for all kernels, each run once.
+        """
         if not plan.steps or any(isinstance(s, launch.Host) for s in plan.steps):
             return False
-        return _QUICK and not plan.parallel and moved_bytes <= SMALL_BYTES and plan.scratch_stride <= SMALL_BYTES
+        saved = seconds * (1 - 1 / threads)
+        is_brief = saved <= CALL_SECONDS and seconds <= SMALL_SECONDS and all(isinstance(s, launch.Step) for s in plan.steps)
+        return _QUICK and (is_brief or not plan.parallel) and moved_bytes <= SMALL_BYTES and plan.scratch_stride <= SMALL_BYTES
 
     def __call__(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
         if len(arrays) != len(self.shapes):

@@ -62,6 +62,7 @@ def recorded(executable: Executable) -> bytes | Declined:
         "memories": layout.count,
         "packs": [[p.step, p.arguments, p.slots] for p in executable._packs.packs],
         "cores": executable.plan.machine.cores,
+        "seconds": executable._seconds,
     }
     if any(np.dtype(str(a.dtype)) != a.dtype for _, a in fixed):
         return Declined("a constant's type has no name")
@@ -137,7 +138,7 @@ def _restored(
     )
     packs = [Pack(step, tuple(arguments), tuple(map(tuple, slots))) for step, arguments, slots in document["packs"]]
     made._packs = KeptPacks(packs)
-    made._prepare(document["cores"])
+    made._prepare(document["cores"], document["seconds"])
     return made
 
 

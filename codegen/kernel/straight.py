@@ -1,12 +1,12 @@
-"""What a kernel's loops are: none of its own (some numbers computed from others, once), or one of the program's."""
+"""What a kernel's loops are: none of its own (some numbers computed from others, once), calls alone, or one of the program's."""
 
 from __future__ import annotations
 
-from codegen.kernel.ir import Do, For, Kernel, Name, While
+from codegen.kernel.ir import Augment, Do, For, Kernel, Name, Store, While
 from codegen.kernel.rename import inside
 from codegen.kernel.spec import expressions
 
-__all__ = ["has_program_loop", "is_straight"]
+__all__ = ["calls_alone", "has_program_loop", "is_straight"]
 
 
 def is_straight(kernel: Kernel) -> bool:
@@ -31,3 +31,18 @@ def is_straight(kernel: Kernel) -> bool:
 def has_program_loop(kernel: Kernel) -> bool:
     """True where a loop of the program, which goes on until a value says so, is in the kernel: what it repeats is small."""
     return any(isinstance(s, While) for s in inside(kernel.body))
+
+
+def calls_alone(kernel: Kernel) -> int:
+    """How many functions are called for what they do, where nothing else is done; 0 where elements are stored, or a loop is the
+    program's.
+
+    >>> from codegen.kernel.parse import parse
+    >>> source = "def kernel(begin, end, x, y):\\n for t in range(begin, end):\\n  transpose(8, 8, x, 0, 8, y, 0, 8)\\n{}"
+    >>> calls_alone(parse(source.format(""))), calls_alone(parse(source.format("  y[t] = x[t]\\n")))
+    (1, 0)
+    """
+    statements = list(inside(kernel.body))
+    if any(isinstance(s, Store | Augment | While) for s in statements):
+        return 0
+    return sum(isinstance(s, Do) for s in statements)

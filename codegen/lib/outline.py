@@ -21,7 +21,7 @@ from llvmlite import ir
 from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, use_scopes
-from codegen.outlined import Function, Functions
+from codegen.outlined import PREFIX, Function, Functions
 from codegen.target import Target, current_target, use_target
 
 __all__ = ["collect", "outlined"]
@@ -29,7 +29,6 @@ __all__ = ["collect", "outlined"]
 Lowering = Callable[[Any, Any, Any, Any], Any]
 
 _found: ContextVar[Functions | None] = ContextVar("tilewright_outlined", default=None)
-_PREFIX = "tilewright_lib_"
 _LITTLE = 4096
 
 
@@ -56,7 +55,7 @@ def outlined(name: str, lower: Lowering, extents: int, is_written_out: Callable[
         kinds = _with_numbered_scopes(sig.args)
         target = current_target()
         signature_text = " ".join((name, target.triple, target.key, *(f"{k}" for k in kinds)))
-        symbol = _PREFIX + hashlib.sha256(signature_text.encode()).hexdigest()[:32]
+        symbol = PREFIX + hashlib.sha256(signature_text.encode()).hexdigest()[:32]
         passed = [(a, k) for a, k in zip(args, kinds, strict=True) if not isinstance(k, types.Literal)]
         kind = ir.FunctionType(ir.VoidType(), [a.type for a, _ in passed])
         if symbol not in found:

@@ -35,6 +35,7 @@ from codegen.kernel.typed import (
 )
 from codegen.lib.operators import rule_of, signature_of
 from codegen.lib.register import CONTEXT
+from codegen.native.loop_marks import marks, with_nodes
 
 __all__ = ["NotStructured", "lower_structured"]
 
@@ -48,27 +49,34 @@ def lower_structured(
     namespace: dict[str, Any],
     prologue: Callable[[], tuple[Any, list[Typed]]],
     epilogue: Callable[[Any], None],
+    is_marked: bool = False,
 ) -> str:
     """The text of the module whose entry ``prologue()`` makes: it gives the builder and the values of the arguments.
 
-    ``epilogue(builder)`` writes what comes before each return. Raises NotStructured for source of another form, or whose types no
+    ``epilogue(builder)`` writes what comes before each return. With ``is_marked`` LLVM is told of loops what one pipeline is to
+    do with them (`codegen.native.loop_marks`). Raises NotStructured for source of another form, or whose types no
     rule here takes.
     """
     builder, arguments = prologue()
     made = typed(kernel, [kind for kind, _ in arguments], namespace, signature_of)
     given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
-    _Walk(given, made.variables, builder, epilogue).function(made.body)
-    return str(builder.module)
+    told = marks(made.body) if is_marked else {}
+    _Walk(given, made.variables, builder, epilogue, told).function(made.body)
+    return with_nodes(str(builder.module))
 
 
 class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
-    def __init__(self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[Any], None]) -> None:
+    def __init__(
+        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[Any], None], loop_marks: dict[int, str]
+    ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
+        self.marks = loop_marks  # of loops, by their `id`
+        self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
 
     def function(self, body: Sequence[TypedStatement]) -> None:
@@ -142,14 +150,19 @@ class _Walk:
         b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
         b.store(b.add(value, ir.Constant(_I64, s.step)), place)
         self.assign(s.variable, value)
-        self.inside(s.body, head, after)
+        self.inside(s.body, head, after, self.marks.get(id(s), ""))
 
-    def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any) -> None:
+    def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "") -> None:
         """The body of a loop, and what comes after."""
         self.loops.append((again, after))
         self.block(statements)
         self.loops.pop()
-        self.go(again)
+        if not self.builder.block.is_terminated:
+            jump = self.builder.branch(again)
+            if mark:
+                self.marked += 1
+                module = self.builder.module
+                jump.set_metadata("llvm.loop", module.add_metadata([ir.MetaDataString(module, f"{mark} {self.marked}")]))
         self.builder.position_at_end(after)
 
     def go(self, block: Any) -> None:

@@ -41,9 +41,10 @@ def machine_for(target: Target, machine: Machine) -> Machine:
     What TILEWRIGHT_MACHINE says is so. Raises SettingError for a description that is none.
     """
     return replace(
-        machine, vector_bytes=target.vector_bytes, vector_registers=target.vector_registers, byte_products=target.byte_products
-    ).described()
+        machine, vector_bytes=target.vector_bytes, vector_registers=target.vector_registers,
+        byte_products=target.byte_products, tile_products=target.tile_products,
+    ).described()  # fmt: skip
 
 
 def _key() -> str:
-    return sha256(f"machine 2 {default_target().key}".encode()).hexdigest()
+    return sha256(f"machine 3 {default_target().key}".encode()).hexdigest()

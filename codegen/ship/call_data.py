@@ -17,6 +17,7 @@ from codegen.ship.errors import ExportError
 from codegen.ship.objects import CSources, ObjectCode
 from codegen.ship.targets import FileTarget
 from hlo.module import Value
+from hlo.types import TensorType
 from tilewright_runtime.container import interface_digest
 from tiling import Plan
 
@@ -118,7 +119,9 @@ def call_data(plan: Plan, target: FileTarget, trees: Any = None) -> CallData:
 def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources, trees: Any = None) -> CallData:
     """The same of an executable that was made with `code` as its target."""
     if made.whole is not None:
-        raise ExportError(f"the evaluator runs the whole program, and a file has none: {made.whole}")
+        unknown = any(isinstance(v.type, TensorType) and not v.type.is_static for v in made.plan.program.arguments)
+        more = "; --shapes, or tilewright.refined, says which shapes a file is for" if unknown else ""
+        raise ExportError(f"the evaluator runs the whole program, and a file has none: {made.whole}{more}")
     if made._debug:
         raise ExportError("TILEWRIGHT_DEBUG: kernels between guards are for this process alone; unset it to write files")
     steps = made._launch.steps

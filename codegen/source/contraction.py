@@ -1,6 +1,8 @@
 """A contraction as loops around calls of the micro-kernel.
 
     for k0 in blocks of k: pack the operands' blocks; routine(rows, columns, steps of k, left, right, out, k0 > 0)
+
+Where the right operand's next block is asked for, a loop over blocks of columns may be around that over k.
 """
 
 from __future__ import annotations
@@ -28,13 +30,21 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
     first, right_at = _first_column(phase, c)
     if first:
         columns = f"{columns} - {first}"
+    asks = c.asks_ahead and not c.pack and not first
+    if asks and c.column_block:
+        first = "p0"
+        out.line(f"for {first} in range(0, {columns}, {c.column_block}):")
+        out.depth += 1
+        right_at = f" + {first} // {c.columns}*{c.panel_stride}"
+        whole = columns.isdigit() and int(columns) % c.column_block == 0
+        columns = str(c.column_block) if whole else f"min({c.column_block}, {columns} - {first})"
     if blocks == 1:
         phase.variables[c.k_start] = "0"
     else:
         start = f"{phase.expr(c.depth_lower // c.k_block * c.k_block)}" if c.depth_lower is not ZERO else "0"
         out.line(f"for {k0} in range({start}, {phase.count(c.last_depth)}, {c.k_block}):")
         out.depth += 1
-    asked = _asked(phase, c, inside, blocks, k0) if c.asks_ahead and not c.pack and not first else ()
+    asked = _asked(phase, c, inside, blocks, k0) if asks else ()
     for loop in inside:
         phase.open(loop)
     for nest in c.pack:
@@ -69,9 +79,9 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
 def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: int, k0: str) -> tuple[str, str, str]:
     """How far ahead the next block of the right operand lies, which call of those that multiply this one it is, and how many.
 
-    After a task's last block of k comes the first one of the panels after its own.
+    After the last block of k of some panels comes the first one of the panels after them.
     """
-    step, panels = c.k_block * c.right.row_stride, c.panel_stride * -(-c.n // c.columns)
+    step, panels = c.k_block * c.right.row_stride, c.panel_stride * -(-(c.column_block or c.n) // c.columns)
     part, parts = "0", 1
     for x in inside:
         name = phase.name(x.variable)

@@ -24,7 +24,7 @@ from hlo.registry import Attribute, Constraint, OpDefinition, Operand, SumOfProd
 from hlo.types import QuantizedType, TensorType
 from hlo.typesets import ANY, S, U, tensors
 
-__all__: list[str] = []
+__all__ = ["window_shape"]
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -160,7 +160,7 @@ def _quantized_rules(first: int, rhs_axis: Constraint, result_axis: Constraint) 
     )
 
 
-def _window_shape(op: Op, padding: Sequence[Sequence[int]] | None) -> tuple[int | None, ...]:
+def window_shape(op: Op, padding: Sequence[Sequence[int]] | None) -> tuple[int | None, ...]:
     """The shape of a convolution's result; unknown spatial sizes where the padding is unknown."""
     n, lhs, rhs = _numbers(op), input_type(op, 0), input_type(op, 1)
     ones = _ones(op)
@@ -186,7 +186,7 @@ def _padding(op: Op) -> Pairs | None:
 
 
 def _conv_shape(op: Op) -> bool | str:
-    shape, r = _window_shape(op, _padding(op)), result_type(op)
+    shape, r = window_shape(op, _padding(op)), result_type(op)
     return same_shapes(shape, r.shape) or f"expected shape {['?' if x is None else x for x in shape]}, found {r}"
 
 

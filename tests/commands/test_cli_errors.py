@@ -258,7 +258,11 @@ def test_bad_options(two: str, arguments: list[str], words: str) -> None:
     [
         ("TILEWRIGHT_NUM_THREADS", "many", "TILEWRIGHT_NUM_THREADS: expected a positive number, found 'many'"),
         ("TILEWRIGHT_NUM_THREADS", "0", "TILEWRIGHT_NUM_THREADS: expected a positive number, found '0'"),
-        ("TILEWRIGHT_TARGET", "sparc", "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, avx512, avx2, baseline"),
+        (
+            "TILEWRIGHT_TARGET",
+            "sparc",
+            "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, amx, avx512vnni, avx512, avx2, baseline",
+        ),
     ],
 )
 def test_settings_that_mean_nothing(program: Callable[[str], str], variable: str, value: str, words: str) -> None:

@@ -337,7 +337,10 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
 
 
 def test_long_calls_return_before_they_are_over() -> None:
-    """Those with many elements and those with many operations; short ones are made in the caller's thread."""
+    """Those with many elements and those with many operations; short ones are made in the caller's thread.
+
+    So are those that are over in less time than JAX needs for their many arrays: they waited for another thread to begin.
+    """
     go_on, threads = threading.Event(), []
     allocate, _ = xla_call._allocator()
 
@@ -349,7 +352,7 @@ def test_long_calls_return_before_they_are_over() -> None:
 
     for f, x, is_long in (
         (lambda x: x + 1, jnp.ones(1 << 18), True), (lambda x: x @ x, jnp.ones((64, 64)), True),
-        (lambda x: x + 1, jnp.ones(64), False),
+        (lambda x: x + 1, jnp.ones(64), False), (lambda t: t[0] + t[-1], [jnp.ones((32, 32))] * 300, False),
     ):  # fmt: skip
         go_on.clear() if is_long else go_on.set()
         g = tilewright.jit(f)

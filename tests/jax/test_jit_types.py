@@ -1,8 +1,10 @@
-"""Types that JAX's arrays have and NumPy's have not come back from `tilewright.jit`: weak ones, keys, extended ones."""
+"""Types that JAX's arrays have and NumPy's have not come back from `tilewright.jit`; programs for given types, ahead of time."""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import pickle
 from typing import Any
 
 import numpy as np
@@ -118,3 +120,59 @@ def test_masked_arrays_are_what_they_are_to_jax() -> None:
             assert f(x.filled(4)).tolist() == [5, 2, 2]
         found.append(f(x).tolist())
     assert found == [[2, 2, 2]] * 2
+
+
+def _stepped(x: Any, n: int, y: Any = 1.0) -> Any:
+    return {"a": x * n + y, "b": x.sum()}
+
+
+def test_ahead_of_time_as_jax_does() -> None:
+    """`.lower` gave a module and nothing else."""
+    options: Any = {"static_argnums": 1, "donate_argnums": 0}
+    x, y = np.arange(4, dtype=np.float32), np.float32(2)
+    own, jaxs = (jit(_stepped, **options).lower(x, 3, y=y).compile() for jit in (tilewright.jit, jax.jit))
+    for name in ("in_tree", "in_avals", "out_tree", "donate_argnums"):
+        assert str(getattr(own, name)) == str(getattr(jaxs, name)), name
+    assert [(s.shape, s.dtype) for s in jax.tree.leaves(own.out_info)] == [((4,), "float32"), ((), "float32")]
+    assert jax.tree.map(str, own.input_shardings) == jax.tree.map(str, jaxs.input_shardings)
+    assert jax.tree.map(str, own.output_shardings) == jax.tree.map(str, jaxs.output_shardings)
+    told, expected = own.memory_analysis(), jaxs.memory_analysis()
+    assert (told.argument_size_in_bytes, told.output_size_in_bytes) == (20, 20)
+    assert told.argument_size_in_bytes == expected.argument_size_in_bytes
+    given = jnp.asarray(x)
+    results = own(given, y=y)
+    assert given.is_deleted() and jax.tree.map(lambda r: r.tolist(), results) == {"a": [2, 5, 8, 11], "b": 6}
+    assert "def kernel" in own.as_text() and own.runtime_executable().fallbacks == []
+
+
+@pytest.mark.parametrize(("args", "message"), [
+    ((np.zeros(5, np.float32),), r"argument 0 compiled with float32\[4\] and called with float32\[5\]"),
+    ((np.zeros(4, np.int8),), r"argument 0 compiled with float32\[4\] and called with int8\[4\]"),
+    ((np.zeros(4, np.float32), 1), "was compiled for the arguments"),
+])  # fmt: skip
+def test_what_is_compiled_for_some_types_refuses_others(args: Any, message: str) -> None:
+    compiled = tilewright.jit(lambda x: x * 2).lower(jax.ShapeDtypeStruct((4,), np.float32)).compile()
+    with pytest.raises(TypeError, match=message):
+        compiled(*args)
+
+
+def test_what_is_compiled_for_some_types_is_not_transformed() -> None:
+    compiled = tilewright.jit(lambda x: x * 2).lower(1.0).compile()
+    with pytest.raises(TypeError, match="tracers"):
+        jax.vmap(compiled)(jnp.ones(3))
+
+
+def test_weak_types_are_those_that_were_compiled_for() -> None:
+    for example, weak in ((1.0, True), (np.float32(1), False)):
+        own, jaxs = (jit(lambda x: x + 1).lower(example).compile() for jit in (tilewright.jit, jax.jit))
+        for given in (2.0, jnp.float32(2)):
+            assert own(given).weak_type == jaxs(given).weak_type == weak
+
+
+def test_a_lowered_function_is_a_module() -> None:
+    """It shows what is compiled, is copied and pickled as a module, and has JAX's texts besides."""
+    kept, dropped = (tilewright.jit(lambda a, b: a + 1, keep_unused=k).lower(1.0, 2.0) for k in (True, False))
+    assert (kept.as_text().count("%arg1"), dropped.as_text().count("%arg1")) == (1, 0)
+    assert "HloModule" in kept.as_text("hlo") and kept.compiler_ir() is not None
+    for again in (copy.copy(kept), copy.deepcopy(kept), pickle.loads(pickle.dumps(kept))):
+        assert str(again) == str(kept) and len(again.function().arguments) == 2

@@ -12,6 +12,7 @@ import pytest
 import hlo
 import interp
 from tests.mesh.global_programs import PROGRAMS, GlobalProgram
+from tests.mesh.place_programs import PLACE_PROGRAMS
 from tilewright import cli
 from tilewright.check import compare
 from tilewright.inputs import random_arrays
@@ -37,7 +38,7 @@ def on_a_grid(made: Partitioned, arrays: tuple[np.ndarray, ...]) -> list[np.ndar
     return [s.joined(r, t.static_shape) for s, r, t in zip(made.results, rows, made.result_types, strict=True)]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, *PLACE_PROGRAMS], ids=lambda p: p.name)
 def test_a_partitioned_program_is_the_program_and_sends_no_more_than_is_needed(program: GlobalProgram) -> None:
     module = hlo.parse(program.text)
     hlo.verify(module)
@@ -200,7 +201,7 @@ def test_shardings_that_do_not_go_with_the_mesh(sharding: str, message: str) -> 
 
 
 def test_devices_in_an_order_of_their_own_are_told() -> None:
-    text = "module { sdy.mesh @m = <[\"x\"=2], device_ids=[1, 0]> func.func @main() { return } }"
+    text = 'module { sdy.mesh @m = <["x"=2], device_ids=[1, 0]> func.func @main() { return } }'
     with pytest.raises(AnnotationError, match=r"sdy.mesh @m: expected devices in their order, found \[1, 0\]"):
         partition(hlo.parse(text))
 

@@ -26,6 +26,7 @@ from codegen.ship.errors import ExportError
 from codegen.ship.save import save
 from codegen.ship.targets import file_target
 from codegen.target import host_target
+from tests.commands.command_line import called
 from tests.ship.shipping import ENDLESS, PROGRAMS, ROOT, SCALED, WIDE, compiled, needs_linker
 from tilewright.inputs import random_arrays
 from tilewright_runtime import ArrayError, FileError, container, machine
@@ -191,6 +192,41 @@ def test_several_shapes_in_one_file(tmp_path: pathlib.Path) -> None:
     assert [str(a[0]) for a, _ in loaded.signatures] == ["f32[3, 8]", "f32[5, 8]"]
     with pytest.raises(ArrayError, match=r"no entry of .* takes these arguments: .*expected f32.3, 8.*expected f32.5, 8"):
         loaded(np.zeros((4, 8), np.float32))
+
+
+def test_a_text_of_unknown_shapes_is_a_file_of_those_that_are_named(tmp_path: pathlib.Path) -> None:
+    """`--shapes` refines the program for each set; what is loaded chooses by its arguments."""
+    text = """func.func @main(%x: tensor<?x4xf32>, %s: tensor<f32>) -> tensor<?x4xf32> {
+      %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+      %f = stablehlo.constant dense<4> : tensor<1xi32>
+      %n1 = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+      %d = stablehlo.concatenate %n1, %f, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+      %b = stablehlo.dynamic_broadcast_in_dim %s, %d, dims = [] : (tensor<f32>, tensor<2xi32>) -> tensor<?x4xf32>
+      %y = stablehlo.multiply %x, %b : tensor<?x4xf32>
+      return %y : tensor<?x4xf32>
+    }"""
+    (tmp_path / "rows.mlir").write_text(text)
+    program, file = str(tmp_path / "rows.mlir"), str(tmp_path / "rows.tw")
+    done = called("export", program, "-o", file, "--shapes", "2x4,scalar", "--shapes", "5x4,scalar")
+    assert done.returncode == 0, done.stderr
+    loaded: Any = tilewright.load(file)
+    assert [str(a[0]) for a, _ in loaded.signatures] == ["f32[2, 4]", "f32[5, 4]"]
+    for n in (2, 5):
+        x, s = np.random.default_rng(n).standard_normal((n, 4), np.float32), np.array(3.5, np.float32)
+        agree(loaded(x, s), tilewright.evaluate(hlo.parse(text), x, s))
+    for options, code, message in (
+        ([], 2, "known only at run time, tensor<?x4xf32>; --shapes, or tilewright.refined, says which shapes"),
+        (["--shapes", "2x4"], 2, "expected 2 shapes, one for each argument of @main, found 1"),
+        (["--shapes", "2x5,scalar"], 2, "expected a shape of tensor<?x4xf32>, found [2, 5]"),
+        (["--shapes", "2xb,scalar"], 2, "expected a shape for each argument, such as 4x8,8 or scalar, found '2xb,scalar'"),
+    ):
+        done = called("export", program, "-o", file, *options)
+        assert done.returncode == code and message in done.stderr, done.stderr
+    (tmp_path / "rows.mlir").write_text("""func.func @main(%n: tensor<1xi32>) -> tensor<?xf32> {
+      %y = stablehlo.dynamic_iota %n, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+      return %y : tensor<?xf32>\n}""")
+    done = called("export", program, "-o", file, "--shapes", "1")
+    assert done.returncode == 3 and "no program of shapes 1: stablehlo.dynamic_iota" in done.stderr, done.stderr
 
 
 def test_the_best_code_for_a_machine_is_chosen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

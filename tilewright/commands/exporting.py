@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from codegen.ship.errors import ExportError
 from codegen.ship.library import c_sources, shared_library
 from codegen.ship.save import save
 from codegen.ship.targets import default_name
+from hlo.errors import Declined
+from hlo.module import Module
+from interp.refine import refined
 from tilewright.commands import report
-from tilewright.commands.programs import entry_of, load
+from tilewright.commands.programs import DeclinedError, entry_of, load
 from tilewright.commands.progress import Clock
 
 __all__ = ["COMMANDS"]
@@ -32,6 +35,11 @@ def export(args: argparse.Namespace) -> int:
     with clock.step(f"reading {args.file}", "parse"):
         modules = [load(f) for f in (args.file, *args.also)]
         functions = [entry_of(m, args.entry, f) for m, f in zip(modules, (args.file, *args.also), strict=True)]
+    if args.shapes:
+        with clock.step("refining", "refine"):
+            made_of = [(m, f.name, shapes) for m, f in zip(modules, functions, strict=True) for shapes in args.shapes]
+            modules = [_refined(*row) for row in made_of]
+            functions = [m.function(name) for m, (_, name, _) in zip(modules, made_of, strict=True)]
     with clock.step("compiling", "compile"):
         made = [codegen.compile(m, f.name, threads=args.threads) for m, f in zip(modules, functions, strict=True)]
     began = time.perf_counter()
@@ -58,6 +66,15 @@ def export(args: argparse.Namespace) -> int:
         for row in document["files"]:
             print(report.printable(f"{row['path']}: {row['bytes']} bytes"))
     return 0
+
+
+def _refined(module: Module, entry: str, shapes: Sequence[Sequence[int]]) -> Module:
+    """The program of these shapes. Raises DeclinedError where there is none, InputError for shapes that do not fit."""
+    found = refined(module, shapes, entry)
+    if isinstance(found, Declined):
+        shown = ",".join("x".join(map(str, s)) or "scalar" for s in shapes)
+        raise DeclinedError(f"no program of shapes {shown}: {found.reason}")
+    return found
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"export": export}

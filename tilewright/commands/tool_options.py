@@ -33,6 +33,23 @@ def size(text: str) -> int:
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 
 
+def shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    """A shape for each argument: sizes with `x` between them, shapes with commas; `scalar` is one of no dimensions.
+
+    Raises ArgumentTypeError for what is none.
+
+    >>> shapes("4x8,8,scalar")
+    ((4, 8), (8,), ())
+    """
+    found = []
+    for word in text.split(","):
+        sizes = [] if word.strip() == "scalar" else word.strip().split("x")
+        if not all(n.isdecimal() for n in sizes):
+            raise argparse.ArgumentTypeError(f"expected a shape for each argument, such as 4x8,8 or scalar, found {text!r}")
+        found.append(tuple(int(n) for n in sizes))
+    return tuple(found)
+
+
 PICTURES = ("reads", "tiles", "graph", "roofline", "lines", "mesh")
 
 

@@ -39,6 +39,7 @@ from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
 from tilewright.jax.signatures import array, foreign, signature, static_arguments
 from tilewright.jax.spread import SpreadFunction, is_traced, mesh_of
+from tilewright.jax.stages import CompiledFunction, LoweredModule
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
 
@@ -191,6 +192,7 @@ class Jitted:
         compiled = {name: value for name, value in options.items() if name not in PLACING}
         self._function, self._platforms = _staged(f, **compiled)
         self._plain = _staged(f, **options)[0] if len(compiled) < len(options) else self._function
+        self._as_jax_has_it: Callable[[], Any] = lambda: _staged(f, **{"keep_unused": False, **options})[0]
         self._shardings = [options.get(name) for name in ("in_shardings", "out_shardings")]
         get_ready()
         own_digest()
@@ -257,9 +259,16 @@ class Jitted:
         """The tree of results as `jax.ShapeDtypeStruct`s, without a program."""
         return self._function.eval_shape(*args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Module:
-        """The module for these arguments."""
-        return lower_all(_jax(), self._function, self._platforms, args, kwargs).module
+    def lower(self, *args: Any, **kwargs: Any) -> LoweredModule:
+        """The module for these arguments, which has `compile` and what else there is of JAX's `Lowered`."""
+        jax = _jax()
+        module = lower_all(jax, self._function, self._platforms, args, kwargs).module
+
+        def compiled(stage: Any) -> CompiledFunction:
+            made = self.executable(*args, **kwargs)
+            return CompiledFunction(jax, self, stage, made, args, kwargs, self._numbers, self._names)
+
+        return LoweredModule.of(module, lambda: self._as_jax_has_it().lower(*args, **kwargs), compiled)
 
     def executable(self, *args: Any, **kwargs: Any) -> Any:
         """The `codegen.Executable` for these arguments: its plan, kernels, source and what runs in the evaluator."""

@@ -46,8 +46,12 @@ COPIED_BYTES = 1 << 18
 """JAX copies NumPy's arrays, the thorough call does not: where one is larger, that costs more than what the front saves."""
 
 
-LONG = 1e5
-"""Operations, and elements of arguments and results, from which on a call returns before it is over: some 50 microseconds."""
+LONG, OF_A_LEAF = 1e5, 2e3
+"""Operations, or elements of arguments and results, from which on a call returns before it is over: some 50 microseconds.
+
+For each array among them so many more: JAX's own call takes a microsecond for each, and what is over in as long as that gains
+less by another thread than it costs to go there and back.
+"""
 
 _COUNTED = 1024
 """XLA calls what has fewer than 1000 operations in the caller's thread."""
@@ -240,7 +244,9 @@ def _idle(done: ctypes.c_int64, void: Iterator[int], begun: Iterator[int]) -> Ca
 
 def _is_long(jax: Any, made: Any, leaves: Sequence[Any]) -> bool:
     """Whether a program has so many operations, as XLA counts them (of loops one turn), or elements that go in and out."""
-    if sum(getattr(x, "size", 1) for x in (*leaves, *made.lowered.out_avals)) >= LONG:
+    arrays = (*leaves, *made.lowered.out_avals)
+    least = LONG + OF_A_LEAF * len(arrays)
+    if sum(getattr(x, "size", 1) for x in arrays) >= least:
         return True
     from jax._src import lib
 
@@ -251,7 +257,7 @@ def _is_long(jax: Any, made: Any, leaves: Sequence[Any]) -> bool:
     except jax.errors.JaxRuntimeError as e:
         _log.info("its calls are waited for, as XLA does not count its operations: %s", e)
         return False
-    return bool(counted.get("flops", 0.0) + counted.get("transcendentals", 0.0) >= LONG)
+    return bool(counted.get("flops", 0.0) + counted.get("transcendentals", 0.0) >= least)
 
 
 def _weight(jax: Any, raw: Sequence[Any]) -> list[Any]:

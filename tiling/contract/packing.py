@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hlo.access import Condition
-from hlo.types import ElementType
+from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify, substitute
 from tiling.contract.operands import Place, expressions, in_place
 from tiling.contract.roles import Roles
@@ -26,6 +26,7 @@ FEW_ROWS = 8  # rows of the left operand that are read at once where a cache set
 SHORT_RUN = 8  # steps of k that are no inner loop
 FEW_PANELS = 8  # panels up to which threads also share the outermost depth loop of packing
 LEAST_TURN = 8  # steps of k that are worth a transpose in registers
+BAND_GROUPS = 16  # groups of steps of k that are packed for all columns before the next ones
 LINE_BYTES = 64
 LEAST_ROWS = 256  # for which a copy of what the program is given is made by its tasks: for fewer, one that is kept is worth more
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
@@ -55,6 +56,16 @@ class Packing(Roles):
     mr: int
     nr: int
 
+    @property
+    def takes_narrow(self) -> bool:
+        """Whether the micro-kernel reads pairs of 16 bits as they are; others widen them, also in copies."""
+        return self.kernel.together > 1 and self._is_narrow(element_type(self.types[0]))
+
+    def _is_kept_narrow(self) -> bool:
+        """Whether what is read of both factors, where nothing is computed, is kept in 16 bits: excess precision keeps 32."""
+        moved = [x for x in (self.left, self.right) if isinstance(x, Load)]
+        return not self.is_split and all(self._is_narrow(self._buffer(x).element) for x in moved)
+
     def _while_flag(self, loop: Loop) -> tuple[Expr, Expr]:
         """A loop's ends, those that a mask bounds while the flag is 1."""
         ends = self.bounded.get(loop.variable)
@@ -75,7 +86,8 @@ class Packing(Roles):
         if read is not None and not _computes(node):
             return self._buffer(read).element
         element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
-        return element if isinstance(element, ElementType) and not self._is_narrow(element) else self.sums
+        keeps = isinstance(element, ElementType) and (self.takes_narrow or not self._is_narrow(element))
+        return element if isinstance(element, ElementType) and keeps else self.sums
 
     def _is_narrow(self, element: ElementType) -> bool:
         return element.name in ("bf16", "f16")
@@ -114,7 +126,7 @@ class Packing(Roles):
     def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
         c, m, in_groups = self.c, self.m.extent, self.kernel.together > 1
         element = self._kept_element(self.left, 0)
-        element = self.sums if self._is_narrow(element) else element
+        element = self.sums if self._is_narrow(element) and not self.takes_narrow else element
         lanes = c.machine.lanes(element.itemsize_bytes)
         self.packs_left = self.blocks > 1  # then `left` holds one block
         row: Along = as_expr(self.m.variable), m
@@ -237,7 +249,8 @@ class Packing(Roles):
     def _pack_ahead(self) -> Place | None:
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c, found = self.c, self._panels()
-        runs, steps = self._steps_ahead()
+        bands, runs, steps = self._steps_ahead()
+        found = replace(found, tiles=(*bands, *found.tiles))
         stores: list[Store] = []
         nest: Nest | None = None
         for flat, renaming in steps:
@@ -263,21 +276,32 @@ class Packing(Roles):
         first = (*found.first, *(Const(0) for _ in buffer.shape[len(found.first) :]))
         return self._in_panels(nest, address(buffer, first, c.ranges), self._row_major(self.nr))
 
-    def _steps_ahead(self) -> tuple[list[Loop], list[tuple[Expr, Mapping[Var, Expr]]]]:
-        """(loops over k for packing before all tasks, the steps of k of one iteration: place, and the depth loops' values)."""
+    def _steps_ahead(self) -> tuple[list[tuple[Var, int]], list[Loop], list[tuple[Expr, Mapping[Var, Expr]]]]:
+        """How k is walked through for packing before all tasks: tiles, loops, the steps of k of one iteration.
+
+        A step is its place, and the depth loops' values. Groups of narrow elements are packed band by band, in each of which all
+        panels are: a panel's part of a row is half a line, and its rows are one more page each.
+        """
         c, together = self.c, self.kernel.together
         runs: list[Loop] = []
         if together > 1:
-            groups = counted(f"q_{self.tag}", self.filled // together, c.ranges)
-            places = [groups.variable * together + part for part in range(together)]
-            return [groups], [(e, self._depth_index(e)) for e in places]
+            groups = self.filled // together
+            size = min(groups, BAND_GROUPS)
+            inner = counted(f"q_{self.tag}", size, c.ranges)
+            group, bands = as_expr(inner.variable), []
+            if size < groups:
+                band = counted(f"qb_{self.tag}", -(-groups // size), c.ranges)
+                bands, group = [(band.variable, band.extent)], band.variable * size + inner.variable
+                inner = replace(inner, upper=simplify(minimum(size - 1, groups - 1 - band.variable * size), c.ranges))
+            places = [group * together + part for part in range(together)]
+            return bands, [inner], [(e, self._depth_index(e)) for e in places]
         renaming: dict[Var, Expr] = {}
         for number, x in enumerate(self.depth_loops):
             moved = counted(f"kp{number}_{self.tag}", x.extent, c.ranges)
             renaming[x.variable] = as_expr(moved.variable) if x.extent > 1 else Const(0)
             if x.extent > 1:
                 runs.append(moved)
-        return runs, [(substitute(self._flat(), renaming), renaming)]
+        return [], runs, [(substitute(self._flat(), renaming), renaming)]
 
     def _panels(self) -> _Panels:
         """The right operand in panels of `nr` columns, for each value of the other indices that move it."""

@@ -30,6 +30,7 @@ PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand a
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
 FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
 MUCH = 4
+ASKED_SHARE = 0.125  # of the second cache, for a block that is asked for, as measured
 LEAST_ASKING, MOST_ASKING = 16, 256  # rows that meet a panel which is asked for while the one before is multiplied
 
 
@@ -41,12 +42,17 @@ class Contraction(Packing):
         if not self.choose() or (self.kernel.together == 1 and self.merge_columns() and not self._chosen()):
             return inf
         lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
-        problem = Problem(self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0)
+        problem = Problem(
+            self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0,
+            per_lane=self.c.machine.pairs_per_lane, one_loop=sum(x.extent > 1 for x in self.depth_loops) < 2,
+        )  # fmt: skip
         return self.row.cost(problem)
 
     def lower(self) -> LoweredContraction | None:
         """The steps; None where the factors do not lie as the micro-kernel needs them."""
         c, kernel = self.c, self.kernel
+        if self.takes_narrow and not self._is_kept_narrow():
+            return None
         self.mr, self.nr = self._block()
         self._cut_depth()
         out = self._out()
@@ -64,12 +70,13 @@ class Contraction(Packing):
         k_block = self.k_block if self.blocks > 1 else k
         start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
-        rounds = self.blocks > 1 and self.sums != self.value.tensor.element
+        rounds = (self.blocks > 1 or self.takes_narrow) and self.sums != self.value.tensor.element
         if rounds or (out.column_stride != 1 and not kernel.along):
             apart = self._apart(rows, m)
             out = apart.out
         around = tuple(x for x in self.around if x not in rows)
         out = self._from_first_row(out, rows)
+        asks = self._asks_ahead(right, right_step, m, around)
         # Where rows are heads that share their keys, panels are counted by heads: one head's are every row's.
         beside = simplify(substitute(right.base, {x.variable: Const(0) for x in rows}), c.ranges)
         step = Contract(
@@ -81,7 +88,7 @@ class Contraction(Packing):
             levels=levels, is_swapped=self.swapped,
             row_dimensions=self._dimensions(*self.row_loops), column_dimension=self.column_dimensions or self._dimensions(self.n),
             places=apart.places if apart else (), element=apart.element if apart else (),
-            asks_ahead=self._asks_ahead(right, right_step, m, around),
+            asks_ahead=asks, column_block=self._column_block() if asks else 0,
         )  # fmt: skip
         after = (apart.store,) if apart else ()
         whole = (self.given.nodes[0 if self.swapped else 1],) if right.fill or right.fill_block else ()
@@ -153,6 +160,18 @@ class Contraction(Packing):
         in_runs = sum(x.extent > 1 for x in self.depth_loops) > 1  # what lies in one piece the processor asks for by itself
         asks = bool(self.kernel.asking) and in_runs and self.blocks > 1 and not c.suffix
         return asks and far and row == self.nr and LEAST_ASKING <= rows <= MOST_ASKING
+
+    def _column_block(self) -> int:
+        """How many columns meet all blocks of k before the next ones do, so that the block that is multiplied and the one that is
+        asked for take a part of the second cache; 0 for all columns.
+
+        Of two blocks that fill the cache each line is driven out by another one before its turn comes.
+        """
+        item_bytes = self._kept_element(self.right, 1).itemsize_bytes
+        panel_bytes = self.k_block * (self.depth // self.k_loop.extent) * self.nr * item_bytes
+        panels = -(-self.n.extent // self.nr)
+        most = max(1, int(ASKED_SHARE * self.c.machine.l2_bytes) // panel_bytes)
+        return 0 if most >= panels else self.nr * next(n for n in range(most, 0, -1) if panels % n == 0)
 
     # ------------------------------------------------------------ bounds
 

@@ -115,6 +115,7 @@ class Contract:
     places: tuple[Var, ...] = ()
     element: tuple[Expr, ...] = ()
     asks_ahead: bool = False  # of several blocks of k: for the right operand's next one, while one is multiplied
+    column_block: int = 0  # columns, of whole panels, that meet all blocks of k before the next ones do; 0: all of them at once
     shares_code: bool = False  # levels are passed at run time: contractions that differ in nothing else are one function
 
     @property

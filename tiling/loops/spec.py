@@ -409,6 +409,8 @@ class _Forms:
             yield PARTS, "", f"{kernel.routine} reads rows of {kernel.together} steps of k without gaps"
         if c.asks_ahead and not kernel.asking:
             yield PARTS, "", f"{kernel.routine} asks for nothing ahead"
+        if c.column_block % c.columns or not 0 <= c.column_block < max(1, c.n) or (c.column_block and not c.asks_ahead):
+            yield PARTS, "", f"blocks of {c.column_block} of {c.n} columns: expected whole panels of {c.columns}, asked for ahead"
         if not kernel.along and c.columns & (c.columns - 1):
             yield PARTS, "", f"{kernel.routine} reads panels of whole vectors: expected a power of two columns, found {c.columns}"
         if not kernel.along and c.out.column_stride != 1:

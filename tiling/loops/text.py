@@ -257,6 +257,9 @@ def _contract(c: Contract, where: Mapping[Value, str], tiles: Sequence[Var]) -> 
     names = _short([*tiles, *(x.variable for x in c.loops)])
     lines = _loops(c.loops, names)
     pad = "  " * len(c.loops)
+    if c.column_block:
+        lines.append(f"{pad}for blocks of {c.column_block} columns")
+        pad += "  "
     if c.k > c.k_block:
         lines.append(f"{pad}for {_var(c.k_start, _short([c.k_start]))} in blocks of {c.k_block} below {c.k}")
         pad += "  "

@@ -25,13 +25,13 @@ from indexing.expr import Expr, Interval, Var, evaluate, interval, maximum, mini
 from tiling.elements.ranges import greatest_of
 from tiling.loops.affine import linear, never_empty, when
 from tiling.loops.buffers import make_buffer
-from tiling.loops.domains.conditions import bounds_by, translated
+from tiling.loops.domains.conditions import bounds_by, is_hole, translated
 from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.loops.names import Names
 from tiling.loops.variables import counted
 from tiling.lower.member import Member
-from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Reading, Sheet, inputs_of
+from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Knowledge, Reading, Sheet, inputs_of
 from tiling.passes.write_out_sums import is_window_over_an_edge
 from tiling.passing import runs
 
@@ -83,7 +83,7 @@ def find_limits(
 
     best = Analysis.whole(reading, common(0))
     wanted = [(k.zero, k.neutral) for k in best.known.values()]
-    if not any(zero or neutral for zero, neutral in wanted):
+    if not any(_may_leave_out(m, best.of(m)) for m in members):
         return None
 
     def leaves_as_much(made: Analysis) -> bool:
@@ -113,6 +113,17 @@ def find_limits(
             tried = Analysis(reading, {**best.limits, v: most[v]}, best, free.keys())
             best = tried if leaves_as_much(tried) else best
     return dict(best.limits)
+
+
+def _may_leave_out(m: Member, known: Knowledge) -> bool:
+    """Whether what is known of a member may bound a loop, its own or another member's.
+
+    A product over a window is neutral on its padding, which bounds no loop of a micro-kernel: its depth is one run of several
+    loops, and its columns end where its readers' do. Holes are different: residues leave them out.
+    """
+    if known.zero or not isinstance(m.stage.op.definition.semantics, SumOfProducts) or len(m.reduction) < 2:
+        return bool(known.zero or known.neutral)
+    return any(is_hole(c) for c in known.neutral)
 
 
 def _most(v: Value) -> float:

@@ -218,6 +218,17 @@ class Emitter:
             "stablehlo.collective_permute", (v,), {"source_target_pairs": pairs, "channel_handle": self.channel()}, [after]
         )[0]
 
+    def gathered(self, v: Value, digits: tuple[Digit, ...], dim: int, reason: str) -> Value:
+        """The values of the processes that differ in some digits, side by side along a dimension, on all of them."""
+        n = prod(d.size for d in digits)
+        self.told_of("all_gather", digits, v.tensor.size_bytes * (n - 1), v, reason)
+        attributes = {
+            "all_gather_dim": dim, "replica_groups": groups_along(digits, self.processes), "channel_handle": self.channel(),
+            "use_global_device_ids": True,
+        }  # fmt: skip
+        made = resized(v.tensor, dim, v.shape[dim] * n)
+        return self.op("stablehlo.all_gather", (v,), attributes, [made])[0]
+
     # ------------------------------------------------------------ partial results
 
     def reduced(self, v: Value, digits: tuple[Digit, ...], body: Block, reason: str) -> Value:

@@ -12,7 +12,7 @@ from hlo.types import ElementType, TensorType
 from hlo.verify import check_op
 from tiling.elements.folds import combined_function, is_idempotent, is_neutral
 from tiling.mesh.emit import resized
-from tiling.mesh.relations import Windows
+from tiling.mesh.relations import Window, Windows
 from tiling.mesh.shardings import Sharding
 
 __all__ = ["cloned", "combination", "filling", "folds_in_parts", "is_filled", "local_op", "windowed_dims"]
@@ -60,18 +60,27 @@ def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Wi
         return None
     for name in _ENDS.get(op.name, ("padding",)) if windows else ():
         ends = list(op.attr(name))
-        for _, dim in windows:
-            ends[rows[dim]] = (0, 0) if name == "padding" else 0
+        for (_, dim), window in windows.items():
+            low, high = _edges(op, rows[dim], window, result)
+            ends[rows[dim]] = (low, high) if name == "padding" else high if name == "edge_padding_high" else low
         attributes[name] = tuple(ends)
     if op.name == "stablehlo.slice":
         lengths = list(op.attr("limit_indices"))
         for k, digits in enumerate(operands[0].dims):
             lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
         attributes["limit_indices"] = tuple(lengths)
+    if op.name == "stablehlo.convolution":
+        groups = _groups(op, operands)
+        if groups is None:
+            return None
+        attributes |= groups
     lengths_name = _LENGTHS.get(op.name)
     if lengths_name is not None:
         lengths = list(op.attr(lengths_name))
+        batches = op.attr("dimension_numbers").operand_batching_dims if op.name == "stablehlo.gather" else ()
         for k, digits in enumerate(operands[0].dims):
+            if digits and k in batches:
+                continue
             if digits and lengths[k] != op.operands[0].shape[k]:
                 return None
             lengths[k] = block.arguments[0].shape[k] if digits else lengths[k]
@@ -82,6 +91,47 @@ def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Wi
         check_op(made)
     except VerificationError:
         return None
+    return made
+
+
+_DILATIONS = {"stablehlo.convolution": "lhs_dilation", "stablehlo.reduce_window": "base_dilations"}
+
+
+def _edges(op: Op, row: int, window: Window, result: Sharding) -> tuple[int, int]:
+    """The padding of a window: none, but where holes between the elements make its ends no multiples of their distance."""
+    if op.name == "stablehlo.pad":
+        step, low, reach, stride = op.attr("interior_padding")[row] + 1, op.attr("edge_padding_low")[row], 1, 1
+        dim = row
+    elif op.name in _DILATIONS:
+        step, low = (op.attr(_DILATIONS[op.name]) or (1,) * (row + 1))[row], op.attr("padding")[row][0]
+        dim, holes_name = row, "window_dilations"
+        if op.name == "stablehlo.convolution":
+            numbers, holes_name = op.attr("dimension_numbers"), "rhs_dilation"
+            dim, size = numbers.output_spatial[row], op.operands[1].shape[numbers.kernel_spatial[row]]
+        else:
+            size = op.attr("window_dimensions")[row]
+        holes = op.attr(holes_name) or (1,) * (row + 1)
+        strides = op.attr("window_strides") or (1,) * (row + 1)
+        reach, stride = (size - 1) * holes[row] + 1, strides[row]
+    else:
+        return 0, 0
+    if step == 1:
+        return 0, 0
+    length = -(-op.results[0].shape[dim] // result.parts(dim))
+    low += step * window.first
+    return low, (length - 1) * stride + reach - low - (step * (window.length - 1) + 1)
+
+
+def _groups(op: Op, operands: Sequence[Sharding]) -> dict[str, int] | None:
+    """The numbers of groups of a convolution on tiles: groups are shared out like the features, or the batch, that they cut."""
+    numbers = op.attr("dimension_numbers")
+    made = {}
+    for name, dim in (("feature_group_count", numbers.input_feature), ("batch_group_count", numbers.input_batch)):
+        count, parts = op.attr(name), operands[0].parts(dim)
+        if count > 1 and parts > 1:
+            if count % parts:
+                return None
+            made[name] = count // parts
     return made
 
 

@@ -141,7 +141,8 @@ def partition(
     all_reduce of %c along x: each process sends 32 bytes; stablehlo.dot_general folds over a loop that is spread
         dearer by 20.1 us: all_gather of %a, all_gather of %b
     """
-    made = [_partitioned(Written(module, entry, mesh, network or Network(), wishes, given or {})) for wishes in WISHES]
+    rows = [Written(module, entry, mesh, network or Network(), wishes, given or {}, exchanges) for wishes, exchanges in WAYS]
+    made = [_partitioned(whole) for whole in rows]
     fits = [p for p in made if memory_bytes is None or p.peak_bytes <= memory_bytes]
     if not fits:
         least = min(p.peak_bytes for p in made)
@@ -149,12 +150,17 @@ def partition(
     return min(fits, key=lambda p: p.seconds)
 
 
-WISHES = ("none", "moves", "all")
-"""How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all."""
+WAYS = tuple([(wishes, exchanges) for exchanges in (True, False) for wishes in ("none", "moves", "all", "beside")])
+"""The whole programs that are weighed against each other.
+
+How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all,
+or as the arguments are spread that it is combined with. And whether an op may have
+operands spread along other dimensions where that is the cheapest for it: what follows may then have to send more.
+"""
 
 
 def _partitioned(whole: Written) -> Partitioned:
-    """The program of one way to count wishes."""
+    """The program of one way."""
     f, program = whole.function, whole.program
     given = []
     for k, a in enumerate(program.arguments):

@@ -118,7 +118,7 @@ class Loops:
         for _, _, conditions in self.reads():
             for c in _others(conditions, filled):
                 blamed = next((v for v in c.expression.variables if spread.get(v)), None)
-                if blamed is not None:
+                if blamed is not None and self._of_process(c, spread) is None:
                     return blamed
         return tuple([s or Sharding.whole(v.rank) for s, v in zip(found, self.op.operands, strict=True)])
 
@@ -137,6 +137,13 @@ class Loops:
         if self.inside(e, size, (), spread) is not None:
             return ()
         return mine[-1]
+
+    def _of_process(self, c: Constraint, spread: Spread) -> Constraint | None:
+        """A condition in the loops of a process; None where it depends on which one."""
+        if not any(spread.get(v) for v in c.expression.variables):
+            return c
+        moved = simplify(self._moved(c.expression, spread), self.intervals(spread))
+        return None if any(str(v).startswith("p") for v in moved.variables) else Constraint(moved, c.interval)
 
     def _filled(self, windows: Windows) -> list[tuple[Expr, int]]:
         """The indices at which windows are read, and their dimensions' sizes: outside of these they are filled."""
@@ -220,6 +227,9 @@ class Loops:
         if isinstance(there, Declined) or len(there.reads) != len(self.edges.reads):
             return False
         within = self.intervals(spread)
+        parts = [
+            (read.map.results[k], local.operands[x].shape[k]) for read in there.reads for x, k in windows if x == read.operand
+        ]  # fmt: skip
         for mine, its in zip(self.edges.reads, there.reads, strict=True):
             if mine.operand != its.operand:
                 return False
@@ -237,7 +247,7 @@ class Loops:
             ):
                 return False
             deciding = _others(_deciding(self.edges, mine.map.constraints), self._filled(windows))
-            if deciding != _deciding(there, its.map.constraints):
+            if [self._of_process(c, spread) for c in deciding] != list(_others(_deciding(there, its.map.constraints), parts)):
                 return False
         return self._same_runtimes(there, spread, operands)
 
@@ -280,7 +290,15 @@ def _others(conditions: Sequence[Constraint], filled: Sequence[tuple[Expr, int]]
 
     def keeps_inside(c: Constraint, e: Expr, size: int) -> bool:
         offset = c.expression - e
-        return offset.is_constant and c.interval == Interval(offset.constant, offset.constant + size - 1)
+        if offset.is_constant:
+            return c.interval == Interval(offset.constant, offset.constant + size - 1)
+        # Between the elements of a dilated dimension there are holes: x in [0, step (size - 1)], where step divides x.
+        step, rest = divmod(c.interval.upper - c.interval.lower, max(size - 1, 1))
+        x = c.expression - c.interval.lower
+        if rest or step < 2 or not _is_zero(simplify(x // step - e, {})):
+            return False
+        divides = Constraint(simplify(x % step, {}), Interval(0, 0))
+        return any(Constraint(simplify(d.expression, {}), d.interval) == divides for d in conditions)
 
     return tuple([c for c in conditions if not any(keeps_inside(c, e, n) for e, n in filled)])
 

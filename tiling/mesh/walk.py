@@ -23,15 +23,16 @@ from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
 from tiling.mesh.emit import Emitter, named, resized
 from tiling.mesh.groups import COLLECTIVES
+from tiling.mesh.halo.deferred import Deferred
+from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import Move as MoveOfTiles
 from tiling.mesh.moves import moves_between, moves_cost
 from tiling.mesh.regions import Held, control, manual
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
 from tiling.mesh.shardings import Digit, Sharding
-from tiling.mesh.specials import Special, specials_of
+from tiling.mesh.special.ways import Special, specials_of
 from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
-from tiling.mesh.windows import window_seconds, with_window
 from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
 from tiling.program.flatten import Program
 
@@ -40,7 +41,7 @@ __all__ = ["Walk"]
 _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
 """Ops that compute on a tile something else than on the whole, though they read the same."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
-_IDENTITIES = ("sdy.propagation_barrier",)
+_IDENTITIES = ("sdy.propagation_barrier", "stablehlo.optimization_barrier")
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ class Walk:
     known: dict[tuple[Value, Sharding], Value] = field(default_factory=dict)
     loops: dict[Op, Loops | Declined] = field(default_factory=dict)
 
-    def inside(
-        self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]
-    ) -> Walk:
+    def inside(self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]) -> Walk:
         """The way through a block inside of this one."""
         return Walk(self.whole, emit, held, program, wanted)
 
     def __post_init__(self) -> None:
+        self.deferred = Deferred(self, self.whole.network)
+        self.deferred.note(self.program.ops)
         for v, s in zip(self.program.results, self.wanted, strict=True):
             if s is not None:
                 self.hints.setdefault(v, s)
@@ -108,18 +109,30 @@ class Walk:
         if constraint is not None:
             self.hints.setdefault(op.operands[0], constraint)
             return
+        if op.name in _IDENTITIES:
+            for v, r in zip(op.operands, op.results, strict=True):
+                if r in self.hints:
+                    self.hints.setdefault(v, self.hints[r])
+            return
         hint = self.hints.get(op.results[0]) if op.results else None
         folds = isinstance(op.definition.semantics, (Fold, SumOfProducts))
         if self.whole.wishes == "none" or (folds and self.whole.wishes == "moves"):
             return
-        loops = self._loops(op) if hint is not None else None
-        if hint is None or not isinstance(loops, Loops):
+        spread = {k: self.held[v].sharding for k, v in enumerate(op.operands) if v in self.held}
+        beside = [k for k, s in spread.items() if not s.is_whole] if self.whole.wishes == "beside" and folds else []
+        loops = self._loops(op) if hint is not None or beside else None
+        if not isinstance(loops, Loops):
             return
-        found = loops.operand_shardings(dict(zip(loops.dims, hint.dims, strict=True)))
+        if beside:  # as an argument is spread that it is multiplied by
+            found = loops.operand_shardings(loops.follow(beside[0], spread[beside[0]], {}))
+        else:
+            assert hint is not None
+            found = loops.operand_shardings(dict(zip(loops.dims, hint.dims, strict=True)))
         if isinstance(found, tuple):
             for v, s in zip(op.operands, found, strict=True):
                 if not s.is_whole:  # nobody wants all of it: it would only be no loss
                     self.hints.setdefault(v, s)
+
 
     def _constraint(self, op: Op) -> Sharding | None:
         if op.name in _CONSTRAINTS:
@@ -133,18 +146,42 @@ class Walk:
 
     def sharding(self, v: Value) -> Sharding:
         """How a value is spread; one that is made where it is read is whole, or as it is wanted."""
+        self._settle(v)
         if v in self.held:
             return self.held[v].sharding
+        if v in self.deferred.views:
+            return self.deferred.sharding(v)
         return self.hints.get(v, Sharding.whole(v.rank))
+
+    def is_placed(self, v: Value) -> bool:
+        """Whether a value, or what it is a view of, is somewhere; else it is made where it is read."""
+        return v in self.held or v in self.deferred.views or v in self.deferred.reshaped
+
+    def _settle(self, v: Value) -> None:
+        """Computes what had waited with a view of another shape."""
+        waiting = self.deferred.reshaped.pop(v, None)
+        if waiting is not None:
+            self._one(waiting[0])
+
+    def _brought_seconds(self, v: Value, s: Sharding) -> float:
+        """What it takes to have a value in a sharding."""
+        if (v, s) in self.known or not self.is_placed(v):
+            return 0.0
+        if v in self.deferred.views:
+            return self.deferred.seconds(v, s)
+        return moves_cost(_moves(self.sharding(v), s, v), v.tensor, self.whole.network)
 
     def at(self, v: Value, s: Sharding, reason: str) -> Value:
         """A value in a sharding: moved there, or made there."""
+        self._settle(v)
         key = (v, s)
         if key not in self.known:
             if v in self.held:
                 held = self.held[v]
                 moves = _moves(held.sharding, s, v)
                 self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
+            elif v in self.deferred.views:
+                self.known[key] = self.deferred.at(v, s, reason)
             else:
                 self.known[key] = self._made_at(v, s)
         return self.known[key]
@@ -191,6 +228,8 @@ class Walk:
                 manual(self, op)
             elif self._is_lazy(op):
                 self.lazy[op.results[0]] = op
+            elif self.deferred.defers(op):
+                continue
             elif op.regions and op.definition.is_control:
                 control(self, op)
             else:
@@ -224,9 +263,13 @@ class Walk:
             self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0), True)
 
     def _same(self, op: Op) -> None:
-        v = op.operands[0]
-        s = self.sharding(v)
-        self.held[op.results[0]] = Held(self.at(v, s, ""), s)
+        """Every operand as it is spread; a barrier of the program itself stays one."""
+        spread = [self.sharding(v) for v in op.operands]
+        given = tuple([self.at(v, s, "") for v, s in zip(op.operands, spread, strict=True)])
+        if op.name == "stablehlo.optimization_barrier":
+            given = self.emit.op(op.name, given, dict(op.attributes), [v.type for v in given])
+        for r, v, s in zip(op.results, given, spread, strict=True):
+            self.held[r] = Held(v, s)
 
     def _is_lazy(self, op: Op) -> bool:
         """Whether an op costs nothing to compute wherever its result is read: of constants, iotas and scalars."""
@@ -243,7 +286,7 @@ class Walk:
         loops = self._loops(op)
         if not isinstance(loops, Loops) or loops.edges.runtimes:
             return False
-        return all(v not in self.held or not v.rank for v in op.operands)
+        return not any(self.is_placed(v) and v.rank for v in op.operands)
 
     def _one(self, op: Op) -> None:
         """The cheapest way to compute an op."""
@@ -252,19 +295,28 @@ class Walk:
         choices = []
         if isinstance(loops, Loops):
             seen: list[Spread] = []
-            held = {k: self.sharding(v) for k, v in enumerate(op.operands) if v in self.held}
+            held = {k: self.sharding(v) for k, v in enumerate(op.operands) if self.is_placed(v)}
             for spread in spreads_of(op, loops, held, hint):
                 if spread not in seen:
                     seen.append(spread)
                     choice = self._choice(op, spread, hint)
                     if choice is not None:
                         choices.append(choice)
+        specials = self._specials(op, hint)
+        if not self.whole.exchanges:
+            choices = [c for c in choices if self._stay(op, c.operands)] or choices
+            specials = [s for s in specials if self._stay(op, s.operands)] or specials
         best = min(choices, key=lambda c: c.seconds, default=None)
-        special = min(self._specials(op, hint), key=lambda s: s.seconds, default=None)
+        special = min(specials, key=lambda s: s.seconds, default=None)
         if best is not None and special is None:
             self.emit.alternative = self._dearer(op, best, choices)
         self._take(op, loops, best, special)
         self.emit.alternative = ""
+
+    def _stay(self, op: Op, operands: Sequence[Sharding]) -> bool:
+        """Whether nothing is spread along other dimensions for it."""
+        rows = [(v, s) for v, s in zip(op.operands, operands, strict=True) if self.is_placed(v) and (v, s) not in self.known]
+        return not any(m.kind in ("all_to_all", "permute") for v, s in rows for m in _moves(self.sharding(v), s, v))
 
     def _dearer(self, op: Op, best: _Choice, choices: Sequence[_Choice]) -> str:
         """The cheapest of the other ways that send something else."""
@@ -278,8 +330,9 @@ class Walk:
 
     def _exchanges(self, op: Op, c: _Choice) -> tuple[str, ...]:
         """What a way to compute an op sends."""
-        rows = [(v, s) for v, s in zip(op.operands, c.operands, strict=True) if v in self.held and (v, s) not in self.known]
+        rows = [(v, s) for v, s in zip(op.operands, c.operands, strict=True) if self.is_placed(v) and (v, s) not in self.known]
         made = [f"{m.kind} of {named(v)}" for v, s in rows for m in _moves(self.sharding(v), s, v) if m.kind != "slice"]
+        made += [f"halo of {named(v)}" for v, s in rows if v in self.deferred.views and self.deferred.seconds(v, s)]
         made += [f"halo of {named(op.operands[k])}" for k, _ in c.windows]
         return (*made, *(["all_reduce" if c.scattered is None else "reduce_scatter"] if c.partial else []))
 
@@ -299,18 +352,17 @@ class Walk:
 
     def _specials(self, op: Op, hint: Sharding | None) -> list[Special]:
         """The ways that the maps of an op as it is do not say: rows by their numbers, parts of a concatenation."""
-        held = [self.sharding(v) if v in self.held else None for v in op.operands]
+        held = [self.sharding(v) if self.is_placed(v) else None for v in op.operands]
         found = specials_of(op, held, hint, self.whole.network)
-        return [s.after(self._wanted_seconds(op, s.result, hint) + self._brought_seconds(op, s)) for s in found]
+        made = []
+        for s in found:
+            brought = sum(self._brought_seconds(v, to) for v, to in zip(op.operands, s.operands, strict=True))
+            made.append(s.after(self._wanted_seconds(op, s.result, hint) + brought))
+        return made
 
     def _wanted_seconds(self, op: Op, made: Sharding, hint: Sharding | None) -> float:
         network = self.whole.network
         return 0.0 if hint is None else sum(moves_cost(_moves(made, hint, r), r.tensor, network) for r in op.results)
-
-    def _brought_seconds(self, op: Op, s: Special) -> float:
-        network = self.whole.network
-        rows = [(v, to) for v, to in zip(op.operands, s.operands, strict=True) if v in self.held and (v, to) not in self.known]
-        return sum(moves_cost(_moves(self.sharding(v), to, v), v.tensor, network) for v, to in rows)
 
     def _all_of_it(self, op: Op, loops: Loops | Declined) -> None:
         spread = [v for v in op.operands if not self.sharding(v).is_whole]
@@ -392,10 +444,7 @@ class Walk:
         scattered: int | None, hint: Sharding | None,
     ) -> float:  # fmt: skip
         network = self.whole.network
-        seconds = 0.0
-        for v, s in zip(op.operands, operands, strict=True):
-            if v in self.held and (v, s) not in self.known:
-                seconds += moves_cost(_moves(self.sharding(v), s, v), v.tensor, network)
+        seconds = sum(self._brought_seconds(v, s) for v, s in zip(op.operands, operands, strict=True))
         for r in op.results:
             if partial:
                 n = prod(d.size for d in partial)

@@ -23,13 +23,15 @@ TO_SHARD, TO_WHOLE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 class Written:
     """What all blocks of a program share while it is partitioned: meshes, digits, costs, and what is noted on the way.
 
-    `wishes` says how far back it counts how a result is wanted (`partition.WISHES`).
+    `wishes` says how far back it counts how a result is wanted, `exchanges` whether an op may have its operands spread along
+    other dimensions (`partition.WAYS`).
     """
 
     def __init__(
-        self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str, given: Mapping[int, Sharding]
-    ) -> None:
-        self.module, self.network, self.wishes, self.given = module, network, wishes, given
+        self, module: Module, entry: str, mesh: Mesh | None, network: Network, wishes: str, given: Mapping[int, Sharding],
+        exchanges: bool = True,
+    ) -> None:  # fmt: skip
+        self.module, self.network, self.wishes, self.given, self.exchanges = module, network, wishes, given, exchanges
         self.work_seconds = 0.0
         self.function = module.function(entry)
         self.program = flatten(module, self.function.name, only=())

@@ -449,11 +449,15 @@ class _Phase:
             traffic += t * blocks
         return seconds * around, traffic * around
 
-    def _products(self, c: Contract) -> int:
-        """How many products an instruction sums in a lane."""
+    def _products(self, c: Contract) -> float:
+        """How many products are summed in the time of one for each lane."""
         factors = {c.left.buffer.element.name, c.right.buffer.element.name}
+        if c.kernel.together == 2:
+            return self.machine.pairs_per_lane
         sums_bytes = factors <= {"i8", "ui8"} and c.out.buffer.element.itemsize_bytes == 4 and c.kernel.needs_runs
-        return self.machine.byte_products if sums_bytes else 1
+        if not sums_bytes:
+            return 1
+        return self.machine.byte_products if c.kernel.along else self.machine.products_per_lane(1)
 
     def _moved(self, c: Contract, block: Block2D) -> int:
         """How many different blocks the loops around a contraction go through."""

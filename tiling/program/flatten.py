@@ -244,7 +244,9 @@ class _Builder:
         if isinstance(folded, DenseArray):
             name, operands, attributes = "stablehlo.constant", [], {"value": folded}
         key: Hashable = None
-        regions = source.regions if op.definition.is_control else [self._without_calls(b) for b in op.regions]
+        regions: Sequence[Block] = source.regions
+        if not op.definition.is_control:
+            regions = [_with_constants(self._without_calls(b), env) for b in op.regions]
         if self.merges and op.definition.is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
             types = tuple(with_layout(r.type) for r in source.results)
@@ -289,6 +291,25 @@ class _Builder:
         last = block.ops[-1]
         inner.ops = [*live_ops(builder.ops, results), Op(last.definition, results, last.attributes, [], [], last.location)]
         return inner
+
+
+def _with_constants(block: Block, env: Mapping[Value, Value]) -> Block:
+    """A region with constants of its own in the place of those outside that it reads; the region itself where it reads none.
+
+    Compilers that tidy a program up move constants out of the bodies of sorts and reductions; a body that reads nothing from
+    outside is one that kernels have a form of.
+    """
+    made: dict[Value, Value] = {}
+    for v in captured_values(block):
+        source = env.get(v, v)
+        if source.op is not None and is_rebuilt(source):
+            own = Op(source.op.definition, (), source.op.attributes, (), [source.type], source.op.location, None, [source.name])
+            made[v] = own.results[0]
+    if not made:
+        return block
+    copy = clone_block(block, made)
+    copy.ops[:0] = [v.op for v in made.values() if v.op is not None]
+    return copy
 
 
 def region_key(block: Block) -> Hashable:

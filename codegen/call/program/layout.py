@@ -50,10 +50,10 @@ class Layout:
         """The memories of arguments and constants, which a result that is one of them is copied from."""
         return {slot for slot, _ in self.given if slot is not None} | {slot for slot, _ in self.fixed}
 
-    def quick_call(self, steps: launch.Plan) -> QuickCall | None:
-        """The short way to call a small program, or None."""
+    def quick_call(self, steps: launch.Plan, seconds: float, threads: int) -> QuickCall | None:
+        """The short way to call a small program, or None. `seconds` and `threads` are as in `QuickCall.takes`."""
         moved = self.arena_bytes + sum(v.tensor.size_bytes for _, v in (*self.given, *self.made))
-        if not QuickCall.takes(steps, moved):
+        if not QuickCall.takes(steps, moved, seconds, threads):
             return None
         slots = [slot for slot, _ in self.made]
         fixed = self.fixed_addresses

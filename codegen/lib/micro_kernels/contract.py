@@ -129,25 +129,6 @@ def load_vector(b: Any, kind: Buf, base: Any, offset: Any, lanes: int, mask: Any
 def store_vector(b: Any, kind: Buf, base: Any, offset: Any, value: Value, mask: Any = None) -> None:
     """Store the lanes of ``value`` that ``mask`` leaves on at base[offset] and after."""
     raw = _narrow(value, kind).v
-    active = _first_active(mask) if raw.type.element != value.type.element else None
-    if active is not None:
-        # LLVM makes one 32-bit store of a masked store of one lane that was cut to 16 bits: such stores are written in pieces.
-        first = 0
-        for size in (32, 16, 8, 4, 2, 1):
-            if active - first >= size:
-                lanes = ir.Constant(ir.VectorType(I32, size), [ir.Constant(I32, first + k) for k in range(size)])
-                _store_raw(b, kind, base, b.add(offset, _c(first)), b.shuffle_vector(raw, raw, lanes), None)
-                first += size
-        return
-    _store_raw(b, kind, base, offset, raw, mask)
-
-
-def _first_active(mask: Any) -> int | None:
-    """How many lanes a constant mask leaves on, the first ones; None for any other mask."""
-    return sum(int(x.constant) for x in mask.constant) if isinstance(mask, ir.Constant) else None
-
-
-def _store_raw(b: Any, kind: Buf, base: Any, offset: Any, raw: Any, mask: Any) -> None:
     pointer = b.bitcast(b.gep(base, [offset]), raw.type.as_pointer())
     if mask is None:
         access = b.store(raw, pointer, align=kind.item_align)

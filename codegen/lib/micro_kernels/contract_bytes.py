@@ -23,6 +23,7 @@ from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.micro_kernels.contract import store_vector
+from codegen.lib.micro_kernels.tiles import LEAST_ROWS, TileProduct, is_permitted, tiles_for
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target
@@ -140,7 +141,31 @@ def _quad(b: Any, kind: Buf, base: Any, offset: Any, vector: Any) -> Any:
 
 
 def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    """By tiles where the target has them, the process may use them, and there are rows enough; else by vectors."""
     value = [_literal(v, t) for v, t in zip(args, sig.args, strict=True)]
+    m, n, k = value[:3]
+    panel = int(sig.args[12].literal_value)
+    if not tiles_for(panel, (_known(m), _known(n), _known(k)), "amx-int8"):
+        _by_vectors(b, sig, value)
+        return context.get_dummy_value()
+    enough = b.icmp_signed(">=", m, _c(LEAST_ROWS))
+    with b.if_else(b.and_(is_permitted(b), enough)) as (then, otherwise):
+        with then:
+            _by_tiles(b, sig, value, panel)
+        with otherwise:
+            _by_vectors(b, sig, value)
+    return context.get_dummy_value()
+
+
+def _by_tiles(b: Any, sig: Any, value: list[Any], panel: int) -> None:
+    m, n, k, a, a_off, a_rs, bb, b_off, b_panel, c, c_off, ldc, _ = value
+    kinds = sig.args[3], sig.args[6], sig.args[9]
+    signs = "".join("s" if kind.dtype == "int8" else "u" for kind in kinds[:2])
+    left, right, out = b.gep(a, [a_off]), b.gep(bb, [b_off]), b.gep(c, [c_off])
+    TileProduct(b, f"tdpb{signs}d", kinds, (m, n, k), (left, a_rs), (right, b_panel, panel), (out, ldc)).all()
+
+
+def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
     m, n, k, a, a_off, a_rs, bb, b_off, b_panel, c, c_off, ldc, _ = value
     a_kind, b_kind, c_kind = sig.args[3], sig.args[6], sig.args[9]
     panel = int(sig.args[12].literal_value)
@@ -185,7 +210,6 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
         over_rows(b, m, rows, lambda height, row, _: tile(height, row, count, b_at, c_at, mask))
 
     over_panels(b, n, panel, lanes, columns)
-    return context.get_dummy_value()
 
 
 register(gemm_bytes, _typer, outlined("gemm_bytes", _lower, extents=3))

@@ -12,7 +12,7 @@ import pytest
 import codegen
 import hlo
 import interp
-from codegen.call import direct
+from codegen.call import direct, executable
 from codegen.call.executable import ArgumentError
 from tests.threads import in_threads
 
@@ -170,3 +170,29 @@ def test_prepared_tables_stay_after_an_unusual_argument(monkeypatch: pytest.Monk
     x, s = arrays()
     agrees(made(np.asfortranarray(x), s), (x, s))
     assert [run for _, run in made._quick._runs] == [kept]
+
+
+DISTANCES = hlo.parse("""func.func @main(%x: tensor<64x8xf32>) -> tensor<64x64xf32> {
+  %a = stablehlo.broadcast_in_dim %x, dims = [0, 2] : (tensor<64x8xf32>) -> tensor<64x64x8xf32>
+  %b = stablehlo.broadcast_in_dim %x, dims = [1, 2] : (tensor<64x8xf32>) -> tensor<64x64x8xf32>
+  %c = stablehlo.subtract %a, %b : tensor<64x64x8xf32>
+  %d = stablehlo.abs %c : tensor<64x64x8xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.reduce(%d init: %z) applies stablehlo.add across dimensions = [2]
+    : (tensor<64x64x8xf32>, tensor<f32>) -> tensor<64x64xf32>
+  return %s : tensor<64x64xf32>
+}""")
+
+
+@pytest.mark.machine("avx512")
+@pytest.mark.parametrize(("seconds", "threads", "is_quick"), [
+    (1.5e-5, 1, True), (1.5e-5, 2, True), (1.5e-5, 64, False), (9e-5, 1, True), (9e-5, 2, False), (2e-4, 1, False),
+])  # fmt: skip
+def test_tasks_that_threads_might_share(seconds: float, threads: int, is_quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All took the thorough call, which costs 10 µs, also where a call may use one thread alone or others save less than that."""
+    monkeypatch.setattr(executable, "_seconds", lambda fusion: seconds)
+    made = codegen.compile(DISTANCES, threads=threads)
+    assert made._launch.parallel and (made._quick is not None) == is_quick
+    if threads <= 2:
+        x = np.random.default_rng(3).standard_normal((64, 8), np.float32)
+        np.testing.assert_allclose(made(x)[0], interp.evaluate(DISTANCES, x)[0], rtol=1e-5)

@@ -182,7 +182,11 @@ def test_panels_that_overlap_do_not_run() -> None:
         is_right(wrong)
 
 
-@pytest.mark.parametrize("fields", [{"columns": 33}, {"asks_ahead": True}], ids=["part of a vector", "what is asked for ahead"])
+@pytest.mark.parametrize(
+    "fields",
+    [{"columns": 33}, {"asks_ahead": True}, {"column_block": 8}],
+    ids=["part of a vector", "what is asked for ahead", "blocks of columns"],
+)
 def test_what_a_micro_kernel_does_not_do_is_refused_by_name(fields: dict[str, Any]) -> None:
     """Both ended in errors of the code's own: a ValueError of the micro-kernel's, a kernel that cannot be written."""
     made = planned(programs.BYTES)

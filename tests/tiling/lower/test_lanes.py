@@ -12,6 +12,7 @@ from codegen.supports import supports
 from tests.goldens.prints import MACHINES
 from tiling.loops.ir import LoopKind, Nest, Schedule, Scope
 from tiling.pipeline import finished
+from tiling.planning.model import Pin
 from tiling.planning.planner import plan
 from tiling.proving.obligations import prove
 
@@ -89,3 +90,12 @@ def test_channels_that_share_an_image_are_no_lanes() -> None:
     arrays = [rng.integers(-8, 9, v.shape).astype(np.float32) for v in module.entry.arguments]
     (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 14])
+def test_a_task_of_few_rows_of_a_padded_image_goes_lane_by_lane(rows: int) -> None:
+    """Padding ends the window's loop at the image's border, which is no mask: a task of one row fell back to plain loops."""
+    pin = Pin((0,), (1, rows, 14, 40))
+    (found,) = plan(depthwise(14, 40, 5, 1), machine=MACHINES["avx2"], supports=supports, pins=[pin]).fusions
+    assert any(b.value is None or "kernel" in b.name for b in found.schedule.buffers if b.scope is Scope.SHARED)
+    assert len(found.schedule.phases) == 2 and not found.schedule.main.flags

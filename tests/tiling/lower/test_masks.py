@@ -229,13 +229,14 @@ MASKED = [("causal", "additive", "-1.0e9"), ("window", "select", "0xFF800000")]
 @pytest.mark.parametrize(("kind", "form", "fill"), [*MASKED, ("", "", "")])
 def test_limits_are_the_widest(kind: str, form: str, fill: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs given up in groups, and the widest power first, find what one at a time finds."""
-    x, w = "tensor<2x9x9x8xf32>", "tensor<3x3x8x8xf32>"
-    padded = f"""func.func @main(%x: {x}, %w: {w}, %b: tensor<8xf32>) -> {x} {{
+    x, w, r = "tensor<2x5x5x8xf32>", "tensor<3x3x8x8xf32>", "tensor<2x9x9x8xf32>"
+    padded = f"""func.func @main(%x: {x}, %w: {w}, %b: tensor<8xf32>) -> {r} {{
       %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
-        window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {x}
-      %s = stablehlo.broadcast_in_dim %b, dims = [3] : (tensor<8xf32>) -> {x}
-      %y = stablehlo.add %c, %s : {x}
-      return %y : {x}
+        window = {{pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]}}
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {r}
+      %s = stablehlo.broadcast_in_dim %b, dims = [3] : (tensor<8xf32>) -> {r}
+      %y = stablehlo.add %c, %s : {r}
+      return %y : {r}
     }}"""
     plan = planned(hlo.parse(attention(kind, form, fill, 64, 64))) if kind else tiling.plan(hlo.parse(padded), machine=MACHINE)
     (f,) = (f for f in plan.fusions if any(m.op.name.endswith(("dot_general", "convolution")) for m in f.stages))
@@ -252,3 +253,19 @@ def test_limits_are_the_widest(kind: str, form: str, fill: str, monkeypatch: pyt
     count = len(looks)
     assert found == _one_by_one(reading, inputs_of(lowering.plans), wanted, MOST_POWER)
     assert kind or count <= 8  # padding is zero whatever the inputs are
+
+
+def test_the_padding_of_a_window_is_no_mask() -> None:
+    """Nothing that it tells bounds a loop: it is not looked for, and what else takes the window is not turned away by it."""
+    x, w = "tensor<1x14x14x32xf32>", "tensor<3x3x32x64xf32>"
+    module = hlo.parse(f"""func.func @main(%x: {x}, %w: {w}) -> tensor<1x14x14x64xf32> {{
+      %r = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{pad = [[1, 1], [1, 1]]}}
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> tensor<1x14x14x64xf32>
+      return %r : tensor<1x14x14x64xf32> }}""")
+    (fusion,) = tiling.plan(module, machine=MACHINE, supports=codegen.supports).fusions
+    names = tiling.plan(module, machine=MACHINE, supports=codegen.supports).names
+    lowering = Lowering(FusionRequest(fusion.stages, frozenset(fusion.stages[-1].values), (1, 1, 14, 64)), MACHINE, names)
+    lowering.place()
+    assert find_limits(lowering.plans, lowering.ranges) is None
+    assert lowering.find_masks() is None

@@ -27,9 +27,7 @@ def test_a_description_says_everything(name: str, monkeypatch: pytest.MonkeyPatc
     assert Machine.detect() == codegen.calibrated_machine() == MACHINES[name]
 
 
-def test_it_stands_above_what_was_measured(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_stands_above_what_was_measured(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setenv("TILEWRIGHT_MACHINE", MACHINES["avx2"].description)
     remember_machine(replace(MACHINES["avx512"], hertz=1e9))
@@ -71,3 +69,16 @@ def test_a_machine_is_one(name: str, value: Any, expected: str) -> None:
     """No cores ended in a ZeroDivisionError of the planner, the others were planned for."""
     with pytest.raises(ValueError, match=f"Machine: {name}: expected {expected}.*, found {value}"):
         Machine(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("told", "cpus", "bytes_"), [(480 << 20, 2, 32 << 20), (32 << 20, 2, 32 << 20), (504 << 20, 128, 504 << 20)]
+)
+def test_a_guest_counts_on_a_share_of_the_cache_that_it_is_told_of(
+    told: int, cpus: int, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of 200 MB went through the caches on a virtual machine of two CPUs that was told of 480 MiB."""
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
+    monkeypatch.setattr("tiling.machine._caches", lambda: {1: 48 << 10, 2: 2 << 20, 3: told})
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    assert Machine.detect().l3_bytes == bytes_

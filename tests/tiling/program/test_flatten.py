@@ -8,6 +8,7 @@ import pytest
 import hlo
 import interp
 from hlo import Block, Function, Module, Op
+from hlo.clone import captured_values
 from hlo.registry import definition
 from tests.random_programs import random_program
 from tiling.program.flatten import Program, flatten
@@ -227,3 +228,34 @@ def test_integers_of_the_program_are_computed_ahead_and_wrap_around(type: str) -
     for found, expected in zip(interp.evaluate(as_module(program), x), interp.evaluate(module, x), strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
+
+
+def test_bodies_have_the_constants_that_they_read_from_outside() -> None:
+    """Programs that a compiler has tidied up keep them out of sorts and reductions, whose bodies are kernels' all the same."""
+    program = flatten(
+        hlo.parse("""func.func @main(%x: tensor<4x5xf32>, %s: tensor<f32>) -> (tensor<4x5xf32>, tensor<4xf32>, tensor<4x5xf32>) {
+          %zero = stablehlo.constant dense<0.0> : tensor<f32>
+          %two = stablehlo.constant dense<2.0> : tensor<f32>
+          %y = "stablehlo.sort"(%x) <{dimension = 1 : i64}> ({
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %c = stablehlo.multiply %a, %two : tensor<f32>
+            %l = stablehlo.compare LT, %c, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            stablehlo.return %l : tensor<i1>
+          }) : (tensor<4x5xf32>) -> tensor<4x5xf32>
+          %r = stablehlo.reduce(%x init: %zero) across dimensions = [1] : (tensor<4x5xf32>, tensor<f32>) -> tensor<4xf32>
+            reducer(%a: tensor<f32>, %b: tensor<f32>) {
+              %c = stablehlo.maximum %b, %zero : tensor<f32>
+              %d = stablehlo.add %a, %c : tensor<f32>
+              stablehlo.return %d : tensor<f32>
+            }
+          %z = "stablehlo.sort"(%x) <{dimension = 1 : i64}> ({
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %c = stablehlo.multiply %a, %s : tensor<f32>
+            %l = stablehlo.compare LT, %c, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            stablehlo.return %l : tensor<i1>
+          }) : (tensor<4x5xf32>) -> tensor<4x5xf32>
+          return %y, %r, %z : tensor<4x5xf32>, tensor<4xf32>, tensor<4x5xf32>
+        }""")
+    )
+    outside = [len(captured_values(b)) for op in program.ops for b in op.regions]
+    assert outside == [0, 0, 1]  # (the last one reads an argument)

@@ -21,7 +21,7 @@ from tiling.mesh.network import Network
 from tiling.mesh.relations import Window, block_size
 from tiling.mesh.shardings import Digit, groups_along
 
-__all__ = ["Round", "rounds_of", "window_seconds", "with_window"]
+__all__ = ["Round", "looked_up", "rounds_of", "window_seconds", "with_window"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def with_window(
     if window.step == place.block:
         (begin,) = emit.op("stablehlo.add", (emit.tile_begin(digits, place.block), emit.index(window.first)), {}, [INDEX])
     else:
-        begin = _looked_up(emit, digits, [place.begin(t) for t in range(place.parts)])
+        begin = looked_up(emit, digits, [place.begin(t) for t in range(place.parts)])
     return emit.masked(made, dim, begin, 0, size, fill)
 
 
@@ -160,7 +160,7 @@ def _by_tables(
 
     def put(into: Value, piece: Value, landings: list[int]) -> Value:
         at = [emit.index(0)] * v.rank
-        at[dim] = _looked_up(emit, digits, landings)
+        at[dim] = looked_up(emit, digits, landings)
         return emit.op("stablehlo.dynamic_update_slice", (into, piece, *at), {}, [into.type])[0]
 
     own = [t * place.block - place.begin(t) for t in range(place.parts)]
@@ -171,14 +171,14 @@ def _by_tables(
             starts[s] = min(a - s * place.block, place.block - r.length)
             landings[t] = margin + s * place.block + starts[s] - place.begin(t)
         at = [emit.index(0)] * v.rank
-        at[dim] = _looked_up(emit, digits, starts)
+        at[dim] = looked_up(emit, digits, starts)
         cut = resized(v.tensor, dim, r.length)
         (piece,) = emit.op("stablehlo.dynamic_slice", (v, *at), {"slice_sizes": cut.static_shape}, [cut])
         buffer = put(buffer, _sent(emit, piece, digits, r, v, reason), landings)
     return emit.sliced(buffer, dim, margin, margin + length)
 
 
-def _looked_up(emit: Emitter, digits: tuple[Digit, ...], numbers: list[int]) -> Value:
+def looked_up(emit: Emitter, digits: tuple[Digit, ...], numbers: list[int]) -> Value:
     """The number of this process's tile in a table of all tiles'."""
     if len(set(numbers)) == 1:
         return emit.index(numbers[0])

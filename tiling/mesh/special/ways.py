@@ -1,4 +1,4 @@
-"""Ways to compute an op that its maps on tiles do not say: rows by their numbers, and concatenations along what is spread."""
+"""The ways to compute an op that its maps on tiles do not say: by numbers, by places, and concatenations along what is spread."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from hlo.module import Op, Value
 from hlo.types import TensorType
-from tiling.mesh.by_value import Build, Special, gathers, scatters
 from tiling.mesh.emit import Emitter
+from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.network import Network
 from tiling.mesh.relations import Window, block_size
 from tiling.mesh.shardings import Sharding
-from tiling.mesh.windows import window_seconds, with_window
+from tiling.mesh.special.common import Build, Special
+from tiling.mesh.special.gathers import gathers
+from tiling.mesh.special.pools import pools
+from tiling.mesh.special.positions import slices, updates
+from tiling.mesh.special.scans import scans
+from tiling.mesh.special.scatters import scatters
 
 __all__ = ["Special", "specials_of"]
 
@@ -19,8 +24,12 @@ __all__ = ["Special", "specials_of"]
 def specials_of(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, network: Network) -> Iterator[Special]:
     """The special ways for an op whose operands are held so (None: made where they are read) and whose result is wanted so."""
     if held:
-        yield from gathers(op, held, network)
+        yield from gathers(op, held, hint, network)
         yield from scatters(op, held, hint, network)
+        yield from slices(op, held, hint, network)
+        yield from updates(op, held, hint, network)
+        yield from scans(op, held, hint, network)
+        yield from pools(op, held, hint, network)
         yield from _concatenations(op, held, hint, network)
 
 

@@ -1,0 +1,135 @@
+"""What LLVM is told of a kernel's loops, so that one pipeline vectorises them and then writes them out.
+
+LLVM writes loops of some dozen turns out before it vectorises what is left; they would stay scalar. So innermost loops are marked
+as not to be written out, and what becomes of one that is vectorised as free to be. A loop around others is marked where it has so
+few turns that it would be written out with all that it holds. A mark that is still there at the end is on a loop that was not
+vectorised.
+
+Where loops of few turns lie around one that is some vectors long (a window's), all of them had better be written out: such
+kernels have no marks, and take two pipelines.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Iterator
+
+from codegen.kernel.typed import Apply, Constant, Loop, Meanwhile, Test, TypedStatement
+
+__all__ = ["INNER", "OUTER", "is_marked", "marks", "unmarked", "with_nodes"]
+
+INNER, OUTER = "tilewright.inner", "tilewright.outer"
+"""Marks of loops: an innermost one, one of few turns around others."""
+
+FEW_TURNS = 32
+"""From which on a loop is too long for LLVM to write it out with the loops in it: it may be 300 instructions then."""
+
+SOME_VECTORS = 64
+"""Turns up to which an innermost loop is written out whole, so that the one around it is the innermost then."""
+
+_PLACE = re.compile(r'^!(\d+) = !\{ !"(tilewright\.(?:inner|outer)) \d+" \}$', re.MULTILINE)
+_NUMBER = re.compile(r"^!(\d+) = ", re.MULTILINE)
+_DISABLE = '!{!"llvm.loop.unroll.disable"}'
+
+
+def marks(body: Iterable[TypedStatement]) -> dict[int, str]:
+    """The marks of a kernel's loops by their `id`; none of the tasks', whose number LLVM does not know."""
+    found: dict[int, str] = {}
+    for tasks in _loops(body):
+        for loop in (x for x in _all_loops(tasks.body) if isinstance(x, Loop)):
+            turns = _turns(loop)
+            if _is_innermost(loop.body):
+                found[id(loop)] = INNER
+            elif turns is None or turns < FEW_TURNS:
+                found[id(loop)] = OUTER
+                inner = [_turns(x) for x in _all_loops(loop.body) if _is_innermost(x.body)]
+                if turns is not None and any(n is not None and n <= SOME_VECTORS for n in inner):
+                    return {}
+    return found if INNER in found.values() else {}
+
+
+def _loops(body: Iterable[TypedStatement]) -> Iterator[Loop | Meanwhile]:
+    """The outermost loops."""
+    for s in body:
+        if isinstance(s, Loop | Meanwhile):
+            yield s
+        elif isinstance(s, Test):
+            yield from _loops((*s.then, *s.otherwise))
+
+
+def _all_loops(body: Iterable[TypedStatement]) -> Iterator[Loop | Meanwhile]:
+    for loop in _loops(body):
+        yield loop
+        yield from _all_loops(loop.body)
+
+
+def _is_innermost(body: Iterable[TypedStatement]) -> bool:
+    """Whether a loop of this body holds no other: functions that are called for what they do have loops."""
+    for s in body:
+        if isinstance(s, Loop | Meanwhile) or (isinstance(s, Apply) and s.function is not operator.setitem):
+            return False
+        if isinstance(s, Test) and not _is_innermost((*s.then, *s.otherwise)):
+            return False
+    return True
+
+
+def _turns(loop: Loop | Meanwhile) -> int | None:
+    """How often a loop turns, where its text says so."""
+    if not isinstance(loop, Loop) or not isinstance(loop.start, Constant) or not isinstance(loop.stop, Constant):
+        return None
+    return max(0, -(-int(loop.stop.value - loop.start.value) // loop.step))
+
+
+def is_marked(text: str) -> bool:
+    """Whether a module has marks on innermost loops; where it is optimised, on those that were not vectorised."""
+    return f'!{{!"{INNER}"}}' in text
+
+
+def with_nodes(text: str) -> str:
+    """The text of a module as llvmlite prints it, with the nodes in it that LLVM knows for those of the marks.
+
+    >>> made = with_nodes('br label %head, !llvm.loop !0\\n!0 = !{ !"tilewright.outer 1" }\\n')
+    >>> print(*made.splitlines()[1:3], sep="\\n")
+    !0 = distinct !{!0, !1, !3}
+    !1 = !{!"llvm.loop.unroll.disable"}
+    """
+    numbers = [int(n) for n in _NUMBER.findall(text)]
+    if not _PLACE.search(text):
+        return text
+    disable, inner, outer, vectors, rest, is_vector, once = (max(numbers) + 1 + k for k in range(7))
+    told = {INNER: f"!{disable}, !{inner}, !{vectors}, !{rest}", OUTER: f"!{disable}, !{outer}"}
+    text = _PLACE.sub(lambda m: f"!{m[1]} = distinct !{{!{m[1]}, {told[m[2]]}}}", text)
+    return text + "\n".join((
+        f"!{disable} = {_DISABLE}",
+        f'!{inner} = !{{!"{INNER}"}}',
+        f'!{outer} = !{{!"{OUTER}"}}',
+        # what LLVM itself says of vectors' loops, and of those for what is left over
+        f'!{vectors} = !{{!"llvm.loop.vectorize.followup_vectorized", !{is_vector}, !{once}}}',
+        f'!{rest} = !{{!"llvm.loop.vectorize.followup_epilogue", !{is_vector}, !{once}}}',
+        f'!{is_vector} = !{{!"llvm.loop.isvectorized", i32 1}}',
+        f'!{once} = !{{!"llvm.loop.unroll.runtime.disable"}}',
+        "",
+    ))  # fmt: skip
+
+
+def unmarked(text: str) -> str:
+    """The optimised module with its marks taken off: what is left of its loops may be written out.
+
+    >>> nodes = '!4 = distinct !{!4, !5, !6}', '!5 = !{!"llvm.loop.unroll.disable"}', '!6 = !{!"tilewright.outer"}'
+    >>> print(unmarked("\\n".join(nodes)))
+    !4 = distinct !{!4, !6}
+    !5 = !{!"llvm.loop.unroll.disable"}
+    !6 = !{!"tilewright.outer"}
+    """
+    marks = set(re.findall(r'^(!\d+) = !\{!"tilewright\.(?:inner|outer)"\}$', text, re.MULTILINE))
+    disable = re.search(rf"^(!\d+) = {re.escape(_DISABLE)}$", text, re.MULTILINE)
+    if not marks or disable is None:
+        return text
+
+    def freed(node: re.Match[str]) -> str:
+        operands = node[2].split(", ")
+        kept = [x for x in operands if x != disable[1]] if marks & set(operands) else operands
+        return f"{node[1]}{', '.join(kept)}}}"
+
+    return re.sub(r"^(!\d+ = distinct !\{)(.*)\}$", freed, text, flags=re.MULTILINE)

@@ -1,0 +1,114 @@
+"""Kernels of marked loops take one of LLVM's pipelines, are vectorised in it, and compute what their source does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codegen.kernel.parse import parse
+from codegen.launcher.launch import Plan, Step
+from codegen.native import jit, loop_marks
+from codegen.native import lower as native
+from codegen.native.jit import compile_kernel, kernel_ir
+from codegen.native.signature import KernelSignature, Param
+from codegen.target import Target, default_target
+
+SIGNATURE = KernelSignature((Param("x", "float32", 4), Param("y", "float32", 4)))
+COUNT = 3
+
+BODIES = {
+    "vectors in a short loop": "for i in range(160):\n            y[200*t + i] = x[200*t + i] * float32(2.0)",
+    "an odd number of turns": "for i in range(77):\n            y[200*t + i] = x[200*t + i] * float32(2.0)",
+    "a sum over rows": (
+        "for r in range(100):\n            for i in range(80):\n                y[200*t + i] = reduce_add(y[200*t + i], x[r + i])"
+    ),
+    "a border": (
+        "for r in range(40):\n            for i in range(100):\n                if 0 <= r - 2 <= 20:\n"
+        "                    v = x[r + i]\n                else:\n                    v = float32(0.0)\n"
+        "                y[200*t + i] = v"
+    ),
+    "one value after the other": "for i in range(1, 190):\n            y[200*t + i] = y[200*t + i - 1] * float32(0.5) + x[i]",
+    "a turn that ends early": (
+        "for i in range(150):\n            if x[i] > float32(0.5):\n                continue\n            y[200*t + i] = x[i]"
+    ),
+    "a loop that is left": (
+        "for i in range(150):\n            if x[i] > float32(0.9):\n                break\n            y[200*t + i] = x[i]"
+    ),
+    "a step": "for i in range(3, 190, 4):\n            y[200*t + i] = x[i]",
+    "a window": (
+        "for r in range(3):\n            for i in range(16):\n                y[200*t + i] = reduce_add(y[200*t + i], x[r + i])"
+    ),
+    "a range known at run time": (
+        "for r in range(min(3*t + 1, 5)):\n            for i in range(100):\n                y[200*t + i] = x[r + i]"
+    ),
+}
+NOT_MARKED = {"a window"}
+NOT_VECTORS = {"one value after the other", "a loop that is left"}
+
+
+def _source(body: str) -> str:
+    return f"def kernel(begin, end, x, y):\n    for t in range(begin, end):\n        {body}\n"
+
+
+@pytest.fixture
+def unmarked_loops(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each kernel of marked loops from here on: whether a mark was left, so that a second pipeline followed."""
+    monkeypatch.setenv("TILEWRIGHT_NO_CACHE", "1")
+    jit.forget_kernels()
+    left: list[bool] = []
+    known = native.optimise_marked
+
+    def counted(module: Any, target: Target) -> Any:
+        made = known(module, target)
+        left.append(made is not module)
+        return made
+
+    monkeypatch.setattr(native, "optimise_marked", counted)
+    return left
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_kernel_of_marked_loops_computes_what_python_does(name: str, unmarked_loops: list[bool]) -> None:
+    kernel = compile_kernel(_source(BODIES[name]), SIGNATURE)
+    if name in NOT_MARKED:
+        assert not unmarked_loops
+    else:
+        assert unmarked_loops == [name in NOT_VECTORS]
+    x = np.random.default_rng(0).random(1000, np.float32)
+    found, wanted = (np.arange(1000, dtype=np.float32) for _ in range(2))
+    Plan([Step(kernel, COUNT, (0, 1))]).run(np.array([x.ctypes.data, found.ctypes.data], np.int64), 1)
+    kernel.python(0, COUNT, x, wanted)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(BODIES.keys() - NOT_VECTORS - {"a step", "a turn that ends early"}))
+def test_loops_of_few_turns_are_vectorised_and_written_out_in_one_pipeline(name: str) -> None:
+    text = kernel_ir(_source(BODIES[name]), SIGNATURE, Target.named("avx2"))
+    assert "<8 x float>" in text
+    assert loop_marks.INNER not in text
+
+
+def test_a_short_loop_of_vectors_is_written_out() -> None:
+    text = kernel_ir(_source(BODIES["vectors in a short loop"]), SIGNATURE, Target.named("avx2"))
+    assert len(re.findall(r"fmul <8 x float>", text)) >= 8
+    (loops,) = {text.count("br i1")} - {0}
+    assert loops <= 2  # that over the tasks, and the question whether there are any
+
+
+def test_functions_that_are_called_alone_leave_nothing_to_vectorise(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _source("transpose(100, 64, x, 0, 64, y, 0, 100)")
+    ran: list[tuple[str, ...]] = []
+    known = native._run_named
+    monkeypatch.setattr(native, "_run_named", lambda names, *rest: (ran.append(tuple(names)), known(names, *rest)))
+    functions: dict[str, Any] = {}
+    native.build(source, "<kernel>", SIGNATURE, "entry", default_target(), functions, parse(source))
+    assert len(functions) == 1
+    assert ran == [native._STRAIGHT]
+    stores = _source("transpose(100, 64, x, 0, 64, y, 0, 100)\n        y[t] = x[t]")
+    native.build(stores, "<kernel>", SIGNATURE, "entry", default_target(), functions, parse(stores))
+    inline = _source("transpose(8, 8, x, 0, 8, y, 0, 8)")
+    native.build(inline, "<kernel>", SIGNATURE, "entry", default_target(), functions, parse(inline))
+    assert ran == [native._STRAIGHT]
