@@ -141,6 +141,14 @@ def check_errors_of_callbacks() -> None:
     assert text.count("Traceback") == 1 and text.strip().endswith("Expected: (3,), Actual: (4,)")
 
 
+def check_element_types_without_routines() -> None:
+    """Factorizations of such elements are refused where they are compiled: the error was a traceback of a call."""
+    for f in (jnp.linalg.inv, jnp.linalg.qr, jax.scipy.linalg.lu):
+        with pytest.raises((NotImplementedError, jax.errors.JaxRuntimeError), match="Unsupported dtype bfloat16"):
+            jax.jit(f).lower(jnp.eye(3, dtype=jnp.bfloat16)).compile()
+    assert jax.jit(jnp.linalg.inv)(2 * jnp.eye(2)).tolist() == [[0.5, 0], [0, 0.5]]
+
+
 def check_layouts_that_are_told() -> None:
     """Row-major ones: XLA takes the results of transpositions for others, where it is not told."""
     x = jnp.ones((2, 3, 4))
