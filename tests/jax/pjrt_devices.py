@@ -166,6 +166,26 @@ def check_errors() -> None:
     assert f(np.ones(4, np.float32))[0] == 4
 
 
+def check_kinds_of_memory() -> None:
+    """Shards are put into another kind of each device's memory, are made there, and come back."""
+
+    def make(mesh: Any) -> Any:
+        here = NamedSharding(mesh, P("x"))
+        there = here.with_memory_kind("pinned_host")
+        double = jax.jit(lambda v: (v * 2, v.sum()), out_shardings=(there, None))
+
+        def moved(x: Any) -> Any:
+            put = jax.device_put(x, there)
+            made, total = double(jax.device_put(put, here))
+            kinds = [s.data.sharding.memory_kind for v in (put, made) for s in v.addressable_shards]
+            assert kinds == ["pinned_host"] * 8 and total.sharding.memory_kind == "device"
+            return put, made, jax.device_put(made, here) + 1
+
+        return moved
+
+    same(make, A)
+
+
 CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}
 
 if __name__ == "__main__":

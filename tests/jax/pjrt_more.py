@@ -141,6 +141,14 @@ def check_errors_of_callbacks() -> None:
     assert text.count("Traceback") == 1 and text.strip().endswith("Expected: (3,), Actual: (4,)")
 
 
+def check_element_types_without_routines() -> None:
+    """Factorizations of such elements are refused where they are compiled: the error was a traceback of a call."""
+    for f in (jnp.linalg.inv, jnp.linalg.qr, jax.scipy.linalg.lu):
+        with pytest.raises((NotImplementedError, jax.errors.JaxRuntimeError), match="Unsupported dtype bfloat16"):
+            jax.jit(f).lower(jnp.eye(3, dtype=jnp.bfloat16)).compile()
+    assert jax.jit(jnp.linalg.inv)(2 * jnp.eye(2)).tolist() == [[0.5, 0], [0, 0.5]]
+
+
 def check_layouts_that_are_told() -> None:
     """Row-major ones: XLA takes the results of transpositions for others, where it is not told."""
     x = jnp.ones((2, 3, 4))
@@ -148,6 +156,29 @@ def check_layouts_that_are_told() -> None:
     told = [f.layout.major_to_minor for f in (*jax.tree.leaves(compiled.input_formats), *compiled.output_formats)]
     assert told == [(0, 1, 2), (0, 1, 2), (0, 1), (), (0, 1, 2)]
     assert [r.format.layout.major_to_minor for r in compiled(x)] == told[1:]
+
+
+def check_kinds_of_memory() -> None:
+    """As on JAX's CPU: put from the host and from another kind, made by programs (native calls, callbacks, long ones), read."""
+    (device, *_), kinds = jax.devices(), ["device", "pinned_host", "unpinned_host"]
+    assert [m.kind for m in device.addressable_memories()] == kinds and device.default_memory().kind == "device"
+    x = np.arange(6, dtype=np.float32)
+    for kind in kinds:
+        there, here = (jax.sharding.SingleDeviceSharding(device, memory_kind=k) for k in (kind, "device"))
+        both = jax.jit(lambda x: (x * 2, x + 1), out_shardings=(there, here))
+        a, b = both(x)
+        put = jax.device_put(x, there), jax.device_put(jnp.ones(3), there), jax.device_put(np.ones((300, 300)), there)
+        hosted = jax.jit(lambda x: jax.pure_callback(np.sin, x, x), out_shardings=there)(x)
+        large = jax.jit(lambda x: x + 1, out_shardings=there)(jnp.ones(3 << 22))
+        assert {v.sharding.memory_kind for v in (*put, a, hosted, large)} == {kind}
+        assert {v.sharding.memory_kind for v in (b, a * 2, a + b, jax.device_put(put[0], here))} == {"device"}
+        assert (a + b).tolist() == (3 * x + 1).tolist() and float(large[-1]) == 2 and put[0].tolist() == x.tolist()
+        told = both.lower(x).compile().output_shardings
+        assert [s.memory_kind for s in told] == [kind, "device"]
+    moved = jax.jit(lambda x: jax.device_put(x, jax.memory.Space.Host))(x)
+    assert moved.sharding.memory_kind == "pinned_host" and moved.devices() == {device}
+    with pytest.raises(ValueError, match="Could not find memory addressable"):
+        jax.device_put(x, jax.sharding.SingleDeviceSharding(device, memory_kind="nonsense"))
 
 
 def check_no_topology() -> None:

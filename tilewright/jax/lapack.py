@@ -23,7 +23,7 @@ from hlo.module import Op
 from hlo.text.foreign_options import options_of
 from hlo.types import TensorType
 
-__all__ = ["CUSTOM_CALLS"]
+__all__ = ["CUSTOM_CALLS", "unsupported"]
 
 Array = np.ndarray[Any, Any]
 Routine = Callable[["_Call", tuple[Array, ...]], tuple[Any, ...]]
@@ -195,8 +195,21 @@ def _lu_from_0(call: _Call, x: tuple[Array, ...]) -> tuple[Any, ...]:
 _PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d", np.dtype(np.complex64): "c", np.dtype(np.complex128): "z"}
 
 
+def unsupported(target: str, dtype: np.dtype[Any]) -> bool:
+    """Whether LAPACK has no routine of these elements for a custom call that one of its routines is to run.
+
+    >>> unsupported("Qr", np.dtype("float16")), unsupported("Qr", np.dtype("float32"))
+    (True, False)
+    """
+    return target in _routines and dtype not in _PREFIX
+
+
+_routines: set[str] = set()  # the custom calls that `_batched` has made
+
+
 def _batched(routine: Routine, ranks: tuple[int, ...], name: str) -> Callable[..., tuple[Array, ...]]:
     """A custom call that runs `routine` on each matrix of a batch; `ranks` are the operands' dimensions without the batch."""
+    _routines.add(name)
 
     @with_routines(_address)
     @known

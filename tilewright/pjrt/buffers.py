@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.pjrt import records, threads
-from tilewright.pjrt.client import Device, device_of, int64s
+from tilewright.pjrt.client import Memory, int64s, memory_of
 from tilewright.pjrt.handles import (
     READY,
     Problem,
@@ -120,9 +120,9 @@ def _let_go_of(memory: int, event: int) -> None:
 
 
 def new_buffer(
-    device: Device, dtype: np.dtype[Any], shape: Sequence[int], address: int = 0, owner: Any = None, event: int = 0
+    memory: Memory, dtype: np.dtype[Any], shape: Sequence[int], address: int = 0, owner: Any = None, event: int = 0
 ) -> int:
-    """The handle of a new buffer of a device: of the elements at an address, which are the owner's; else of memory of its own.
+    """The handle of a new buffer: of the elements at an address, which are the owner's; else of memory of its own.
 
     Elements that come when an event ends have no address and `owner` LATER: who has the event gives them (`give_elements`).
     Raises MemoryError where there is no room.
@@ -130,7 +130,7 @@ def new_buffer(
     sizes = int64s(shape)
     size_bytes = prod(shape) * dtype.itemsize
     held = owner if isinstance(owner, int) else 0 if owner is None else living.new(owner)
-    words = (element_number(dtype), sizes.size, sizes.ctypes.data, size_bytes, address, held, event, device.handle, 0)
+    words = (element_number(dtype), sizes.size, sizes.ctypes.data, size_bytes, address, held, event, memory.handle, 0)
     made = int64s(words)
     functions().help("NEW", made.ctypes.data)
     if not made[records.NEW_BUFFER]:
@@ -139,10 +139,10 @@ def new_buffer(
     return int(made[records.NEW_BUFFER])
 
 
-def buffer_of(device: Device, array: np.ndarray) -> int:
-    """The handle of a new buffer of a device, of an array, to which nobody writes any more."""
+def buffer_of(memory: Memory, array: np.ndarray) -> int:
+    """The handle of a new buffer in a device's memory, of an array, to which nobody writes any more."""
     array = np.ascontiguousarray(array).reshape(array.shape)
-    return new_buffer(device, array.dtype, array.shape, array.ctypes.data, array)
+    return new_buffer(memory, array.dtype, array.shape, array.ctypes.data, array)
 
 
 def give_elements(taken: Taken, array: np.ndarray) -> None:
@@ -226,7 +226,7 @@ def _strided_view(address: int, dtype: np.dtype[Any], shape: tuple[int, ...], st
 
 
 def _from_host(a: Any) -> None:
-    device = device_of(a.device, a.memory)
+    memory = memory_of(a.device, a.memory)
     dtype, shape = _dtype(a.element), _sizes(a.dims, a.rank)
     _check_layout(a.layout, shape, dtype.itemsize)
     strides = _sizes(a.strides, a.strides_count) or _row_major(shape, dtype.itemsize)
@@ -234,10 +234,10 @@ def _from_host(a: Any) -> None:
     is_lent = a.semantics in (_ZERO_COPY, _MUTABLE_ZERO_COPY) and 0 not in shape
     if is_lent and address % dtype.alignment == 0 and _same_strides(shape, strides, dtype.itemsize):
         done = new_event(2)  # jaxlib's, and the loan's
-        a.buffer = new_buffer(device, dtype, shape, address, _Loan(lambda: _return(done)))
+        a.buffer = new_buffer(memory, dtype, shape, address, _Loan(lambda: _return(done)))
         a.done = done
     else:
-        a.buffer = buffer_of(device, np.array(_strided_view(address, dtype, shape, strides), order="C"))
+        a.buffer = buffer_of(memory, np.array(_strided_view(address, dtype, shape, strides), order="C"))
         a.done = READY
 
 
@@ -250,7 +250,7 @@ _ON_DELETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def _view(a: Any) -> None:
-    device = device_of(a.device, a.memory)
+    memory = memory_of(a.device, a.memory)
     dtype, shape = _dtype(a.element), _sizes(a.dims, a.rank)
     _check_layout(a.layout, shape, dtype.itemsize)
     address, user = a.address or 0, a.on_delete_user
@@ -261,10 +261,10 @@ def _view(a: Any) -> None:
             on_delete(address, user)
 
     if 0 in shape or address % dtype.alignment:
-        a.buffer = buffer_of(device, np.array(_strided_view(address, dtype, shape, _row_major(shape, dtype.itemsize)), order="C"))
+        a.buffer = buffer_of(memory, np.array(_strided_view(address, dtype, shape, _row_major(shape, dtype.itemsize)), order="C"))
         returned()
     else:
-        a.buffer = new_buffer(device, dtype, shape, address, _Loan(returned))
+        a.buffer = new_buffer(memory, dtype, shape, address, _Loan(returned))
 
 
 def _to_host(a: Any) -> None:
@@ -323,21 +323,23 @@ def now_or_later(needed: Sequence[Taken], work: Callable[[], None]) -> int:
 
 
 def _copied(a: Any) -> None:
-    device = device_of(getattr(a, "device", None), getattr(a, "memory", None))
+    memory = memory_of(getattr(a, "device", None), getattr(a, "memory", None))
     taken = Buffer(a.buffer).taken()
     if taken.is_there:
-        a.copy = buffer_of(device, taken.array().copy())
+        a.copy = buffer_of(memory, taken.array().copy())
         return
-    (a.copy,), _ = later(device, lambda: [taken.array().copy()], [(taken.dtype, taken.shape)])
+    (a.copy,), _ = later([memory], lambda: [taken.array().copy()], [(taken.dtype, taken.shape)])
 
 
 Types = Sequence[tuple[np.dtype[Any], Sequence[int]]]
 """Element types and shapes, of arrays."""
 
 
-def later(device: Device, work: Callable[[], Sequence[np.ndarray]], types: Types, more: int = 0) -> tuple[list[int], int]:
+def later(
+    memories: Sequence[Memory], work: Callable[[], Sequence[np.ndarray]], types: Types, more: int = 0
+) -> tuple[list[int], int]:
     """(handles of new buffers whose elements another thread makes, their event, which `more` others have, too)."""
-    coming = Coming(device, types, more)
+    coming = Coming(memories, types, more)
     threads.submit(lambda: coming.make(work))
     return coming.handles, coming.event
 
@@ -348,12 +350,12 @@ class Coming:
     `make` gives the elements, once, and ends the event.
     """
 
-    def __init__(self, device: Device, types: Types, more: int) -> None:
+    def __init__(self, memories: Sequence[Memory], types: Types, more: int) -> None:
         self.event = new_event(1 + more)
         self.handles: list[int] = []
         try:
-            for dtype, shape in types:
-                self.handles.append(new_buffer(device, dtype, shape, 0, records.LATER, self.event))
+            for memory, (dtype, shape) in zip(memories, types, strict=True):
+                self.handles.append(new_buffer(memory, dtype, shape, 0, records.LATER, self.event))
                 count_event(self.event)
             self._targets = [Buffer(handle).taken() for handle in self.handles]
         except BaseException:

@@ -16,8 +16,9 @@ import numpy as np
 
 from hlo.module import Module, walk
 from hlo.text.foreign_options import options_of
+from hlo.types import TensorType
 from interp.rules.custom_calls import KNOWN_TARGETS
-from tilewright.jax.lapack import CUSTOM_CALLS
+from tilewright.jax.lapack import CUSTOM_CALLS, unsupported
 from tilewright.jax.tokens import results_of
 from tilewright.pjrt.ffi import aliases, handlers
 from tilewright.pjrt.handles import Problem
@@ -120,11 +121,14 @@ def _on_buffers(
 
 
 def check_targets(module: Module, known: Collection[str]) -> None:
-    """Raises Problem for a custom call that nobody can make: neither one of `known` nor the evaluator."""
+    """Raises Problem for a custom call that neither one of `known` nor the evaluator can make, or not of such elements."""
     for op in (op for f in module.functions.values() for op in walk(f.body)):
         target = op.attr("call_target_name") if op.name == "stablehlo.custom_call" else None
         if target is not None and target not in known and target not in KNOWN_TARGETS:
             raise Problem("UNIMPLEMENTED", f"{op.location}: no implementation of the custom call {target!r} for this platform")
+        types = [v.tensor.dtype for v in op.operands if isinstance(v.type, TensorType)]
+        if target is not None and types and unsupported(target, types[0]):
+            raise Problem("UNIMPLEMENTED", f"{op.location}: {target}: Unsupported dtype {types[0]}")
 
 
 def _number(op: Any) -> int:

@@ -1,4 +1,4 @@
-"""The client, its devices with one memory each, and their topology: what there is, told to jaxlib.
+"""The client, its devices with their memories, and their topology: what there is, told to jaxlib.
 
 There is one device, or as many as TILEWRIGHT_DEVICES says. A device is described by its own handle.
 """
@@ -29,10 +29,13 @@ from tilewright.pjrt.layout import NamedValue
 from tilewright.pjrt.native import functions, state
 
 __all__ = [
-    "FUNCTIONS", "MEMORY_KIND", "Device", "client", "close", "device_of", "handle_list", "int64s", "named_values", "serial",
+    "FUNCTIONS", "KINDS", "Device", "Memory", "client", "close", "device_of", "handle_list", "int64s", "memory_of",
+    "named_values", "serial",
 ]  # fmt: skip
 
-MEMORY_KIND = "device"  # jaxlib takes it for granted where it makes tokens
+KINDS = ("device", "pinned_host", "unpinned_host")
+"""The kinds of memory that a device has, as JAX's CPU has them: all are the process's. jaxlib takes the first one's name for
+granted where it makes tokens."""
 _PACKAGES = ("hlo", "indexing", "tiling", "codegen", "interp", "tilewright")
 _STRING, _INT64, _INT64S, _FLOAT, _BOOL = range(5)
 
@@ -84,20 +87,32 @@ def named_values(values: dict[str, Any]) -> Named:
 # ---------------------------------------------------------------- what there is
 
 
+class Memory:
+    """A memory of a device: where its record (`records`) is, and texts. `which` is the number of its kind."""
+
+    def __init__(self, device: Device, which: int) -> None:
+        self.device, self.which = device, which
+        self.number = device.number * len(KINDS) + which
+        self.handle = device.handle + 8 * (records.DEVICE_WORDS + which * records.PLACE_WORDS)
+        self.kind = Text(KINDS[which])
+        self.text = Text(f"TilewrightMemory(id={self.number}, kind={KINDS[which]})")
+        self.own_device = (ctypes.c_uint64 * 1)(device.handle)
+
+
 class Device:
-    """A device with its one memory: records (`records`) that live as long as the process, and texts."""
+    """A device with its memories: records (`records`) that live as long as the process, and texts."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._words = (ctypes.c_int64 * (2 * records.DEVICE_WORDS))()
+        self._words = (ctypes.c_int64 * (records.DEVICE_WORDS + len(KINDS) * records.PLACE_WORDS))()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._words))
         self.handle = ctypes.addressof(self._words)
-        self.memory = self.handle + 8 * records.DEVICE_WORDS
-        self._words[:] = [self.memory, number, self.handle, number]
+        self.memories = tuple(Memory(self, which) for which in range(len(KINDS)))
+        self.memory = self.memories[0].handle
+        rows = [w for m in self.memories for w in (self.handle, m.number, m.kind.address, m.kind.size)]
+        self._words[:] = [self.memory, number, *rows]
         self.text = Text(f"TilewrightDevice(id={number})")
-        self.memory_text = Text(f"TilewrightMemory(id={number}, kind={MEMORY_KIND})")
-        self.own_memory = (ctypes.c_uint64 * 1)(self.memory)
-        self.own_device = (ctypes.c_uint64 * 1)(self.handle)
+        self.own_memories = handle_list([m.handle for m in self.memories])
 
 
 class _Client:
@@ -109,15 +124,14 @@ class _Client:
         # JAX's persistent cache tells programs apart by this: another state of the sources, another machine
         self.version = Text(f"tilewright {__version__} {source_digest(_PACKAGES)} {target.key}")
         self.kind = Text(f"{platform.machine()} with {os.cpu_count()} cores")
-        self.memory_kind = Text(MEMORY_KIND)
         self.no_values = Named({})
         self.client, self.topology = living.new(self), living.new(self)
         self.devices = tuple(map(Device, range(positive_setting("TILEWRIGHT_DEVICES") or 1)))
-        self.by_handle = {handle: d for d in self.devices for handle in (d.handle, d.memory)}
-        state.words[records.KIND_TEXT], state.words[records.KIND_SIZE] = self.memory_kind.address, self.memory_kind.size
+        self.by_handle = {d.handle: d for d in self.devices}
+        self.memories = {m.handle: m for d in self.devices for m in d.memories}
         state.words[records.DEVICE] = self.devices[0].handle
         self.device_list = handle_list([d.handle for d in self.devices])
-        self.memory_list = handle_list([d.memory for d in self.devices])
+        self.memory_list = handle_list([*self.memories])
 
 
 @functools.cache
@@ -126,13 +140,20 @@ def client() -> _Client:
     return _Client()
 
 
-def device_of(device: int | None, memory: int | None = None) -> Device:
-    """The device of a handle of its own or of its memory's; the first one for None. Raises Problem for what is neither."""
+def device_of(device: int | None) -> Device:
+    """The device of a handle; the first one for None. Raises Problem for what is none."""
     own = client()
-    handle = device or memory
-    found = own.by_handle.get(handle) if handle else own.devices[0]
+    found = own.by_handle.get(device) if device else own.devices[0]
     if found is None:
-        raise Problem("INVALID_ARGUMENT", "expected one of Tilewright's devices or its memory, found another")
+        raise Problem("INVALID_ARGUMENT", "expected one of Tilewright's devices, found another")
+    return found
+
+
+def memory_of(device: int | None, memory: int | None) -> Memory:
+    """The memory of a handle; where there is none, a device's default one. Raises Problem for what is none of this client's."""
+    found = client().memories.get(memory) if memory else device_of(device).memories[0]
+    if found is None:
+        raise Problem("INVALID_ARGUMENT", "expected a memory of Tilewright's devices, found another")
     return found
 
 
@@ -211,10 +232,11 @@ def _list(field: str, name: str) -> Callable[[Any], None]:
 
 
 def _of_device(field: str, name: str, given: str = "device") -> Callable[[Any], None]:
-    """What a device or a memory, the argument's field `given`, has under a name; `text` and lists of one are told so."""
+    """What a device or a memory, the argument's field `given`, has under a name; `text` and lists are told so."""
 
     def give(a: Any) -> None:
-        value = getattr(device_of(getattr(a, given)), name)
+        handle = getattr(a, given)
+        value = getattr(memory_of(None, handle) if given == "memory" else device_of(handle), name)
         if isinstance(value, Text):
             value.give(a)
         elif isinstance(value, int):
@@ -298,13 +320,13 @@ FUNCTIONS: dict[str, Callable[[Any], None]] = {
     "Device_GetDescription": _of_device("description", "handle"),
     "Device_IsAddressable": _number("is_addressable", True),
     "Device_LocalHardwareId": _of_device("id", "number"),
-    "Device_AddressableMemories": _of_device("memories", "own_memory"),
+    "Device_AddressableMemories": _of_device("memories", "own_memories"),
     "Device_DefaultMemory": _of_device("memory", "memory"),
     "Device_MemoryStats": _memory_stats,
     "Memory_Id": _of_device("id", "number", "memory"),
-    "Memory_Kind_Id": _number("id", 0),
-    "Memory_DebugString": _of_device("text", "memory_text", "memory"),
-    "Memory_ToString": _of_device("text", "memory_text", "memory"),
+    "Memory_Kind_Id": _of_device("id", "which", "memory"),
+    "Memory_DebugString": _of_device("text", "text", "memory"),
+    "Memory_ToString": _of_device("text", "text", "memory"),
     "Memory_AddressableByDevices": _of_device("devices", "own_device", "memory"),
     "TopologyDescription_Create": _no_topology,
     "TopologyDescription_Destroy": _nothing,

@@ -33,7 +33,7 @@ from tilewright.jax.tokens import is_token, tokens_as_arrays
 from tilewright.pjrt import records, threads
 from tilewright.pjrt.buffers import Buffer, Coming, buffer_of, destroy, later
 from tilewright.pjrt.callbacks import check_targets, functions_of, targets
-from tilewright.pjrt.client import MEMORY_KIND, Named, client, device_of, int64s, serial
+from tilewright.pjrt.client import KINDS, Device, Memory, Named, client, device_of, int64s, serial
 from tilewright.pjrt.collectives import TARGET, Run, own_place, take_out
 from tilewright.pjrt.collectives import function as meeting
 from tilewright.pjrt.handles import READY, Problem, Text, living
@@ -59,6 +59,7 @@ class Program:
         self.module = parsed(text)
         self.shown = self.code if self.placing.partitions > 1 else _with_layouts(code, text, self.module)
         is_given = donated(self.module)
+        self.memories = _memories(self.module)
         self.cut = self.placing.partitioned(code) if self.placing.partitions > 1 else None
         if self.cut is not None:
             self.module = parsed(self.cut.text)
@@ -83,10 +84,9 @@ class Program:
         self.element_numbers = (ctypes.c_int * max(1, len(types)))(*(element_number(t.dtype) for t in types))
         self.dims = int64s(n for t in types for n in t.static_shape)
         self.ranks = np.array([t.rank for t in types], np.uint64)
-        kind = client().memory_kind
-        self.kinds = (ctypes.c_void_p * max(1, len(types)))(*([kind.address] * len(types)))
-        self.kind_sizes = (ctypes.c_size_t * max(1, len(types)))(*([kind.size] * len(types)))
-        assert kind.size == len(MEMORY_KIND)
+        kinds = [m.kind for m in self.memories_of(self.placing.devices[0])]
+        self.kinds = (ctypes.c_void_p * max(1, len(types)))(*[k.address for k in kinds])
+        self.kind_sizes = (ctypes.c_size_t * max(1, len(types)))(*[k.size for k in kinds])
         self.seconds = inf  # of the last call through Python
         self._rows = self._results()
         self._donated = int64s(self.donated)
@@ -113,6 +113,8 @@ class Program:
             row[records.NEW_ELEMENT], row[records.NEW_RANK], row[records.NEW_DIMS] = number, t.rank, at
             row[records.NEW_SIZE] = t.size_bytes
             at += 8 * t.rank
+        for row, which in zip(rows, self.memories, strict=False):
+            row[records.NEW_PLACE] = 8 * which * records.PLACE_WORDS  # bytes from the default memory's record
         return rows
 
     def _native_call(self, compiled: codegen.Executable) -> XlaCall | None:
@@ -131,6 +133,10 @@ class Program:
             native_threads.have_workers(call.threads)
         return call
 
+    def memories_of(self, device: Device) -> list[Memory]:
+        """Where the results are."""
+        return [device.memories[which] for which in self.memories]
+
     def give(self) -> int:
         """A handle, one more."""
         return living.give(ctypes.addressof(self.words), self)
@@ -144,6 +150,19 @@ class Program:
         if self.compiled is None:
             raise Problem("INVALID_ARGUMENT", "the program has been deleted")
         return self.compiled
+
+
+def _memories(module: Module) -> list[int]:
+    """The number of the kind of memory that each result of a program is to be in. Raises Problem for one that there is not."""
+    main = module.function()
+    found = []
+    for k in range(len(main.result_types)):
+        attributes = main.result_attributes[k] if k < len(main.result_attributes) else {}
+        kind = str(attributes.get("mhlo.memory_kind", KINDS[0])).strip('"')
+        if kind not in KINDS:
+            raise Problem("INVALID_ARGUMENT", f"result {k}: expected a memory of one of the kinds {', '.join(KINDS)}, not {kind}")
+        found.append(KINDS.index(kind))
+    return found
 
 
 def _as_array(t: Any) -> TensorType:
@@ -238,12 +257,12 @@ def _execute(a: Any) -> None:
     event = READY
     try:
         if is_quick and all(x.is_there for x in taken):
-            for array in results():
-                made.append(buffer_of(device, array))
+            for memory, array in zip(program.memories_of(device), results(), strict=True):
+                made.append(buffer_of(memory, array))
             interrupts.raise_pending()
         else:
             _check_memory(program)
-            made, event = later(device, results, program.made_types, more=bool(a.events))
+            made, event = later(program.memories_of(device), results, program.made_types, more=bool(a.events))
     except BaseException:  # jaxlib does not look at results beside an error
         for handle in made:
             destroy(handle)
@@ -323,7 +342,7 @@ def _execute_together(a: Any, program: Program, executable: codegen.Executable) 
 
     try:
         for device in placing.devices:
-            coming.append(Coming(device, program.made_types, bool(a.events)))
+            coming.append(Coming(program.memories_of(device), program.made_types, bool(a.events)))
         parts = [part(place) for place in range(a.devices)]
     except BaseException:
         for handle in (h for c in coming for h in c.handles):

@@ -141,9 +141,9 @@ def kernel(begin, end):
     elif end == {Buffer_OnDeviceSizeInBytes}:
         a[{buffer} + 1] = buffer[{SIZE}]
     elif end == {Buffer_Device}:
-        a[{buffer} + 1] = buffer[{PLACE}]
-    elif end == {Buffer_Memory}:
         a[{buffer} + 1] = words(buffer[{PLACE}])[{OTHER}]
+    elif end == {Buffer_Memory}:
+        a[{buffer} + 1] = buffer[{PLACE}]
     elif end == {Buffer_IsDeleted}:
         is_deleted = int64(0)
         if buffer[{MEMORY}] == 0:
@@ -227,11 +227,12 @@ def kernel(begin, end):
     rank = a[{rank}]
     semantics = int_at(at + {semantics})
     is_taken = a[{layout}] == 0 and 0 <= element and element < {elements} and rank < 16
-    place = a[{device}]
-    if place == 0 and a[{memory}] != 0:
-        place = words(a[{memory}])[{OTHER}]
+    place = a[{memory}]
     if place == 0:
-        place = state[{DEVICE}]
+        device = a[{device}]
+        if device == 0:
+            device = state[{DEVICE}]
+        place = words(device)[{OTHER}]
     if is_taken:
         size = words(state[{ITEM_BYTES}])[element]
         is_taken = size > 0

@@ -47,7 +47,7 @@ def kernel(begin, end):
         for k in range(results):
             if number == k:
                 copy_bytes(request_at, rows + 8 * {NEW_WORDS} * k, 8 * {NEW_WORDS})
-                request[{NEW_PLACE}] = place
+                request[{NEW_PLACE}] += words(place)[{OTHER}]
                 call_entry(state[{NEW}], request_at, state_at, 0, 0)
                 if request[{NEW_BUFFER}] != 0:
                     buffers[k] = request[{NEW_BUFFER}]
@@ -194,8 +194,9 @@ def kernel(begin, end):
         a[{count}] = words(a[{executable}])[{PARTITIONS}]
         own[{OWN_ANSWER}] = {DONE}
     elif end == {Memory_Kind}:
-        a[{text}] = state[{KIND_TEXT}]
-        a[{text_size}] = state[{KIND_SIZE}]
+        memory = words(a[{memory}])
+        a[{text}] = memory[{TEXT}]
+        a[{text_size}] = memory[{TEXT_SIZE}]
         own[{OWN_ANSWER}] = {DONE}
     elif a[{error}] == 0:
         own[{OWN_ANSWER}] = {DONE}

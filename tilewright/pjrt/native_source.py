@@ -131,7 +131,7 @@ def entries(element_count: int) -> dict[tuple[str, ...], str]:
     given = _words(host, "data", "dims", "rank", "strides", "strides_count", "device", "memory", "layout", "done", made="buffer")
     types = {"element": offset(host, "element"), "semantics": offset(host, "semantics"), "elements": element_count}
     event = _words("Event_OnReady", "event", "callback", "user")
-    other = _words("Executable_NumOutputs", "executable", "count") | _words("Memory_Kind", "text", "text_size")
+    other = _words("Executable_NumOutputs", "executable", "count") | _words("Memory_Kind", "memory", "text", "text_size")
     other |= _words("Error_Destroy", "error")
     return {
         BUFFER_FUNCTIONS: expanded(BUFFER, buffer=word("Buffer_Destroy", "buffer"), **at, **_NUMBERS),

@@ -6,7 +6,7 @@
     task      a call that is on its way
     program   what a call needs to know, kept by `executables.Program`
 
-    device    its memory and its number; and a device's memory, its device and its number
+    device    its memory (the default one) and its number; its memories' records follow: each its device, its number and its kind
 
 A handle of any of these but a memory of elements is the address of its record. Counts change in one step; the rest of buffers,
 events and tasks changes under one lock (`LOCK`), which nobody holds while something else is called.
@@ -27,7 +27,6 @@ HEAD, TAIL, PENDING, WORKERS, STOP, SPIN, TURN = 16, 17, 18, 19, 20, 21, 22
 MALLOC, FREE, PYTHON, DEVICE, ITEM_BYTES = 24, 25, 26, 27, 29  # DEVICE: the first one
 BUFFERS, MEMORIES, EVENTS, TASKS = 32, 33, 34, 35  # how many there are
 DROP_MEMORY, DROP_EVENT, NEW, NEW_EVENT, TAKE, RUN, FIRE, COUNT_EVENT = range(40, 48)  # addresses of functions
-KIND_TEXT, KIND_SIZE = 50, 51  # the name of the device's memory
 CANCELLED, NO_MEMORY = 48, 49  # handles of failures that are never dropped
 READY = 56  # the record of the event that has ended, and well
 STATE_WORDS = 64
@@ -35,13 +34,14 @@ STATE_WORDS = 64
 # ---- a memory: its record lies before its elements, or stands for elements elsewhere
 COUNT, DATA, ROOM, OWNER, MEMORY_WORDS = 0, 1, 2, 3, 4  # OWNER: the handle of the object whose elements they are, or 0
 
-# ---- a device, and its memory: which is the other one, and its number
+# ---- a device, and each of its memories: which is the other one, and its number; of a memory also the name of its kind
 OTHER, NUMBER, DEVICE_WORDS = 0, 1, 2
+TEXT, TEXT_SIZE, PLACE_WORDS = 2, 3, 4
 
 # ---- a buffer
 MEMORY, EVENT, KEPT, REFERENCES, ELEMENT, RANK, SIZE, PLACE, MARKED, DIMS = range(10)
-"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: its device; MARKED: 1 while a call looks for
-what it donates among its other arguments. At DIMS the sizes, then the dimensions from the fastest."""
+"""KEPT: the memory of a deleted buffer with REFERENCES; PLACE: the device's memory that it is in; MARKED: 1 while a call looks
+for what it donates among its other arguments. At DIMS the sizes, then the dimensions from the fastest."""
 
 # ---- an event: its count comes first, as a memory's does
 ENDED, LISTENERS, FAILURE = 1, 2, 3
