@@ -4,8 +4,9 @@
     python -m benchmarks.mesh --scaling 1,2,4     strong and weak scaling, with what the model predicts
 
 All groups are started first and wait; then each is told in turn to run every program a few times. A time is the slowest
-process's. For the scaling a process has one thread. What is predicted is the measured time of one process, shared out among as many
-processes as the machine has cores for, and the network's model for what is sent (`tilewright calibrate --mpi`). What does not agree with one process within 1e-4 is told and not timed.
+process's. For the scaling a process has one thread. What is predicted is the measured time of one process, shared out among as
+many as the machine has cores for, and the network's model for what is sent (`tilewright calibrate --mpi`). What does not agree
+with one process within 1e-4 is told and not timed.
 """
 
 from __future__ import annotations

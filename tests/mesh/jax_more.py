@@ -409,6 +409,7 @@ def more() -> Iterator[Program]:
     d2, d3, d4, d8, d22, d24, d32, d222 = mesh(2), mesh(3), mesh(4), mesh(8), mesh(2, 2), mesh(2, 4), mesh(3, 2), mesh(2, 2, 2)
     rows, cols, c = P("x", None), P(None, "x"), P(None, "x")
     cy = P(None, "y")
+    both = (P("y"), cy, cy, cy, P("y"), cy, P("y"))
     Q = ((2, 16, 4, 8),) * 3
     gshapes = (INT(4, 8), (12, 16), *[(16, 16)] * 4, (16, 32), (32, 16), INT(4, 8))
     yield from (
@@ -549,6 +550,8 @@ def more() -> Iterator[Program]:
         ),
         ("gpt dp", gpt, d4, (P("x"),) + (P(),) * 7 + (P("x"),), (P(),) * 7, gshapes),
         ("gpt tp", gpt, d4, (P(), P("x"), c, c, c, P("x"), c, P("x"), P()), (P("x"), c, c, c, P("x"), c, P("x")), gshapes),
+        ("gpt dp+tp", gpt, d22, (P("x"), *both, P("x")), both, gshapes),
+        ("gpt dp+tp 2x4", gpt, d24, (P("x"), *both, P("x")), both, gshapes),
         ("gpt fsdp", gpt, d4, (P("x"),) + (P("x"),) * 7 + (P("x"),), (P("x"),) * 7, gshapes),
         ("gpt seq", gpt, d4, (P(None, "x"),) + (P(),) * 7 + (P(None, "x"),), (P(),) * 7, gshapes),
         ("decode seq", decode, d4, (P(None, "x"), P(), P()), P(), ((2, 16, 8), (8, 8), (2, 8))),

@@ -8,7 +8,7 @@ its loops cannot be spread, every process computes all of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -306,8 +306,8 @@ class Walk:
                         choices.append(choice)
         specials = self._specials(op, hint)
         if not self.whole.exchanges:
-            choices = [c for c in choices if self._stay(op, c.operands)] or choices
-            specials = [s for s in specials if self._stay(op, s.operands)] or specials
+            choices = [c for c in choices if self._stays(op, c.operands, c.result.digits)] or choices
+            specials = [s for s in specials if self._stays(op, s.operands, s.result.digits)] or specials
         best = min(choices, key=lambda c: c.seconds, default=None)
         special = min(specials, key=lambda s: s.seconds, default=None)
         if best is not None and special is None:
@@ -315,10 +315,16 @@ class Walk:
         self._take(op, loops, best, special)
         self.emit.alternative = ""
 
-    def _stay(self, op: Op, operands: Sequence[Sharding]) -> bool:
-        """Whether nothing is spread along other dimensions for it."""
-        rows = [(v, s) for v, s in zip(op.operands, operands, strict=True) if self.is_placed(v) and (v, s) not in self.known]
-        return not any(m.kind in ("all_to_all", "permute") for v, s in rows for m in _moves(self.sharding(v), s, v))
+    def _stays(self, op: Op, operands: Sequence[Sharding], made: Iterable[Digit]) -> bool:
+        """Whether no digit that numbers tiles of an operand comes to number something else."""
+        used = set(made)
+        for v, s in zip(op.operands, operands, strict=True):
+            if not self.is_placed(v) or (v, s) in self.known:
+                continue
+            for k, dim in enumerate(self.sharding(v).dims):
+                if any(d in used | set(s.digits) and d not in s.dims[k] for d in dim):
+                    return False
+        return True
 
     def _dearer(self, op: Op, best: _Choice, choices: Sequence[_Choice]) -> str:
         """The cheapest of the other ways that send something else."""
