@@ -4,8 +4,9 @@
     python -m benchmarks.mesh --scaling 1,2,4     strong and weak scaling, with what the model predicts
 
 All groups are started first and wait; then each is told in turn to run every program a few times. A time is the slowest
-process's. What is predicted is the measured time of one process, divided, and the network's model for what is sent
-(`tilewright calibrate --mpi`). What does not agree with one process within 1e-4 is told and not timed.
+process's. For the scaling a process has one thread. What is predicted is the measured time of one process, shared out among as
+many as the machine has cores for, and the network's model for what is sent (`tilewright calibrate --mpi`). What does not agree
+with one process within 1e-4 is told and not timed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from hlo.cpus import usable_cpus
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REPEATS, ROUNDS = 8, 6
@@ -200,7 +203,7 @@ def worker(kind: str, count: int, grows: int, names: list[str]) -> None:
 class Group:
     """Processes that wait to be told what to run."""
 
-    def __init__(self, kind: str, count: int, names: list[str], grows: int = 1) -> None:
+    def __init__(self, kind: str, count: int, names: list[str], grows: int = 1, threads: int | None = None) -> None:
         self.kind, self.count = kind, count
         numbers = ["--count", str(count), "--grows", str(grows)]
         command = [sys.executable, "-P", "-m", "benchmarks.mesh", "--worker", kind, *numbers, *names]
@@ -209,6 +212,8 @@ class Group:
             command = [mpiexec, "-launcher", "fork", "-localhost", "127.0.0.1", "-n", str(count), *command]
         flags = f"--xla_force_host_platform_device_count={count}" if kind == "jax" else ""
         environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+        if threads is not None:
+            environment["TILEWRIGHT_NUM_THREADS"] = str(threads)
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -260,7 +265,7 @@ def compare(names: list[str], count: int) -> None:
 
 def scale(names: list[str], counts: list[int]) -> None:
     for title, grow in (("strong", False), ("weak", True)):
-        groups = [Group("mpi", n, names, n if grow else 1) for n in counts]
+        groups = [Group("mpi", n, names, n if grow else 1, threads=1) for n in counts]
         shown = " | ".join(f"{n}, ms | predicted" for n in counts)
         print(f"\n| {title} scaling, processes | {shown} |\n|---{'|---|---' * len(counts)}|", flush=True)
         for name in names:
@@ -268,7 +273,7 @@ def scale(names: list[str], counts: list[int]) -> None:
             cells = []
             for g, n, t in zip(groups, counts, found, strict=True):
                 alone = found[0] * counts[0] * (1 if not grow else n / counts[0])  # the work of all, on one process
-                cells.append(f"{t * 1e3:.2f} | {(alone / n + g.first['sent'][name]) * 1e3:.2f}")
+                cells.append(f"{t * 1e3:.2f} | {(alone / min(n, usable_cpus()) + g.first['sent'][name]) * 1e3:.2f}")
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
         for g in groups:
             g.end()

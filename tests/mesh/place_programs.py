@@ -40,6 +40,12 @@ _PUT_INSIDE = """  %c = stablehlo.constant dense<1> : tensor<i32>
   %n = stablehlo.negate %a1 : tensor<14x6xf32>
   %r = stablehlo.dynamic_update_slice %a0, %n, %c, %c : (tensor<16x8xf32>, tensor<14x6xf32>, tensor<i32>, tensor<i32>) -> tensor<16x8xf32>
   return %r : tensor<16x8xf32>"""
+_BOX_PUT = """  %i = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+  %n = stablehlo.negate %a1 : tensor<14x5xf32>
+  %r = "stablehlo.scatter"(%a0, %i, %n) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): BODY })
+    {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 0>,
+    indices_are_sorted = true, unique_indices = true} : (tensor<16x8xf32>, tensor<2xi32>, tensor<14x5xf32>) -> tensor<16x8xf32>
+  return %r : tensor<16x8xf32>"""
 _DEPTHWISE = """  %r = stablehlo.convolution(%a0, %a1) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {pad = [[2, 0]]}
     {batch_group_count = 1 : i64, feature_group_count = 4 : i64} : (tensor<2x16x8xf32>, tensor<3x2x4xf32>) -> tensor<2x16x4xf32>
   return %r : tensor<2x16x4xf32>"""
@@ -132,6 +138,15 @@ PLACE_PROGRAMS = (
     GlobalProgram("the gradient of pooling, windows over each other", module_text(
         _X4, [("16x6xf32", '[{}, {"x"}]'), ("8x6xf32", '[{}, {"x"}]')], _POOL_BACK, [("16x6xf32", '[{"x"}, {}]')]
     ), ("all_to_all", "all_to_all"), 96 + 48),
+    *[GlobalProgram(f"a box {name} at a known place, by a scatter", module_text(
+        _X4, [("16x8xf32", '[{"x"}, {}]'), ("14x5xf32", '[{"x"}, {}]')], _BOX_PUT.replace("BODY", body), [("16x8xf32", '[{"x"}, {}]')]
+    ), ("halo",), 5 * 4) for name, body in (
+        ("put", "stablehlo.return %q : tensor<f32>"),
+        ("added", "%s = stablehlo.add %p, %q : tensor<f32>\n stablehlo.return %s : tensor<f32>"))],
+    GlobalProgram("a box put at a known place, both dimensions in parts", module_text(
+        _XY, [("16x8xf32", '[{"x"}, {"y"}]'), ("14x5xf32", '[{"x"}, {"y"}]')],
+        _BOX_PUT.replace("BODY", "stablehlo.return %q : tensor<f32>"), [("16x8xf32", '[{"x"}, {"y"}]')]
+    ), ("halo",), 8 * 4),
     GlobalProgram("features in groups", module_text(
         '"x"=2', [("2x16x8xf32", '[{}, {}, {"x"}]'), ("3x2x4xf32", '[{}, {}, {"x"}]')], _DEPTHWISE, [("2x16x4xf32", '[{}, {}, {"x"}]')]
     ), (), 0),

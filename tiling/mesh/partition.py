@@ -150,12 +150,14 @@ def partition(
     return min(fits, key=lambda p: p.seconds)
 
 
-WAYS = tuple([(wishes, exchanges) for exchanges in (True, False) for wishes in ("none", "moves", "all", "beside")])
+WAYS = (
+    ("none", True), ("moves", True), ("all", True), ("beside", True), ("none", False), ("moves", False),
+)  # fmt: skip
 """The whole programs that are weighed against each other.
 
-How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all,
-or as the arguments are spread that it is combined with. And whether an op may have
-operands spread along other dimensions where that is the cheapest for it: what follows may then have to send more.
+How far back it counts how a result is wanted: not at all, through ops that fold nothing, through all, or as the arguments are
+spread that it is combined with. And whether digits that number an operand's tiles may come to number something else where that
+is the cheapest for an op: what follows may then have to send more.
 """
 
 

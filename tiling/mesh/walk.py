@@ -8,7 +8,7 @@ its loops cannot be spread, every process computes all of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -21,9 +21,11 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import TensorType
 from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
+from tiling.mesh.cut_sums import best_cut, summed_in_pieces
 from tiling.mesh.emit import Emitter, named, resized
 from tiling.mesh.groups import COLLECTIVES
 from tiling.mesh.halo.deferred import Deferred
+from tiling.mesh.halo.inside import inside_first, inside_of, saved_seconds
 from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import Move as MoveOfTiles
@@ -304,8 +306,8 @@ class Walk:
                         choices.append(choice)
         specials = self._specials(op, hint)
         if not self.whole.exchanges:
-            choices = [c for c in choices if self._stay(op, c.operands)] or choices
-            specials = [s for s in specials if self._stay(op, s.operands)] or specials
+            choices = [c for c in choices if self._stays(op, c.operands, c.result.digits)] or choices
+            specials = [s for s in specials if self._stays(op, s.operands, s.result.digits)] or specials
         best = min(choices, key=lambda c: c.seconds, default=None)
         special = min(specials, key=lambda s: s.seconds, default=None)
         if best is not None and special is None:
@@ -313,10 +315,16 @@ class Walk:
         self._take(op, loops, best, special)
         self.emit.alternative = ""
 
-    def _stay(self, op: Op, operands: Sequence[Sharding]) -> bool:
-        """Whether nothing is spread along other dimensions for it."""
-        rows = [(v, s) for v, s in zip(op.operands, operands, strict=True) if self.is_placed(v) and (v, s) not in self.known]
-        return not any(m.kind in ("all_to_all", "permute") for v, s in rows for m in _moves(self.sharding(v), s, v))
+    def _stays(self, op: Op, operands: Sequence[Sharding], made: Iterable[Digit]) -> bool:
+        """Whether no digit that numbers tiles of an operand comes to number something else."""
+        used = set(made)
+        for v, s in zip(op.operands, operands, strict=True):
+            if not self.is_placed(v) or (v, s) in self.known:
+                continue
+            for k, dim in enumerate(self.sharding(v).dims):
+                if any(d in used | set(s.digits) and d not in s.dims[k] for d in dim):
+                    return False
+        return True
 
     def _dearer(self, op: Op, best: _Choice, choices: Sequence[_Choice]) -> str:
         """The cheapest of the other ways that send something else."""
@@ -409,12 +417,36 @@ class Walk:
             tuple([(*d, *partial) if k == scattered else d for k, d in enumerate(result.dims)])
         )  # fmt: skip
         seconds = self._seconds(op, loops, operands, result, final, partial, scattered, hint)
+        seconds += self._window_seconds(op, operands, windows)
+        return _Choice(spread, operands, final, partial, scattered, local, windows, seconds)
+
+    def _inside_first(self, op: Op, choice: _Choice, operands: list[Value], fill: Value | None) -> Value | None:
+        """The result of an op whose inside is computed while its halo comes; None where that is not worth it."""
+        network, loops = self.whole.network, self._must(op)
+        if not network.hidden or len(choice.windows) != 1 or choice.partial or len(op.results) != 1:
+            return None
+        (((k, dim), window),) = choice.windows.items()
+        inside = inside_of(choice.local, dim, windowed_dims(op).get(dim, 0), window, operands[k].shape[dim]) if k == 0 else None
+        if inside is None:
+            return None
+        digits = choice.operands[k].dims[dim]
+        exchange = self._window_seconds(op, choice.operands, choice.windows)
+        work = self._work_seconds(loops, prod([d.size for ds in choice.spread.values() for d in ds]))
+        t = choice.local.results[0].tensor
+        if saved_seconds(inside, exchange, work, network.hidden, t, network.work_per_second) <= 0:
+            return None
+        self.whole.work_seconds += self.emit.times * work * (1 + inside.border_share)
+        reason = f"{op.name} reads around its tile, whose inside is computed meanwhile"
+        return inside_first(self.emit, op, choice.local, operands, inside, digits, fill, reason)
+
+    def _window_seconds(self, op: Op, operands: Sequence[Sharding], windows: Windows) -> float:
+        """What the exchange of an op's windows takes."""
+        seconds = 0.0
         for (k, dim), window in windows.items():
             s = operands[k]
-            tile = s.local_type(op.operands[k].tensor)
-            held = resized(tile, dim, op.operands[k].shape[dim])
+            held = resized(s.local_type(op.operands[k].tensor), dim, op.operands[k].shape[dim])
             seconds += window_seconds(window, held, dim, s.dims[dim], self.whole.network)
-        return _Choice(spread, operands, final, partial, scattered, local, windows, seconds)
+        return seconds
 
     def _mask(self, op: Op, choice: _Choice, operands: list[Value], fill: Value | None) -> None:
         """Puts what changes no fold where tiles reach over an end of what is folded."""
@@ -465,13 +497,22 @@ class Walk:
             outside = filling(op)
             fill = None if outside is None else self.at(outside, Sharding.whole(0), f"{op.name} fills with it")
             self._mask(op, choice, operands, fill)
+            first = self._inside_first(op, choice, operands, fill)
+            if first is not None:
+                return [first]
             for (k, dim), window in choice.windows.items():
                 digits, reason = choice.operands[k].dims[dim], f"{op.name} reads around its tile"
                 size = op.operands[k].shape[dim]
                 operands[k] = with_window(self.emit, operands[k], size, dim, digits, window, fill, is_filled(op), reason)
         local = choice.local
         parts = prod([d.size for digits in choice.spread.values() for d in digits])
-        self.whole.work_seconds += self.emit.times * self._work_seconds(self._must(op), parts)
+        work = self._work_seconds(self._must(op), parts)
+        self.whole.work_seconds += self.emit.times * work
+        if choice.partial and choice.scattered is None:
+            cut = best_cut(local, choice.partial, work, self.whole.network)
+            if cut is not None:
+                reason = f"{op.name} folds over a loop that is spread"
+                return [summed_in_pieces(self.emit, local, operands, cut, choice.partial, combination(op), reason)]
         made = Op(op.definition, operands, local.attributes, local.regions, [r.type for r in local.results], op.location,
                   op.extra, [r.name for r in op.results])  # fmt: skip
         self.emit.block.ops.append(made)

@@ -23,8 +23,8 @@ TO_SHARD, TO_WHOLE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 class Written:
     """What all blocks of a program share while it is partitioned: meshes, digits, costs, and what is noted on the way.
 
-    `wishes` says how far back it counts how a result is wanted, `exchanges` whether an op may have its operands spread along
-    other dimensions (`partition.WAYS`).
+    `wishes` says how far back it counts how a result is wanted, `exchanges` whether an op may have what numbers the tiles of
+    its operands number something else (`partition.WAYS`).
     """
 
     def __init__(

@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+import numpy as np
+
+from hlo.attributes import ScatterDimensions
 from hlo.module import DenseArray, Op, Value
 from hlo.types import TensorType
+from tiling.elements.folds import combined_function
 from tiling.mesh.emit import INDEX, Emitter, resized
 from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.local_ops import combination
@@ -22,7 +26,9 @@ from tiling.mesh.relations import Window, block_size
 from tiling.mesh.shardings import Digit, Sharding
 from tiling.mesh.special.common import Build, Special, in_order, tile_index
 
-__all__ = ["slices", "updates"]
+__all__ = ["boxes", "slices", "updates"]
+
+_MOST_NUMBERS = 64  # of a constant place
 
 
 def _starts(emit: Emitter, given: Sequence[Value], shape: Sequence[int], part: Sequence[int]) -> list[Value]:
@@ -122,23 +128,54 @@ def updates(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, netw
         given = Sharding(tuple([() if k in by_place else d for k, d in enumerate(into.dims)]))
         work = given.local_type(op.operands[1].tensor).size_elems / network.work_per_second
         yield Special((into, given, *starts), into, work, _put_by_place(op, into, by_place))
-        if len(by_place) == 1 and (at := _number(op.operands[2 + by_place[0]])) is not None:
-            (k,) = by_place
-            at = min(max(at, 0), shape[k] - part[k])
-            block = block_size(shape[k], into.dims[k])
-            window = Window(-at, block, block)
-            t = resized(into.local_type(op.operands[1].tensor), k, part[k])
-            seconds = window_seconds(window, t, k, into.dims[k], network)
-            work = into.local_type(op.results[0].tensor).size_elems / network.work_per_second
-            yield Special((into, into, *starts), into, seconds + work, _put_from_window(op, into, k, window))
+        numbers = [_numbers(v) for v in op.operands[2:]]
+        known = [int(n.reshape(-1)[0]) for n in numbers if n is not None]
+        if len(known) == len(shape):
+            known = [min(max(at, 0), n - m) for at, n, m in zip(known, shape, part, strict=True)]
+            yield _put_from_windows(op, op.operands[1], into, known, network, starts)
 
 
-def _number(v: Value) -> int | None:
-    """A constant index."""
-    if v.op is None or v.op.name != "stablehlo.constant" or v.rank:
+def boxes(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, network: Network) -> Iterator[Special]:
+    """A scatter of one window at a place that is known, as `x.at[1:-1].set(y)` is printed: an update like the others."""
+    if op.name != "stablehlo.scatter" or len(op.results) != 1 or op.operands[0].type != op.results[0].type:
+        return
+    s: ScatterDimensions = op.attr("scatter_dimension_numbers")
+    found, shape, part = _numbers(op.operands[1]), op.operands[0].shape, op.operands[2].shape
+    if found is None or found.size != len(s.scatter_dims_to_operand_dims) or s.inserted_window_dims or s.input_batching_dims:
+        return
+    if len(part) != len(shape) or (op.regions[0].results[0] is not op.regions[0].arguments[1] and not _adds(op)):
+        return
+    starts = [0] * len(shape)
+    for k, at in zip(s.scatter_dims_to_operand_dims, found.reshape(-1), strict=True):
+        starts[k] = int(at)
+    if any(at < 0 or at + m > n for at, m, n in zip(starts, part, shape, strict=True)):
+        return
+    for into in in_order([held[0], hint]):
+        if not into.is_whole:
+            yield _put_from_windows(op, op.operands[2], into, starts, network, None)
+
+
+def _adds(op: Op) -> bool:
+    return combined_function(op.regions[0]) is not None
+
+
+def _numbers(v: Value) -> np.ndarray | None:
+    """The elements of a value that is made of constants alone."""
+    op = v.op
+    if op is None or not isinstance(v.type, TensorType) or not v.type.is_static or v.type.size_elems > _MOST_NUMBERS:
         return None
-    dense: DenseArray = v.op.attr("value")
-    return int(dense.array.reshape(-1)[0])
+    if op.name == "stablehlo.constant":
+        dense: DenseArray = op.attr("value")
+        return np.asarray(dense.array)
+    parts = [_numbers(x) for x in op.operands]
+    given = [p for p in parts if p is not None]
+    if not given or len(given) != len(parts):
+        return None
+    if op.name == "stablehlo.concatenate":
+        return np.concatenate(given, op.attr("dimension"))
+    if op.name == "stablehlo.reshape" or (op.name == "stablehlo.broadcast_in_dim" and given[0].size == 1):
+        return np.broadcast_to(given[0].reshape(v.shape if given[0].size > 1 else (1,) * v.rank), v.shape)
+    return None
 
 
 def _put_by_place(op: Op, into: Sharding, by_place: tuple[int, ...]) -> Build:
@@ -164,21 +201,38 @@ def _put_by_place(op: Op, into: Sharding, by_place: tuple[int, ...]) -> Build:
     return build
 
 
-def _put_from_window(op: Op, into: Sharding, k: int, window: Window) -> Build:
-    def build(emit: Emitter, given: Sequence[Value]) -> tuple[Value, ...]:
-        tile, new = given[:2]
-        shape, part = op.operands[0].shape, op.operands[1].shape
-        new = with_window(emit, new, part[k], k, into.dims[k], window, None, False, "an update reads its tile's part")
-        begin = emit.tile_begin(into.dims[k], window.step)
-        starts = _starts(emit, given[2:], shape, part)
-        starts[k] = emit.index(0)
-        old = _cut(emit, tile, starts, new.shape)
-        (mixed,) = emit.op(
-            "stablehlo.select",
-            (emit.within(new.tensor, k, begin, -window.first, part[k] - window.first), new, old),
-            {},
-            [old.type],
-        )
-        return (_put(emit, tile, mixed, starts),)
+def _put_from_windows(
+    op: Op, new: Value, into: Sharding, starts: Sequence[int], network: Network, scalars: Sequence[Sharding] | None
+) -> Special:
+    """Each process takes the window of an update that lies over its tile; `scalars`: of the places, where they are operands."""
+    shape, part = op.operands[0].shape, new.shape
+    by_place = tuple([k for k, d in enumerate(into.dims) if d and (part[k] != shape[k])])
+    t, seconds = into.local_type(new.tensor), 0.0
+    windows = {}
+    for k in by_place:
+        block = block_size(shape[k], into.dims[k])
+        windows[k] = Window(-starts[k], block, block)
+        seconds += window_seconds(windows[k], resized(t, k, part[k]), k, into.dims[k], network)
+        t = resized(t, k, block)
+    seconds += into.local_type(op.results[0].tensor).size_elems / network.work_per_second
 
-    return build
+    def build(emit: Emitter, given: Sequence[Value]) -> tuple[Value, ...]:
+        tile, v = given[0], given[1] if scalars is not None else given[2]
+        for k, w in windows.items():
+            v = with_window(emit, v, part[k], k, into.dims[k], w, None, False, "an update reads its tile's part")
+        at = [emit.index(0 if k in windows else n) for k, n in enumerate(starts)]
+        here: Value | None = None
+        for k, w in windows.items():
+            begin = emit.tile_begin(into.dims[k], w.step)
+            inside = emit.within(v.tensor, k, begin, starts[k], part[k] + starts[k])
+            here = inside if here is None else emit.both(here, inside)
+        old = _cut(emit, tile, at, v.shape)
+        if op.regions and _adds(op):
+            body = op.regions[0].ops[0]
+            (v,) = emit.op(body.name, (old, v), dict(body.attributes), [v.type])
+        if here is not None:
+            (v,) = emit.op("stablehlo.select", (here, v, old), {}, [old.type])
+        return (_put(emit, tile, v, at),)
+
+    operands = (into, into, *scalars) if scalars is not None else (into, Sharding.whole(op.operands[1].rank), into)
+    return Special(operands, into, seconds, build)

@@ -14,7 +14,7 @@ from tiling.mesh.shardings import Sharding
 from tiling.mesh.special.common import Build, Special
 from tiling.mesh.special.gathers import gathers
 from tiling.mesh.special.pools import pools
-from tiling.mesh.special.positions import slices, updates
+from tiling.mesh.special.positions import boxes, slices, updates
 from tiling.mesh.special.scans import scans
 from tiling.mesh.special.scatters import scatters
 
@@ -28,6 +28,7 @@ def specials_of(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, 
         yield from scatters(op, held, hint, network)
         yield from slices(op, held, hint, network)
         yield from updates(op, held, hint, network)
+        yield from boxes(op, held, hint, network)
         yield from scans(op, held, hint, network)
         yield from pools(op, held, hint, network)
         yield from _concatenations(op, held, hint, network)
